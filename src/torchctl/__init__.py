@@ -1,0 +1,1 @@
+"""A Kubernetes operator for PyTorch distributed training, and the controller runtime it stands on."""
