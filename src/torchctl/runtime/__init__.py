@@ -1,0 +1,1 @@
+"""A Kubernetes controller runtime: client, informers, workqueue, controllers, leader election, metrics."""

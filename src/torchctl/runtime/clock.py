@@ -1,0 +1,36 @@
+"""Time as an argument: the one place where the runtime asks what time it is."""
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+import anyio
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Tells the time and sleeps. Tests pass one that they move by hand."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back and go on while the machine is suspended."""
+        ...
+
+    def now(self) -> datetime:
+        """The wall clock, in UTC with a time zone, for what is written into objects."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's clocks. Monotonic time is CLOCK_BOOTTIME: CLOCK_MONOTONIC stands still during a suspend."""
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)

@@ -1,0 +1,189 @@
+"""What any controller needs to know of any object: its kind, its key, its metadata, its conditions.
+
+Objects are immutable projections: a struct has only the fields that somebody reads, and decoding skips
+the rest of the bytes. A consumer declares a further kind by writing such a struct and a `Kind` for it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+__all__ = [
+    "EVENT",
+    "LEASE",
+    "Condition",
+    "Event",
+    "Key",
+    "Kind",
+    "Lease",
+    "LeaseSpec",
+    "Object",
+    "ObjectMeta",
+    "ObjectReference",
+    "OwnerReference",
+    "Status",
+    "StatusDetails",
+    "controller_of",
+    "key_of",
+    "kind_of",
+]
+
+
+class Key(NamedTuple):
+    """Names one object of a kind. `namespace` is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One entry of metadata.ownerReferences."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The metadata that controllers read; managedFields is never kept."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class Object(Protocol):
+    """Anything with Kubernetes metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A kind of object: where the API serves it and the type that it is decoded to.
+
+    `type` is a msgspec struct with a `metadata: ObjectMeta`. Fields of other types (pydantic models) are
+    decoded by `dec_hook`, as msgspec defines it.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    type: type[T]
+    namespaced: bool = True
+    dec_hook: Callable[[type, Any], Any] | None = field(default=None, compare=False)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """The name that RBAC and error messages use, e.g. `jobs.batch`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """metav1.Condition. `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int = 0
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.StatusDetails, as far as it is read."""
+
+    name: str = ""
+    kind: str = ""
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.Status: what the API server answers when it refuses."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """coordination.k8s.io/v1 LeaseSpec. Times are RFC 3339 with microseconds, kept as text: only their change counts."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """core/v1 ObjectReference: what an Event is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    metadata: ObjectMeta
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    count: int = 0
+
+
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)
+EVENT = Kind("", "v1", "Event", "events", Event)
+
+
+def key_of(obj: Object) -> Key:
+    return Key(obj.metadata.namespace, obj.metadata.name)
+
+
+def controller_of(obj: Object) -> OwnerReference | None:
+    """The owner reference with `controller: true`, of which an object has at most one."""
+    return next((ref for ref in obj.metadata.owner_references if ref.controller), None)
+
+
+def kind_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """`(apiVersion, kind)` of an object in its JSON form."""
+    return body["apiVersion"], body["kind"]

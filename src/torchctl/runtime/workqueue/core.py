@@ -1,0 +1,163 @@
+"""The workqueue as a pure structure: what may run next, and when to look again.
+
+Promises, each held by a property test against a model:
+
+- a key is never handed out twice at once: between `get` and `done` it is *processing*;
+- nothing is lost: a key added while it is processing is handed out again after `done`;
+- a key waits once, however often it is added, and the earliest due time wins; the highest priority too;
+- among keys that are due, a higher priority goes first and equal priorities go in the order they became due.
+
+Time is an argument everywhere (`now`, seconds on any monotonic scale), so a test needs no clock. Heaps keep
+stale entries and drop them when they surface: an entry is alive only while it is the one its key points at.
+"""
+
+import heapq
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from torchctl.runtime.workqueue.ratelimit import RateLimiter
+
+__all__ = ["LOW_PRIORITY", "Item", "Statistics", "WorkQueue"]
+
+K = TypeVar("K", bound=Hashable)
+
+LOW_PRIORITY = -100
+"""Of keys from an initial list: fresh changes overtake them. controller-runtime uses the same value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Generic[K]):
+    """A key that was handed out, and how long it had been due, in seconds."""
+
+    key: K
+    priority: int
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A reading of the queue: keys by state, and the age in seconds of the oldest of each."""
+
+    due_by_priority: dict[int, int]
+    delayed: int
+    processing: int
+    oldest_due_s: float
+    longest_processing_s: float
+    processing_s: float
+
+    @property
+    def due(self) -> int:
+        return sum(self.due_by_priority.values())
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    due_at: float
+    priority: int
+
+
+class WorkQueue(Generic[K]):
+    """Keys that wait, are due, or are being processed. Not safe for use by several threads."""
+
+    def __init__(self, limiter: RateLimiter[K]) -> None:
+        self._limiter = limiter
+        self._waiting: dict[K, _Waiting] = {}
+        self._processing: dict[K, float] = {}
+        self._delayed: list[tuple[float, int, K, _Waiting]] = []
+        self._due: list[tuple[int, int, K, _Waiting]] = []
+        self._sequence = 0
+
+    def __repr__(self) -> str:
+        return f"<WorkQueue {len(self._waiting)} waiting, {len(self._processing)} processing>"
+
+    def add(self, key: K, now: float, *, priority: int = 0) -> None:
+        """Makes `key` due now."""
+        self.add_after(key, 0.0, now, priority=priority)
+
+    def add_after(self, key: K, delay_s: float, now: float, *, priority: int = 0) -> None:
+        """Makes `key` due in `delay_s` seconds, or earlier where it already is."""
+        due_at = now + max(delay_s, 0.0)
+        known = self._waiting.get(key)
+        if known is not None:
+            due_at, priority = min(due_at, known.due_at), max(priority, known.priority)
+            if (due_at, priority) == (known.due_at, known.priority):
+                return
+        waiting = _Waiting(due_at, priority)
+        self._waiting[key] = waiting
+        self._push(key, waiting, now)
+
+    def add_rate_limited(self, key: K, now: float, *, priority: int = 0) -> float:
+        """Makes `key` due when the rate limiter says so.
+
+        Returns:
+            The delay in seconds.
+        """
+        delay_s = self._limiter.delay(key, now)
+        self.add_after(key, delay_s, now, priority=priority)
+        return delay_s
+
+    def forget(self, key: K) -> None:
+        """Tells the rate limiter that `key` is well again."""
+        self._limiter.forget(key)
+
+    def get(self, now: float) -> Item[K] | None:
+        """Hands out the first key that is due, or None. The caller owes a `done` for it."""
+        self._release(now)
+        while self._due:
+            _, _, key, waiting = heapq.heappop(self._due)
+            if self._waiting.get(key) is not waiting or key in self._processing:
+                continue
+            del self._waiting[key]
+            self._processing[key] = now
+            return Item(key, waiting.priority, now - waiting.due_at)
+        return None
+
+    def done(self, key: K, now: float) -> float:
+        """Ends the processing of `key`; what was added to it meanwhile may now be handed out.
+
+        Returns:
+            How long it was processed, in seconds.
+
+        Raises:
+            KeyError: The key is not being processed.
+        """
+        started_at = self._processing.pop(key)
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            self._push(key, waiting, now)
+        return now - started_at
+
+    def next_wakeup(self) -> float | None:
+        """When the next delayed key becomes due, or None. Keys that are due already do not count."""
+        while self._delayed:
+            due_at, _, key, waiting = self._delayed[0]
+            if self._waiting.get(key) is waiting:
+                return due_at
+            heapq.heappop(self._delayed)
+        return None
+
+    def statistics(self, now: float) -> Statistics:
+        due: dict[int, int] = {}
+        oldest_due_s, delayed = 0.0, 0
+        for key, waiting in self._waiting.items():
+            if waiting.due_at > now or key in self._processing:
+                delayed += waiting.due_at > now
+                continue
+            due[waiting.priority] = due.get(waiting.priority, 0) + 1
+            oldest_due_s = max(oldest_due_s, now - waiting.due_at)
+        ages = [now - started_at for started_at in self._processing.values()]
+        return Statistics(due, delayed, len(ages), oldest_due_s, max(ages, default=0.0), sum(ages))
+
+    def _push(self, key: K, waiting: _Waiting, now: float) -> None:
+        self._sequence += 1
+        if waiting.due_at > now:
+            heapq.heappush(self._delayed, (waiting.due_at, self._sequence, key, waiting))
+        elif key not in self._processing:
+            heapq.heappush(self._due, (-waiting.priority, self._sequence, key, waiting))
+
+    def _release(self, now: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, key, waiting = heapq.heappop(self._delayed)
+            if self._waiting.get(key) is waiting:
+                self._push(key, waiting, now)

@@ -1,0 +1,1 @@
+"""The pytest plugin: fixtures for a control plane and its namespaces."""

@@ -1,0 +1,130 @@
+"""The workqueue against a model that is too simple to be wrong."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from torchctl.runtime.workqueue import ExponentialLimiter, WorkQueue
+
+KEYS = st.sampled_from("abcd")
+DELAYS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
+PRIORITIES = st.sampled_from([-100, 0, 5])
+
+
+class QueueAgainstModel(RuleBasedStateMachine):
+    """The model: a dict of key -> (due time, priority), and a set of the keys that are being processed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(base_s=0.5, cap_s=4.0))
+        self.now = 100.0
+        self.waiting: dict[str, tuple[float, int]] = {}
+        self.processing: set[str] = set()
+        self.failures: dict[str, int] = {}
+
+    def expect(self, key: str, due_at: float, priority: int) -> None:
+        known = self.waiting.get(key, (due_at, priority))
+        self.waiting[key] = (min(due_at, known[0]), max(priority, known[1]))
+
+    @rule(key=KEYS, delay_s=DELAYS, priority=PRIORITIES)
+    def add_after(self, key: str, delay_s: float, priority: int) -> None:
+        self.queue.add_after(key, delay_s, self.now, priority=priority)
+        self.expect(key, self.now + delay_s, priority)
+
+    @rule(key=KEYS)
+    def add_rate_limited(self, key: str) -> None:
+        failures = self.failures.get(key, 0)
+        self.failures[key] = failures + 1
+        expected = min(0.5 * 2**failures, 4.0)
+        assert self.queue.add_rate_limited(key, self.now) == expected
+        self.expect(key, self.now + expected, 0)
+
+    @rule(key=KEYS)
+    def forget(self, key: str) -> None:
+        self.queue.forget(key)
+        self.failures.pop(key, None)
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 10.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def get(self) -> None:
+        due = {key: value for key, value in self.waiting.items() if value[0] <= self.now and key not in self.processing}
+        item = self.queue.get(self.now)
+        if item is None:
+            assert not due
+            return
+        assert item.key in due
+        due_at, priority = self.waiting.pop(item.key)
+        assert (item.priority, item.waited_s) == (priority, self.now - due_at)
+        assert priority == max(priority for _, priority in due.values())
+        self.processing.add(item.key)
+
+    @precondition(lambda self: self.processing)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.processing)))
+        self.queue.done(key, self.now)
+        self.processing.discard(key)
+
+    @invariant()
+    def the_next_wakeup_is_the_earliest_key_that_is_not_yet_due(self) -> None:
+        wakeup = self.queue.next_wakeup()
+        future = [due_at for due_at, _ in self.waiting.values() if due_at > self.now]
+        if future:
+            assert wakeup is not None
+            assert wakeup <= min(future)
+
+    @invariant()
+    def statistics_count_every_key_once(self) -> None:
+        statistics = self.queue.statistics(self.now)
+        due = sum(due_at <= self.now and key not in self.processing for key, (due_at, _) in self.waiting.items())
+        delayed = sum(due_at > self.now for due_at, _ in self.waiting.values())
+        assert (statistics.due, statistics.delayed, statistics.processing) == (
+            due,
+            delayed,
+            len(self.processing),
+        )
+
+    def teardown(self) -> None:
+        """Nothing is lost: when all processing ends and time passes, each waiting key comes out exactly once."""
+        for key in sorted(self.processing):
+            self.queue.done(key, self.now)
+        self.now += 10_000
+        out = []
+        while (item := self.queue.get(self.now)) is not None:
+            out.append(item.key)
+        assert sorted(out) == sorted(self.waiting)
+
+
+TestQueueAgainstModel = QueueAgainstModel.TestCase
+TestQueueAgainstModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+def test_keys_of_one_priority_come_out_in_the_order_they_became_due() -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
+    for key in "cab":
+        queue.add(key, 0.0)
+    assert [item.key for item in iter(lambda: queue.get(1.0), None)] == ["c", "a", "b"]
+
+
+def test_a_key_added_while_it_is_processed_comes_out_once_after_done() -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
+    queue.add("a", 0.0)
+    queue.get(0.0)
+    queue.add("a", 1.0)
+    queue.add("a", 2.0)
+    assert queue.get(3.0) is None
+    assert queue.done("a", 4.0) == 4.0
+    item = queue.get(5.0)
+    assert item is not None
+    assert (item.key, item.waited_s) == ("a", 4.0)
+    assert queue.get(5.0) is None
+
+
+@given(st.integers(min_value=0, max_value=3000))
+def test_the_exponential_limiter_never_passes_its_cap_nor_overflows(failures: int) -> None:
+    limiter: ExponentialLimiter[str] = ExponentialLimiter()
+    limiter._failures["a"] = failures
+    assert limiter.delay("a", 0.0) == min(0.005 * 2.0 ** min(failures, 64), 1000.0)
