@@ -1,0 +1,238 @@
+"""What the runtime measures, under the names that controller-runtime and client-go use.
+
+Dashboards and alerts written for Go operators work unchanged. Series of our own begin with `torchctl_`.
+A registry is passed in, never global, and every series whose labels are known exists at zero from the start,
+so that a rate over its first increment is right.
+"""
+
+from collections.abc import Mapping
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics", "ResourceMetrics"]
+
+RESULTS = ("success", "error", "requeue", "requeue_after")
+EVENT_DROPS = ("queue_full", "spam", "refused", "failed")
+HTTP_VERBS = ("get", "list", "watch", "create", "apply", "patch", "update", "delete")
+
+# controller-runtime pkg/internal/controller/metrics/metrics.go
+RECONCILE_BUCKETS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
+)
+# controller-runtime pkg/internal/metrics/workqueue.go
+QUEUE_BUCKETS = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
+# component-base metrics/prometheus/restclient/metrics.go
+REST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0)
+
+
+class Metrics:
+    """All metric objects of one process (or of one test), registered with `registry`.
+
+    Args:
+        registry: Where the metrics live; what `/metrics` serves.
+        process: Whether the process, platform and garbage collector series are included too.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None, *, process: bool = True) -> None:
+        # Creation times double every series, and Prometheus reads none of them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in prometheus_client
+        self.registry = registry if registry is not None else CollectorRegistry()
+        if process:
+            ProcessCollector(registry=self.registry)
+            PlatformCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
+        self._reconcile()
+        self._queue()
+        self._rest_client()
+        self._watches()
+        self._process()
+
+    def for_controller(self, name: str) -> "ControllerMetrics":
+        """The series of one controller, all of them created at zero."""
+        return ControllerMetrics(self, name)
+
+    def for_resource(self, resource: str) -> "ResourceMetrics":
+        """The series of one informer, e.g. of `jobs.batch`, all of them created at zero."""
+        return ResourceMetrics(self, resource)
+
+    def for_host(self, host: str) -> None:
+        """Creates the request durations of an API server at zero (its answers' codes are not known ahead)."""
+        for verb in HTTP_VERBS:
+            self.rest_client_request_duration_seconds.labels(verb, host)
+
+    def for_lease(self, name: str) -> Gauge:
+        """1 while this process leads by the Lease `name`, else 0."""
+        self.leader_election_slowpath_total.labels(name)
+        return self.leader_election_master_status.labels(name)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
+
+    def _reconcile(self) -> None:
+        c, name = "controller", "controller_runtime"
+        self.reconcile_total = self._counter(f"{name}_reconcile_total", "Reconciles by result.", c, "result")
+        self.reconcile_errors_total = self._counter(f"{name}_reconcile_errors_total", "Reconciles that raised.", c)
+        self.terminal_reconcile_errors_total = self._counter(
+            f"{name}_terminal_reconcile_errors_total", "Reconciles that raised TerminalError: no retry.", c
+        )
+        self.reconcile_panics_total = self._counter(
+            f"{name}_reconcile_panics_total", "Reconciles that raised what is not an Exception.", c
+        )
+        self.reconcile_timeouts_total = self._counter(
+            f"{name}_reconcile_timeouts_total", "Reconciles cut off by the reconcile timeout.", c
+        )
+        self.reconcile_time_seconds = self._histogram(
+            f"{name}_reconcile_time_seconds", "Duration of a reconcile.", c, buckets=RECONCILE_BUCKETS
+        )
+        self.max_concurrent_reconciles = self._gauge(f"{name}_max_concurrent_reconciles", "Workers of a controller.", c)
+        self.active_workers = self._gauge(f"{name}_active_workers", "Workers that are reconciling right now.", c)
+
+    def _queue(self) -> None:
+        labels = ("name", "controller")
+        self.workqueue_depth = self._gauge(
+            "workqueue_depth", "Keys that are due and wait for a worker.", *labels, "priority"
+        )
+        self.workqueue_adds_total = self._counter("workqueue_adds_total", "Keys added.", *labels)
+        self.workqueue_retries_total = self._counter(
+            "workqueue_retries_total", "Keys added again through the rate limiter.", *labels
+        )
+        self.workqueue_unfinished_work_seconds = self._gauge(
+            "workqueue_unfinished_work_seconds", "Sum of the ages of the work in progress.", *labels
+        )
+        self.workqueue_longest_running_processor_seconds = self._gauge(
+            "workqueue_longest_running_processor_seconds", "Age of the oldest work in progress.", *labels
+        )
+        self.workqueue_queue_duration_seconds = self._histogram(
+            "workqueue_queue_duration_seconds", "How long a key was due.", *labels, buckets=QUEUE_BUCKETS
+        )
+        self.workqueue_work_duration_seconds = self._histogram(
+            "workqueue_work_duration_seconds", "How long a key was worked on.", *labels, buckets=QUEUE_BUCKETS
+        )
+
+    def _rest_client(self) -> None:
+        self.rest_client_requests_total = self._counter(
+            "rest_client_requests_total",
+            "Requests by status code, method and host; code <error> where no answer came.",
+            *("code", "method", "host"),
+        )
+        self.rest_client_request_duration_seconds = self._histogram(
+            "rest_client_request_duration_seconds",
+            "Duration of a request by Kubernetes verb and host; for a watch, until its first byte.",
+            *("verb", "host"),
+            buckets=REST_BUCKETS,
+        )
+
+    def _watches(self) -> None:
+        self.informer_store_resource_version = self._gauge(
+            "informer_store_resource_version",
+            "Highest resourceVersion that the cache has seen.",
+            *("name", "group", "version", "resource"),
+        )
+        r = "resource"
+        self.watch_age_seconds = self._gauge(
+            "torchctl_watch_age_seconds", "Seconds since the API server last said anything on this watch.", r
+        )
+        self.cache_objects = self._gauge("torchctl_cache_objects", "Objects in the cache.", r)
+        self.watch_relists_total = self._counter(
+            "torchctl_watch_relists_total", "Full lists, the first one included.", r
+        )
+        self.undecodable_objects_total = self._counter(
+            "torchctl_undecodable_objects_total", "Objects skipped because they do not fit their type.", r
+        )
+        self.handler_errors_total = self._counter(
+            "torchctl_handler_errors_total", "Exceptions raised by handlers, mappers and predicates.", r
+        )
+        self.barrier_wait_seconds = self._histogram(
+            "torchctl_barrier_wait_seconds",
+            "How long a reconcile waited for the cache to see its own earlier writes.",
+            buckets=WAIT_BUCKETS,
+        )
+        self.barrier_timeouts_total = self._counter(
+            "torchctl_barrier_timeouts_total", "Waits for the cache that were given up."
+        )
+
+    def _process(self) -> None:
+        self.leader_election_master_status = self._gauge(
+            "leader_election_master_status", "1 on the process that leads, else 0.", "name"
+        )
+        self.leader_election_slowpath_total = self._counter(
+            "leader_election_slowpath_total", "Renewals that failed and were tried again.", "name"
+        )
+        self.event_loop_lag_seconds = self._histogram(
+            "torchctl_event_loop_lag_seconds", "How late the event loop wakes a timer.", buckets=LAG_BUCKETS
+        )
+        self.events_written_total = self._counter("torchctl_events_written_total", "Events written.")
+        self.events_dropped_total = self._counter(
+            "torchctl_events_dropped_total", "Events not written, by reason.", "reason"
+        )
+        for reason in EVENT_DROPS:
+            self.events_dropped_total.labels(reason)
+
+
+class ControllerMetrics:
+    """One controller's series, labels filled in."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self.reconcile_total: Mapping[str, Counter] = {
+            result: metrics.reconcile_total.labels(name, result) for result in RESULTS
+        }
+        self.errors_total = metrics.reconcile_errors_total.labels(name)
+        self.terminal_errors_total = metrics.terminal_reconcile_errors_total.labels(name)
+        self.panics_total = metrics.reconcile_panics_total.labels(name)
+        self.timeouts_total = metrics.reconcile_timeouts_total.labels(name)
+        self.time_seconds = metrics.reconcile_time_seconds.labels(name)
+        self.max_concurrent = metrics.max_concurrent_reconciles.labels(name)
+        self.active_workers = metrics.active_workers.labels(name)
+        self.queue = QueueMetrics(metrics, name)
+
+
+class QueueMetrics:
+    """One workqueue's series, labels filled in."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        labels = (name, name)
+        self.adds_total = metrics.workqueue_adds_total.labels(*labels)
+        self.retries_total = metrics.workqueue_retries_total.labels(*labels)
+        self.unfinished_work_seconds = metrics.workqueue_unfinished_work_seconds.labels(*labels)
+        self.longest_running_processor_seconds = metrics.workqueue_longest_running_processor_seconds.labels(*labels)
+        self.queue_duration_seconds = metrics.workqueue_queue_duration_seconds.labels(*labels)
+        self.work_duration_seconds = metrics.workqueue_work_duration_seconds.labels(*labels)
+        self._labels = labels
+        self._depth = metrics.workqueue_depth
+        self._priorities = {0}
+        self.set_depth({})
+
+    def set_depth(self, due_by_priority: Mapping[int, int]) -> None:
+        """Publishes how many keys are due; a priority that is missing from the mapping falls to zero."""
+        self._priorities |= due_by_priority.keys()
+        for priority in self._priorities:
+            self._depth.labels(*self._labels, str(priority)).set(due_by_priority.get(priority, 0))
+
+
+class ResourceMetrics:
+    """One informer's series, labels filled in."""
+
+    def __init__(self, metrics: Metrics, resource: str) -> None:
+        self.watch_age_seconds = metrics.watch_age_seconds.labels(resource)
+        self.cache_objects = metrics.cache_objects.labels(resource)
+        self.relists_total = metrics.watch_relists_total.labels(resource)
+        self.undecodable_total = metrics.undecodable_objects_total.labels(resource)
+        self.handler_errors_total = metrics.handler_errors_total.labels(resource)
