@@ -1,0 +1,96 @@
+"""One stream of structured log lines, from this package and from every library that uses `logging`.
+
+JSON lines have the keys of controller-runtime's (`ts`, `level`, `logger`, `msg`, and inside a reconcile
+`controller`, `namespace`, `name`, `reconcileID`), so that one log query fits operators in Go and this one.
+"""
+
+import logging
+import sys
+from contextlib import AbstractContextManager
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from torchctl.runtime.kinds import Key
+from torchctl.runtime.settings import LogSettings
+
+__all__ = ["configure", "reconcile_context"]
+
+QUIET = ("aiohttp.access", "asyncio", "kubernetes_asyncio.client.rest")
+"""Loggers that say at level info and debug what nobody reads."""
+
+
+def configure(settings: LogSettings | None = None, *, stream: TextIO | None = None) -> None:
+    """Sends all logs of the process to `stream` (stderr) in the format of `settings`.
+
+    Replaces what an earlier call configured. Values bound with `structlog.contextvars` are on every line,
+    those of libraries too.
+    """
+    settings = settings if settings is not None else LogSettings()
+    stream = stream if stream is not None else sys.stderr
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_formatter(settings, terminal=stream.isatty()))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_shared(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def reconcile_context(controller: str, key: Key, reconcile_id: str) -> AbstractContextManager[None]:
+    """Puts a reconcile's coordinates on every line that is logged inside."""
+    coordinates: dict[str, Any] = {"controller": controller, "name": key.name, "reconcileID": reconcile_id}
+    if key.namespace:
+        coordinates["namespace"] = key.namespace
+    return structlog.contextvars.bound_contextvars(**coordinates)
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.StackInfoRenderer(),
+    ]
+
+
+def _formatter(settings: LogSettings, *, terminal: bool) -> logging.Formatter:
+    console = settings.format == "console" or (settings.format == "auto" and terminal)
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_shared(),
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *(_console(colors=terminal) if console else _json()),
+        ],
+    )
+
+
+def _json() -> list[Processor]:
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("msg"),
+        structlog.processors.JSONRenderer(sort_keys=False),
+    ]
+
+
+def _console(*, colors: bool) -> list[Processor]:
+    # The plain traceback: the rich one prints local variables, tokens among them.
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=colors, timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
+        )
+    ]

@@ -1,0 +1,113 @@
+"""What a user of the runtime can set, each value with its meaning, default and consequence."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings"]
+
+ELECTION_JITTER = 1.2
+"""A standby polls every `retry_period_s` times 1 to this much more again (client-go's JitterFactor)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionSettings:
+    """How replicas agree on the one that acts. The defaults are client-go's.
+
+    Raises:
+        ValueError: The periods do not leave the old leader time to stop before another one may start.
+    """
+
+    enabled: bool = True
+    """False: this process always leads. Safe only while no second one runs."""
+
+    lease_name: str = "torchctl"
+    lease_namespace: str = ""
+    """Empty: the namespace that the process runs in."""
+
+    lease_duration_s: float = 15.0
+    """How long the others wait after the last renewal that they saw. A killed leader is replaced within it.
+    Written to the Lease in whole seconds, rounded up."""
+
+    renew_deadline_s: float = 10.0
+    """How long after sending its last good renewal a leader may still write. The API server may be away for
+    that long, less `retry_period_s`, without a change of leader."""
+
+    retry_period_s: float = 2.0
+    """How often the leader renews and a standby whose watch is broken looks. Each renewal is one write."""
+
+    release: bool = True
+    """Give the Lease up on a graceful stop, so that another replica leads at once."""
+
+    def __post_init__(self) -> None:
+        if self.retry_period_s <= 0:
+            raise ValueError("retry_period_s must be positive")
+        if self.renew_deadline_s <= ELECTION_JITTER * self.retry_period_s:
+            raise ValueError(f"renew_deadline_s must exceed {ELECTION_JITTER} x retry_period_s")
+        if self.lease_duration_s <= self.renew_deadline_s:
+            raise ValueError("lease_duration_s must exceed renew_deadline_s")
+
+    @property
+    def request_timeout_s(self) -> float:
+        """The deadline of one request for the Lease: two fit into the renew deadline."""
+        return self.renew_deadline_s / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where `/metrics`, `/healthz` and `/readyz` listen. A port of None is not served, 0 takes a free one."""
+
+    host: str | None = None
+    """None: all addresses, IPv4 and IPv6."""
+
+    metrics_port: int | None = 8080
+    health_port: int | None = 8081
+
+    max_connections: int = 32
+    """Per port. Further connections are closed at once, so that a flood cannot exhaust file descriptors."""
+
+    request_timeout_s: float = 10.0
+    """How long a connection may last, slow clients included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    format: Literal["auto", "json", "console"] = "auto"
+    """auto: console where the stream is a terminal, else one JSON object a line."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """The settings of a manager and what it runs."""
+
+    namespace: str = ""
+    """The namespace to watch; empty watches all."""
+
+    workers: int = 4
+    """Reconciles that a controller runs at once, where the controller does not say."""
+
+    reconcile_timeout_s: float = 60.0
+    """A reconcile that takes longer is cancelled, counted and retried with back-off."""
+
+    cache_sync_timeout_s: float = 120.0
+    """How long the first lists may take. Then the process ends with an error that names the kinds."""
+
+    barrier_timeout_s: float = 10.0
+    """How long a reconcile waits for the cache to see the writes of the previous one."""
+
+    watch_age_limit_s: float = 300.0
+    """A watch that heard nothing for longer, bookmarks included, fails `/healthz`."""
+
+    queue_age_limit_s: float = 300.0
+    """A key that is due for longer without a worker taking it fails `/healthz`."""
+
+    loop_lag_limit_s: float = 10.0
+    """An event loop that is later than this fails `/healthz`."""
+
+    shutdown_grace_s: float = 30.0
+    """How long reconciles may take to end after SIGTERM. Then they are cancelled."""
+
+    election: ElectionSettings = field(default_factory=ElectionSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    log: LogSettings = field(default_factory=LogSettings)

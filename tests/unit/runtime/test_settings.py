@@ -1,0 +1,34 @@
+"""Settings are values: defaults are client-go's, and impossible election periods are refused."""
+
+import dataclasses
+
+import pytest
+
+from torchctl.runtime.settings import ElectionSettings, RuntimeSettings
+
+
+def test_election_defaults_are_those_of_client_go() -> None:
+    election = ElectionSettings()
+    assert (election.lease_duration_s, election.renew_deadline_s, election.retry_period_s) == (15, 10, 2)
+
+
+def test_two_requests_fit_into_the_renew_deadline() -> None:
+    assert ElectionSettings().request_timeout_s == 5
+
+
+@pytest.mark.parametrize(
+    ("periods", "named"),
+    [
+        ({"lease_duration_s": 10.0}, "lease_duration_s"),
+        ({"renew_deadline_s": 2.4}, "renew_deadline_s"),
+        ({"retry_period_s": 0.0}, "retry_period_s"),
+    ],
+)
+def test_periods_that_let_two_lead_are_refused_by_name(periods: dict[str, float], named: str) -> None:
+    with pytest.raises(ValueError, match=f"^{named}"):
+        ElectionSettings(**periods)  # type: ignore[arg-type]  # mypy cannot match ** against mixed types
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RuntimeSettings().workers = 1  # type: ignore[misc]  # the point of the test
