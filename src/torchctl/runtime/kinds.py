@@ -138,7 +138,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """coordination.k8s.io/v1 LeaseSpec. Times are RFC 3339 with microseconds, kept as text: only their change counts."""
+    """coordination.k8s.io/v1 LeaseSpec. Times are kept as text: only their change counts."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

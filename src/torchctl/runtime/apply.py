@@ -1,0 +1,115 @@
+"""Server-side apply of children, fenced against the two ways in which an upsert goes wrong.
+
+The decision is `intent.decide`; here is the I/O around it. What it promises beyond the decision:
+
+- the first apply of a child follows a live read that says NotFound, and does not force;
+- should the answer show that the object was somebody else's after all (made between the read and the apply),
+  our fields are taken out of it again and `ForeignObject` is raised;
+- every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.intent import Decision, Ownership, Verdict, decide
+from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
+
+__all__ = ["Applied", "Applier", "ForeignObject"]
+
+T = TypeVar("T", bound=Object)
+
+
+class ForeignObject(Exception):
+    """An object of the name that a child must have exists and is not ours. It was left as it was."""
+
+    def __init__(self, kind: Kind[Any], key: Key) -> None:
+        super().__init__(f"{kind.kind} {key} exists and does not belong to this object")
+        self.kind = kind
+        self.key = key
+
+
+class _ManagedField(msgspec.Struct, frozen=True, rename="camel"):
+    manager: str = ""
+
+
+class _ManagedMeta(ObjectMeta, frozen=True, rename="camel", omit_defaults=True):
+    managed_fields: tuple[_ManagedField, ...] = ()
+
+
+class _Managed(msgspec.Struct, frozen=True):
+    metadata: _ManagedMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of one apply: the verdict, and the metadata of the object as it now is."""
+
+    verdict: Verdict
+    metadata: ObjectMeta
+
+
+class Applier:
+    """Applies children with one field manager, the full intent each time, and nothing where nothing would change."""
+
+    def __init__(self, client: Client, cache: Cache) -> None:
+        self._client = client
+        self._cache = cache
+
+    async def apply(self, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership) -> Applied:
+        """Makes the object that `intent` describes exist as described.
+
+        The kind must be registered with the cache, and its struct must keep every mutable field that intents
+        name. RBAC: get, create and patch on the kind.
+
+        Raises:
+            ForeignObject: The name is taken by an object that is not ours.
+            ApiError: The API server refused, or could not be asked.
+        """
+        key = Key(intent["metadata"].get("namespace", ""), intent["metadata"]["name"])
+        live = self._cache.get(kind, key)
+        if live is None:
+            live = await self._read(kind, key)
+        decision = self._decide(intent, live, ours)
+        match decision:
+            case Decision(verdict=Verdict.FOREIGN):
+                raise ForeignObject(kind, key)
+            case Decision(verdict=Verdict.CREATE, body=body) if body is not None:
+                return Applied(Verdict.CREATE, await self._create(kind, key, body))
+            case Decision(verdict=Verdict.UPDATE, body=body) if body is not None:
+                updated = await self._client.apply(kind, body, force=True)
+                return Applied(Verdict.UPDATE, updated.metadata)
+            case _:
+                assert live is not None
+                return Applied(decision.verdict, live.metadata)
+
+    def _decide(self, intent: Mapping[str, Any], live: T | None, ours: Ownership) -> Decision:
+        meta = None if live is None else live.metadata
+        return decide(intent, meta, None if live is None else msgspec.to_builtins(live), ours)
+
+    async def _read(self, kind: Kind[T], key: Key) -> T | None:
+        try:
+            return await self._client.get(kind, key.name, key.namespace)
+        except NotFound:
+            return None
+
+    async def _create(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> ObjectMeta:
+        managed: Kind[_Managed] = replace(kind, type=_Managed, dec_hook=None)  # type: ignore[arg-type, assignment]
+        answer = await self._client.apply(managed, body)
+        if {entry.manager for entry in answer.metadata.managed_fields} != {self._client.field_manager}:
+            await self._withdraw(managed, answer.metadata, body)
+            raise ForeignObject(kind, key)
+        return answer.metadata
+
+    async def _withdraw(self, kind: Kind[_Managed], meta: ObjectMeta, body: Mapping[str, Any]) -> None:
+        nothing = {
+            "apiVersion": body["apiVersion"],
+            "kind": body["kind"],
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        }
+        await self._client.apply(kind, nothing)

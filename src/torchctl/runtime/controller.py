@@ -1,0 +1,97 @@
+"""What a controller is: a name, a reconciler, and the kinds whose changes lead to a reconcile.
+
+    Controller("fleet", reconcile).for_(FLEET).owns(POD).watches(NODE, fleets_on_node)
+
+declares one. `Manager.add` registers its kinds with the cache, `Manager.run` runs it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torchctl.runtime.handler import Mapper, map_to_controller, map_to_self
+from torchctl.runtime.kinds import Kind
+from torchctl.runtime.predicate import ALWAYS, Predicate
+from torchctl.runtime.reconcile import Reconciler
+from torchctl.runtime.workqueue.ratelimit import MAX_DELAY_S
+
+__all__ = ["Controller", "Source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A kind that is watched, and which keys its changes concern.
+
+    Attributes:
+        kind: What is watched.
+        mapper: From an object to the keys to reconcile.
+        predicate: Which changes count.
+        labels: Label selector of the watch; empty for all.
+        optional: The kind may be missing in the cluster; the controller starts without it and sees its
+            objects once it is installed.
+    """
+
+    kind: Kind[Any]
+    mapper: Mapper
+    predicate: Predicate = ALWAYS
+    labels: str = ""
+    optional: bool = False
+
+
+class Controller:
+    """The declaration of a controller.
+
+    Args:
+        name: Unique within a manager; the value of the label `controller` in metrics and logs.
+        reconcile: Called with one key at a time; never twice at once for the same key.
+        workers: How many keys are reconciled at once.
+        timeout_s: A reconcile that takes longer is cancelled and retried.
+        max_retry_s: The longest delay between retries of a key that keeps failing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconciler,
+        *,
+        workers: int = 4,
+        timeout_s: float = 60.0,
+        max_retry_s: float = MAX_DELAY_S,
+    ) -> None:
+        self.name = name
+        self.reconcile = reconcile
+        self.workers = workers
+        self.timeout_s = timeout_s
+        self.max_retry_s = max_retry_s
+        self.sources: list[Source] = []
+
+    def __repr__(self) -> str:
+        return f"<Controller {self.name} of {', '.join(source.kind.kind for source in self.sources)}>"
+
+    def for_(self, kind: Kind[Any], *, predicate: Predicate = ALWAYS, labels: str = "") -> Self:
+        """The kind that is reconciled. Declared once, and first."""
+        if self.sources:
+            raise ValueError(f"controller {self.name}: for_() is declared once, and before owns() and watches()")
+        return self._watch(Source(kind, map_to_self, predicate, labels))
+
+    def owns(self, kind: Kind[Any], *, predicate: Predicate = ALWAYS, labels: str = "", optional: bool = False) -> Self:
+        """A kind whose objects have the reconciled one as their controller owner."""
+        if not self.sources:
+            raise ValueError(f"controller {self.name}: owns() needs for_() first")
+        mapper = map_to_controller(self.sources[0].kind)
+        return self._watch(Source(kind, mapper, predicate, labels, optional))
+
+    def watches(
+        self,
+        kind: Kind[Any],
+        mapper: Mapper,
+        *,
+        predicate: Predicate = ALWAYS,
+        labels: str = "",
+        optional: bool = False,
+    ) -> Self:
+        """Any other kind that the reconciler reads, and which keys a change of it concerns."""
+        return self._watch(Source(kind, mapper, predicate, labels, optional))
+
+    def _watch(self, source: Source) -> Self:
+        self.sources.append(source)
+        return self

@@ -1,0 +1,162 @@
+"""Runs one controller for one term of leadership: from changes to keys, from keys to reconciles.
+
+A runner starts with an empty queue. Attaching its handlers replays every cached object, so each term begins by
+looking at everything once, with low priority.
+"""
+
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import anyio
+import structlog
+
+from torchctl.runtime.cache.barrier import Barrier
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.cache.informer import Change
+from torchctl.runtime.client.writes import record_writes
+from torchctl.runtime.clock import Clock
+from torchctl.runtime.controller import Controller, Source
+from torchctl.runtime.handler import requests_for
+from torchctl.runtime.metrics import ControllerMetrics
+from torchctl.runtime.reconcile import Outcome, Request, outcome_of_error
+from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statistics, default_limiter
+
+__all__ = ["Runner"]
+
+PUBLISH_PERIOD_S = 0.5
+"""How often the gauges of work in progress are set; client-go's period."""
+
+log = structlog.get_logger("torchctl.controller")
+
+
+class Runner:
+    """One controller at work. Runs once; the next term of leadership gets a new one."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        *,
+        cache: Cache,
+        barrier: Barrier,
+        metrics: ControllerMetrics,
+        clock: Clock,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._controller = controller
+        self._cache = cache
+        self._barrier = barrier
+        self._metrics = metrics
+        self._clock = clock
+        self._new_id = new_id
+        self._queue: Queue[Request] = Queue(default_limiter(cap_s=controller.max_retry_s), clock)
+        metrics.max_concurrent.set(controller.workers)
+
+    def __repr__(self) -> str:
+        return f"<Runner of {self._controller.name}: {self._queue!r}>"
+
+    def statistics(self) -> Statistics:
+        return self._queue.statistics()
+
+    def close(self) -> None:
+        """No further reconcile begins; `run` ends when those under way have ended."""
+        self._queue.close()
+
+    async def run(self) -> None:
+        """Reconciles until `close` or cancellation. The cache must be in sync."""
+        with ExitStack() as handlers:
+            for source in self._controller.sources:
+                handlers.callback(self._attach(source))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._publish)
+                async with anyio.create_task_group() as workers:
+                    for _ in range(self._controller.workers):
+                        workers.start_soon(self._work)
+                tasks.cancel_scope.cancel()
+
+    def _attach(self, source: Source) -> Callable[[], None]:
+        def on_event(change: Change[Any]) -> None:
+            if source.predicate(change):
+                self._enqueue(change, source)
+
+        informer = self._cache.register(source.kind, labels=source.labels, optional=source.optional)
+        return informer.add_handler(on_event)
+
+    def _enqueue(self, change: Change[Any], source: Source) -> None:
+        priority = LOW_PRIORITY if change.initial else 0
+        for request in requests_for(change, source.mapper):
+            self._queue.add(request, priority=priority)
+            self._metrics.queue.adds_total.inc()
+
+    async def _publish(self) -> None:
+        while True:
+            statistics = self._queue.statistics()
+            self._metrics.queue.set_depth(statistics.due_by_priority)
+            self._metrics.queue.unfinished_work_seconds.set(statistics.processing_s)
+            self._metrics.queue.longest_running_processor_seconds.set(statistics.longest_processing_s)
+            await self._clock.sleep(PUBLISH_PERIOD_S)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                item = await self._queue.get()
+            except QueueClosed:
+                return
+            self._metrics.queue.queue_duration_seconds.observe(item.waited_s)
+            try:
+                with self._metrics.active_workers.track_inprogress(), self._log_context(item.key):
+                    self._settle(item.key, await self._attempt(item.key))
+            finally:
+                self._metrics.queue.work_duration_seconds.observe(self._queue.done(item.key))
+
+    def _log_context(self, request: Request) -> Any:
+        return structlog.contextvars.bound_contextvars(
+            controller=self._controller.name,
+            namespace=request.namespace,
+            name=request.name,
+            reconcileID=self._new_id(),
+        )
+
+    async def _attempt(self, request: Request) -> Outcome:
+        await self._barrier.wait(request)
+        with self._metrics.time_seconds.time(), record_writes() as writes:
+            try:
+                with anyio.fail_after(self._controller.timeout_s):
+                    return Outcome.of(await self._controller.reconcile(request))
+            except Exception as error:
+                return outcome_of_error(error)
+            finally:
+                self._barrier.note(request, writes)
+
+    def _settle(self, request: Request, outcome: Outcome) -> None:
+        self._count(outcome)
+        if outcome.retry:
+            delay_s: float | None = self._queue.add_rate_limited(request)
+            self._metrics.queue.retries_total.inc()
+        else:
+            delay_s = outcome.requeue_after_s
+            if not outcome.terminal:
+                self._queue.forget(request)
+            if delay_s is not None:
+                self._queue.add_after(request, delay_s)
+        self._report(outcome, delay_s)
+
+    def _count(self, outcome: Outcome) -> None:
+        self._metrics.reconcile_total[outcome.kind].inc()
+        for counts, counter in (
+            (outcome.kind == "error", self._metrics.errors_total),
+            (outcome.terminal, self._metrics.terminal_errors_total),
+            (outcome.timeout, self._metrics.timeouts_total),
+            (outcome.panic, self._metrics.panics_total),
+        ):
+            if counts:
+                counter.inc()
+
+    def _report(self, outcome: Outcome, delay_s: float | None) -> None:
+        if outcome.kind != "error":
+            log.debug("reconciled", result=str(outcome.kind), again_in_s=delay_s, reason=str(outcome.error or ""))
+        elif outcome.panic:
+            log.error("reconcile raised", again_in_s=delay_s, exc_info=outcome.error)
+        else:
+            log.error("reconcile failed", again_in_s=delay_s, terminal=outcome.terminal, error=str(outcome.error))

@@ -1,0 +1,121 @@
+"""Apply's decision: when it sends, what it sends, and what it never touches."""
+
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchctl.runtime.intent import INTENT_ANNOTATION, Verdict, controlled_by, decide, digest_of
+from torchctl.runtime.kinds import ObjectMeta, OwnerReference
+
+OURS = controlled_by("owner-uid")
+OWNER = OwnerReference(api_version="v1", kind="Owner", name="o", uid="owner-uid", controller=True)
+
+
+def service(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "n"}, "spec": spec}
+
+
+def job(image: str, **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "trainer", "image": image}]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "n"},
+        "spec": {"template": template, **spec},
+    }
+
+
+def live_from(intent: dict[str, Any], **meta: Any) -> tuple[ObjectMeta, dict[str, Any]]:
+    annotations = {INTENT_ANNOTATION: digest_of(intent)}
+    return ObjectMeta(uid="u", owner_references=(OWNER,), annotations=annotations, **meta), deepcopy(intent)
+
+
+def test_what_is_absent_is_created_with_its_digest() -> None:
+    intent = service(clusterIP="None")
+    decision = decide(intent, None, None, OURS)
+    assert decision.verdict is Verdict.CREATE
+    assert decision.body is not None
+    assert decision.body["metadata"]["annotations"] == {INTENT_ANNOTATION: digest_of(intent)}
+    assert "annotations" not in intent["metadata"]
+
+
+def test_an_object_as_intended_is_kept() -> None:
+    intent = service(ports=[{"name": "rdzv", "port": 29500}])
+    meta, live = live_from(intent)
+    live["spec"]["ports"][0]["protocol"] = "TCP"
+    live["spec"]["ports"].append({"name": "mesh", "port": 1})
+    assert decide(intent, meta, live, OURS).verdict is Verdict.KEEP
+
+
+def test_a_field_that_somebody_changed_is_sent_again_with_the_uid() -> None:
+    intent = service(publishNotReadyAddresses=True)
+    meta, live = live_from(intent)
+    live["spec"]["publishNotReadyAddresses"] = False
+    decision = decide(intent, meta, live, OURS)
+    assert decision.verdict is Verdict.UPDATE
+    assert decision.body is not None
+    assert (decision.body["metadata"]["uid"], decision.body["spec"]) == ("u", intent["spec"])
+
+
+def test_a_field_that_is_no_longer_wanted_leads_to_an_update() -> None:
+    before = service(publishNotReadyAddresses=True, sessionAffinity="None")
+    meta, live = live_from(before)
+    assert decide(service(publishNotReadyAddresses=True), meta, live, OURS).verdict is Verdict.UPDATE
+
+
+def test_another_owners_object_is_foreign_whatever_it_looks_like() -> None:
+    intent = service()
+    _, live = live_from(intent)
+    assert decide(intent, ObjectMeta(uid="u"), live, OURS).verdict is Verdict.FOREIGN
+    stranger = OwnerReference(api_version="v1", kind="Owner", name="o", uid="other", controller=True)
+    assert decide(intent, ObjectMeta(owner_references=(stranger,)), live, OURS).verdict is Verdict.FOREIGN
+
+
+def test_an_owner_reference_that_does_not_control_is_no_claim() -> None:
+    bystander = OwnerReference(api_version="v1", kind="Owner", name="o", uid="owner-uid")
+    assert decide(service(), ObjectMeta(owner_references=(bystander,)), service(), OURS).verdict is Verdict.FOREIGN
+
+
+def test_an_object_that_is_being_deleted_is_left_to_go() -> None:
+    intent = service()
+    meta, live = live_from(intent, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    assert decide(intent, meta, live, OURS).verdict is Verdict.TERMINATING
+
+
+def test_an_immutable_field_that_differs_is_sent_as_it_is_and_then_let_be() -> None:
+    _, live = live_from(job("old", suspend=False))
+    wanted = job("new", suspend=True)
+    meta, _ = live_from(job("old", suspend=False))
+    decision = decide(wanted, meta, live, OURS)
+    assert decision.verdict is Verdict.UPDATE
+    assert decision.body is not None
+    assert decision.body["spec"] == {"template": live["spec"]["template"], "suspend": True}
+    applied = ObjectMeta(uid="u", owner_references=(OWNER,), annotations=decision.body["metadata"]["annotations"])
+    assert decide(wanted, applied, dict(decision.body), OURS).verdict is Verdict.KEEP
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text("abc", max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), JSON, max_size=4), st.dictionaries(st.text("xyz"), JSON))
+def test_a_second_apply_of_the_same_intent_sends_nothing(spec: dict[str, Any], defaults: dict[str, Any]) -> None:
+    intent = service(**spec)
+    first = decide(intent, None, None, OURS)
+    assert first.body is not None
+    live = deepcopy(dict(first.body))
+    live["spec"] |= {key: value for key, value in defaults.items() if key not in spec}
+    meta = ObjectMeta(owner_references=(OWNER,), annotations=live["metadata"]["annotations"])
+    assert decide(intent, meta, live, OURS).verdict is Verdict.KEEP
+
+
+def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest_of({"a": 1, "b": {"c": 2, "d": 3}}) == digest_of({"b": {"d": 3, "c": 2}, "a": 1})
