@@ -1,0 +1,66 @@
+# Every target sets up what it needs: the virtual environment, and the control plane's binaries.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CHECKED := src tests hack bench examples
+
+.DEFAULT_GOAL := help
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Make the virtual environment from the hash-pinned lock
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	hack/venv.sh $(PYTHON) $(VENV)
+	touch $@
+
+control-plane: venv ## Fetch or build etcd, kube-apiserver and the rest (cached outside the clone)
+	$(BIN)/python -m torchctl.testing.assets
+
+demo: venv control-plane ## Run a TorchrunJob to Succeeded on a real control plane with a scripted kubelet
+	$(BIN)/python hack/demo.py
+
+test: venv control-plane ## Unit tests and tests on the real control plane, with coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest tests/unit tests/envtest
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --include='src/torchctl/runtime/*,src/torchctl/controllers/*' --fail-under=90
+
+unit: venv ## Unit tests only: no network, no processes
+	$(BIN)/pytest tests/unit
+
+e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian packages, which it installs
+	hack/node/install.sh
+	$(BIN)/python -m torchctl.testing.assets --group node
+	$(BIN)/pytest tests/e2e
+
+lint: venv ## Style, formatting and the layers of the architecture
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/lint-imports
+
+types: venv ## mypy --strict over sources and tests
+	$(BIN)/mypy src tests hack bench
+
+fmt: venv ## Format, and fix what can be fixed
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+manifests: venv ## Generate config/ from the API's models and the declared permissions
+	$(BIN)/python hack/manifests.py
+
+drift: venv ## Fail when a generated file differs from what generates it
+	$(BIN)/python hack/manifests.py --check
+
+bench: venv control-plane ## Measure latency, requests, memory and decoding beside a peer
+	$(BIN)/python -m bench
+
+lock: ## Pin the development dependencies again, with hashes
+	hack/lock.sh
+
+clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
+	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
+
+.PHONY: help venv control-plane demo test unit e2e lint types fmt manifests drift bench lock clean
