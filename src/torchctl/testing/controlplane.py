@@ -1,0 +1,298 @@
+"""A real control plane as an object: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+
+It belongs to the process that started it and ends with it, however that ends. It holds no task group, so
+it may be entered in one task and left in another, as fixtures are.
+"""
+
+import os
+import shutil
+import ssl
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import anyio
+import anyio.to_thread
+
+from torchctl.testing.assets import Assets, ensure
+from torchctl.testing.components import COMPONENTS, Layout, Options, Ports, command_line
+from torchctl.testing.credentials import Credentials
+from torchctl.testing.ports import reserve
+from torchctl.testing.process import ManagedProcess
+
+__all__ = ["CommandFailed", "ComponentFailed", "ControlPlane", "Options"]
+
+_START_ATTEMPTS = 5
+_POLL_S = 0.05
+
+
+class ComponentFailed(Exception):
+    """A component ended or was not ready in time: its log, named in the message, says why."""
+
+    def __init__(self, process: ManagedProcess, what: str) -> None:
+        self.component = process.name
+        self.log = process.log
+        self.port_lost = "address already in use" in process.tail(100)
+        super().__init__(f"{process.name} {what}; the end of {process.log}:\n{process.tail()}")
+
+
+class CommandFailed(Exception):
+    """kubectl ended with a status that is not 0; `stderr` is what it said."""
+
+    def __init__(self, arguments: Sequence[str], status: int, stderr: str) -> None:
+        self.status = status
+        self.stderr = stderr
+        super().__init__(f"kubectl {' '.join(arguments)}: exit status {status}: {stderr.strip()}")
+
+
+class ControlPlane:
+    """A control plane of one's own, ready when entered, gone when left.
+
+        async with ControlPlane() as cluster:
+            print(await cluster.kubectl("get", "namespaces"))
+
+    Args:
+        assets: the programs; None finds, fetches or builds them (minutes, the first time).
+        directory: keeps data, keys and logs, and is left behind. None takes a temporary directory, which is
+            removed at the end unless an exception passes through: then it stays and the exception names it.
+        components: which to start; etcd and kube-apiserver have to be among them.
+        options: addresses and further flags.
+
+    Raises:
+        ComponentFailed: when entered, if a component does not get ready.
+    """
+
+    def __init__(
+        self,
+        *,
+        assets: Assets | None = None,
+        directory: Path | None = None,
+        components: Sequence[str] = COMPONENTS,
+        options: Options | None = None,
+    ) -> None:
+        self.components = tuple(name for name in COMPONENTS if name in components)
+        self.options = options or Options()
+        self._assets = assets
+        self._directory = directory
+        self._temporary = directory is None
+        self._processes: dict[str, ManagedProcess] = {}
+
+    def __repr__(self) -> str:
+        return f"<ControlPlane {list(self._processes.values())}>"
+
+    async def __aenter__(self) -> Self:
+        self._assets = self._assets or await anyio.to_thread.run_sync(ensure)
+        root = self._directory or Path(tempfile.mkdtemp(prefix="torchctl-control-plane-"))
+        self._layout = Layout(root.resolve())
+        self._credentials = Credentials(self._layout, self.options)
+        try:
+            await self._start_all()
+        except BaseException as error:
+            self._end(error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(error)
+
+    @property
+    def host(self) -> str:
+        """The API server's URL."""
+        return f"https://127.0.0.1:{self._ports.apiserver}"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate authority that signed the API server's certificate, PEM."""
+        return self._layout.ca
+
+    @property
+    def logs(self) -> Path:
+        """A directory with one log per component."""
+        return self._layout.logs
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON line per request that was answered, level Metadata (see `torchctl.testing.audit`)."""
+        return self._layout.audit_log
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        return self._layout.kubeconfig("admin")
+
+    @property
+    def signing_key(self) -> Path:
+        """The key that signs service account tokens: a test can make an expired one."""
+        return self._layout.token_key
+
+    def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """Writes a kubeconfig with a client certificate: any user, any groups, no rights until RBAC grants them."""
+        certificate, key = self._credentials.client_files(user, groups)
+        entry = {"client-certificate": str(certificate), "client-key": str(key)}
+        return self._credentials.write_kubeconfig(certificate.with_suffix(".kubeconfig"), self.host, entry)
+
+    async def service_account_kubeconfig(self, namespace: str, name: str, lifetime_s: int = 3600) -> Path:
+        """Writes a kubeconfig that acts as a service account, with a token from the TokenRequest API."""
+        token = await self.service_account_token(namespace, name, lifetime_s)
+        path = self._layout.root / f"{namespace}-{name}.kubeconfig"
+        return self._credentials.write_kubeconfig(path, self.host, {"token": token}, namespace)
+
+    async def service_account_token(self, namespace: str, name: str, lifetime_s: int = 3600) -> str:
+        """A token of a service account, at least 600 s valid. Raises CommandFailed when there is no such account."""
+        arguments = ("create", "token", name, f"--namespace={namespace}", f"--duration={lifetime_s}s")
+        return (await self.kubectl(*arguments)).strip()
+
+    async def kubectl(
+        self, *arguments: str, input: str | None = None, kubeconfig: Path | None = None, timeout_s: float = 60.0
+    ) -> str:
+        """Runs kubectl, as admin unless `kubeconfig` says otherwise, and returns what it printed.
+
+        Raises:
+            CommandFailed: its exit status was not 0.
+            TimeoutError: it did not end in time and was killed.
+        """
+        command = [str(self._programs.path("kubectl")), *arguments]
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig or self.admin_kubeconfig),
+            "KUBECACHEDIR": str(self._layout.root / "kubectl-cache"),
+        }
+        with anyio.fail_after(timeout_s):
+            text = input.encode() if input is not None else b""
+            done = await anyio.run_process(command, input=text, env=environment, check=False)
+        if done.returncode:
+            raise CommandFailed(arguments, done.returncode, done.stderr.decode(errors="replace"))
+        return done.stdout.decode(errors="replace")
+
+    def process(self, component: str) -> ManagedProcess:
+        """The process of a component. Raises KeyError when it does not belong to this control plane."""
+        return self._processes[component]
+
+    async def start(self, component: str) -> None:
+        """Starts a stopped component, on its old port, and waits until it is ready."""
+        self.process(component).start()
+        await self._ready(component)
+
+    async def stop(self, component: str, *, grace_s: float = 10.0) -> None:
+        """Stops a component: SIGTERM, and SIGKILL after `grace_s` (0: at once)."""
+        await self.process(component).stop(grace_s)
+
+    async def restart(self, component: str, *, grace_s: float = 10.0) -> None:
+        """Stops a component, starts it and waits until it is ready."""
+        await self.stop(component, grace_s=grace_s)
+        await self.start(component)
+
+    def pause(self, component: str) -> None:
+        """Stops a component in its tracks (SIGSTOP): its connections stay open and nobody answers."""
+        self.process(component).pause()
+
+    def resume(self, component: str) -> None:
+        """Lets a paused component go on."""
+        self.process(component).resume()
+
+    @property
+    def _programs(self) -> Assets:
+        assert self._assets is not None, "the control plane has not been entered"
+        return self._assets
+
+    async def _start_all(self) -> None:
+        for attempt in range(_START_ATTEMPTS):
+            try:
+                await self._start_once()
+                return
+            except ComponentFailed as failure:
+                if not failure.port_lost or attempt == _START_ATTEMPTS - 1:
+                    raise
+                self._kill()
+                shutil.rmtree(self._layout.data, ignore_errors=True)
+                for log in self._layout.logs.iterdir():
+                    log.unlink()
+
+    async def _start_once(self) -> None:
+        with reserve(4) as ports:
+            self._ports = Ports(*ports)
+            self._write_kubeconfigs()
+            self._processes = {name: self._process(name) for name in self.components}
+        # kube-apiserver waits for etcd; the others give up when it takes them too long to reach kube-apiserver.
+        for component in ("etcd", "kube-apiserver"):
+            self.process(component).start()
+        await self._ready("kube-apiserver")
+        others = self.components[2:]
+        for component in others:
+            self.process(component).start()
+        for component in others:
+            await self._ready(component)
+
+    def _process(self, component: str) -> ManagedProcess:
+        arguments = command_line(component, self._layout, self._ports, self.options)
+        argv = [str(self._programs.path(component)), *arguments]
+        return ManagedProcess(component, argv, self._layout.logs / f"{component}.log")
+
+    def _write_kubeconfigs(self) -> None:
+        for user in ("admin", "system:kube-controller-manager", "system:kube-scheduler"):
+            token = {"token": self._credentials.token(user)}
+            self._credentials.write_kubeconfig(self._layout.kubeconfig(user), self.host, token)
+
+    async def _ready(self, component: str) -> None:
+        process = self.process(component)
+        async with self._session() as session:
+            with anyio.move_on_after(self.options.start_timeout_s):
+                while not await self._is_ready(session, component):
+                    if not process.running:
+                        raise ComponentFailed(process, f"ended with status {process.returncode}")
+                    await anyio.sleep(_POLL_S)
+                return
+        raise ComponentFailed(process, f"was not ready after {self.options.start_timeout_s:g} s")
+
+    async def _is_ready(self, session: aiohttp.ClientSession, component: str) -> bool:
+        ports = self._ports
+        match component:
+            case "etcd":
+                return await _answers(session, f"http://127.0.0.1:{ports.etcd}/health")
+            case "kube-apiserver":
+                return await _answers(session, f"{self.host}/readyz")
+            case "kube-controller-manager":
+                # The account that every pod needs exists once its controllers work.
+                account = f"{self.host}/api/v1/namespaces/default/serviceaccounts/default"
+                health = f"https://127.0.0.1:{ports.controller_manager}/healthz"
+                return await _answers(session, health) and await _answers(session, account)
+            case _:
+                return await _answers(session, f"https://127.0.0.1:{ports.scheduler}/healthz")
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncGenerator[aiohttp.ClientSession]:
+        context = ssl.create_default_context(cafile=self._layout.ca)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context, force_close=True),
+            headers={"Authorization": f"Bearer {self._credentials.token('admin')}"},
+            timeout=aiohttp.ClientTimeout(total=5),
+        ) as session:
+            yield session
+
+    def _end(self, error: BaseException | None) -> None:
+        self._kill()
+        if not self._temporary:
+            return
+        if error is None:
+            shutil.rmtree(self._layout.root, ignore_errors=True)
+        else:
+            shutil.rmtree(self._layout.data, ignore_errors=True)
+            error.add_note(f"The control plane's logs are kept in {self.logs}")
+
+    def _kill(self) -> None:
+        # No await: this has to work while the caller is being cancelled, and there is no state to save.
+        for process in reversed(self._processes.values()):
+            process.kill()
+
+
+async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
