@@ -1,0 +1,134 @@
+"""What queue and job both say: distributed settings, run policy, datasets. Nothing has a default in the schema
+here, because the job's word wins over the queue's: `effective.py` has the defaults."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from torchctl.api.fields import MAX_INT32, ClaimName, DnsLabel, Model, MountPath, Port
+
+__all__ = [
+    "Backend",
+    "Dataset",
+    "Datasets",
+    "Distributed",
+    "Distribution",
+    "PodRetention",
+    "RdzvBackend",
+    "RestartPolicy",
+    "RunPolicy",
+]
+
+
+class Backend(StrEnum):
+    NCCL = "nccl"
+    GLOO = "gloo"
+    MPI = "mpi"
+
+
+class RdzvBackend(StrEnum):
+    C10D = "c10d"
+    ETCD_V2 = "etcd-v2"
+    ETCD = "etcd"
+    STATIC = "static"
+
+
+class RestartPolicy(StrEnum):
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class PodRetention(StrEnum):
+    FAILED = "Failed"
+    NONE = "None"
+    ALL = "All"
+
+
+class Distribution(StrEnum):
+    """How the workspace reaches the workers."""
+
+    AUTO = "auto"
+    SHARED = "shared"
+    COPY = "copy"
+    SERVE = "serve"
+
+
+class Distributed(Model):
+    """How torchrun finds its peers. The job's value of a field wins over the queue's."""
+
+    backend: Backend | None = Field(
+        default=None,
+        description="Process group backend, exported for the script: nccl, gloo or mpi. Default: nccl, gloo without GPUs.",
+    )
+    rdzv_backend: RdzvBackend | None = Field(
+        default=None, description="torchrun's rendezvous backend: c10d, etcd-v2, etcd or static. Default: c10d."
+    )
+    rdzv_endpoint: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s,]+$")] | None = Field(
+        default=None,
+        description="Rendezvous endpoint, host or host:port. Default: worker 0 of the job by its fully qualified name; "
+        "the operator's --etcd-endpoint for etcd and etcd-v2.",
+    )
+    rdzv_conf: (
+        Annotated[
+            dict[str, Annotated[str, Field(max_length=256, pattern=r"^[^,]*$")]],
+            Field(max_length=32),
+        ]
+        | None
+    ) = Field(
+        default=None, description='Further settings of the rendezvous backend, e.g. join_timeout: "900". Default: none.'
+    )
+    port: Port | None = Field(
+        default=None, description="Port of the rendezvous on worker 0, 1024 to 65535. Default: 29500."
+    )
+
+
+class RunPolicy(Model):
+    """Restarts, deadlines and what is kept. The job's value of a field wins over the queue's."""
+
+    max_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
+        default=None, description="Incidents after which the job starts over before it fails. Default: 3."
+    )
+    max_worker_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
+        default=None,
+        description="torchrun's own restarts of the ranks in place (PET_MAX_RESTARTS). Default: 0, 100 when elastic.",
+    )
+    restart_policy: RestartPolicy | None = Field(
+        default=None,
+        description="What restarts a job: OnFailure (any incident), Never, or ExitCode, which judges the code of the first "
+        "rank that failed: 1, 2, 126, 127, 128 and 139 are permanent. Default: OnFailure.",
+    )
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
+        default=None,
+        description="Seconds after its end at which the job and its workspace are deleted. Default: never.",
+    )
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_INT32)] | None = Field(
+        default=None,
+        description="Seconds of active time, over all attempts and not while suspended, after which the job fails. Default: none.",
+    )
+    startup_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_INT32)] | None = Field(
+        default=None, description="Seconds that the workers may take to be ready once they are admitted. Default: none."
+    )
+    pod_retention: PodRetention | None = Field(
+        default=None,
+        description="Which pods stay after an outcome: Failed (those of the last failed attempt), None or All. Default: Failed.",
+    )
+
+
+class Dataset(Model):
+    """An existing PersistentVolumeClaim of the namespace, mounted into every worker."""
+
+    name: DnsLabel = Field(description="Name of the volume in the pod.")
+    claim_name: ClaimName = Field(description="Name of the PersistentVolumeClaim.")
+    mount_path: MountPath = Field(description="Absolute path in the container.")
+    read_only: bool = Field(default=True, description="Whether workers may only read. Default: true.")
+
+
+Datasets = Annotated[
+    tuple[Dataset, ...],
+    Field(
+        max_length=32,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    ),
+]

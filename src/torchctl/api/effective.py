@@ -1,0 +1,109 @@
+"""What holds for a job once its own word, its queue's and the defaults are put over each other."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torchctl.api.common import Backend, Distributed, PodRetention, RdzvBackend, RestartPolicy, RunPolicy
+from torchctl.api.fields import Model
+from torchctl.api.job import JobSpec, JobWorkspace
+from torchctl.api.names import MASTER_PORT
+from torchctl.api.queue import Checkpoints, QueueSpec, QueueWorkspace
+
+__all__ = [
+    "DEFAULT_CLAIM_SIZE",
+    "EffectiveDistributed",
+    "EffectiveRunPolicy",
+    "checkpoints",
+    "distributed",
+    "over",
+    "queue_workspace",
+    "run_policy",
+    "workspace",
+]
+
+DEFAULT_CLAIM_SIZE = "10Gi"
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveDistributed:
+    """`Distributed` with every default filled in; an endpoint of None is computed by the renderer."""
+
+    backend: Backend
+    rdzv_backend: RdzvBackend
+    rdzv_endpoint: str | None
+    rdzv_conf: dict[str, str]
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveRunPolicy:
+    """`RunPolicy` with every default filled in; None is "none"."""
+
+    max_restarts: int
+    max_worker_restarts: int
+    restart_policy: RestartPolicy
+    ttl_seconds_after_finished: int | None
+    active_deadline_seconds: int | None
+    startup_timeout_seconds: int | None
+    pod_retention: PodRetention
+
+
+def over(base: M, top: Model) -> M:
+    """`base` with the fields that `top` says: not None, and not left to its default."""
+    said = {name: getattr(top, name) for name in top.model_fields_set}
+    return base.model_copy(update={name: value for name, value in said.items() if value is not None})
+
+
+def distributed(queue: QueueSpec, job: JobSpec, *, gpus: int) -> EffectiveDistributed:
+    """The job's settings over the queue's over the defaults. `gpus` are those of one pod."""
+    said: Distributed = over(queue.distributed, job.distributed)
+    return EffectiveDistributed(
+        backend=said.backend or (Backend.NCCL if gpus else Backend.GLOO),
+        rdzv_backend=said.rdzv_backend or RdzvBackend.C10D,
+        rdzv_endpoint=said.rdzv_endpoint,
+        rdzv_conf=(queue.distributed.rdzv_conf or {}) | (job.distributed.rdzv_conf or {}),
+        port=said.port or MASTER_PORT,
+    )
+
+
+def run_policy(queue: QueueSpec, job: JobSpec) -> EffectiveRunPolicy:
+    """The job's policy over the queue's over the defaults."""
+    said: RunPolicy = over(queue.run_policy, job.run_policy)
+    in_place = 100 if job.elastic else 0
+    return EffectiveRunPolicy(
+        max_restarts=3 if said.max_restarts is None else said.max_restarts,
+        max_worker_restarts=in_place if said.max_worker_restarts is None else said.max_worker_restarts,
+        restart_policy=said.restart_policy or RestartPolicy.ON_FAILURE,
+        ttl_seconds_after_finished=said.ttl_seconds_after_finished,
+        active_deadline_seconds=said.active_deadline_seconds,
+        startup_timeout_seconds=said.startup_timeout_seconds,
+        pod_retention=said.pod_retention or PodRetention.FAILED,
+    )
+
+
+def queue_workspace(queue: QueueSpec) -> QueueWorkspace:
+    """How the queue makes workspaces, also for a job that asks for one where the queue says nothing."""
+    return queue.storage.workspace or QueueWorkspace()
+
+
+def workspace(queue: QueueSpec, job: JobSpec) -> JobWorkspace | None:
+    """The workspace that the job has, or None: setting any field of it enables it, the queue's `enabled` gives it to all."""
+    asked = job.volumes.workspace
+    if asked is None:
+        return JobWorkspace() if queue_workspace(queue).enabled else None
+    return None if asked.enabled is False else asked
+
+
+def checkpoints(queue: QueueSpec, job: JobSpec) -> Checkpoints | None:
+    """The checkpoints volume that the job has, or None; where the claim comes from is one statement, never mixed."""
+    base = queue.storage.checkpoints or Checkpoints()
+    asked = job.volumes.checkpoints
+    if asked is None:
+        return base if base.enabled else None
+    if asked.enabled is False or (asked.enabled is None and not asked.model_fields_set and not base.enabled):
+        return None
+    if asked.claim_name or asked.size or asked.size_per_gpu:
+        base = base.model_copy(update={"claim_name": None, "size": None, "size_per_gpu": None})
+    return over(base, asked).model_copy(update={"enabled": True})

@@ -1,0 +1,357 @@
+"""TorchrunJob: what runs."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from torchctl.api.casing import camel
+from torchctl.api.common import Datasets, Distributed, RunPolicy
+from torchctl.api.fields import (
+    AccessModes,
+    ClaimName,
+    DnsLabel,
+    DnsName,
+    Image,
+    Line,
+    Model,
+    MountPath,
+    Size,
+    StringMap,
+)
+from torchctl.api.names import GROUP, VERSION
+from torchctl.api.pods import Env, EnvFrom, Tolerations, Volume, VolumeMount
+from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
+
+__all__ = [
+    "TORCHRUN_JOB",
+    "Dependency",
+    "DependencyCondition",
+    "Elastic",
+    "Failure",
+    "JobCheckpoints",
+    "JobSpec",
+    "JobStatus",
+    "JobWorkspace",
+    "Launcher",
+    "NodeCounts",
+    "QueueUpdatePolicy",
+    "Restarts",
+    "TorchrunJob",
+    "Volumes",
+    "WorkerCounts",
+    "WorkspaceSource",
+    "WorkspaceStatus",
+]
+
+
+class WorkspaceSource(StrEnum):
+    ZIP = "zip"
+    GIT = "git"
+    S3 = "s3"
+    EXISTING = "existing"
+
+
+class Launcher(StrEnum):
+    TORCHRUN = "torchrun"
+    NONE = "none"
+
+
+class QueueUpdatePolicy(StrEnum):
+    FROZEN = "Frozen"
+    NEXT_ATTEMPT = "NextAttempt"
+
+
+class DependencyCondition(StrEnum):
+    SUCCEEDED = "Succeeded"
+    RUNNING = "Running"
+
+
+_Nodes = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class Elastic(Model):
+    """Between how many nodes the job can run. With numNodes, which is then the wish."""
+
+    min_nodes: _Nodes = Field(description="Nodes below which the job does not run. At most numNodes.")
+    max_nodes: _Nodes = Field(description="Nodes up to which the job can grow. At least numNodes.")
+
+
+class JobWorkspace(Model):
+    """The job's code. Setting any field enables it."""
+
+    enabled: bool | None = Field(
+        default=None,
+        description="Whether the job has a workspace. Default: true when any field here is set, else as the queue says.",
+    )
+    source: WorkspaceSource = Field(
+        default=WorkspaceSource.ZIP,
+        description="Where the code comes from: zip (uploaded, or fetched from url), git (url, ref), s3 (url) or existing (claimName). "
+        "Default: zip.",
+    )
+    url: (
+        Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^(https|ssh|s3)://[^\s@/]*(@[^\s@/:]*)?[^\s]*$")]
+        | None
+    ) = Field(default=None, description="URL of the code: https, ssh or s3, without credentials in it. Default: none.")
+    ref: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./+-]*$")] | None = (
+        Field(default=None, description="Branch, tag or commit, for git. Default: the repository's HEAD.")
+    )
+    secret_ref: ClaimName | None = Field(
+        default=None, description="Name of a Secret of the namespace with the credentials for url. Default: none."
+    )
+    claim_name: ClaimName | None = Field(
+        default=None, description="Name of the PersistentVolumeClaim that holds the code, for existing. Default: none."
+    )
+    sub_path: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^/\x00][^\x00]*$")] | None = Field(
+        default=None,
+        description="Directory of the source that becomes the workspace; relative, without '..'. Default: its root.",
+    )
+    size: Size | None = Field(default=None, description="Size of the claim, as a quantity. Default: as the queue says.")
+    timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
+        default=600, description="Seconds that fetching or uploading the code may take. Default: 600."
+    )
+    revision: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")] | None = Field(
+        default=None,
+        description="Revision of the workspace that the job should run; may be changed later. Default: the one synced.",
+    )
+
+
+class JobCheckpoints(Model):
+    """The job's checkpoints. Setting any field enables them; what is left out is as the queue says."""
+
+    enabled: bool | None = Field(
+        default=None,
+        description="Whether the job has a checkpoints volume. Default: true when any field here is set, else as the queue says.",
+    )
+    size: Size | None = Field(
+        default=None, description="Size of the claim, as a quantity. Not with sizePerGPU. Default: as the queue says."
+    )
+    size_per_gpu: Size | None = Field(
+        default=None,
+        description="Size of the claim per GPU of the whole job, at least one. Not with size. Default: as the queue says.",
+    )
+    storage_class: ClaimName | None = Field(
+        default=None, description="StorageClass of the claim. Default: as the queue says."
+    )
+    access_modes: AccessModes | None = Field(
+        default=None, description="Access modes of the claim. Default: as the queue says."
+    )
+    claim_name: ClaimName | None = Field(
+        default=None, description="An existing claim. Not with size, sizePerGPU. Default: as the queue says."
+    )
+    mount_path: MountPath | None = Field(
+        default=None, description="Where workers see it (TORCHRUN_CHECKPOINT_DIR). Default: as the queue says."
+    )
+    retain: bool | None = Field(
+        default=None, description="Whether the claim outlives the job. Default: as the queue says."
+    )
+
+
+class Volumes(Model):
+    """Volumes of the worker pods."""
+
+    workspace: JobWorkspace | None = Field(default=None, description="The job's code. Default: as the queue says.")
+    datasets: Datasets = Field(
+        default=(), description="Existing claims to mount, over the queue's by name. Default: none."
+    )
+    checkpoints: JobCheckpoints | None = Field(
+        default=None, description="The job's checkpoints. Default: as the queue says."
+    )
+    additional_volumes: Annotated[
+        tuple[Volume, ...],
+        Field(
+            max_length=32,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = Field(default=(), description="Further volumes of the worker pods, as in a pod. Default: none.")
+    additional_mounts: Annotated[
+        tuple[VolumeMount, ...],
+        Field(
+            max_length=64,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
+        ),
+    ] = Field(default=(), description="Further mounts of the container `trainer`, as in a container. Default: none.")
+
+
+class Dependency(Model):
+    """Another TorchrunJob of the namespace that comes first."""
+
+    job: DnsLabel = Field(description="Name of the TorchrunJob; it may be created later.")
+    condition: DependencyCondition = Field(
+        default=DependencyCondition.SUCCEEDED,
+        description="What it has to be: Succeeded or Running. Default: Succeeded.",
+    )
+
+
+class JobSpec(Model):
+    """What runs. After creation only suspend, numNodes (elastic), runPolicy, queueUpdatePolicy and
+    volumes.workspace.revision change."""
+
+    job_queue: DnsName = Field(
+        description="Name of the TorchrunQueue, of the same namespace; it may be created later. Immutable."
+    )
+    num_nodes: _Nodes | None = Field(
+        default=None,
+        description="Nodes, which are pods, each with what the queue's nodeResources say. Either this or numGPUs.",
+    )
+    num_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
+        default=None,
+        description="GPUs of the whole job, spread evenly over as few nodes as hold them; 0: one pod without GPUs. Either this or numNodes.",
+    )
+    elastic: Elastic | None = Field(
+        default=None, description="Between how many nodes the job can run; with numNodes. Default: a fixed size."
+    )
+    command: Line | None = Field(
+        default=None, description="A shell line; `python script.py` is run by torchrun. Either this or args."
+    )
+    args: (
+        Annotated[
+            tuple[Annotated[str, Field(max_length=32768)], ...],
+            Field(min_length=1, max_length=256, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+        ]
+        | None
+    ) = Field(default=None, description="The command as a list of arguments, without a shell. Either this or command.")
+    setup_command: Line | None = Field(
+        default=None, description="A shell line that every worker runs first; its failure is the job's. Default: none."
+    )
+    working_dir: MountPath | None = Field(
+        default=None,
+        description="Absolute path in which the command runs. Default: the workspace's mountPath, else the image's.",
+    )
+    launcher: Launcher = Field(
+        default=Launcher.TORCHRUN, description="torchrun, or none: the command is run as it is. Default: torchrun."
+    )
+    nproc_per_node: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None, description="Processes per node. Default: the GPUs of the pod, else 1."
+    )
+    distributed: Distributed = Field(
+        default=Distributed(),
+        description="How torchrun finds its peers, over what the queue says. Default: as the queue says.",
+    )
+    volumes: Volumes = Field(default=Volumes(), description="Volumes of the worker pods. Default: as the queue says.")
+    image: Image | None = Field(default=None, description="Image of `trainer`. Default: the queue's.")
+    env: Env = Field(default=(), description="Environment of `trainer`, over the queue's by name. Default: none.")
+    env_from: EnvFrom = Field(
+        default=(), description="Secrets and ConfigMaps whose keys become variables, after the queue's. Default: none."
+    )
+    labels: StringMap | None = Field(
+        default=None, description="Labels of the worker pods; those of the operator are refused. Default: none."
+    )
+    annotations: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=64)] | None = Field(
+        default=None, description="Annotations of the worker pods; those of the operator are refused. Default: none."
+    )
+    node_selector: StringMap | None = Field(
+        default=None, description="Node labels that worker pods need, over the queue's by key. Default: none."
+    )
+    tolerations: Tolerations = Field(
+        default=(), description="Taints that worker pods tolerate, besides the queue's. Default: none."
+    )
+    priority_class_name: ClaimName | None = Field(
+        default=None, description="PriorityClass of worker pods. Default: the queue's."
+    )
+    queue_update_policy: QueueUpdatePolicy = Field(
+        default=QueueUpdatePolicy.FROZEN,
+        description="What a later edit of the queue does to this job: Frozen (nothing) or NextAttempt. Default: Frozen.",
+    )
+    depends_on: Annotated[
+        tuple[Dependency, ...],
+        Field(
+            max_length=16,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["job"]},
+        ),
+    ] = Field(default=(), description="Jobs that come first. Default: none.")
+    suspend: bool = Field(
+        default=False, description="Whether the job should stand still: its pods are stopped. Default: false."
+    )
+    run_policy: RunPolicy = Field(
+        default=RunPolicy(),
+        description="Restarts, deadlines and retention, over what the queue says. Default: as the queue says.",
+    )
+
+
+class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Incidents so far."""
+
+    total: int = 0
+    by_cause: dict[str, int] = {}
+
+
+class NodeCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Nodes, which are pods."""
+
+    desired: int = 0
+    ready: int = 0
+
+
+class WorkerCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Worker pods of the attempt by where they are."""
+
+    pending: int = 0
+    ready: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class WorkspaceStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """The workspace that was synced."""
+
+    revision: str = ""
+    source: str = ""
+    digest: str = ""
+    bytes: int = 0
+    files: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """The first failure of the attempt: the one that caused the others."""
+
+    pod: str = ""
+    node: str = ""
+    rank: int | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """What the operator saw and committed itself to."""
+
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    observed_generation: int = 0
+    job_id: str = ""
+    attempt: int = 0
+    active_seconds: int = 0
+    restarts: Restarts = Restarts()
+    nodes: NodeCounts = NodeCounts()
+    gpus: int = 0
+    workers_status: str = ""
+    workers: WorkerCounts = WorkerCounts()
+    selector: str = ""
+    master_endpoint: str = ""
+    rendezvous_id: str = ""
+    queue_revision: str = ""
+    workspace: WorkspaceStatus | None = None
+    failure: Failure | None = None
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+
+
+class TorchrunJob(msgspec.Struct, frozen=True, rename="camel"):
+    """A distributed training job: a command that torchrun runs on several nodes at once."""
+
+    metadata: ObjectMeta
+    spec: JobSpec
+    status: JobStatus = JobStatus()
+
+
+def _decode(type_: type, value: Any) -> Any:
+    if type_ is JobSpec:
+        return JobSpec.model_validate(value)
+    raise NotImplementedError(type_)
+
+
+TORCHRUN_JOB = Kind(GROUP, VERSION, "TorchrunJob", "torchrunjobs", TorchrunJob, dec_hook=_decode)

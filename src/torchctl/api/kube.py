@@ -1,0 +1,204 @@
+"""The kinds of others that the operator reads: only the fields that somebody looks at.
+
+Of a kind that we apply the whole spec is kept, because drift is compared on it. Lists and maps that Go
+marshals as null where they are empty may be None.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from torchctl.api.casing import camel
+from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
+
+__all__ = [
+    "CONTROLLER_REVISION",
+    "JOB",
+    "KAI_PODGROUP",
+    "KAI_QUEUE",
+    "PERSISTENT_VOLUME_CLAIM",
+    "POD",
+    "PVC",
+    "SERVICE",
+    "ContainerState",
+    "ContainerStatus",
+    "ControllerRevision",
+    "Job",
+    "JobStatus",
+    "KaiPodGroup",
+    "KaiPodGroupStatus",
+    "KaiQueue",
+    "KaiQueueStatus",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodSpec",
+    "PodStatus",
+    "Running",
+    "SchedulingCondition",
+    "SchedulingReason",
+    "Service",
+    "Terminated",
+    "Waiting",
+]
+
+
+class Waiting(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    reason: str = ""
+    message: str = ""
+
+
+class Running(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    started_at: datetime | None = None
+
+
+class Terminated(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """How a container ended. `message` is its termination message."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """At most one of the three is set."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, rename=camel):
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Status of a batch/v1 Job."""
+
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str = ""
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Job(msgspec.Struct, frozen=True, rename=camel):
+    """A batch/v1 Job."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: JobStatus = JobStatus()
+
+
+class ClaimStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    phase: str = ""
+    access_modes: tuple[str, ...] | None = None
+    capacity: dict[str, str] | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class PersistentVolumeClaim(msgspec.Struct, frozen=True, rename=camel):
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: ClaimStatus = ClaimStatus()
+
+
+class Service(msgspec.Struct, frozen=True, rename=camel):
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+
+
+class ControllerRevision(msgspec.Struct, frozen=True, rename=camel):
+    """An immutable snapshot; `data` is what was frozen."""
+
+    metadata: ObjectMeta
+    data: dict[str, Any] = {}
+    revision: int = 0
+
+
+class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Amounts are Kubernetes quantities, which a custom resource may also write as numbers."""
+
+    allocated: dict[str, str | int | float] | None = None
+    requested: dict[str, str | int | float] | None = None
+    child_queues: tuple[str, ...] | None = None
+
+
+class KaiQueue(msgspec.Struct, frozen=True, rename=camel):
+    """KAI's scheduling.run.ai/v2 Queue, cluster-scoped."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: KaiQueueStatus | None = None
+
+
+class SchedulingReason(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    reason: str = ""
+    message: str = ""
+
+
+class SchedulingCondition(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Why KAI does not schedule a PodGroup."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    node_pool: str = ""
+    reasons: tuple[SchedulingReason, ...] | None = None
+
+
+class KaiPodGroupStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    phase: str = ""
+    scheduling_conditions: tuple[SchedulingCondition, ...] | None = None
+
+
+class KaiPodGroup(msgspec.Struct, frozen=True, rename=camel):
+    """KAI's scheduling.run.ai/v2alpha2 PodGroup."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: KaiPodGroupStatus | None = None
+
+
+POD = Kind("", "v1", "Pod", "pods", Pod)
+JOB = Kind("batch", "v1", "Job", "jobs", Job)
+PERSISTENT_VOLUME_CLAIM = PVC = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", PersistentVolumeClaim)
+SERVICE = Kind("", "v1", "Service", "services", Service)
+CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions", ControllerRevision)
+KAI_QUEUE = Kind("scheduling.run.ai", "v2", "Queue", "queues", KaiQueue, namespaced=False)
+KAI_PODGROUP = Kind("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", KaiPodGroup)

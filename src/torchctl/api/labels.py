@@ -1,0 +1,126 @@
+"""Labels, annotations and environment variables: which we set, and which of them users may not.
+
+A key that the operator owns is refused in a TorchrunJob rather than overwritten in silence: pods in
+another team's KAI queue, or a rank that torchrun did not assign, would be the effect.
+"""
+
+from collections.abc import Mapping
+
+__all__ = [
+    "APP_COMPONENT",
+    "APP_INSTANCE",
+    "APP_MANAGED_BY",
+    "APP_NAME",
+    "ATTEMPT",
+    "JOB_NAME",
+    "JOB_UID",
+    "KAI_BATCH_MIN_MEMBER",
+    "KAI_POD_GROUP",
+    "KAI_QUEUE",
+    "KAI_SKIP_PODGROUPER",
+    "LEGACY_JOB_NAME",
+    "OWNED_ENV",
+    "OWNED_ENV_PREFIXES",
+    "OWNED_KEYS",
+    "OWNED_KEY_PREFIXES",
+    "QUEUE",
+    "QUEUE_UID",
+    "ROLE",
+    "ROLE_SYNC",
+    "ROLE_WORKER",
+    "TEMPLATE_HASH",
+    "job_labels",
+    "owned_env",
+    "owned_key",
+    "selector",
+]
+
+APP_NAME = "app.kubernetes.io/name"
+APP_INSTANCE = "app.kubernetes.io/instance"
+APP_COMPONENT = "app.kubernetes.io/component"
+APP_MANAGED_BY = "app.kubernetes.io/managed-by"
+
+JOB_NAME = "torchrun.ai/job-name"
+JOB_UID = "torchrun.ai/job-uid"
+QUEUE = "torchrun.ai/queue"
+QUEUE_UID = "torchrun.ai/queue-uid"
+ROLE = "torchrun.ai/role"
+ATTEMPT = "torchrun.ai/attempt"
+TEMPLATE_HASH = "torchrun.ai/template-hash"
+LEGACY_JOB_NAME = "torchrun-job-name"
+"""The selector of the first documentation, which users have in their scripts."""
+
+ROLE_WORKER = "worker"
+ROLE_SYNC = "sync"
+
+KAI_QUEUE = "kai.scheduler/queue"
+KAI_SKIP_PODGROUPER = "kai.scheduler/skip-podgrouper"
+KAI_BATCH_MIN_MEMBER = "kai.scheduler/batch-min-member"
+KAI_POD_GROUP = "pod-group-name"
+
+OWNED_KEY_PREFIXES = ("kai.scheduler/", "torchrun.ai/", "batch.kubernetes.io/")
+OWNED_KEYS = (
+    KAI_POD_GROUP,
+    LEGACY_JOB_NAME,
+    APP_NAME,
+    APP_INSTANCE,
+    APP_COMPONENT,
+    APP_MANAGED_BY,
+    "job-name",
+    "controller-uid",
+)
+"""Label and annotation keys that the operator (or the Job controller) sets on what it makes."""
+
+OWNED_ENV_PREFIXES = ("PET_", "TORCHRUN_")
+OWNED_ENV = (
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NNODES",
+    "NODE_RANK",
+    "NPROC_PER_NODE",
+    "POD_IP",
+    "JOB_COMPLETION_INDEX",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_RUN_ID",
+)
+"""Variables that torchrun or the operator sets; a user's value would put a rank into another world."""
+
+
+def owned_key(key: str) -> bool:
+    """Whether a label or annotation key is the operator's."""
+    return key in OWNED_KEYS or key.startswith(OWNED_KEY_PREFIXES)
+
+
+def owned_env(name: str) -> bool:
+    """Whether an environment variable is the operator's."""
+    return name in OWNED_ENV or name.startswith(OWNED_ENV_PREFIXES)
+
+
+def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:
+    """The labels of every child of a job. Jobs and pods carry `ATTEMPT` besides."""
+    return {
+        APP_NAME: "torchrun-job",
+        APP_INSTANCE: job,
+        APP_COMPONENT: role,
+        APP_MANAGED_BY: "torchctl",
+        JOB_NAME: job,
+        JOB_UID: uid,
+        QUEUE: queue,
+        ROLE: role,
+        LEGACY_JOB_NAME: job,
+    }
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """A label selector that matches exactly these labels, as the API and status.selector spell it."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -1,0 +1,133 @@
+"""What every object of a job is called: a name follows from the job's own name and nothing else.
+
+A name belongs to one attempt for ever, so that neither a duplicate nor a resurrected child can exist.
+"""
+
+import re
+
+__all__ = [
+    "API_VERSION",
+    "FIELD_MANAGER",
+    "GROUP",
+    "INIT_CONTAINER",
+    "KAI_SCHEDULER",
+    "MASTER_PORT",
+    "MAX_JOB_NAME",
+    "MAX_QUEUE_NAME",
+    "QUEUE_FINALIZER",
+    "SERVE_PORT",
+    "SYNC_MARKER",
+    "TRAINER",
+    "VERSION",
+    "checkpoints_claim",
+    "job_name_problem",
+    "kai_pod_group",
+    "master_host",
+    "pod_host",
+    "rendezvous_id",
+    "revision",
+    "service",
+    "sync_pod",
+    "worker_job",
+    "workspace_claim",
+    "workspace_service",
+]
+
+GROUP = "torchrun.ai"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+FIELD_MANAGER = "torchctl"
+QUEUE_FINALIZER = f"{GROUP}/kai-queue"
+"""Held by a TorchrunQueue while a KAI Queue of its own exists: that one is cluster-scoped, so no owner reference can do."""
+
+TRAINER = "trainer"
+"""The container of a worker that runs the user's command."""
+INIT_CONTAINER = "workspace"
+"""The init container of a worker that brings the workspace into the pod."""
+KAI_SCHEDULER = "kai-scheduler"
+
+SYNC_MARKER = ".sync_success"
+"""The file at the root of a workspace claim that says that the workspace is complete, with its digest."""
+
+MASTER_PORT = 29500
+SERVE_PORT = 8080
+
+MAX_JOB_NAME = 50
+"""Of a TorchrunJob: leaves room for `-r<attempt>`, `-<index>` and `-checkpoints` within a DNS label of 63."""
+MAX_QUEUE_NAME = 63
+"""Of a TorchrunQueue: its name is the value of a label."""
+
+_JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_RESERVED_ENDING = re.compile(r".*-(r|sync-)[0-9]+")
+
+
+def job_name_problem(name: str) -> str | None:
+    """Why a TorchrunJob cannot have this name, or None: Job, Service, hostnames and labels derive from it."""
+    if not _JOB_NAME.fullmatch(name) or len(name) > MAX_JOB_NAME:
+        return (
+            f"must be a DNS label of at most {MAX_JOB_NAME} characters that starts with a letter: "
+            "lower case letters, digits and '-', not at the end"
+        )
+    if _RESERVED_ENDING.fullmatch(name):
+        return "must not end in -r<number> or -sync-<number>: attempts and sync pods of other jobs have such names"
+    return None
+
+
+def workspace_claim(job: str) -> str:
+    """The PersistentVolumeClaim that holds the job's workspace."""
+    return f"{job}-workspace"
+
+
+def checkpoints_claim(job: str) -> str:
+    """The PersistentVolumeClaim for checkpoints, found again by a later job of the same name."""
+    return f"{job}-checkpoints"
+
+
+def sync_pod(job: str, number: int = 0) -> str:
+    """The pod that fills the workspace claim, the `number`-th try (from 0)."""
+    return f"{job}-sync-{number}"
+
+
+def service(job: str) -> str:
+    """The headless Service that gives the worker pods their hostnames."""
+    return job
+
+
+def workspace_service(job: str) -> str:
+    """The Service in front of a sync pod that serves the workspace."""
+    return f"{job}-workspace"
+
+
+def revision(job: str, digest: str) -> str:
+    """The ControllerRevision that keeps the template this job runs with."""
+    return f"{job}-{digest}"
+
+
+def worker_job(job: str, attempt: int = 0) -> str:
+    """The Indexed Job of an attempt (from 0)."""
+    return job if attempt == 0 else f"{job}-r{attempt}"
+
+
+def pod_host(child: str, index: int, job: str, namespace: str, cluster_domain: str) -> str:
+    """The fully qualified hostname of one worker.
+
+    `child` is the name of the attempt's Job. A short name would lose a race with DNS: TorchElastic decides
+    once, by resolving the endpoint, which pod hosts the store, and only the full name is in the pod's hosts file.
+    """
+    return f"{child}-{index}.{service(job)}.{namespace}.svc.{cluster_domain}"
+
+
+def master_host(child: str, job: str, namespace: str, cluster_domain: str) -> str:
+    """The fully qualified hostname of worker 0."""
+    return pod_host(child, 0, job, namespace, cluster_domain)
+
+
+def kai_pod_group(child: str, job_uid: str) -> str:
+    """KAI's PodGroup of an attempt. KAI looks PodGroups up by bare name, so the name is unique in the cluster."""
+    return f"pg-{child}-{job_uid}"
+
+
+def rendezvous_id(job_uid: str, attempt: int) -> str:
+    """Unique per run, so that stale agents of an earlier attempt never join a later one."""
+    return f"{job_uid}-{attempt}"
