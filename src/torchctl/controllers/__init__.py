@@ -1,0 +1,1 @@
+"""The operator: two reconcilers, each of which observes, plans, acts and reports."""

@@ -1,0 +1,43 @@
+"""What is wrong with a TorchrunQueue that its schema cannot say. Pure."""
+
+from collections.abc import Iterator
+
+from torchctl.api.conditions import QueueReason
+from torchctl.api.names import TRAINER
+from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.controllers.support import unsupported_in_queue
+
+__all__ = ["problem_of"]
+
+
+def problem_of(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> tuple[str, str] | None:
+    """The first problem as (reason, message), or None."""
+    return next(_problems(queue, allowed_parents), None)
+
+
+def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> Iterator[tuple[str, str]]:
+    message = _container_problem(queue.spec)
+    if message:
+        yield QueueReason.INVALID_SPEC, message
+    fields = unsupported_in_queue(queue.spec)
+    if fields:
+        yield QueueReason.NOT_SUPPORTED_YET, f"{', '.join(fields)}: not supported yet; remove the field"
+    parent = queue.spec.parent_kai_queue
+    if parent is not None and allowed_parents is not None and parent not in allowed_parents:
+        yield (
+            QueueReason.PARENT_NOT_ALLOWED,
+            f"spec.parentKaiQueue: {parent} is not among the parents that this operator allows "
+            f"(--kai-parent-queues): {', '.join(sorted(allowed_parents)) or 'none'}",
+        )
+
+
+def _container_problem(spec: QueueSpec) -> str:
+    """The trainer is the first container, and there is one of that name. Without containers it is made."""
+    pod = spec.pod_template.spec if spec.pod_template is not None else None
+    containers = [container.name for container in (pod.containers or ())] if pod is not None else []
+    field = "spec.podTemplate.spec.containers"
+    if containers and containers[0] != TRAINER:
+        return f"{field}[0].name is {containers[0]!r}: the first container must be named {TRAINER!r}"
+    if containers.count(TRAINER) > 1:
+        return f"{field}: more than one container is named {TRAINER!r}"
+    return ""

@@ -1,0 +1,34 @@
+"""What a refused write means to a person: a reason, and a message with the next step. Pure."""
+
+from torchctl.runtime.apply import ForeignObject
+from torchctl.runtime.client.errors import Forbidden, Invalid
+
+__all__ = ["is_refusal", "refusal_reason"]
+
+QUOTA_EXCEEDED = "QuotaExceeded"
+REFUSED = "Refused"
+FOREIGN_OBJECT = "ForeignObject"
+QUOTA_MARK = "exceeded quota"
+"""How the ResourceQuota admission plugin begins its message; it has no reason of its own."""
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the write was turned down for what it is. A conflict or an outage is only a matter of trying again."""
+    return isinstance(error, ForeignObject | Forbidden | Invalid)
+
+
+def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
+    """Reason and message for a condition.
+
+    Raises:
+        Exception: `error` itself where it is no refusal.
+    """
+    match error:
+        case ForeignObject():
+            return FOREIGN_OBJECT, f"{error}; it was left as it is: delete or rename it, or rename this object"
+        case Forbidden() if QUOTA_MARK in str(error):
+            return QUOTA_EXCEEDED, f"{child}: {error}; raise the quota or free some of it"
+        case Forbidden() | Invalid():
+            return REFUSED, f"{child}: the API server refused it: {error}"
+        case _:
+            raise error

@@ -1,0 +1,63 @@
+"""Writes what was derived: the status where it changed, guarded by the version that it was derived from."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.clock import Clock
+from torchctl.runtime.events import EventRecorder
+from torchctl.runtime.kinds import Kind, ObjectMeta, ObjectReference
+
+__all__ = ["Reporter", "reference"]
+
+
+class Reported(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
+    @property
+    def status(self) -> Any: ...
+
+
+def reference(kind: Kind[Any], meta: ObjectMeta) -> ObjectReference:
+    """What an Event about the object names."""
+    return ObjectReference(
+        kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid, api_version=kind.api_version
+    )
+
+
+class Reporter:
+    """Writes status and Events of one kind's objects."""
+
+    def __init__(self, client: Client, events: EventRecorder, clock: Clock) -> None:
+        self._client = client
+        self._events = events
+        self._clock = clock
+
+    async def report(
+        self, kind: Kind[Any], obj: Reported, status: msgspec.Struct, events: Iterable[tuple[str, str, str]]
+    ) -> None:
+        """Applies `status` unless it is what the object has, then records the Events.
+
+        Raises:
+            Conflict: The object is not the one that was read any more. Nothing was written, no Event recorded.
+            ApiError: The API server refused, or could not be asked.
+        """
+        if status == obj.status:
+            return
+        meta = obj.metadata
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+            },
+            "status": msgspec.to_builtins(status),
+        }
+        await self._client.apply(kind, body, subresource="status", force=True)
+        for type_, reason, message in events:
+            self._events.event(reference(kind, meta), type_, reason, message)

@@ -1,0 +1,40 @@
+"""The life of metav1.Conditions: a condition's transition time moves only when its status does."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from torchctl.runtime.kinds import Condition
+
+__all__ = ["carry_over", "find", "is_true"]
+
+
+def carry_over(old: Iterable[Condition], new: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """The new conditions, each with its old transition time where its status is the old one, else `now`.
+
+    Times are whole seconds, as the API server keeps them: a finer `now` would read back as a difference.
+    """
+    known = {condition.type: condition for condition in old}
+    return tuple(
+        msgspec.structs.replace(
+            condition, last_transition_time=_since(known.get(condition.type), condition, now.replace(microsecond=0))
+        )
+        for condition in new
+    )
+
+
+def find(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
+    """The condition of that type, or None."""
+    return next((condition for condition in conditions or () if condition.type == type_), None)
+
+
+def is_true(conditions: Iterable[Condition] | None, type_: str) -> bool:
+    condition = find(conditions, type_)
+    return condition is not None and condition.status == "True"
+
+
+def _since(old: Condition | None, new: Condition, now: datetime) -> datetime:
+    if old is None or old.status != new.status or old.last_transition_time is None:
+        return now
+    return old.last_transition_time

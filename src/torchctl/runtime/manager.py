@@ -1,0 +1,174 @@
+"""The manager: everything that a process of controllers is, started in order and stopped in reverse.
+
+    servers     first up, last down: a probe must find an answer while the caches still load
+    loop lag    measures from the start
+    caches      warm on every replica, so that a new leader begins at once
+    events      must outlive the controllers, which record to it
+    leadership  last up, first down: controllers run inside of it, and only there
+
+Losing the lease cancels the controllers and nothing else; the process campaigns again with warm caches. A task
+of the list that ends by itself ends the process with an error that names it.
+"""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+import anyio
+import structlog
+
+from torchctl.runtime.apply import Applier
+from torchctl.runtime.cache.barrier import Barrier
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.clock import Clock, SystemClock
+from torchctl.runtime.controller import Controller
+from torchctl.runtime.events import EventRecorder
+from torchctl.runtime.health import HealthChecks
+from torchctl.runtime.leaderelection.elector import LeaderElector
+from torchctl.runtime.looplag import LoopLag
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.runner import Runner
+from torchctl.runtime.server import Server
+from torchctl.runtime.settings import RuntimeSettings
+from torchctl.runtime.supervise import essential
+
+__all__ = ["Manager", "Setup"]
+
+log = structlog.get_logger("torchctl.manager")
+
+
+class Manager:
+    """Runs controllers over one client and one shared cache.
+
+    Attributes:
+        client: For reads that must be live, and for writes. Writes are fenced by leadership.
+        cache: Shared by all controllers. Register further kinds and indexes here before `run`.
+        applier: Server-side apply of children.
+        events: Records Events.
+        health: Add checks of your own here.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        settings: RuntimeSettings | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+        elector: LeaderElector | None = None,
+    ) -> None:
+        self.client = client
+        self.settings = settings if settings is not None else RuntimeSettings()
+        self.metrics = metrics if metrics is not None else Metrics()
+        self.clock = clock if clock is not None else SystemClock()
+        self.health = HealthChecks()
+        self.cache = Cache(client, metrics=self.metrics, clock=self.clock)
+        self.applier = Applier(client, self.cache)
+        self.events = EventRecorder(client, metrics=self.metrics, clock=self.clock)
+        self._elector = elector
+        self._barrier = Barrier(self.cache, metrics=self.metrics, timeout_s=self.settings.barrier_timeout_s)
+        self._lag = LoopLag(
+            self.clock, self.metrics.event_loop_lag_seconds, limit_s=self.settings.loop_lag_limit_s
+        )
+        self._server = Server(self.settings.server, self.metrics.registry, self.health, self.clock)
+        self._controllers: list[Controller] = []
+        self._runners: list[Runner] = []
+        self._stopping = False
+        self._drained = anyio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Manager of {', '.join(controller.name for controller in self._controllers) or 'nothing'}>"
+
+    def add(self, controller: Controller) -> None:
+        """Registers a controller and its kinds. Call it before `run`.
+
+        Raises:
+            ValueError: A controller of that name exists, or this one watches nothing.
+        """
+        if not controller.sources:
+            raise ValueError(f"controller {controller.name} watches nothing: declare for_(kind)")
+        if any(known.name == controller.name for known in self._controllers):
+            raise ValueError(f"a controller named {controller.name} exists already")
+        for source in controller.sources:
+            self.cache.register(source.kind, labels=source.labels, optional=source.optional)
+        self.metrics.for_controller(controller.name)
+        self._controllers.append(controller)
+
+    async def run(self, stop: anyio.Event) -> None:
+        """Runs until `stop` is set, then stops gracefully: reconciles end, the lease is released, caches close.
+
+        Raises:
+            ExceptionGroup: With an `EssentialTaskError` for each task that ended by itself.
+            TimeoutError: The caches did not get in sync in time.
+        """
+        self._add_checks()
+        async with AsyncExitStack() as stack:
+            for name, task, ready in (
+                ("HTTP server", self._server.run, True),
+                ("event loop monitor", self._lag.run, False),
+                ("cache", self.cache.run, True),
+                ("event recorder", self.events.run, False),
+            ):
+                await stack.enter_async_context(essential(name, task, ready=ready))
+            await self.cache.wait_synced(self.settings.cache_sync_timeout_s)
+            log.info("caches in sync", kinds=len(self.cache.informers()))
+            await stack.enter_async_context(essential("leadership", self._campaign))
+            await stop.wait()
+            await self._drain()
+
+    async def _campaign(self) -> None:
+        if self._elector is None:
+            await self._lead()
+        else:
+            await self._elector.run(self._lead)
+
+    async def _lead(self) -> None:
+        """One term: fresh queues over warm caches. After a graceful stop it waits to be cancelled."""
+        self._runners = [self._new_runner(controller) for controller in self._controllers]
+        log.info("leading", controllers=[controller.name for controller in self._controllers])
+        try:
+            async with anyio.create_task_group() as tasks:
+                for runner in self._runners:
+                    tasks.start_soon(runner.run)
+        finally:
+            self._runners = []
+            log.info("not leading")
+        self._drained.set()
+        if self._stopping:
+            await anyio.sleep_forever()
+
+    def _new_runner(self, controller: Controller) -> Runner:
+        return Runner(
+            controller,
+            cache=self.cache,
+            barrier=self._barrier,
+            metrics=self.metrics.for_controller(controller.name),
+            clock=self.clock,
+        )
+
+    async def _drain(self) -> None:
+        self._stopping = True
+        if not self._runners:
+            return
+        log.info("stopping: waiting for reconciles under way", grace_s=self.settings.shutdown_grace_s)
+        for runner in self._runners:
+            runner.close()
+        with anyio.move_on_after(self.settings.shutdown_grace_s):
+            await self._drained.wait()
+
+    def _add_checks(self) -> None:
+        self.health.add_live("event-loop", self._lag.check)
+        self.health.add_live("workqueues", self._queues_complaint)
+        self.health.add_live("watches", partial(self.cache.stale, self.settings.watch_age_limit_s))
+        self.health.add_ready("caches", self.cache.unsynced)
+
+    def _queues_complaint(self) -> str:
+        ages = [runner.statistics().oldest_due_s for runner in self._runners]
+        oldest_s = max(ages, default=0.0)
+        limit_s = self.settings.queue_age_limit_s
+        return f"a key has been due for {oldest_s:.0f} s without a worker" if oldest_s > limit_s else ""
+
+
+Setup = Callable[[Manager], None]
+"""What an entry point of the group `torchctl.reconcilers` is: it adds its controllers to the manager."""

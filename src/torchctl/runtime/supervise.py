@@ -1,0 +1,45 @@
+"""Essential tasks: each is started before what needs it, stopped after it, and its death is never silent."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+__all__ = ["EssentialTaskError", "essential"]
+
+
+class EssentialTaskError(Exception):
+    """A task that must run as long as the process does ended. The process ends with it, loudly."""
+
+    def __init__(self, name: str, cause: BaseException | None = None) -> None:
+        super().__init__(f"{name} ended: {cause!r}" if cause else f"{name} ended although nothing asked it to")
+        self.name = name
+
+
+@asynccontextmanager
+async def essential(name: str, run: Callable[..., Awaitable[None]], *, ready: bool = False) -> AsyncIterator[None]:
+    """Runs a task beside the body, cancels it when the body ends, and waits until it has ended.
+
+    Args:
+        name: For the message.
+        run: What runs for ever.
+        ready: Whether `run` takes `task_status` and says when it is ready; the body begins then.
+
+    Raises:
+        EssentialTaskError: `run` returned or raised (inside an exception group); the body is cancelled.
+    """
+
+    async def watched(*, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        try:
+            await (run(task_status=task_status) if ready else run())
+        except Exception as error:
+            raise EssentialTaskError(name, error) from error
+        raise EssentialTaskError(name)
+
+    async with anyio.create_task_group() as tasks:
+        if ready:
+            await tasks.start(watched)
+        else:
+            tasks.start_soon(watched)
+        yield
+        tasks.cancel_scope.cancel()
