@@ -1,0 +1,1 @@
+"""Typed, indexed copies of what the API server holds, one informer per kind and selector."""

@@ -1,0 +1,102 @@
+"""Read your own writes: a reconcile waits until the cache has seen what the one before it wrote."""
+
+from collections.abc import Hashable, Iterable
+
+import anyio
+import structlog
+
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.cache.informer import Informer
+from torchctl.runtime.client.writes import Deleted, Written
+from torchctl.runtime.clock import Clock
+from torchctl.runtime.kinds import Object
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.watch.core import number
+
+__all__ = ["Barrier"]
+
+log = structlog.get_logger(__name__)
+
+Write = Written | Deleted
+
+
+class Barrier:
+    """Remembers writes by the key that made them, and waits until the informers have seen them.
+
+    A write of a kind that nobody caches is not waited for. A delete is seen when the object is gone or carries a
+    deletionTimestamp. The wait is given up after `timeout_s`: then the reconcile runs on what the cache has,
+    which is late and not wrong, for every write is guarded by uid or resourceVersion.
+    """
+
+    def __init__(self, cache: Cache, *, clock: Clock, metrics: Metrics | None = None, timeout_s: float = 5.0) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._pending: dict[Hashable, list[Write]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Barrier keys={len(self._pending)}>"
+
+    def note(self, key: Hashable, writes: Iterable[Write]) -> None:
+        """Remembers what the reconcile of `key` wrote, unless the cache has seen all of it already."""
+        noted = (*writes,)
+        if any(map(self._lacks, noted)):
+            self._pending.setdefault(key, []).extend(noted)
+
+    def forget(self, key: Hashable) -> None:
+        self._pending.pop(key, None)
+
+    async def wait(self, key: Hashable) -> bool:
+        """Waits until the cache has seen the writes noted for `key`.
+
+        Returns:
+            False if that took longer than the timeout.
+        """
+        writes = self._pending.get(key)
+        if not writes:
+            return True
+        began = self._clock.monotonic()
+        with anyio.move_on_after(self._timeout_s) as scope:
+            for write in writes:
+                await self._see(write)
+        self._pending.pop(key, None)
+        self._measure(self._clock.monotonic() - began, gave_up=scope.cancelled_caught)
+        if scope.cancelled_caught:
+            log.warning("the cache is behind our own writes", waiting_for=str(next(filter(self._lacks, writes), "")))
+        return not scope.cancelled_caught
+
+    async def _see(self, write: Write) -> None:
+        for informer in self._informers(write):
+            match write:
+                case Written():
+                    await informer.wait_version(number(write.resource_version) or 0)
+                case Deleted():
+                    await informer.wait_gone(write.key, write.uid)
+
+    def _lacks(self, write: Write) -> bool:
+        return not self._is_seen(write)
+
+    def _is_seen(self, write: Write) -> bool:
+        for informer in self._informers(write):
+            match write:
+                case Written():
+                    if informer.resource_version < (number(write.resource_version) or 0):
+                        return False
+                case Deleted():
+                    if informer.has(write.key, write.uid):
+                        return False
+        return True
+
+    def _informers(self, write: Write) -> list[Informer[Object]]:
+        """The informers that will hear of the write."""
+        return [
+            informer
+            for informer in self._cache.informers(write.kind)
+            if informer.available and informer.selector.namespace in ("", write.key.namespace)
+        ]
+
+    def _measure(self, seconds: float, *, gave_up: bool) -> None:
+        if self._metrics:
+            self._metrics.barrier_wait_seconds.observe(seconds)
+            self._metrics.barrier_timeouts_total.inc(gave_up)

@@ -1,0 +1,204 @@
+"""The informers of one process: registered once, shared by all controllers, run together."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup, TaskStatus
+
+from torchctl.runtime.cache.index import IndexFunction
+from torchctl.runtime.cache.informer import Informer
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.clock import Clock, SystemClock
+from torchctl.runtime.kinds import Key, Kind, Object, key_of
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.watch.reflector import Reflector
+from torchctl.runtime.watch.selector import Selector
+from torchctl.runtime.watch.settings import WatchSettings
+
+__all__ = ["Cache", "NotRegistered", "NotSynced"]
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+
+class NotRegistered(LookupError):
+    """A kind (or an index of it) is read that nobody registered: the author of the controller can fix that."""
+
+
+class NotSynced(Exception):
+    """Kinds whose first list did not come in time. The message names them and says why, where that is known."""
+
+
+class Cache:
+    """Typed reads from memory, kept up to date by one watch per kind and selector.
+
+    A kind is registered before it is read: a read never starts a watch by surprise. Registering is idempotent and
+    may happen while the cache runs. Where a kind is registered with several selectors, reads find what any of them
+    holds. RBAC: list and watch on each registered kind.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        settings: WatchSettings | None = None,
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._settings = settings or WatchSettings()
+        self._informers: dict[Kind[Any], dict[Selector, Informer[Any]]] = {}
+        self._tasks: TaskGroup | None = None
+
+    def __repr__(self) -> str:
+        return f"<Cache {[*self.all()]}>"
+
+    def register(
+        self,
+        kind: Kind[T],
+        *,
+        labels: str = "",
+        fields: str = "",
+        namespace: str = "",
+        indexes: Mapping[str, IndexFunction] | None = None,
+        optional: bool = False,
+    ) -> Informer[T]:
+        """Returns the informer of a kind and selector; makes it, and starts it if the cache runs, on the first call.
+
+        Args:
+            kind: What to cache.
+            labels: Label selector, applied by the server.
+            fields: Field selector, applied by the server.
+            namespace: The only namespace to watch; empty for all.
+            indexes: Named index functions; those of repeated calls add up.
+            optional: Whether readiness does without the kind while the server does not serve it. A kind
+                that anybody requires is not optional.
+        """
+        selector = Selector(namespace=namespace, labels=labels, fields=fields)
+        informers = self._informers.setdefault(kind, {})
+        informer: Informer[T] | None = informers.get(selector)
+        if informer is None:
+            informer = Informer(kind, selector, clock=self._clock, metrics=self._metrics, optional=optional)
+            informers[selector] = informer
+            self._start(informer)
+        informer.optional = informer.optional and optional
+        for name, function in (indexes or {}).items():
+            informer.add_index(name, function)
+        return informer
+
+    # Reading.
+
+    def informers(self, kind: Kind[T]) -> Iterable[Informer[T]]:
+        """The informers of a kind, which may be none."""
+        return self._informers.get(kind, {}).values()
+
+    def informer(self, kind: Kind[T]) -> Informer[T]:
+        """The informer of a kind; of several, the one registered first.
+
+        Raises:
+            NotRegistered: The kind is not registered.
+        """
+        for informer in self._registered(kind):
+            return informer
+        raise NotRegistered(kind.resource)
+
+    def get(self, kind: Kind[T], key: Key) -> T | None:
+        """The cached object, None if there is none.
+
+        Raises:
+            NotRegistered: The kind is not registered.
+        """
+        for informer in self._registered(kind):
+            obj = informer.reader.get(key)
+            if obj is not None:
+                return obj
+        return None
+
+    def list(self, kind: Kind[T], namespace: str | None = None) -> tuple[T, ...]:
+        """The cached objects of a kind, of all namespaces or of one, in no particular order.
+
+        Raises:
+            NotRegistered: The kind is not registered.
+        """
+        return _merge([informer.reader.list(namespace) for informer in self._registered(kind)])
+
+    def by_index(self, kind: Kind[T], index: str, value: str) -> tuple[T, ...]:
+        """The cached objects that the index function `index` gives `value`.
+
+        Raises:
+            NotRegistered: The kind is not registered, or not with that index.
+        """
+        readers = [i.reader for i in self._registered(kind) if i.reader.has_index(index)]
+        if not readers:
+            raise NotRegistered(f"index {index} of {kind.resource}")
+        return _merge([reader.by_index(index, value) for reader in readers])
+
+    def all(self) -> Iterable[Informer[Any]]:
+        for informers in self._informers.values():
+            yield from informers.values()
+
+    def _registered(self, kind: Kind[T]) -> Iterable[Informer[T]]:
+        try:
+            return self._informers[kind].values()
+        except KeyError:
+            raise NotRegistered(kind.resource) from None
+
+    # Running.
+
+    @property
+    def synced(self) -> bool:
+        """Whether every kind is cached, optional ones that the server does not serve left out."""
+        return all(_is_ready(informer) for informer in self.all())
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Keeps all informers up to date until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                for informer in self.all():
+                    self._start(informer)
+                task_status.started()
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
+
+    async def wait_synced(self, timeout_s: float = 120.0) -> None:
+        """Waits until `synced`.
+
+        Raises:
+            NotSynced: That took longer than `timeout_s`. The watches go on trying.
+        """
+        with anyio.move_on_after(timeout_s) as scope:
+            for informer in [*self.all()]:
+                await (informer.wait_settled() if informer.optional else informer.wait_synced())
+        if scope.cancelled_caught and not self.synced:
+            late = [informer for informer in self.all() if not _is_ready(informer)]
+            raise NotSynced("; ".join(_describe(informer) for informer in late))
+
+    def _start(self, informer: Informer[Any]) -> None:
+        if self._tasks is not None:
+            reflector = Reflector(self._client, informer, self._settings, clock=self._clock, rng=self._rng)
+            self._tasks.start_soon(reflector.run, name=f"watch {informer.kind.resource} {informer.selector}")
+
+
+def _is_ready(informer: Informer[Any]) -> bool:
+    return informer.settled if informer.optional else informer.synced
+
+
+def _describe(informer: Informer[Any]) -> str:
+    reason = informer.unavailable_reason or "no complete list yet"
+    return f"{informer.kind.resource}: {reason}"
+
+
+def _merge(parts: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
+    if len(parts) == 1:
+        return parts[0]
+    return (*{key_of(obj): obj for part in parts for obj in part}.values(),)

@@ -1,0 +1,235 @@
+"""Keeps the objects of one kind and selector cached, and tells handlers of every change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import anyio
+import structlog
+
+from torchctl.runtime.cache.change import Change, Handler
+from torchctl.runtime.cache.index import IndexFunction
+from torchctl.runtime.cache.milestones import Milestones
+from torchctl.runtime.cache.store import Store, StoreReader
+from torchctl.runtime.clock import Clock
+from torchctl.runtime.kinds import Key, Kind, Object
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.watch.core import number
+from torchctl.runtime.watch.events import Applied, Bookmarked, Init, InitDone, Removed, Skipped, StoreEvent, Unavailable
+from torchctl.runtime.watch.pace import Pace
+from torchctl.runtime.watch.selector import Selector
+
+__all__ = ["Change", "Handler", "Informer", "InformerStatistics"]
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class InformerStatistics:
+    """An informer at one moment, for tests, logs and /debug."""
+
+    resource: str
+    selector: str
+    objects: int
+    undecodable: int
+    resource_version: int
+    synced: bool
+    available: bool
+    age_s: float
+    lists: int
+    changes: int
+    handler_errors: int
+
+
+class Informer(Generic[T]):
+    """The cached objects of one kind and selector.
+
+    It is fed by a reflector and read by everybody. Its handlers are called in the order of their adding, for
+    each change in the server's order; one that raises is reported and keeps nobody else from being called.
+    """
+
+    def __init__(
+        self,
+        kind: Kind[T],
+        selector: Selector,
+        *,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        indexes: Mapping[str, IndexFunction] | None = None,
+        optional: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.selector = selector
+        self.optional = optional
+        self.available = True
+        self.unavailable_reason = ""
+        self.resource_version = 0
+        self._store: Store[T] = Store(kind, indexes)
+        self._handlers: list[Handler[T]] = []
+        self._clock = clock
+        self._milestones = Milestones()
+        self._pace = Pace()
+        self._synced = anyio.Event()
+        self._settled = anyio.Event()
+        self._heard_at = clock.monotonic()
+        self._lists = self._changes = self._handler_errors = 0
+        self._metrics = metrics.for_resource(kind.resource) if metrics else None
+        self._version_gauge = (
+            metrics.informer_store_resource_version.labels("torchctl", kind.group, kind.version, kind.plural)
+            if metrics
+            else None
+        )
+        if self._metrics:
+            self._metrics.cache_objects.set_function(lambda: len(self._store))
+            self._metrics.watch_age_seconds.set_function(self.age)
+        if self._version_gauge:
+            self._version_gauge.set_function(lambda: self.resource_version)
+
+    def __repr__(self) -> str:
+        state = "synced" if self.synced else "syncing" if self.available else "unavailable"
+        return f"<Informer {self.kind.resource} {state} objects={len(self._store)} version={self.resource_version}>"
+
+    @property
+    def reader(self) -> StoreReader[T]:
+        return self._store
+
+    @property
+    def synced(self) -> bool:
+        """Whether a complete list has been cached. Stays true from then on, however old the cache may get."""
+        return self._synced.is_set()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the first list is cached, or the server was heard to say that there is none to be had."""
+        return self._settled.is_set()
+
+    def age(self) -> float:
+        """Seconds since the server last said anything on this watch."""
+        return self._clock.monotonic() - self._heard_at
+
+    def heard(self) -> None:
+        """The server said something."""
+        self._heard_at = self._clock.monotonic()
+
+    def stats(self) -> InformerStatistics:
+        return InformerStatistics(
+            resource=self.kind.resource,
+            selector=str(self.selector),
+            objects=len(self._store),
+            undecodable=len(self._store.undecodable),
+            resource_version=self.resource_version,
+            synced=self.synced,
+            available=self.available,
+            age_s=self.age(),
+            lists=self._lists,
+            changes=self._changes,
+            handler_errors=self._handler_errors,
+        )
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Adds a named index; it covers what is cached already. A name that exists stays as it is."""
+        self._store.add_index(name, function)
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """Tells `handler` of every change from now on, after replaying what is cached as `added`."""
+        for obj in self._store:
+            self._tell(handler, Change(self.kind, "added", None, obj, initial=True))
+        self._handlers.append(handler)
+
+    # Waiting.
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    async def wait_settled(self) -> None:
+        await self._settled.wait()
+
+    async def wait_version(self, version: int) -> None:
+        """Waits until everything up to `version` is in the cache and its handlers have been told."""
+        if self.resource_version < version:
+            await self._milestones.version(version)
+
+    async def wait_gone(self, key: Key, uid: str) -> None:
+        """Waits until the cache knows that the object of that uid is gone, or on its way out."""
+        while self.has(key, uid):
+            await self._milestones.change(key)
+
+    def has(self, key: Key, uid: str) -> bool:
+        """Whether the object of that uid is cached and not on its way out."""
+        obj = self._store.get(key)
+        return obj is not None and obj.metadata.uid == uid and obj.metadata.deletion_timestamp is None
+
+    # Being fed.
+
+    async def feed(self, event: StoreEvent[T]) -> None:
+        """Takes an event of the watch: changes the store, then tells the handlers, then those who wait."""
+        for change in self._store.feed(event):
+            self._changes += 1
+            for handler in (*self._handlers,):
+                self._tell(handler, change)
+            self._milestones.changed(change.key)
+            await self._pace.step()
+        self._note(event)
+
+    def _note(self, event: StoreEvent[T]) -> None:
+        match event:
+            case Applied(obj) | Removed(obj):
+                if not self._store.is_listing:
+                    self._reach(obj.metadata.resource_version)
+            case Bookmarked(version):
+                self._reach(version)
+            case Init():
+                self._lists += 1
+                if self._metrics:
+                    self._metrics.relists_total.inc()
+            case InitDone():
+                self._finish_list(event)
+            case Skipped(what):
+                self._report(what)
+            case Unavailable(reason):
+                self._lose(reason)
+
+    def _finish_list(self, event: InitDone) -> None:
+        if event.forced:
+            log.warning("the API server's versions went back", resource=self.kind.resource)
+            self.resource_version = 0
+        if not self.synced:
+            log.info("cache synced", resource=self.kind.resource, objects=len(self._store))
+        elif not self.available:
+            log.info("resource available again", resource=self.kind.resource)
+        self.available, self.unavailable_reason = True, ""
+        self._synced.set()
+        self._settled.set()
+        self._reach(event.resource_version)
+
+    def _lose(self, reason: str) -> None:
+        if self.available:
+            level = log.info if self.optional else log.warning
+            level("resource unavailable", resource=self.kind.resource, reason=reason)
+        self.available, self.unavailable_reason = False, reason
+        self._settled.set()
+
+    def _reach(self, version: str) -> None:
+        reached = number(version)
+        if reached is not None and reached > self.resource_version:
+            self.resource_version = reached
+            self._milestones.reached(reached)
+
+    def _tell(self, handler: Handler[T], change: Change[T]) -> None:
+        # A handler that chokes on one object must not stop the watch: the next change still finds everybody.
+        try:
+            handler.on_event(change)
+        except Exception:
+            self._handler_errors += 1
+            if self._metrics:
+                self._metrics.handler_errors_total.inc()
+            log.exception("handler failed", resource=self.kind.resource, key=str(change.key))
+
+    def _report(self, what: Any) -> None:
+        log.error("undecodable object skipped", resource=self.kind.resource, key=str(what.key), error=str(what.error))
+        if self._metrics:
+            self._metrics.undecodable_total.inc()
+        if not self._store.is_listing:
+            self._reach(what.resource_version)

@@ -1,0 +1,206 @@
+"""The objects of one informer: a writer that takes the watch's events, and a reader for everybody else.
+
+Rules of the writer:
+- What a list names is held back until the list is complete, then compared with what is there: the differences
+  come out as changes one at a time, so that the shell can pause between them. What the list did not name is
+  deleted: so deletes that happened while nobody watched are made up for.
+- Of two forms of one uid the one with the higher resourceVersion stays. A uid that is gone does not come back.
+- The same name with another uid is a delete and an add.
+- An object that can no longer be decoded keeps its last good form, for it still exists; it goes when the server
+  says that it went, or when its uid changes.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from torchctl.runtime.cache.change import Change, ChangeType
+from torchctl.runtime.cache.index import Indexes, IndexFunction
+from torchctl.runtime.client.codec import Undecodable
+from torchctl.runtime.kinds import Key, Kind, Object, key_of
+from torchctl.runtime.watch.core import number
+from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Skipped, StoreEvent
+
+__all__ = ["Store", "StoreReader"]
+
+T = TypeVar("T", bound=Object)
+
+
+class StoreReader(Generic[T]):
+    """Reads the cached objects. They are immutable and shared: nothing is copied."""
+
+    def __init__(self, kind: Kind[T], indexes: Mapping[str, IndexFunction] | None = None) -> None:
+        self._kind = kind
+        # Nested rather than keyed by Key: no tuple is kept per object, and a namespace is listed without a scan.
+        self._objects: dict[str, dict[str, T]] = {}
+        self._indexes: Indexes[T] = Indexes(indexes or {})
+        self._count = 0
+        self._undecodable: dict[Key, Undecodable] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        for objects in self._objects.values():
+            yield from objects.values()
+
+    def get(self, key: Key) -> T | None:
+        return self._objects.get(key[0], {}).get(key[1])
+
+    def list(self, namespace: str | None = None) -> tuple[T, ...]:
+        """All objects, or those of one namespace, in no particular order."""
+        if namespace is None:
+            return (*self,)
+        return (*self._objects.get(namespace, {}).values(),)
+
+    def by_index(self, name: str, value: str) -> tuple[T, ...]:
+        """The objects that the index function `name` gives `value`, in no particular order.
+
+        Raises:
+            KeyError: There is no index of that name.
+        """
+        return (*self._indexes[name].find(value),)
+
+    def has_index(self, name: str) -> bool:
+        return name in self._indexes
+
+    @property
+    def undecodable(self) -> Mapping[Key, Undecodable]:
+        """What exists on the server and does not fit its type now; an earlier good form may still be cached."""
+        return self._undecodable
+
+
+@dataclass(slots=True)
+class _Staging(Generic[T]):
+    """What a list that is not complete yet has named."""
+
+    objects: dict[Key, T] = field(default_factory=dict)
+    skipped: dict[Key, Undecodable] = field(default_factory=dict)
+
+
+class Store(StoreReader[T]):
+    """Writes the cached objects. Only an informer holds one."""
+
+    def __init__(self, kind: Kind[T], indexes: Mapping[str, IndexFunction] | None = None) -> None:
+        super().__init__(kind, indexes)
+        self._staging: _Staging[T] | None = None
+        self._filled = False
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether a list is under way, so that what comes is held back."""
+        return self._staging is not None
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        if name not in self._indexes:
+            self._indexes.add(name, function, ((key_of(obj), obj) for obj in self))
+
+    def feed(self, event: StoreEvent[T]) -> Iterator[Change[T]]:
+        """Takes an event. Each change is made when the iterator comes to it: it must be used up."""
+        match event:
+            case Init():
+                self._staging = _Staging()
+                return iter(())
+            case InitDone():
+                return self._replace(forced=event.forced)
+            case Applied() | Removed() | Skipped() if self._staging is not None:
+                self._stage(self._staging, event)
+                return iter(())
+            case Applied(obj):
+                return self._apply(obj)
+            case Removed(obj):
+                return self._remove(obj)
+            case Skipped(what):
+                return self._skip(what)
+        return iter(())
+
+    # A list that is under way.
+
+    def _stage(self, staging: _Staging[T], event: Applied[T] | Removed[T] | Skipped) -> None:
+        match event:
+            case Applied(obj):
+                key = key_of(obj)
+                staging.skipped.pop(key, None)
+                staging.objects[key] = obj
+            case Removed(obj):
+                staging.objects.pop(key_of(obj), None)
+                staging.skipped.pop(key_of(obj), None)
+            case Skipped(what):
+                staging.objects.pop(what.key, None)
+                staging.skipped.pop(what.key, None)
+                if not what.deleted:
+                    staging.skipped[what.key] = what
+
+    def _replace(self, *, forced: bool) -> Iterator[Change[T]]:
+        staging, self._staging = self._staging or _Staging(), None
+        initial, self._filled = not self._filled, True
+        self._undecodable = {}
+        for key in [key_of(obj) for obj in self]:
+            if key not in staging.objects and key not in staging.skipped:
+                yield from self._put(key, None)
+        for what in staging.skipped.values():
+            yield from self._skip(what)
+        for obj in staging.objects.values():
+            yield from self._apply(obj, initial=initial, forced=forced)
+
+    # One object.
+
+    def _apply(self, obj: T, *, initial: bool = False, forced: bool = False) -> Iterator[Change[T]]:
+        key = key_of(obj)
+        self._undecodable.pop(key, None)
+        old = self.get(key)
+        if old is not None:
+            if not (forced and _version(obj) != _version(old)) and not _is_newer(obj, old):
+                return
+            if old.metadata.uid != obj.metadata.uid:
+                yield from self._put(key, None)
+        yield from self._put(key, obj, initial=initial)
+
+    def _remove(self, obj: T) -> Iterator[Change[T]]:
+        key = key_of(obj)
+        old = self.get(key)
+        if old is not None and old.metadata.uid != obj.metadata.uid and not _is_newer(obj, old):
+            return  # the end of an earlier bearer of the name
+        self._undecodable.pop(key, None)
+        yield from self._put(key, None)
+
+    def _skip(self, what: Undecodable) -> Iterator[Change[T]]:
+        old = self.get(what.key)
+        if what.deleted:
+            self._undecodable.pop(what.key, None)
+        else:
+            self._undecodable[what.key] = what
+        if what.deleted or (old is not None and what.uid and old.metadata.uid != what.uid):
+            yield from self._put(what.key, None)
+
+    def _put(self, key: Key, new: T | None, *, initial: bool = False) -> Iterator[Change[T]]:
+        """Puts `new` (None: nothing) in the place of what is there."""
+        old = self.get(key)
+        if new is not None:
+            self._objects.setdefault(key.namespace, {})[key.name] = new
+            self._count += old is None
+        elif old is not None:
+            self._discard(key)
+        else:
+            return
+        self._indexes.put(key, old, new)
+        type_: ChangeType = "deleted" if new is None else "added" if old is None else "updated"
+        yield Change(self._kind, type_, old, new, initial and old is None)
+
+    def _discard(self, key: Key) -> None:
+        objects = self._objects[key.namespace]
+        del objects[key.name]
+        if not objects:
+            del self._objects[key.namespace]
+        self._count -= 1
+
+
+def _version(obj: Object) -> str:
+    return obj.metadata.resource_version
+
+
+def _is_newer(obj: Object, old: Object) -> bool:
+    ours, theirs = number(_version(obj)), number(_version(old))
+    if ours is None or theirs is None:
+        return _version(obj) != _version(old)
+    return ours > theirs

@@ -1,0 +1,105 @@
+"""What a watch asks of its shell, and what it tells the store."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from torchctl.runtime.client.codec import Undecodable
+from torchctl.runtime.kinds import Object
+
+__all__ = [
+    "Action",
+    "Applied",
+    "Bookmarked",
+    "Init",
+    "InitDone",
+    "ListPage",
+    "OpenWatch",
+    "Removed",
+    "Skipped",
+    "StoreEvent",
+    "Unavailable",
+    "Wait",
+]
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """Ask for one page of a list, the newest state if `continue_` is empty."""
+
+    limit: int
+    continue_: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWatch:
+    """Open a stream after `resource_version`; with `send_initial_events` a streaming list goes before."""
+
+    resource_version: str
+    send_initial_events: bool
+    server_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing for a while."""
+
+    seconds: float
+
+
+Action = ListPage | OpenWatch | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """A list begins: what follows until `InitDone` replaces everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(Generic[T]):
+    """The object exists in this form."""
+
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(Generic[T]):
+    """The object is gone; this is its last form."""
+
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An object exists (or, if `what.deleted`, no longer does) that cannot be decoded."""
+
+    what: Undecodable
+
+
+@dataclass(frozen=True, slots=True)
+class InitDone:
+    """The list is complete: what it did not name is gone.
+
+    `forced` says that versions went back for good (etcd restored from a backup), so older objects replace newer ones.
+    """
+
+    resource_version: str
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmarked:
+    """Nothing changed up to this version."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The server does not serve the collection (404) or not to us (401, 403). The watch goes on trying."""
+
+    reason: str
+
+
+StoreEvent = Init | Applied[T] | Removed[T] | Skipped | InitDone | Bookmarked | Unavailable

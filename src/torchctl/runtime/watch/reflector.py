@@ -1,0 +1,133 @@
+"""Runs a watch machine against the API server: does what it asks, feeds it what happened, passes the events on."""
+
+import random
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import ApiError, Timeout
+from torchctl.runtime.client.transport import LineStream
+from torchctl.runtime.clock import Clock
+from torchctl.runtime.kinds import Kind, Object
+from torchctl.runtime.watch.core import Input, WatchMachine
+from torchctl.runtime.watch.events import ListPage, OpenWatch, StoreEvent, Wait
+from torchctl.runtime.watch.inputs import Closed, Lost, Opened, Refused, Rested, Silent
+from torchctl.runtime.watch.pace import Pace
+from torchctl.runtime.watch.selector import Selector
+from torchctl.runtime.watch.settings import WatchSettings
+
+__all__ = ["Reflector", "Sink"]
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+
+class Sink(Protocol[T]):
+    """Where a watch's events go: an informer."""
+
+    kind: Kind[T]
+    selector: Selector
+
+    async def feed(self, event: StoreEvent[T]) -> None: ...
+
+    def heard(self) -> None: ...
+
+
+class Reflector(Generic[T]):
+    """Keeps a sink equal to what the API server holds. RBAC: list and watch on the kind."""
+
+    def __init__(
+        self,
+        client: Client,
+        sink: Sink[T],
+        settings: WatchSettings | None = None,
+        *,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._sink = sink
+        self._clock = clock
+        self._rng = rng
+        self._machine: WatchMachine[T] = WatchMachine(settings)
+        self._pace = Pace()
+
+    def __repr__(self) -> str:
+        return f"<Reflector {self._sink.kind.resource} {self._machine!r}>"
+
+    async def run(self) -> None:
+        """Runs until cancelled; neither ends nor raises otherwise."""
+        while True:
+            try:
+                await self._step()
+            except Exception:
+                # A defect of ours, and the store may have missed an event: only a fresh list makes that good.
+                log.exception("watch failed, listing again", resource=self._sink.kind.resource)
+                self._machine.restart()
+
+    async def _step(self) -> None:
+        match self._machine.next(self._rng.random()):
+            case Wait(seconds):
+                await self._clock.sleep(seconds)
+                await self._feed(Rested())
+            case ListPage() as action:
+                await self._feed(await self._list(action))
+            case OpenWatch() as action:
+                await self._watch(action)
+
+    async def _list(self, action: ListPage) -> Input[T]:
+        selector = self._sink.selector
+        try:
+            page = await self._client.list_page(
+                self._sink.kind,
+                namespace=selector.namespace,
+                labels=selector.labels,
+                fields=selector.fields,
+                limit=action.limit,
+                continue_=action.continue_,
+            )
+        except ApiError as error:
+            return self._failure(error)
+        self._sink.heard()
+        return page
+
+    async def _watch(self, action: OpenWatch) -> None:
+        selector = self._sink.selector
+        try:
+            async with self._client.watch(
+                self._sink.kind,
+                namespace=selector.namespace,
+                labels=selector.labels,
+                fields=selector.fields,
+                resource_version=action.resource_version,
+                send_initial_events=action.send_initial_events,
+                timeout_s=action.server_timeout_s,
+            ) as stream:
+                await self._feed(Opened())
+                while self._machine.is_reading:
+                    await self._feed(await self._read(stream))
+        except ApiError as error:
+            await self._feed(self._failure(error))
+
+    async def _read(self, stream: LineStream) -> Input[T]:
+        try:
+            line = await stream.readline(self._machine.patience(self._clock.monotonic()))
+        except Timeout:
+            return Silent()
+        if not line:
+            return Closed()
+        self._sink.heard()
+        return self._client.codec.decode_event(self._sink.kind, line)
+
+    async def _feed(self, fed: Input[T]) -> None:
+        for event in self._machine.feed(fed, self._clock.monotonic()):
+            await self._sink.feed(event)
+        await self._pace.step()
+
+    def _failure(self, error: ApiError) -> Refused | Lost:
+        log.info("watch interrupted", resource=self._sink.kind.resource, error=str(error), state=repr(self._machine))
+        if error.code:
+            return Refused(error.code, error.reason, error.message, error.retry_after_s)
+        return Lost(str(error))

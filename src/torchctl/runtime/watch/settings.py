@@ -1,0 +1,53 @@
+"""The limits and delays of a watch."""
+
+from dataclasses import dataclass
+
+__all__ = ["WatchSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """How patient a watch is. All times are seconds."""
+
+    page_size: int = 500
+    """Objects per page of a list. A page is decoded in one go: at 500 that is about 10 ms of the event loop."""
+
+    streaming_list: bool = True
+    """Whether the first list is asked for as a stream (WatchList). A server that refuses gets paged lists."""
+
+    streaming_list_deadline_s: float = 60.0
+    """How long a streaming list may take. Then pages are asked for: a proxy may swallow the bookmark that ends it."""
+
+    server_timeout_s: tuple[float, float] = (240.0, 290.0)
+    """The server ends a watch after a random time in this range, so that the watches of a fleet do not end together."""
+
+    idle_deadline_s: float = 70.0
+    """Silence after which a stream counts as dead once bookmarks were seen. The server sends one about every 60 s."""
+
+    server_grace_s: float = 5.0
+    """Where no bookmark was ever seen: how long after the server's own timeout a stream counts as dead."""
+
+    backoff_base_s: float = 0.8
+    backoff_cap_s: float = 30.0
+    """Delays double from base to cap, each shortened by up to half at random (client-go and kube-rs: 0.8 to 30)."""
+
+    lost_cap_s: float = 5.0
+    """The cap while the API server cannot be reached at all: it bounds how long a watch stays down after an outage."""
+
+    forbidden_cap_s: float = 60.0
+    """The cap while the API server says 401 or 403: only an administrator can end that."""
+
+    retry_after_cap_s: float = 60.0
+    """The longest Retry-After that is believed."""
+
+    healthy_after_s: float = 120.0
+    """A stream that lived this long starts the back-off anew."""
+
+    short_stream_s: float = 5.0
+    """A stream that ended sooner is opened again after a back-off, a longer one at once."""
+
+    fruitless_limit: int = 3
+    """After so many streams in a row that brought nothing from the same version, list again instead of resuming."""
+
+    stale_limit: int = 8
+    """After so many lists in a row that were older than what was seen, believe them: etcd came from a backup."""
