@@ -6,9 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from torchctl.api.fields import MAX_INT32, ClaimName, DnsLabel, Model, MountPath, Port
+from torchctl.api.fields import LIST_OF_NAMED, MAX_INT32, ClaimName, DnsLabel, MountPath, Port
+from torchctl.api.model import Model
+from torchctl.api.rules import Rule
 
 __all__ = [
+    "ONE_SIZE",
+    "SHARED_OR_OWN",
     "Backend",
     "Dataset",
     "Datasets",
@@ -19,6 +23,20 @@ __all__ = [
     "RestartPolicy",
     "RunPolicy",
 ]
+
+
+ONE_SIZE = Rule(
+    cel="!(has(self.size) && has(self.sizePerGPU))",
+    message="size and sizePerGPU exclude each other",
+    holds=lambda self: self.size is None or self.size_per_gpu is None,
+)
+SHARED_OR_OWN = Rule(
+    cel="!has(self.claimName) || !(has(self.size) || has(self.sizePerGPU) || has(self.storageClass))",
+    message="claimName names an existing claim: it excludes size, sizePerGPU and storageClass",
+    holds=lambda self: (
+        self.claim_name is None or not (self.size is not None or self.size_per_gpu is not None or self.storage_class)
+    ),
+)
 
 
 class Backend(StrEnum):
@@ -60,7 +78,8 @@ class Distributed(Model):
 
     backend: Backend | None = Field(
         default=None,
-        description="Process group backend, exported for the script: nccl, gloo or mpi. Default: nccl, gloo without GPUs.",
+        description="Process group backend, exported for the script: nccl, gloo or mpi. Default: nccl, gloo without "
+        "GPUs.",
     )
     rdzv_backend: RdzvBackend | None = Field(
         default=None, description="torchrun's rendezvous backend: c10d, etcd-v2, etcd or static. Default: c10d."
@@ -96,7 +115,8 @@ class RunPolicy(Model):
     )
     restart_policy: RestartPolicy | None = Field(
         default=None,
-        description="What restarts a job: OnFailure (any incident), Never, or ExitCode, which judges the code of the first "
+        description="What restarts a job: OnFailure (any incident), Never, or ExitCode, which judges the code of the "
+        "first "
         "rank that failed: 1, 2, 126, 127, 128 and 139 are permanent. Default: OnFailure.",
     )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
@@ -105,14 +125,16 @@ class RunPolicy(Model):
     )
     active_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_INT32)] | None = Field(
         default=None,
-        description="Seconds of active time, over all attempts and not while suspended, after which the job fails. Default: none.",
+        description="Seconds of active time, over all attempts and not while suspended, after which the job fails. "
+        "Default: none.",
     )
     startup_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_INT32)] | None = Field(
         default=None, description="Seconds that the workers may take to be ready once they are admitted. Default: none."
     )
     pod_retention: PodRetention | None = Field(
         default=None,
-        description="Which pods stay after an outcome: Failed (those of the last failed attempt), None or All. Default: Failed.",
+        description="Which pods stay after an outcome: Failed (those of the last failed attempt), None or All. "
+        "Default: Failed.",
     )
 
 
@@ -129,6 +151,6 @@ Datasets = Annotated[
     tuple[Dataset, ...],
     Field(
         max_length=32,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=LIST_OF_NAMED,
     ),
 ]

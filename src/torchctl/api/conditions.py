@@ -28,7 +28,7 @@ class QueueCondition(StrEnum):
 
 
 class JobReason(StrEnum):
-    """Reasons in the conditions of a TorchrunJob. What Kubernetes says of a pod (ImagePullBackOff) is passed on as it is."""
+    """Reasons in the conditions of a TorchrunJob. What Kubernetes says of a pod is passed on as it is."""
 
     # Accepted
     ACCEPTED = "Accepted"

@@ -89,20 +89,24 @@ def queue_workspace(queue: QueueSpec) -> QueueWorkspace:
 
 
 def workspace(queue: QueueSpec, job: JobSpec) -> JobWorkspace | None:
-    """The workspace that the job has, or None: setting any field of it enables it, the queue's `enabled` gives it to all."""
-    asked = job.volumes.workspace
-    if asked is None:
-        return JobWorkspace() if queue_workspace(queue).enabled else None
-    return None if asked.enabled is False else asked
+    """The workspace that the job has, or None.
+
+    Setting any field of it enables it; the queue's `enabled` gives one to every job that says nothing. A
+    revision alone says nothing: it may be set after the job was created.
+    """
+    asked = job.volumes.workspace or JobWorkspace()
+    said = asked.enabled if asked.enabled is not None else bool(asked.model_fields_set - {"revision", "enabled"})
+    wanted = said or (asked.enabled is None and queue_workspace(queue).enabled)
+    return asked if wanted else None
 
 
 def checkpoints(queue: QueueSpec, job: JobSpec) -> Checkpoints | None:
     """The checkpoints volume that the job has, or None; where the claim comes from is one statement, never mixed."""
     base = queue.storage.checkpoints or Checkpoints()
     asked = job.volumes.checkpoints
-    if asked is None:
+    if asked is None or not asked.model_fields_set:
         return base if base.enabled else None
-    if asked.enabled is False or (asked.enabled is None and not asked.model_fields_set and not base.enabled):
+    if asked.enabled is False:
         return None
     if asked.claim_name or asked.size or asked.size_per_gpu:
         base = base.model_copy(update={"claim_name": None, "size": None, "size_per_gpu": None})

@@ -1,16 +1,24 @@
-"""The types of single fields: what text may stand there, bounded, with linear patterns that RE2 and Python both know."""
+"""The types of single fields: what may stand there, bounded, with linear patterns that RE2 and Python share."""
 
+import re
+from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from torchctl.api import quantity
-from torchctl.api.casing import camel
+from torchctl.api.model import Model
 
 __all__ = [
+    "LIST_OF_NAMED",
+    "MAX_INT32",
+    "UNSAID",
+    "WRITTEN_OUT",
+    "AccessMode",
     "AccessModes",
     "Amount",
     "AmountOrUnlimited",
+    "Annotations",
     "ClaimName",
     "DnsLabel",
     "DnsName",
@@ -18,27 +26,42 @@ __all__ = [
     "Image",
     "LabelKey",
     "LabelValue",
+    "Labels",
     "Line",
     "Model",
     "MountPath",
     "Open",
     "Port",
     "Size",
-    "StringMap",
+    "keyed_by",
 ]
 
 MAX_INT32 = 2**31 - 1
-MAX_QUANTITY = 32
 
+_MAX_QUANTITY = 32
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 
 
-class Model(BaseModel):
-    """One object in a spec: immutable, camelCase in JSON, and no field that it does not know."""
+class AccessMode(StrEnum):
+    """Who may mount a claim, as Kubernetes has it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
+    READ_WRITE_ONCE = "ReadWriteOnce"
+    READ_ONLY_MANY = "ReadOnlyMany"
+    READ_WRITE_MANY = "ReadWriteMany"
+    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
+
+def keyed_by(key: str) -> dict[str, Any]:
+    """A list in which this field names an item: server-side apply merges by it, and it cannot occur twice."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
+LIST_OF_NAMED = keyed_by("name")
+UNSAID: dict[str, Any] = {"default": None}
+"""Keeps a default out of the schema, where it matters whether the user said it."""
+WRITTEN_OUT: dict[str, Any] = {"default": {}}
+"""An object that the API server makes where it is absent, so that the defaults in it show."""
 
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]
 DnsName = Annotated[str, Field(min_length=1, max_length=63, pattern=rf"^{_LABEL}(\.{_LABEL})*$")]
@@ -48,50 +71,43 @@ ClaimName = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^{_LAB
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^({_NAME_PART})?$")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=rf"^({_LABEL}(\.{_LABEL})*/)?{_NAME_PART}$")]
 """A qualified name: a label key, or an extended resource such as nvidia.com/gpu."""
+Labels = Annotated[dict[str, LabelValue], Field(max_length=64)]
+Annotations = Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=64)]
 Image = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S+$")]
-Line = Annotated[str, Field(min_length=1, max_length=32768)]
-"""A shell line, possibly of several lines."""
+Line = Annotated[str, Field(min_length=1, max_length=32768, pattern=r"\S")]
+"""A shell line, possibly of several lines, not blank."""
 MountPath = Annotated[str, Field(min_length=2, max_length=1024, pattern=r"^/[^:\x00]+$")]
 """An absolute path in a container, not the root."""
 Port = Annotated[int, Field(ge=1024, le=65535)]
-Duration = Annotated[str, Field(max_length=32, pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")]
+Duration = Annotated[str, Field(min_length=2, max_length=32, pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")]
 """A duration as Go writes it: 90s, 10m, 1h30m."""
 AccessModes = Annotated[
-    tuple[
-        Annotated[
-            str,
-            Field(
-                json_schema_extra={"enum": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]},
-                pattern="^(ReadWriteOnce|ReadOnlyMany|ReadWriteMany|ReadWriteOncePod)$",
-                max_length=16,
-            ),
-        ],
-        ...,
-    ],
+    tuple[AccessMode, ...],
     Field(min_length=1, max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),
 ]
-
-Open = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+Open = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "maxProperties": 64, "x-kubernetes-preserve-unknown-fields": True}),
+]
 """An object of Kubernetes' own that we hand on as it is: the API server judges it when the pod is made."""
 
 
-StringMap = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)]
-
-
 def _amount(value: int | str) -> int | str:
+    if isinstance(value, str) and (len(value) > _MAX_QUANTITY or not re.match(quantity.PATTERN, value)):
+        raise ValueError("must be a quantity such as 4, 500m or 10Gi, not negative")
     if quantity.parse(value).value < 0:
         raise ValueError("must not be negative")
     return value
 
 
 def _size(value: int | str) -> int | str:
-    if quantity.parse(value).value <= 0:
+    if quantity.parse(_amount(value)).value == 0:
         raise ValueError("must be greater than 0")
     return value
 
 
 def _amount_or_unlimited(value: int | str) -> int | str:
-    return value if str(value) == "-1" else _amount(value)
+    return value if value in (-1, "-1") else _amount(value)
 
 
 def _int_or_string(**more: object) -> WithJsonSchema:
@@ -99,7 +115,7 @@ def _int_or_string(**more: object) -> WithJsonSchema:
         {
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "maxLength": MAX_QUANTITY,
+            "maxLength": _MAX_QUANTITY,
             **more,
         }
     )
@@ -113,12 +129,18 @@ Size = Annotated[
     _int_or_string(
         pattern=quantity.PATTERN,
         minimum=1,
+        **{
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int || quantity(self).isGreaterThan(quantity('0'))",
+                    "message": "must be greater than 0",
+                }
+            ]
+        },
     ),
 ]
 """A quantity greater than 0."""
 AmountOrUnlimited = Annotated[
-    int | str,
-    AfterValidator(_amount_or_unlimited),
-    _int_or_string(pattern=f"^-1$|{quantity.PATTERN}", minimum=-1),
+    int | str, AfterValidator(_amount_or_unlimited), _int_or_string(pattern=f"^-1$|{quantity.PATTERN}", minimum=-1)
 ]
 """A quantity of at least 0, or -1 for no bound."""

@@ -2,27 +2,35 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from pydantic import Field
 
 from torchctl.api.casing import camel
-from torchctl.api.common import Datasets, Distributed, RunPolicy
+from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distributed, RunPolicy
 from torchctl.api.fields import (
+    LIST_OF_NAMED,
+    UNSAID,
     AccessModes,
+    Annotations,
     ClaimName,
     DnsLabel,
     DnsName,
     Image,
+    Labels,
     Line,
-    Model,
     MountPath,
     Size,
-    StringMap,
+    keyed_by,
 )
+from torchctl.api.jobrules import JOB_RULES, URL, WORKSPACE_RULES
+from torchctl.api.model import Model
 from torchctl.api.names import GROUP, VERSION
-from torchctl.api.pods import Env, EnvFrom, Tolerations, Volume, VolumeMount
+from torchctl.api.phases import Phase
+from torchctl.api.pods import Env, EnvFrom, Tolerations, Volume, VolumeMount, no_owned_keys
+from torchctl.api.rules import Rule
+from torchctl.api.statusfields import CONDITIONS, OBSERVED_GENERATION, count, mapping, moment, nested, text
 from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
 
 __all__ = [
@@ -75,6 +83,15 @@ _Nodes = Annotated[int, Field(ge=1, le=100_000)]
 class Elastic(Model):
     """Between how many nodes the job can run. With numNodes, which is then the wish."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.minNodes <= self.maxNodes",
+            message="minNodes must not exceed maxNodes",
+            holds=lambda self: self.min_nodes <= self.max_nodes,
+            field="minNodes",
+        ),
+    )
+
     min_nodes: _Nodes = Field(description="Nodes below which the job does not run. At most numNodes.")
     max_nodes: _Nodes = Field(description="Nodes up to which the job can grow. At least numNodes.")
 
@@ -82,19 +99,23 @@ class Elastic(Model):
 class JobWorkspace(Model):
     """The job's code. Setting any field enables it."""
 
+    rules: ClassVar[tuple[Rule, ...]] = WORKSPACE_RULES
+
     enabled: bool | None = Field(
         default=None,
-        description="Whether the job has a workspace. Default: true when any field here is set, else as the queue says.",
+        description="Whether the job has a workspace. Default: true when any field here is set, else as the queue "
+        "says.",
     )
     source: WorkspaceSource = Field(
         default=WorkspaceSource.ZIP,
-        description="Where the code comes from: zip (uploaded, or fetched from url), git (url, ref), s3 (url) or existing (claimName). "
+        json_schema_extra=UNSAID,
+        description="Where the code comes from: zip (uploaded, or fetched from url), git (url, ref), s3 (url) or "
+        "existing (claimName). "
         "Default: zip.",
     )
-    url: (
-        Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^(https|ssh|s3)://[^\s@/]*(@[^\s@/:]*)?[^\s]*$")]
-        | None
-    ) = Field(default=None, description="URL of the code: https, ssh or s3, without credentials in it. Default: none.")
+    url: Annotated[str, Field(min_length=1, max_length=2048, pattern=URL)] | None = Field(
+        default=None, description="URL of the code: https, ssh or s3, without credentials in it. Default: none."
+    )
     ref: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./+-]*$")] | None = (
         Field(default=None, description="Branch, tag or commit, for git. Default: the repository's HEAD.")
     )
@@ -110,7 +131,9 @@ class JobWorkspace(Model):
     )
     size: Size | None = Field(default=None, description="Size of the claim, as a quantity. Default: as the queue says.")
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
-        default=600, description="Seconds that fetching or uploading the code may take. Default: 600."
+        default=600,
+        json_schema_extra=UNSAID,
+        description="Seconds that fetching or uploading the code may take. Default: 600.",
     )
     revision: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")] | None = Field(
         default=None,
@@ -121,16 +144,20 @@ class JobWorkspace(Model):
 class JobCheckpoints(Model):
     """The job's checkpoints. Setting any field enables them; what is left out is as the queue says."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (ONE_SIZE, SHARED_OR_OWN)
+
     enabled: bool | None = Field(
         default=None,
-        description="Whether the job has a checkpoints volume. Default: true when any field here is set, else as the queue says.",
+        description="Whether the job has a checkpoints volume. Default: true when any field here is set, else as the "
+        "queue says.",
     )
     size: Size | None = Field(
         default=None, description="Size of the claim, as a quantity. Not with sizePerGPU. Default: as the queue says."
     )
     size_per_gpu: Size | None = Field(
         default=None,
-        description="Size of the claim per GPU of the whole job, at least one. Not with size. Default: as the queue says.",
+        description="Size of the claim per GPU of the whole job, at least one. Not with size. Default: as the queue "
+        "says.",
     )
     storage_class: ClaimName | None = Field(
         default=None, description="StorageClass of the claim. Default: as the queue says."
@@ -163,14 +190,14 @@ class Volumes(Model):
         tuple[Volume, ...],
         Field(
             max_length=32,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            json_schema_extra=LIST_OF_NAMED,
         ),
     ] = Field(default=(), description="Further volumes of the worker pods, as in a pod. Default: none.")
     additional_mounts: Annotated[
         tuple[VolumeMount, ...],
         Field(
             max_length=64,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
+            json_schema_extra=keyed_by("mountPath"),
         ),
     ] = Field(default=(), description="Further mounts of the container `trainer`, as in a container. Default: none.")
 
@@ -189,6 +216,8 @@ class JobSpec(Model):
     """What runs. After creation only suspend, numNodes (elastic), runPolicy, queueUpdatePolicy and
     volumes.workspace.revision change."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (*JOB_RULES, no_owned_keys("labels"), no_owned_keys("annotations"))
+
     job_queue: DnsName = Field(
         description="Name of the TorchrunQueue, of the same namespace; it may be created later. Immutable."
     )
@@ -198,7 +227,8 @@ class JobSpec(Model):
     )
     num_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
         default=None,
-        description="GPUs of the whole job, spread evenly over as few nodes as hold them; 0: one pod without GPUs. Either this or numNodes.",
+        description="GPUs of the whole job, spread evenly over as few nodes as hold them; 0: one pod without GPUs. "
+        "Either this or numNodes.",
     )
     elastic: Elastic | None = Field(
         default=None, description="Between how many nodes the job can run; with numNodes. Default: a fixed size."
@@ -236,13 +266,13 @@ class JobSpec(Model):
     env_from: EnvFrom = Field(
         default=(), description="Secrets and ConfigMaps whose keys become variables, after the queue's. Default: none."
     )
-    labels: StringMap | None = Field(
+    labels: Labels | None = Field(
         default=None, description="Labels of the worker pods; those of the operator are refused. Default: none."
     )
-    annotations: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=64)] | None = Field(
+    annotations: Annotations | None = Field(
         default=None, description="Annotations of the worker pods; those of the operator are refused. Default: none."
     )
-    node_selector: StringMap | None = Field(
+    node_selector: Labels | None = Field(
         default=None, description="Node labels that worker pods need, over the queue's by key. Default: none."
     )
     tolerations: Tolerations = Field(
@@ -253,13 +283,14 @@ class JobSpec(Model):
     )
     queue_update_policy: QueueUpdatePolicy = Field(
         default=QueueUpdatePolicy.FROZEN,
-        description="What a later edit of the queue does to this job: Frozen (nothing) or NextAttempt. Default: Frozen.",
+        description="What a later edit of the queue does to this job: Frozen (nothing) or NextAttempt. Default: "
+        "Frozen.",
     )
     depends_on: Annotated[
         tuple[Dependency, ...],
         Field(
             max_length=16,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["job"]},
+            json_schema_extra=keyed_by("job"),
         ),
     ] = Field(default=(), description="Jobs that come first. Default: none.")
     suspend: bool = Field(
@@ -274,70 +305,72 @@ class JobSpec(Model):
 class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """Incidents so far."""
 
-    total: int = 0
-    by_cause: dict[str, int] = {}
+    total: Annotated[int, count("Incidents, whatever the number of pods each one took.", shown=True)] = 0
+    by_cause: Annotated[dict[str, int], mapping("Incidents by their cause.")] = {}
 
 
 class NodeCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """Nodes, which are pods."""
 
-    desired: int = 0
-    ready: int = 0
+    desired: Annotated[int, count("Nodes that the job should have.", shown=True)] = 0
+    ready: Annotated[int, count("Nodes whose pod is ready.", shown=True)] = 0
 
 
 class WorkerCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """Worker pods of the attempt by where they are."""
 
-    pending: int = 0
-    ready: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    pending: Annotated[int, count("Pods that wait for a node, an image or a volume.")] = 0
+    ready: Annotated[int, count("Running pods that are ready.")] = 0
+    running: Annotated[int, count("Running pods.")] = 0
+    succeeded: Annotated[int, count("Pods that ended well.")] = 0
+    failed: Annotated[int, count("Pods that failed.")] = 0
 
 
 class WorkspaceStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """The workspace that was synced."""
 
-    revision: str = ""
-    source: str = ""
-    digest: str = ""
-    bytes: int = 0
-    files: int = 0
+    revision: Annotated[str, text("Commit or digest that the workers run.")] = ""
+    source: Annotated[str, text("Where it came from: zip, git, s3 or existing.")] = ""
+    digest: Annotated[str, text("SHA-256 of its content.")] = ""
+    bytes: Annotated[int, count("Size of its files, in bytes.", maximum=2**53)] = 0
+    files: Annotated[int, count("Number of its files.")] = 0
 
 
 class Failure(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """The first failure of the attempt: the one that caused the others."""
 
-    pod: str = ""
-    node: str = ""
-    rank: int | None = None
-    exit_code: int | None = None
-    reason: str = ""
-    message: str = ""
+    pod: Annotated[str, text("Name of the pod.")] = ""
+    node: Annotated[str, text("Name of the node that it ran on.")] = ""
+    rank: Annotated[int | None, count("Rank that failed first, where torchrun reported it.")] = None
+    exit_code: Annotated[int | None, count("Its exit code, else the container's.", minimum=-(2**31))] = None
+    reason: Annotated[str, text("What happened, in one word: Error, OOMKilled, Evicted, ...")] = ""
+    message: Annotated[str, text("What it said last.", max_length=32768)] = ""
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """What the operator saw and committed itself to."""
 
-    phase: str = ""
-    conditions: tuple[Condition, ...] = ()
-    observed_generation: int = 0
-    job_id: str = ""
-    attempt: int = 0
-    active_seconds: int = 0
-    restarts: Restarts = Restarts()
-    nodes: NodeCounts = NodeCounts()
-    gpus: int = 0
-    workers_status: str = ""
+    phase: Annotated[str, text("Where the job is, in one word, derived from the conditions.", enum=tuple(Phase))] = ""
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    observed_generation: Annotated[int, OBSERVED_GENERATION] = 0
+    job_id: Annotated[str, text("Unique id of the job, for ever (TORCHRUN_JOB_ID).")] = ""
+    attempt: Annotated[int, count("Attempt that runs or ran last, from 0 (TORCHRUN_ATTEMPT).")] = 0
+    active_seconds: Annotated[int, count("Seconds of active time over all attempts, not while suspended.")] = 0
+    restarts: Annotated[Restarts, nested(shown=True)] = Restarts()
+    nodes: Annotated[NodeCounts, nested(shown=True)] = NodeCounts()
+    gpus: Annotated[int, count("GPUs of the whole job.")] = 0
+    workers_status: Annotated[str, text("Workers in short: 3/4 running.")] = ""
     workers: WorkerCounts = WorkerCounts()
-    selector: str = ""
-    master_endpoint: str = ""
-    rendezvous_id: str = ""
-    queue_revision: str = ""
+    selector: Annotated[str, text("Label selector of the worker pods, for the scale subresource.", max_length=1024)] = (
+        ""
+    )
+    master_endpoint: Annotated[str, text("Where the workers meet: host:port of worker 0.", max_length=512)] = ""
+    rendezvous_id: Annotated[str, text("torchrun's rendezvous id of the attempt.")] = ""
+    queue_revision: Annotated[str, text("ControllerRevision with the template that the job runs with.")] = ""
     workspace: WorkspaceStatus | None = None
     failure: Failure | None = None
-    start_time: datetime | None = None
-    completion_time: datetime | None = None
+    start_time: Annotated[datetime | None, moment("When the first worker Job was made.")] = None
+    completion_time: Annotated[datetime | None, moment("When the job ended.")] = None
 
 
 class TorchrunJob(msgspec.Struct, frozen=True, rename="camel"):

@@ -39,7 +39,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 FIELD_MANAGER = "torchctl"
 QUEUE_FINALIZER = f"{GROUP}/kai-queue"
-"""Held by a TorchrunQueue while a KAI Queue of its own exists: that one is cluster-scoped, so no owner reference can do."""
+"""Held by a TorchrunQueue while its KAI Queue exists: that one is cluster-scoped, so no owner reference can do."""
 
 TRAINER = "trainer"
 """The container of a worker that runs the user's command."""

@@ -1,11 +1,14 @@
 """The parts of a pod that both kinds let users write: environment, mounts, tolerations, templates."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from torchctl.api.casing import camel
-from torchctl.api.fields import DnsLabel, Model, MountPath, Open, StringMap
+from torchctl.api.fields import LIST_OF_NAMED, Annotations, DnsLabel, Labels, MountPath, Open
+from torchctl.api.labels import OWNED_ENV, OWNED_ENV_PREFIXES, OWNED_KEY_PREFIXES, OWNED_KEYS, owned_env, owned_key
+from torchctl.api.model import KeptModel, Model
+from torchctl.api.names import TRAINER
+from torchctl.api.rules import Rule
 
 __all__ = [
     "Container",
@@ -13,7 +16,6 @@ __all__ = [
     "EnvFrom",
     "EnvFromSource",
     "EnvVar",
-    "KeptModel",
     "PodTemplate",
     "PodTemplateMetadata",
     "PodTemplateSpec",
@@ -21,17 +23,51 @@ __all__ = [
     "Tolerations",
     "Volume",
     "VolumeMount",
+    "no_owned_keys",
 ]
 
 
-class KeptModel(Model):
-    """An object of Kubernetes' own of which we read a part: what we do not know is kept as it is."""
+def _listed(values: tuple[str, ...]) -> str:
+    return "[" + ", ".join(f"'{value}'" for value in values) + "]"
 
-    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=camel, populate_by_name=True)
+
+def _starts(subject: str, prefixes: tuple[str, ...]) -> str:
+    return " || ".join(f"{subject}.startsWith('{prefix}')" for prefix in prefixes)
+
+
+def no_owned_keys(field: str) -> Rule:
+    """No key of this map of labels or annotations is the operator's."""
+
+    def holds(model: Model) -> bool:
+        return not any(map(owned_key, getattr(model, field) or ()))
+
+    return Rule(
+        cel=f"!has(self.{field}) || self.{field}.all(k, !(k in {_listed(OWNED_KEYS)} "
+        f"|| {_starts('k', OWNED_KEY_PREFIXES)}))",
+        message=f"{field} must not have keys of the operator: kai.scheduler/*, torchrun.ai/*, batch.kubernetes.io/*, "
+        + ", ".join(OWNED_KEYS),
+        holds=holds,
+        field=field,
+    )
 
 
 class EnvVar(Model):
     """One environment variable."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"!(self.name in {_listed(OWNED_ENV)} || {_starts('self.name', OWNED_ENV_PREFIXES)})",
+            message="name must not be a variable of torchrun or the operator: PET_*, TORCHRUN_*, "
+            + ", ".join(OWNED_ENV),
+            holds=lambda self: not owned_env(self.name),
+            field="name",
+        ),
+        Rule(
+            cel="!has(self.valueFrom) || !has(self.value) || self.value == ''",
+            message="value and valueFrom exclude each other",
+            holds=lambda self: self.value_from is None or not self.value,
+        ),
+    )
 
     name: str = Field(
         min_length=1,
@@ -61,7 +97,7 @@ Env = Annotated[
     tuple[EnvVar, ...],
     Field(
         max_length=256,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=LIST_OF_NAMED,
     ),
 ]
 EnvFrom = Annotated[
@@ -75,13 +111,13 @@ class Toleration(Model):
     key: Annotated[str, Field(max_length=317)] | None = Field(
         default=None, description="Key of the taint. Default: every key, with operator Exists."
     )
-    operator: Annotated[str, Field(max_length=16, pattern="^(Exists|Equal|Lt|Gt)$")] | None = Field(
+    operator: Literal["Exists", "Equal", "Lt", "Gt"] | None = Field(
         default=None, description="How value is compared: Equal, Exists, Lt or Gt. Default: Equal."
     )
     value: Annotated[str, Field(max_length=63)] | None = Field(
         default=None, description="Value of the taint. Default: empty."
     )
-    effect: Annotated[str, Field(max_length=32, pattern="^(NoSchedule|PreferNoSchedule|NoExecute)$")] | None = Field(
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None,
         description="Effect of the taint: NoSchedule, PreferNoSchedule or NoExecute. Default: every effect.",
     )
@@ -121,8 +157,8 @@ class Container(KeptModel):
 class PodTemplateMetadata(KeptModel):
     """Labels and annotations of the worker pods."""
 
-    labels: StringMap | None = Field(default=None, description="Labels of the worker pods; the operator's own win.")
-    annotations: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=64)] | None = Field(
+    labels: Labels | None = Field(default=None, description="Labels of the worker pods; the operator's own win.")
+    annotations: Annotations | None = Field(
         default=None, description="Annotations of the worker pods; the operator's own win."
     )
 
@@ -130,12 +166,21 @@ class PodTemplateMetadata(KeptModel):
 class PodTemplateSpec(KeptModel):
     """The spec of the worker pods. Every field of Kubernetes is kept."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.containers) || size(self.containers) == 0 || self.containers[0].name == 'trainer'",
+            message="the first of containers must be named trainer: it runs the command",
+            holds=lambda self: not self.containers or self.containers[0].name == TRAINER,
+            field="containers",
+        ),
+    )
+
     containers: (
         Annotated[
             tuple[Container, ...],
             Field(
                 max_length=16,
-                json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+                json_schema_extra=LIST_OF_NAMED,
             ),
         ]
         | None

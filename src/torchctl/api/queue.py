@@ -1,15 +1,19 @@
 """TorchrunQueue: how jobs run."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from pydantic import Field
 
+from torchctl.api import quantity
 from torchctl.api.casing import camel
-from torchctl.api.common import Datasets, Distributed, Distribution, RunPolicy
+from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distributed, Distribution, RunPolicy
 from torchctl.api.fields import (
+    LIST_OF_NAMED,
     MAX_INT32,
+    WRITTEN_OUT,
+    AccessMode,
     AccessModes,
     Amount,
     AmountOrUnlimited,
@@ -18,21 +22,25 @@ from torchctl.api.fields import (
     Duration,
     Image,
     LabelKey,
+    Labels,
     LabelValue,
-    Model,
     MountPath,
     Open,
     Size,
-    StringMap,
 )
+from torchctl.api.model import KeptModel, Model
 from torchctl.api.names import GROUP, VERSION
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations
+from torchctl.api.rules import Rule
+from torchctl.api.statusfields import CONDITIONS, OBSERVED_GENERATION, count, flag, listed, mapping, nested, text
 from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
 
 __all__ = [
     "TORCHRUN_QUEUE",
     "Checkpoints",
+    "ComputeResources",
     "ExtraResource",
+    "ExtraTemplate",
     "GpuResources",
     "JobCounts",
     "KaiQueuePolicy",
@@ -62,12 +70,40 @@ class NameMode(StrEnum):
     PREFIX = "prefix"
 
 
+def _within(quota: int | str, limit: int | str) -> bool:
+    """Whether what is guaranteed is also allowed; -1 is no bound."""
+    return "-1" in (str(quota), str(limit)) or quantity.parse(quota).value <= quantity.parse(limit).value
+
+
+_QUOTA_WITHIN_LIMIT = "quota must not exceed limit, unless one of them is -1"
+
 _Unbounded = Annotated[float, Field(ge=-1, le=1e9)]
 _Weight = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class GpuResources(Model):
     """GPUs of the KAI queue, in devices; parts of one are legal."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.quota == -1.0 || self.quota >= 0.0",
+            message="quota must be -1 or at least 0",
+            holds=lambda self: self.quota == -1 or self.quota >= 0,
+            field="quota",
+        ),
+        Rule(
+            cel="self.limit == -1.0 || self.limit >= 0.0",
+            message="limit must be -1 or at least 0",
+            holds=lambda self: self.limit == -1 or self.limit >= 0,
+            field="limit",
+        ),
+        Rule(
+            cel="self.quota == -1.0 || self.limit == -1.0 || self.quota <= self.limit",
+            message=_QUOTA_WITHIN_LIMIT,
+            holds=lambda self: -1 in (self.quota, self.limit) or self.quota <= self.limit,
+            field="quota",
+        ),
+    )
 
     quota: _Unbounded = Field(default=-1, description="GPUs guaranteed to the queue; -1: no bound. Default: -1.")
     limit: _Unbounded = Field(default=-1, description="GPUs that the queue may use at most; -1: no bound. Default: -1.")
@@ -78,6 +114,16 @@ class GpuResources(Model):
 
 class ComputeResources(Model):
     """CPU or memory of the KAI queue; quantities are converted to KAI's units (millicores, MB)."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="string(self.quota) == '-1' || string(self.limit) == '-1' "
+            "|| quantity(string(self.quota)).compareTo(quantity(string(self.limit))) <= 0",
+            message=_QUOTA_WITHIN_LIMIT,
+            holds=lambda self: _within(self.quota, self.limit),
+            field="quota",
+        ),
+    )
 
     quota: AmountOrUnlimited = Field(
         default=-1, description="Quantity guaranteed to the queue; -1: no bound. Default: -1."
@@ -93,12 +139,18 @@ class ComputeResources(Model):
 class KaiResources(Model):
     """What the KAI queue guarantees and allows. Always complete: a resource left out is unbounded, not zero."""
 
-    gpu: GpuResources = Field(default=GpuResources(), description="GPUs, in devices. Default: unbounded.")
+    gpu: GpuResources = Field(
+        default=GpuResources(), json_schema_extra=WRITTEN_OUT, description="GPUs, in devices. Default: unbounded."
+    )
     cpu: ComputeResources = Field(
-        default=ComputeResources(), description="CPUs, as a quantity: 96, 500m. Default: unbounded."
+        default=ComputeResources(),
+        json_schema_extra=WRITTEN_OUT,
+        description="CPUs, as a quantity: 96, 500m. Default: unbounded.",
     )
     memory: ComputeResources = Field(
-        default=ComputeResources(), description="Memory, as a quantity: 512Gi. Default: unbounded."
+        default=ComputeResources(),
+        json_schema_extra=WRITTEN_OUT,
+        description="Memory, as a quantity: 512Gi. Default: unbounded.",
     )
 
 
@@ -138,12 +190,11 @@ class Scheduling(Model):
 
     scheduler: DnsName | None = Field(
         default=None,
-        description="Name of the scheduler: kai-scheduler, volcano or another. Default: kai-scheduler when kaiQueue is set, "
+        description="Name of the scheduler: kai-scheduler, volcano or another. Default: kai-scheduler when kaiQueue "
+        "is set, "
         "else the cluster's default.",
     )
-    node_selector: StringMap | None = Field(
-        default=None, description="Node labels that worker pods need. Default: none."
-    )
+    node_selector: Labels | None = Field(default=None, description="Node labels that worker pods need. Default: none.")
     affinity: Open | None = Field(default=None, description="Affinity of worker pods, as in a pod. Default: none.")
     tolerations: Tolerations = Field(default=(), description="Taints that worker pods tolerate. Default: none.")
     priority_class_name: ClaimName | None = Field(
@@ -157,6 +208,8 @@ class Scheduling(Model):
 
 class QueueWorkspace(Model):
     """The claim `<job>-workspace` that holds a job's code."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (ONE_SIZE,)
 
     enabled: bool = Field(
         default=False, description="Whether a job that says nothing of a workspace has one too. Default: false."
@@ -172,20 +225,23 @@ class QueueWorkspace(Model):
         default=None, description="StorageClass of the claim. Default: the cluster's."
     )
     access_modes: AccessModes = Field(
-        default=("ReadWriteOnce",), description="Access modes of the claim. Default: [ReadWriteOnce]."
+        default=(AccessMode.READ_WRITE_ONCE,), description="Access modes of the claim. Default: [ReadWriteOnce]."
     )
     mount_path: MountPath = Field(
         default="/app", description="Where workers see the workspace: their working directory. Default: /app."
     )
     distribution: Distribution = Field(
         default=Distribution.AUTO,
-        description="How the workspace reaches the workers: shared (they mount the claim), copy (an init container copies it), "
+        description="How the workspace reaches the workers: shared (they mount the claim), copy (an init container "
+        "copies it), "
         "serve (the sync pod serves it) or auto. Default: auto.",
     )
 
 
 class Checkpoints(Model):
     """The claim `<job>-checkpoints`, or a shared one."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (ONE_SIZE, SHARED_OR_OWN)
 
     enabled: bool = Field(default=False, description="Whether jobs get a checkpoints volume. Default: false.")
     size: Size | None = Field(
@@ -199,7 +255,7 @@ class Checkpoints(Model):
         default=None, description="StorageClass of the claim. Default: the cluster's."
     )
     access_modes: AccessModes = Field(
-        default=("ReadWriteOnce",), description="Access modes of the claim. Default: [ReadWriteOnce]."
+        default=(AccessMode.READ_WRITE_ONCE,), description="Access modes of the claim. Default: [ReadWriteOnce]."
     )
     claim_name: ClaimName | None = Field(
         default=None,
@@ -223,6 +279,15 @@ class Storage(Model):
     checkpoints: Checkpoints | None = Field(default=None, description="The jobs' checkpoints. Default: none.")
 
 
+class ExtraTemplate(KeptModel):
+    """The object that should exist, without what the operator decides: name, namespace, owner."""
+
+    api_version: Literal["v1"] = Field(description="API version of the object: v1.")
+    kind: Literal["PersistentVolumeClaim", "ConfigMap"] = Field(
+        description="Kind of the object: PersistentVolumeClaim or ConfigMap."
+    )
+
+
 class ExtraResource(Model):
     """An object that the operator keeps in the queue's namespace."""
 
@@ -230,8 +295,9 @@ class ExtraResource(Model):
     name_mode: NameMode = Field(
         default=NameMode.EXACT, description="exact, or prefix: a hash of the template follows. Default: exact."
     )
-    template: Open = Field(
-        description="A PersistentVolumeClaim or ConfigMap. Its metadata is rebuilt: name, namespace and owner are the operator's."
+    template: ExtraTemplate = Field(
+        description="A PersistentVolumeClaim or ConfigMap. Its metadata is rebuilt: name, namespace and owner are "
+        "the operator's."
     )
     immutable: bool = Field(
         default=False, description="Whether the object is never changed once it exists. Default: false."
@@ -249,10 +315,26 @@ class QueueQuota(Model):
 class QueueSpec(Model):
     """How the jobs of this queue run."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.kaiQueue) || !has(self.parentKaiQueue) || self.kaiQueue != self.parentKaiQueue",
+            message="parentKaiQueue must differ from kaiQueue",
+            holds=lambda self: self.kai_queue is None or self.kai_queue != self.parent_kai_queue,
+            field="parentKaiQueue",
+        ),
+        Rule(
+            cel="self.kaiQueuePolicy != 'Reference' || has(self.kaiQueue)",
+            message="kaiQueuePolicy Reference needs kaiQueue: the name of the admin's queue",
+            holds=lambda self: self.kai_queue_policy is not KaiQueuePolicy.REFERENCE or self.kai_queue is not None,
+            field="kaiQueuePolicy",
+        ),
+    )
+
     kai_queue: DnsName | None = Field(default=None, description="Name of the KAI queue. Default: no KAI queue.")
     kai_queue_policy: KaiQueuePolicy = Field(
         default=KaiQueuePolicy.MANAGE,
-        description="Manage: the operator makes and owns the KAI queue. Reference: it is the admin's and never written. "
+        description="Manage: the operator makes and owns the KAI queue. Reference: it is the admin's and never "
+        "written. "
         "Default: Manage.",
     )
     parent_kai_queue: DnsName | None = Field(
@@ -280,7 +362,9 @@ class QueueSpec(Model):
         default=None, description="ServiceAccount of the worker pods. Default: the namespace's."
     )
     node_resources: NodeResources = Field(
-        default=NodeResources(), description="What one worker pod gets. Default: no GPU, no requests."
+        default=NodeResources(),
+        json_schema_extra=WRITTEN_OUT,
+        description="What one worker pod gets. Default: no GPU, no requests.",
     )
     pod_template: PodTemplate | None = Field(
         default=None,
@@ -309,7 +393,7 @@ class QueueSpec(Model):
         tuple[ExtraResource, ...],
         Field(
             max_length=16,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            json_schema_extra=LIST_OF_NAMED,
         ),
     ] = Field(default=(), description="Further objects that the operator keeps for this queue. Default: none.")
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
@@ -326,50 +410,52 @@ class QueueSpec(Model):
 class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """The KAI Queue behind this queue, as KAI reports it."""
 
-    name: str = ""
-    uid: str = ""
-    allocated: dict[str, str] = {}
-    requested: dict[str, str] = {}
+    name: Annotated[str, text("Name of the KAI Queue.")] = ""
+    uid: Annotated[
+        str, text("UID of the KAI Queue that this queue made; only that one is ever changed or deleted.")
+    ] = ""
+    allocated: Annotated[dict[str, str], mapping("Resources that KAI has given to the queue, as quantities.")] = {}
+    requested: Annotated[dict[str, str], mapping("Resources that the queue's pods ask for, as quantities.")] = {}
 
 
 class JobCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """Jobs of the queue by where they are."""
 
-    pending: int = 0
-    syncing: int = 0
-    queued: int = 0
-    running: int = 0
-    suspended: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    pending: Annotated[int, count("Jobs that have just come.")] = 0
+    syncing: Annotated[int, count("Jobs whose workspace is being filled.")] = 0
+    queued: Annotated[int, count("Jobs that wait for admission.", shown=True)] = 0
+    running: Annotated[int, count("Jobs whose workers start, run or restart.", shown=True)] = 0
+    suspended: Annotated[int, count("Jobs that stand still.")] = 0
+    succeeded: Annotated[int, count("Jobs that ended well.")] = 0
+    failed: Annotated[int, count("Jobs that failed.")] = 0
 
 
 class GpuCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """GPUs of the queue's unfinished jobs."""
 
-    requested: int = 0
-    running: int = 0
+    requested: Annotated[int, count("GPUs of all unfinished jobs.")] = 0
+    running: Annotated[int, count("GPUs of the jobs whose workers run.", shown=True)] = 0
 
 
 class ResourceState(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """One of spec.resources, as it stands."""
 
-    kind: str = ""
-    name: str = ""
-    ready: bool = False
-    message: str = ""
+    kind: Annotated[str, text("Kind of the object.")] = ""
+    name: Annotated[str, text("Name of the object.")] = ""
+    ready: Annotated[bool, flag("Whether it is as the queue says.")] = False
+    message: Annotated[str, text("What keeps it from being so.", max_length=32768)] = ""
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """What the operator saw."""
 
-    observed_generation: int = 0
-    conditions: tuple[Condition, ...] = ()
+    observed_generation: Annotated[int, OBSERVED_GENERATION] = 0
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     kai_queue: KaiQueueStatus | None = None
-    jobs: JobCounts = JobCounts()
-    gpus: GpuCounts = GpuCounts()
-    resources: tuple[ResourceState, ...] = ()
-    template_hash: str = ""
+    jobs: Annotated[JobCounts, nested(shown=True)] = JobCounts()
+    gpus: Annotated[GpuCounts, nested(shown=True)] = GpuCounts()
+    resources: Annotated[tuple[ResourceState, ...], listed("State of spec.resources.")] = ()
+    template_hash: Annotated[str, text("Hash of the template that new jobs get.")] = ""
 
 
 class TorchrunQueue(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,0 +1,201 @@
+"""What must hold within a TorchrunJob, and what may change of it after its creation."""
+
+import re
+from typing import Any
+
+from torchctl.api.common import RdzvBackend
+from torchctl.api.names import MAX_JOB_NAME
+from torchctl.api.rules import Rule
+
+__all__ = ["JOB_OBJECT_RULES", "JOB_RULES", "URL", "WORKSPACE_RULES"]
+
+URL = r"^(https|ssh|s3)://[A-Za-z0-9_\[]\S*$"
+"""The schemes that the workspace program speaks. The first character keeps options away from ssh."""
+
+_FROZEN = (
+    "jobQueue",
+    "numGPUs",
+    "elastic",
+    "command",
+    "args",
+    "setupCommand",
+    "workingDir",
+    "launcher",
+    "nprocPerNode",
+    "distributed",
+    "image",
+    "env",
+    "envFrom",
+    "labels",
+    "annotations",
+    "nodeSelector",
+    "tolerations",
+    "priorityClassName",
+    "dependsOn",
+)
+_FROZEN_VOLUMES = ("datasets", "checkpoints", "additionalVolumes", "additionalMounts")
+_FROZEN_WORKSPACE = (
+    "enabled",
+    "source",
+    "url",
+    "ref",
+    "secretRef",
+    "claimName",
+    "subPath",
+    "size",
+    "timeoutSeconds",
+)
+
+
+def _frozen(path: str, shown: str) -> Rule:
+    return Rule(cel=f"self.{path} == oldSelf.{path}", message=f"{shown} is immutable: submit another job instead")
+
+
+def _source(workspace: Any) -> str:
+    return str(workspace.source)
+
+
+def _userinfo(url: str) -> str:
+    """What stands before the @ of the host."""
+    authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
+    return authority.rpartition("@")[0]
+
+
+def _without_credentials(workspace: Any) -> bool:
+    url = workspace.url or ""
+    return ":" not in _userinfo(url) if url.startswith("ssh://") else not _userinfo(url)
+
+
+WORKSPACE_RULES = (
+    Rule(
+        cel="!(self.?source.orValue('zip') in ['git', 's3']) || has(self.url)",
+        message="url is required for source git and s3",
+        holds=lambda self: _source(self) not in ("git", "s3") or self.url is not None,
+    ),
+    Rule(
+        cel="self.?source.orValue('zip') != 'existing' || has(self.claimName)",
+        message="claimName is required for source existing",
+        holds=lambda self: _source(self) != "existing" or self.claim_name is not None,
+    ),
+    Rule(
+        cel="self.?source.orValue('zip') == 'existing' || !has(self.claimName)",
+        message="claimName is for source existing only",
+        holds=lambda self: _source(self) == "existing" or self.claim_name is None,
+    ),
+    Rule(
+        cel="self.?source.orValue('zip') != 'existing' || !(has(self.url) || has(self.size))",
+        message="url and size do not go with source existing",
+        holds=lambda self: _source(self) != "existing" or (self.url is None and self.size is None),
+    ),
+    Rule(
+        cel="self.?source.orValue('zip') == 'git' || !has(self.ref)",
+        message="ref is for source git only",
+        holds=lambda self: _source(self) == "git" or self.ref is None,
+    ),
+    Rule(
+        cel="!has(self.url) || self.?source.orValue('zip') == 'existing' || self.url.matches("
+        "self.?source.orValue('zip') == 's3' ? '^s3:' : self.?source.orValue('zip') == 'git' ? '^(https|ssh):' : "
+        "'^https:')",
+        message="url must be https for source zip, https or ssh for git, s3 for s3",
+        holds=lambda self: (
+            self.url is None
+            or self.url.startswith(
+                {"zip": ("https://",), "git": ("https://", "ssh://"), "s3": ("s3://",)}.get(_source(self), ("",))
+            )
+        ),
+        field="url",
+    ),
+    Rule(
+        cel="!has(self.url) || !self.url.matches('^(https|s3)://[^/?#]*@') && "
+        "!self.url.matches('^ssh://[^/?#]*:[^/?#]*@')",
+        message="url must not hold credentials: put them into a Secret and name it in secretRef",
+        holds=_without_credentials,
+        field="url",
+    ),
+    Rule(
+        cel="!has(self.url) || !self.url.matches('^[a-z0-9]+://[^/?#]*@-')",
+        message="the host in url must not start with '-'",
+        holds=lambda self: self.url is None or not re.match("[a-z0-9]+://[^/?#]*@-", self.url),
+        field="url",
+    ),
+    Rule(
+        cel="!has(self.ref) || !self.ref.contains('..')",
+        message="ref must not contain '..'",
+        holds=lambda self: ".." not in (self.ref or ""),
+        field="ref",
+    ),
+    Rule(
+        cel="!has(self.subPath) || !self.subPath.matches('(^|/)[.][.](/|$)')",
+        message="subPath must not contain '..'",
+        holds=lambda self: ".." not in (self.sub_path or "").split("/"),
+        field="subPath",
+    ),
+)
+
+JOB_RULES = (
+    Rule(
+        cel="has(self.numNodes) != has(self.numGPUs)",
+        message="exactly one of numNodes and numGPUs must be set",
+        holds=lambda self: (self.num_nodes is None) != (self.num_gpus is None),
+    ),
+    Rule(
+        cel="has(self.command) != has(self.args)",
+        message="exactly one of command and args must be set",
+        holds=lambda self: (self.command is None) != (self.args is None),
+    ),
+    Rule(
+        cel="!has(self.args) || self.args[0] != ''",
+        message="args must start with the program to run",
+        holds=lambda self: self.args is None or self.args[0] != "",
+        field="args",
+    ),
+    Rule(
+        cel="!has(self.elastic) || has(self.numNodes)",
+        message="elastic goes with numNodes only",
+        holds=lambda self: self.elastic is None or self.num_nodes is not None,
+        field="elastic",
+    ),
+    Rule(
+        cel="!has(self.elastic) || !has(self.numNodes) "
+        "|| self.elastic.minNodes <= self.numNodes && self.numNodes <= self.elastic.maxNodes",
+        message="numNodes must be within elastic.minNodes and elastic.maxNodes",
+        holds=lambda self: (
+            self.elastic is None
+            or self.num_nodes is None
+            or self.elastic.min_nodes <= self.num_nodes <= self.elastic.max_nodes
+        ),
+        field="numNodes",
+    ),
+    Rule(
+        cel="!has(self.elastic) || self.?distributed.?rdzvBackend.orValue('') != 'static'",
+        message="elastic does not go with distributed.rdzvBackend static",
+        holds=lambda self: self.elastic is None or self.distributed.rdzv_backend is not RdzvBackend.STATIC,
+        field="elastic",
+    ),
+    Rule(
+        cel="has(self.elastic) || self.?numNodes == oldSelf.?numNodes",
+        message="numNodes is immutable without elastic: submit another job instead",
+    ),
+    Rule(
+        cel="has(self.numNodes) == has(oldSelf.numNodes)",
+        message="numNodes cannot be added or removed: submit another job instead",
+    ),
+    *(_frozen(f"?{field}", field) for field in _FROZEN),
+    *(_frozen(f"?volumes.?{field}", f"volumes.{field}") for field in _FROZEN_VOLUMES),
+    *(_frozen(f"?volumes.?workspace.?{field}", f"volumes.workspace.{field}") for field in _FROZEN_WORKSPACE),
+)
+
+JOB_OBJECT_RULES = (
+    Rule(
+        cel=f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= {MAX_JOB_NAME}",
+        message=f"metadata.name must be a DNS label of at most {MAX_JOB_NAME} characters that starts with a letter",
+    ),
+    Rule(
+        cel="!self.metadata.name.matches('-(r|sync-)[0-9]+$')",
+        message="metadata.name must not end in -r<number> or -sync-<number>: attempts and sync pods have such names",
+    ),
+    Rule(
+        cel="!has(self.spec.dependsOn) || self.spec.dependsOn.all(d, d.job != self.metadata.name)",
+        message="spec.dependsOn must not name the job itself",
+    ),
+)

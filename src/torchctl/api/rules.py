@@ -1,0 +1,63 @@
+"""Rules across fields, each stated once: as CEL for the API server, and in Python for whoever has no server at hand.
+
+The server refuses what breaks a rule; the operator checks again, because an object may be older than a
+rule, and answers with a condition. A test holds both forms against the same objects.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from torchctl.api.casing import camel
+
+__all__ = ["Problem", "Rule", "problems"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What must hold for one object of a spec.
+
+    `cel` is evaluated on it by the API server. `message` names the fields and says what to do. `holds` is the
+    same in Python; None where only the server can judge, because the rule compares with the object before the edit.
+    `field` is the one field that an error is attributed to.
+    """
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool] | None = None
+    field: str = ""
+
+    def schema(self) -> dict[str, str]:
+        """One entry of x-kubernetes-validations."""
+        entry = {"rule": self.cel, "message": self.message}
+        return entry | ({"fieldPath": f".{self.field}"} if self.field else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A rule that a spec breaks: where, and what to do about it."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+def problems(model: BaseModel, path: str = "spec") -> Iterator[Problem]:
+    """Every rule that this spec breaks, outermost first, with the path of the object that breaks it."""
+    for rule in getattr(type(model), "rules", ()):
+        if rule.holds is not None and not rule.holds(model):
+            yield Problem(f"{path}.{rule.field}" if rule.field else path, rule.message)
+    for name in type(model).model_fields:
+        yield from _within(getattr(model, name), f"{path}.{camel(name)}")
+
+
+def _within(value: object, path: str) -> Iterator[Problem]:
+    if isinstance(value, BaseModel):
+        yield from problems(value, path)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _within(item, f"{path}[{index}]")

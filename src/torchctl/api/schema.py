@@ -1,0 +1,148 @@
+"""JSON Schema as pydantic and msgspec write it, made into the structural form that Kubernetes accepts.
+
+References are resolved, optional types unwrapped (an absent field is absent, never null), titles and
+defaults that only Python needs dropped, and every keyword put into one order.
+"""
+
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from torchctl.api.statusfields import SHOWN
+
+__all__ = ["Schema", "of_model", "of_struct"]
+
+Schema = dict[str, Any]
+
+_ORDER = (
+    "description",
+    "type",
+    "format",
+    "enum",
+    "default",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "anyOf",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+    "properties",
+    "additionalProperties",
+    "items",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-validations",
+)
+
+_CONDITION: Schema = {
+    "description": "One step and how it stands.",
+    "type": "object",
+    "required": ["type", "status", "reason", "lastTransitionTime"],
+    "properties": {
+        "type": {"description": "Name of the step.", "type": "string", "minLength": 1, "maxLength": 316},
+        "status": {"description": "True, False or Unknown.", "type": "string", "enum": ["True", "False", "Unknown"]},
+        "reason": {
+            "description": "Why, in one word that programs may rely on.",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1024,
+            "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        },
+        "message": {
+            "description": "Why, for a person: the object that matters and the next step.",
+            "type": "string",
+            "maxLength": 32768,
+        },
+        "lastTransitionTime": {
+            "description": "When status changed last.",
+            "type": "string",
+            "format": "date-time",
+        },
+        "observedGeneration": {
+            "description": "metadata.generation of the spec that this is about.",
+            "type": "integer",
+            "format": "int64",
+            "minimum": 0,
+        },
+    },
+}
+
+
+def of_model(model: type[BaseModel]) -> Schema:
+    """The structural schema of a spec."""
+    schema = model.model_json_schema(by_alias=True)
+    return _structural(schema, schema.get("$defs", {}))
+
+
+def of_struct(struct: type[msgspec.Struct]) -> Schema:
+    """The structural schema of a status. Conditions are metav1.Condition; only shown zeros have defaults."""
+    _, definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    definitions["Condition"] = _CONDITION
+    return _structural(_without_hidden_defaults(definitions[struct.__name__], definitions), definitions)
+
+
+def _structural(schema: Schema, definitions: Schema) -> Schema:
+    node = _unwrapped(_resolved(schema, definitions), definitions)
+    if "properties" in node:
+        node["properties"] = {name: _structural(child, definitions) for name, child in node["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            node[key] = _structural(node[key], definitions)
+    return _tidied(node)
+
+
+def _resolved(schema: Schema, definitions: Schema) -> Schema:
+    """With the reference replaced by what it names; what stands beside it wins."""
+    if "$ref" not in schema:
+        return dict(schema)
+    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    return {**_resolved(definitions[schema["$ref"].rpartition("/")[2]], definitions), **beside}
+
+
+def _unwrapped(schema: Schema, definitions: Schema) -> Schema:
+    """`X | None` is X: Kubernetes has no null where a field is absent."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) != 1 or "x-kubernetes-int-or-string" in schema:
+        return schema
+    beside = {key: value for key, value in schema.items() if key != "anyOf"}
+    return _unwrapped({**_resolved(choices[0], definitions), **beside}, definitions)
+
+
+def _tidied(node: Schema) -> Schema:
+    """In one order, without what Kubernetes does not know."""
+    if node.get("additionalProperties") is False or node.get("additionalProperties") is True:
+        del node["additionalProperties"]
+    if "x-kubernetes-int-or-string" in node:
+        node.pop("type", None)
+    if node.get("type") == "integer":
+        node.setdefault("format", "int32" if node.get("maximum", 2**63) < 2**31 else "int64")
+    if node.get("default", ()) in (None, ()) or node.get("default") == [] or not _wanted_default(node):
+        node.pop("default", None)
+    if not node.get("required", True):
+        del node["required"]
+    return {key: _plain(node[key]) for key in _ORDER if key in node}
+
+
+def _wanted_default(node: Schema) -> bool:
+    return node.get("type") != "object" or node.get("default") == {}
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers as such: -1, not -1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _without_hidden_defaults(schema: Schema, definitions: Schema) -> Schema:
+    for definition in (schema, *definitions.values()):
+        for field in definition.get("properties", {}).values():
+            if not field.pop(SHOWN, False):
+                field.pop("default", None)
+    return schema

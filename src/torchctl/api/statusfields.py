@@ -1,0 +1,73 @@
+"""What a field of a status is, for its schema only: the operator reads back what it wrote, whatever the bounds say."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Meta
+
+__all__ = [
+    "CONDITIONS",
+    "OBSERVED_GENERATION",
+    "SHOWN",
+    "count",
+    "flag",
+    "listed",
+    "mapping",
+    "moment",
+    "nested",
+    "text",
+]
+
+_MAX_COUNT = 2**31 - 1
+SHOWN = "x-shown"
+"""Marks a field whose zero the API server writes out, so that a column of `kubectl get` shows it."""
+
+
+def _meta(description: str, **schema: Any) -> Meta:
+    return Meta(description=description, extra_json_schema=schema)
+
+
+def text(description: str, *, max_length: int = 253, enum: Sequence[str] = ()) -> Meta:
+    """A string of at most `max_length` characters, or one of `enum`."""
+    return _meta(description, enum=list(enum)) if enum else _meta(description, maxLength=max_length)
+
+
+def count(description: str, *, minimum: int = 0, maximum: int = _MAX_COUNT, shown: bool = False) -> Meta:
+    """A whole number."""
+    shown_as: dict[str, Any] = {SHOWN: True} if shown else {}
+    return _meta(description, minimum=minimum, maximum=maximum, **shown_as)
+
+
+def flag(description: str) -> Meta:
+    """A boolean."""
+    return _meta(description)
+
+
+def moment(description: str) -> Meta:
+    """A time, RFC 3339."""
+    return _meta(description, format="date-time")
+
+
+def mapping(description: str) -> Meta:
+    """A small map."""
+    return _meta(description, maxProperties=64)
+
+
+def listed(description: str) -> Meta:
+    """A small list that is replaced as a whole."""
+    return _meta(description, maxItems=64, **{"x-kubernetes-list-type": "atomic"})
+
+
+def nested(*, shown: bool = False) -> Meta:
+    """An object, described by its own type."""
+    return Meta(extra_json_schema={SHOWN: True} if shown else {})
+
+
+OBSERVED_GENERATION = _meta(
+    "metadata.generation of the spec that this status is about.", minimum=0, maximum=2**53, format="int64"
+)
+CONDITIONS = _meta(
+    "Each step of the way and how it stands; phase and columns derive from them.",
+    maxItems=16,
+    **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+)
