@@ -60,7 +60,7 @@ def keyed_by(key: str) -> dict[str, Any]:
 LIST_OF_NAMED = keyed_by("name")
 UNSAID: dict[str, Any] = {"default": None}
 """Keeps a default out of the schema, where it matters whether the user said it."""
-WRITTEN_OUT: dict[str, Any] = {"default": {}}
+WRITTEN_OUT: dict[str, Any] = {"x-written-out": True}
 """An object that the API server makes where it is absent, so that the defaults in it show."""
 
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]

@@ -47,8 +47,18 @@ _FROZEN_WORKSPACE = (
 )
 
 
-def _frozen(path: str, shown: str) -> Rule:
-    return Rule(cel=f"self.{path} == oldSelf.{path}", message=f"{shown} is immutable: submit another job instead")
+def _present(root: str, path: str) -> str:
+    steps = path.split(".")
+    return " && ".join(f"has({root}.{'.'.join(steps[: depth + 1])})" for depth in range(len(steps)))
+
+
+def _frozen(path: str) -> Rule:
+    """Neither changed nor added nor removed. Comparing optionals would be shorter, and beyond CEL's cost budget."""
+    now, before = _present("self", path), _present("oldSelf", path)
+    return Rule(
+        cel=f"({now}) == ({before}) && (!({now}) || self.{path} == oldSelf.{path})",
+        message=f"{path} is immutable: submit another job instead",
+    )
 
 
 def _source(workspace: Any) -> str:
@@ -180,9 +190,9 @@ JOB_RULES = (
         cel="has(self.numNodes) == has(oldSelf.numNodes)",
         message="numNodes cannot be added or removed: submit another job instead",
     ),
-    *(_frozen(f"?{field}", field) for field in _FROZEN),
-    *(_frozen(f"?volumes.?{field}", f"volumes.{field}") for field in _FROZEN_VOLUMES),
-    *(_frozen(f"?volumes.?workspace.?{field}", f"volumes.workspace.{field}") for field in _FROZEN_WORKSPACE),
+    *(_frozen(field) for field in _FROZEN),
+    *(_frozen(f"volumes.{field}") for field in _FROZEN_VOLUMES),
+    *(_frozen(f"volumes.workspace.{field}") for field in _FROZEN_WORKSPACE),
 )
 
 JOB_OBJECT_RULES = (

@@ -124,25 +124,25 @@ def _tidied(node: Schema) -> Schema:
         node.pop("type", None)
     if node.get("type") == "integer":
         node.setdefault("format", "int32" if node.get("maximum", 2**63) < 2**31 else "int64")
-    if node.get("default", ()) in (None, ()) or node.get("default") == [] or not _wanted_default(node):
+    if node.get("default") in (None, []) or (node.get("type") == "object" and not node.get("x-written-out")):
         node.pop("default", None)
     if not node.get("required", True):
         del node["required"]
     return {key: _plain(node[key]) for key in _ORDER if key in node}
 
 
-def _wanted_default(node: Schema) -> bool:
-    return node.get("type") != "object" or node.get("default") == {}
-
-
 def _plain(value: Any) -> Any:
     """Whole numbers as such: -1, not -1.0."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _without_hidden_defaults(schema: Schema, definitions: Schema) -> Schema:
     for definition in (schema, *definitions.values()):
         for field in definition.get("properties", {}).values():
-            if not field.pop(SHOWN, False):
+            if field.pop(SHOWN, False):
+                field["x-written-out"] = True
+            else:
                 field.pop("default", None)
     return schema
