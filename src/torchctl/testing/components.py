@@ -140,6 +140,8 @@ def _apiserver(layout: Layout, ports: Ports, options: Options) -> list[str]:
         f"--audit-policy-file={layout.audit_policy}",
         f"--audit-log-path={layout.audit_log}",
         "--audit-log-maxsize=4096",
+        # Without it a server that is asked to stop waits a minute for its watches.
+        "--shutdown-watch-termination-grace-period=1s",
         "--allow-privileged=true",
         *endpoints,
     ]

@@ -80,6 +80,7 @@ class ControlPlane:
         self._directory = directory
         self._temporary = directory is None
         self._processes: dict[str, ManagedProcess] = {}
+        self._stopped: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<ControlPlane {list(self._processes.values())}>"
@@ -174,15 +175,25 @@ class ControlPlane:
         return self._processes[component]
 
     async def start(self, component: str) -> None:
-        """Starts a stopped component, on its old port, and waits until it is ready."""
-        self.process(component).start()
-        await self._ready(component)
+        """Starts a stopped component, on its old port, and waits until it is ready.
 
-    async def stop(self, component: str, *, grace_s: float = 10.0) -> None:
-        """Stops a component: SIGTERM, and SIGKILL after `grace_s` (0: at once)."""
+        Components that ended by themselves meanwhile, as some do when they cannot reach the API server while
+        they start, are started again too: on a cluster the kubelet does that.
+        """
+        self._stopped.discard(component)
+        for name in self.components:
+            if name not in self._stopped and not self.process(name).running:
+                self.process(name).start()
+        for name in self.components:
+            if name not in self._stopped:
+                await self._ready(name)
+
+    async def stop(self, component: str, *, grace_s: float = 2.0) -> None:
+        """Stops a component: SIGTERM, and SIGKILL after `grace_s` (0: at once). Nothing that was written is lost."""
+        self._stopped.add(component)
         await self.process(component).stop(grace_s)
 
-    async def restart(self, component: str, *, grace_s: float = 10.0) -> None:
+    async def restart(self, component: str, *, grace_s: float = 2.0) -> None:
         """Stops a component, starts it and waits until it is ready."""
         await self.stop(component, grace_s=grace_s)
         await self.start(component)
@@ -253,16 +264,16 @@ class ControlPlane:
         ports = self._ports
         match component:
             case "etcd":
-                return await _answers(session, f"http://127.0.0.1:{ports.etcd}/health")
+                return bool(await _body(session, f"http://127.0.0.1:{ports.etcd}/health"))
             case "kube-apiserver":
-                return await _answers(session, f"{self.host}/readyz")
+                return bool(await _body(session, f"{self.host}/readyz"))
             case "kube-controller-manager":
-                # The account that every pod needs exists once its controllers work.
+                # It says ok before it has any controller; and without this account there can be no pod.
+                health = await _body(session, f"https://127.0.0.1:{ports.controller_manager}/healthz?verbose")
                 account = f"{self.host}/api/v1/namespaces/default/serviceaccounts/default"
-                health = f"https://127.0.0.1:{ports.controller_manager}/healthz"
-                return await _answers(session, health) and await _answers(session, account)
+                return "serviceaccount-controller ok" in health and bool(await _body(session, account))
             case _:
-                return await _answers(session, f"https://127.0.0.1:{ports.scheduler}/healthz")
+                return bool(await _body(session, f"https://127.0.0.1:{ports.scheduler}/healthz"))
 
     @asynccontextmanager
     async def _session(self) -> AsyncGenerator[aiohttp.ClientSession]:
@@ -290,9 +301,10 @@ class ControlPlane:
             process.kill()
 
 
-async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+async def _body(session: aiohttp.ClientSession, url: str) -> str:
+    """What a GET answers; empty unless it succeeds."""
     try:
         async with session.get(url) as response:
-            return response.status == 200
+            return await response.text() if response.status == 200 else ""
     except (aiohttp.ClientError, TimeoutError):
-        return False
+        return ""

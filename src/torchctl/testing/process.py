@@ -126,6 +126,13 @@ class ManagedProcess:
                 os.close(handle)
         return child.wait()
 
+    def join(self, timeout_s: float) -> int | None:
+        """Blocks until the process has ended, and returns its exit status; None when `timeout_s` is over."""
+        try:
+            return self._child().wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
     def tail(self, lines: int = 15) -> str:
         """The last lines of the log."""
         if not self.log.exists():
