@@ -1,0 +1,1 @@
+"""Leader election: a pure decision core, its async shell, and the fence that refuses late writes."""
