@@ -1,0 +1,167 @@
+"""Records Kubernetes Events in the background: what happened, for whoever runs `kubectl describe`.
+
+Needs RBAC for core `events` in every namespace: get, create, patch.
+"""
+
+import socket
+from collections import deque
+from datetime import UTC, datetime
+
+import anyio
+import structlog
+
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import (
+    AlreadyExists,
+    ApiError,
+    NotFound,
+    NotLeader,
+    Timeout,
+    TooManyRequests,
+    Unavailable,
+)
+from torchctl.runtime.clock import Clock, SystemClock
+from torchctl.runtime.eventseries import EventSeries, Occurrence, Series
+from torchctl.runtime.kinds import EVENT, ObjectReference
+from torchctl.runtime.metrics import Metrics
+
+__all__ = ["EventRecorder"]
+
+QUEUE = 1000
+RETRY_AFTER_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Waits between the attempts to write an Event while the API server is away."""
+
+FLUSH_S = 2.0
+"""How long the writing of what is queued may take at the end."""
+
+log = structlog.get_logger("torchctl.events")
+
+
+class EventRecorder:
+    """Takes Events at once and writes them when it can. Events are never worth blocking or failing for."""
+
+    def __init__(
+        self,
+        client: Client,
+        component: str = "torchctl",
+        clock: Clock | None = None,
+        *,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._client = client
+        self._component = component
+        self._instance = socket.gethostname()
+        self._clock = clock if clock is not None else SystemClock()
+        metrics = metrics if metrics is not None else Metrics(process=False)
+        self._written = metrics.events_written_total
+        self._dropped = metrics.events_dropped_total
+        self._series = EventSeries()
+        self._queue: deque[Occurrence] = deque()
+        self._more = anyio.Event()
+
+    def __repr__(self) -> str:
+        return f"<EventRecorder {len(self._queue)} queued>"
+
+    def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Records that something happened to an object. Never blocks and never raises.
+
+        Args:
+            reason: One CamelCase word for machines.
+            message: A sentence for people, at most 1024 characters.
+        """
+        if len(self._queue) >= QUEUE:
+            self._dropped.labels("queue_full").inc()
+            return
+        self._queue.append(Occurrence(regarding, type_, reason, message, self._clock.now()))
+        self._more.set()
+
+    async def run(self) -> None:
+        """Writes until cancelled, then for at most two seconds what is still queued."""
+        try:
+            while True:
+                await self._flush()
+                self._more = anyio.Event()
+                await self._more.wait()
+        finally:
+            with anyio.move_on_after(FLUSH_S, shield=True):
+                await self._flush()
+
+    async def _flush(self) -> None:
+        while self._queue:
+            await self._record(self._queue.popleft())
+
+    async def _record(self, occurrence: Occurrence) -> None:
+        series = self._series.observe(occurrence, self._clock.monotonic())
+        if series is None:
+            self._dropped.labels("spam").inc()
+            return
+        for wait_s in (*RETRY_AFTER_S, None):
+            try:
+                await self._write(series)
+            except (Unavailable, Timeout, TooManyRequests) as error:
+                if wait_s is None:
+                    self._drop("failed", series, error)
+                    return
+                await self._clock.sleep(wait_s)
+            except (ApiError, NotLeader) as error:
+                self._drop("refused", series, error)
+                return
+            else:
+                self._written.inc()
+                return
+
+    def _drop(self, reason: str, series: Series, error: Exception) -> None:
+        self._dropped.labels(reason).inc()
+        log.debug("dropped an event", event_name=series.name, event_reason=series.reason, error=str(error))
+
+    async def _write(self, series: Series) -> None:
+        namespace = series.regarding.namespace or "default"
+        if series.count > 1:
+            try:
+                await self._update(series, namespace)
+            except NotFound:  # its time to live is over
+                self._series.resume(series, 1)
+            else:
+                return
+        try:
+            await self._client.create(EVENT, self._body(series, namespace), namespace)
+        except AlreadyExists:  # written by the process before this one
+            await self._continue(series, namespace)
+
+    async def _continue(self, series: Series, namespace: str) -> None:
+        existing = await self._client.get(EVENT, series.name, namespace)
+        await self._update(series, namespace, count=existing.count + 1)
+        self._series.resume(series, existing.count + 1)
+
+    async def _update(self, series: Series, namespace: str, *, count: int | None = None) -> None:
+        patch = {
+            "count": series.count if count is None else count,
+            "lastTimestamp": _seconds(series.last_at),
+            "message": series.message,
+        }
+        await self._client.merge_patch(EVENT, series.name, patch, namespace=namespace)
+
+    def _body(self, series: Series, namespace: str) -> dict[str, object]:
+        ref = series.regarding
+        involved = {"apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace}
+        involved |= {"name": ref.name, "uid": ref.uid}
+        return {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {"name": series.name, "namespace": namespace},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "type": series.type,
+            "reason": series.reason,
+            "message": series.message,
+            "count": 1,
+            "firstTimestamp": _seconds(series.last_at),
+            "lastTimestamp": _seconds(series.last_at),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+        }
+
+
+def _seconds(at: datetime) -> str:
+    """metav1.Time: RFC 3339 in whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
