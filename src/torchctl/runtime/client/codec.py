@@ -1,0 +1,222 @@
+"""From bytes to typed objects and back. One object that does not fit its type never stops its neighbours."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from torchctl.runtime.client.errors import Malformed
+from torchctl.runtime.client.intern import Interner
+from torchctl.runtime.kinds import Key, Kind, Object, Status
+
+__all__ = [
+    "Added",
+    "Bookmark",
+    "Codec",
+    "Deleted",
+    "ErrorLine",
+    "Modified",
+    "Page",
+    "Undecodable",
+    "WatchLine",
+]
+
+T = TypeVar("T", bound=Object)
+
+END_OF_LIST = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that ends the list of a watch with sendInitialEvents (KEP-3157)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """An object that does not fit the type of its kind. The key's name is empty where not even that could be read."""
+
+    kind: Kind[Any]
+    key: Key
+    error: str
+    uid: str = ""
+    resource_version: str = ""
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list.
+
+    Attributes:
+        items: The objects, decoded.
+        skipped: The objects that could not be decoded.
+        resource_version: The version of the whole list; a watch that follows starts from it.
+        continue_: Token of the next page, empty on the last one.
+    """
+
+    items: tuple[T, ...]
+    skipped: tuple[Undecodable, ...] = ()
+    resource_version: str = ""
+    continue_: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Generic[T]):
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Modified(Generic[T]):
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Generic[T]):
+    """The object is gone (or left the selector); this is its last form."""
+
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing happened up to this version. `initial_events_end`: the list that opened the stream is complete."""
+
+    resource_version: str
+    initial_events_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """The server gives up the stream, or what came is not of a watch at all."""
+
+    status: Status
+
+
+WatchLine = Added[T] | Modified[T] | Deleted[T] | Bookmark | ErrorLine | Undecodable
+
+
+class _Line(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _HeadMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _HeadMeta = _HeadMeta()
+
+
+_EVENTS: Mapping[str, type[Added[Any] | Modified[Any] | Deleted[Any]]] = {
+    "ADDED": Added,
+    "MODIFIED": Modified,
+    "DELETED": Deleted,
+}
+
+
+class Codec:
+    """Decoders, built once per kind, and the strings that decoded objects share."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[tuple[type[Any], Any], msgspec.json.Decoder[Any]] = {}
+        self._line = msgspec.json.Decoder(_Line)
+        self._list = msgspec.json.Decoder(_List)
+        self._head = msgspec.json.Decoder(_Head)
+        self._status = msgspec.json.Decoder(Status)
+        self._encoder = msgspec.json.Encoder()
+        self._intern = Interner()
+
+    def encode(self, body: Any) -> bytes:
+        return self._encoder.encode(body)
+
+    def decode(self, kind: Kind[T], body: bytes) -> T:
+        """Decodes one object.
+
+        Raises:
+            Malformed: It does not fit the kind's type.
+        """
+        try:
+            return self._object(kind, body)
+        except Exception as error:
+            raise Malformed(f"an answer for {kind.resource} cannot be decoded: {error}") from error
+
+    def decode_page(self, kind: Kind[T], body: bytes) -> Page[T]:
+        """Decodes a list, object by object.
+
+        Raises:
+            Malformed: It is not a list.
+        """
+        try:
+            page = self._list.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Malformed(f"a list of {kind.resource} cannot be decoded: {error}") from error
+        decoded = [self._attempt(kind, item) for item in page.items or ()]
+        return Page(
+            items=tuple(item for item in decoded if not isinstance(item, Undecodable)),
+            skipped=tuple(item for item in decoded if isinstance(item, Undecodable)),
+            resource_version=page.metadata.resource_version,
+            continue_=page.metadata.continue_,
+        )
+
+    def decode_event(self, kind: Kind[T], line: bytes) -> WatchLine[T]:
+        """Decodes one line of a watch; never raises."""
+        try:
+            event = self._line.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return _garbage(f"no watch event but {line[:200]!r}: {error}")
+        wrap = _EVENTS.get(event.type)
+        if wrap is not None:
+            obj = self._attempt(kind, event.object, deleted=wrap is Deleted)
+            return obj if isinstance(obj, Undecodable) else wrap(obj)
+        if event.type == "BOOKMARK":
+            meta = self._read_head(event.object)
+            return Bookmark(meta.resource_version, (meta.annotations or {}).get(END_OF_LIST) == "true")
+        if event.type == "ERROR":
+            return self._error(event.object)
+        return _garbage(f"a watch event of the unknown type {event.type!r}")
+
+    def _attempt(self, kind: Kind[T], raw: msgspec.Raw, *, deleted: bool = False) -> T | Undecodable:
+        try:
+            return self._object(kind, raw)
+        except Exception as error:  # a kind's own hook may raise anything
+            head = self._read_head(raw)
+            key = Key(head.namespace, head.name)
+            return Undecodable(kind, key, str(error), head.uid, head.resource_version, deleted)
+
+    def _object(self, kind: Kind[T], body: bytes | msgspec.Raw) -> T:
+        decoder = self._decoders.get((kind.type, kind.dec_hook))
+        if decoder is None:
+            decoder = msgspec.json.Decoder(kind.type, dec_hook=kind.dec_hook)
+            self._decoders[kind.type, kind.dec_hook] = decoder
+        obj: T = decoder.decode(body)
+        self._intern.share(obj)
+        return obj
+
+    def _read_head(self, raw: msgspec.Raw) -> _HeadMeta:
+        try:
+            return self._head.decode(raw).metadata
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return _HeadMeta()
+
+    def _error(self, raw: msgspec.Raw) -> ErrorLine:
+        try:
+            return ErrorLine(self._status.decode(raw))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return _garbage(f"an ERROR event that cannot be decoded: {error}")
+
+
+def _garbage(message: str) -> ErrorLine:
+    # What a gateway would answer: this is not the API server speaking.
+    return ErrorLine(Status(502, "Malformed", message))

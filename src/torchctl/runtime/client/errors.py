@@ -1,0 +1,189 @@
+"""What can go wrong with a request, as a small tree; nothing above the transport sees an HTTP library's errors."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from torchctl.runtime.kinds import Status, StatusDetails
+
+__all__ = [
+    "AlreadyExists",
+    "ApiError",
+    "BadRequest",
+    "Conflict",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "Malformed",
+    "NotFound",
+    "NotLeader",
+    "Timeout",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unavailable",
+    "error_for",
+    "retry_after_s",
+]
+
+EXCERPT = 300
+"""How much of an answer that is no Status (a load balancer's page) goes into the message."""
+
+
+class NotLeader(Exception):
+    """A write was held back because this process does not lead (any more). Nothing was sent."""
+
+
+class ApiError(Exception):
+    """The API server refused a request, or no answer came.
+
+    Attributes:
+        code: The HTTP status; 0 where no answer came.
+        reason: metav1.Status.reason, e.g. `NotFound`; empty where there is none.
+        message: For people; the server's own words where it said any.
+        retry_after_s: How long the server asks to wait, None if it does not say.
+        outcome_unknown: Whether a write may have been committed although it failed. Read before deciding anything.
+        details: What the refusal is about: the object's name, the fields.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int = 0,
+        reason: str = "",
+        retry_after_s: float | None = None,
+        outcome_unknown: bool = False,
+        details: StatusDetails | None = None,
+    ) -> None:
+        super().__init__(message or reason or str(code))
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.outcome_unknown = outcome_unknown
+        self.details = details
+
+
+class BadRequest(ApiError):
+    """400: the request makes no sense to this server. The author of the call, or an older server."""
+
+
+class Unauthorized(ApiError):
+    """401, also after the credentials were refreshed."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC, a quota, an admission policy, or a namespace that is going away; the message says which."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or the server does not serve the kind."""
+
+
+class Conflict(ApiError):
+    """409: the object is not what the request took it for: another version, another uid, another field manager."""
+
+
+class AlreadyExists(ApiError):
+    """409 to a create: the name is taken."""
+
+
+class Gone(ApiError):
+    """410: the version or the continue token is too old; list again."""
+
+
+class Invalid(ApiError):
+    """422: validation or an admission policy refused the object; the message names the fields."""
+
+
+class TooManyRequests(ApiError):
+    """429: the server sheds load. It did nothing."""
+
+
+class Unavailable(ApiError):
+    """5xx, or the server could not be reached, or the connection broke."""
+
+
+class Timeout(ApiError):
+    """No answer within the request's deadline."""
+
+
+class Malformed(ApiError):
+    """The server answered with success and with something that cannot be decoded."""
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def error_for(
+    code: int, body: bytes, headers: Mapping[str, str], *, now: datetime | None = None, write: bool = False
+) -> ApiError:
+    """The error that an answer stands for.
+
+    Args:
+        code: The HTTP status, not of the 2xx.
+        body: A Status as JSON, or anything that a proxy in between says.
+        headers: Looked up by `Retry-After`; pass a mapping that ignores case.
+        now: The wall clock, for a Retry-After that is a date.
+        write: Whether the request was one; then a 5xx leaves its outcome unknown.
+    """
+    status = _status(body)
+    return _type(code, status.reason)(
+        status.message or f"{code}: {_excerpt(body)}",
+        code=code,
+        reason=status.reason,
+        retry_after_s=_delay(headers, status, now),
+        outcome_unknown=write and code >= 500,
+        details=status.details,
+    )
+
+
+def retry_after_s(value: str, now: datetime | None = None) -> float | None:
+    """Seconds that a Retry-After header asks for, given as a number or as a date; None if it makes no sense."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:9])
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if now is None:
+        return None
+    return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now.timestamp())
+
+
+def _type(code: int, reason: str) -> type[ApiError]:
+    if reason == "AlreadyExists":
+        return AlreadyExists
+    return Unavailable if code >= 500 else _BY_CODE.get(code, ApiError)
+
+
+def _delay(headers: Mapping[str, str], status: Status, now: datetime | None) -> float | None:
+    header = headers.get("Retry-After")
+    if header is not None:
+        return retry_after_s(header, now)
+    if status.details is not None and status.details.retry_after_seconds:
+        return float(status.details.retry_after_seconds)
+    return None
+
+
+def _status(body: bytes) -> Status:
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Status()
+
+
+def _excerpt(body: bytes) -> str:
+    return " ".join(body[:EXCERPT].decode(errors="replace").split()) or "no message"

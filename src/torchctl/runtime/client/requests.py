@@ -1,0 +1,228 @@
+"""Requests to the API server as values: built without I/O, compared in tests, sent by a transport."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+from torchctl.runtime.kinds import Kind
+
+__all__ = [
+    "HttpRequest",
+    "Propagation",
+    "apply",
+    "create",
+    "delete",
+    "get",
+    "json_patch",
+    "list_page",
+    "merge_patch",
+    "pod_log",
+    "replace",
+    "watch",
+]
+
+REQUEST_TIMEOUT_S = 10.0
+LIST_TIMEOUT_S = 30.0
+
+JSON = "application/json"
+APPLY_PATCH = "application/apply-patch+yaml"  # every JSON text is YAML
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+Query = tuple[tuple[str, str], ...]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+Verb = Literal["get", "list", "watch", "create", "apply", "patch", "update", "delete"]
+
+_WRITES = frozenset({"create", "apply", "patch", "update", "delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request.
+
+    Attributes:
+        method: The HTTP method.
+        path: Escaped, without the query.
+        verb: What Kubernetes calls it, for metrics.
+        query: Parameters in order, not yet escaped.
+        headers: Without Authorization, which the transport adds.
+        body: None where there is none.
+        timeout_s: Until the answer is complete; for a watch, until it begins.
+    """
+
+    method: str
+    path: str
+    verb: Verb
+    query: Query = ()
+    headers: Query = (("Accept", JSON),)
+    body: bytes | None = None
+    timeout_s: float = REQUEST_TIMEOUT_S
+
+    @property
+    def target(self) -> str:
+        """Path and query as they are sent."""
+        return f"{self.path}?{urlencode(self.query, quote_via=quote)}" if self.query else self.path
+
+    @property
+    def is_write(self) -> bool:
+        return self.verb in _WRITES
+
+
+def get(kind: Kind[Any], name: str, namespace: str = "", *, subresource: str = "") -> HttpRequest:
+    return HttpRequest("GET", _object(kind, name, namespace, subresource), "get")
+
+
+def list_page(
+    kind: Kind[Any],
+    *,
+    namespace: str = "",
+    labels: str = "",
+    fields: str = "",
+    limit: int = 500,
+    continue_: str = "",
+    resource_version: str = "",
+) -> HttpRequest:
+    """One page of a list. Without `resource_version` the answer is the newest state."""
+    query = _query(
+        labelSelector=labels,
+        fieldSelector=fields,
+        limit=str(limit) if limit else "",
+        **{"continue": continue_},
+        # The server refuses a version beside a continue token, which has its own.
+        resourceVersion="" if continue_ else resource_version,
+    )
+    return HttpRequest("GET", _collection(kind, namespace), "list", query, timeout_s=LIST_TIMEOUT_S)
+
+
+def watch(
+    kind: Kind[Any],
+    *,
+    namespace: str = "",
+    labels: str = "",
+    fields: str = "",
+    resource_version: str = "",
+    send_initial_events: bool = False,
+    timeout_s: float,
+) -> HttpRequest:
+    """A stream of changes after `resource_version`, ended by the server after `timeout_s`.
+
+    With `send_initial_events` it begins with the objects that there are, and a bookmark that ends them
+    (KEP-3157); a server that cannot do that answers 400 or 422.
+    """
+    query = _query(
+        watch="true",
+        allowWatchBookmarks="true",
+        timeoutSeconds=str(max(1, round(timeout_s))),
+        labelSelector=labels,
+        fieldSelector=fields,
+        resourceVersion=resource_version,
+        sendInitialEvents="true" if send_initial_events else "",
+        resourceVersionMatch="NotOlderThan" if send_initial_events else "",
+    )
+    return HttpRequest("GET", _collection(kind, namespace), "watch", query, timeout_s=LIST_TIMEOUT_S)
+
+
+def create(
+    kind: Kind[Any], body: bytes, namespace: str = "", *, name: str = "", subresource: str = "", manager: str = ""
+) -> HttpRequest:
+    """A new object, or with `name` and `subresource` a call of it (a pod's `binding`, `eviction`, ...)."""
+    path = _object(kind, name, namespace, subresource) if subresource else _collection(kind, _need(kind, namespace))
+    return _write("POST", path, "create", body, JSON, _query(fieldManager=manager))
+
+
+def apply(
+    kind: Kind[Any],
+    name: str,
+    body: bytes,
+    namespace: str = "",
+    *,
+    manager: str,
+    force: bool = False,
+    subresource: str = "",
+    dry_run: bool = False,
+) -> HttpRequest:
+    """Server-side apply: creates the object, or makes `manager`'s fields of it what `body` says."""
+    query = _query(
+        fieldManager=manager,
+        force="true" if force else "",
+        dryRun="All" if dry_run else "",
+    )
+    return _write("PATCH", _object(kind, name, namespace, subresource), "apply", body, APPLY_PATCH, query)
+
+
+def merge_patch(
+    kind: Kind[Any], name: str, body: bytes, namespace: str = "", *, subresource: str = "", manager: str = ""
+) -> HttpRequest:
+    path = _object(kind, name, namespace, subresource)
+    return _write("PATCH", path, "patch", body, MERGE_PATCH, _query(fieldManager=manager))
+
+
+def json_patch(
+    kind: Kind[Any], name: str, body: bytes, namespace: str = "", *, subresource: str = "", manager: str = ""
+) -> HttpRequest:
+    path = _object(kind, name, namespace, subresource)
+    return _write("PATCH", path, "patch", body, JSON_PATCH, _query(fieldManager=manager))
+
+
+def replace(
+    kind: Kind[Any], name: str, body: bytes, namespace: str = "", *, subresource: str = "", manager: str = ""
+) -> HttpRequest:
+    path = _object(kind, name, namespace, subresource)
+    return _write("PUT", path, "update", body, JSON, _query(fieldManager=manager))
+
+
+def delete(kind: Kind[Any], name: str, body: bytes, namespace: str = "") -> HttpRequest:
+    """`body` is a DeleteOptions, see `delete_options`."""
+    return _write("DELETE", _object(kind, name, namespace), "delete", body, JSON)
+
+
+def delete_options(
+    *, uid: str = "", resource_version: str = "", propagation: Propagation = "Background", grace_s: int | None = None
+) -> Mapping[str, Any]:
+    """The body of a delete: only the object of that uid and version, and its dependents as `propagation` says."""
+    preconditions = dict(_query(uid=uid, resourceVersion=resource_version))
+    options: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": propagation,
+    }
+    if preconditions:
+        options["preconditions"] = preconditions
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
+    return options
+
+
+def pod_log(name: str, namespace: str, *, container: str = "", limit_bytes: int = 0) -> HttpRequest:
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/log"
+    query = _query(container=container, limitBytes=str(limit_bytes) if limit_bytes else "")
+    return HttpRequest("GET", path, "get", query, (("Accept", "*/*"),), timeout_s=LIST_TIMEOUT_S)
+
+
+def _write(method: str, path: str, verb: Verb, body: bytes, content_type: str, query: Query = ()) -> HttpRequest:
+    return HttpRequest(method, path, verb, query, (("Accept", JSON), ("Content-Type", content_type)), body)
+
+
+def _query(**parameters: str) -> Query:
+    return tuple((name, value) for name, value in parameters.items() if value)
+
+
+def _collection(kind: Kind[Any], namespace: str) -> str:
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    if kind.namespaced and namespace:
+        return f"{root}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
+    return f"{root}/{kind.plural}"
+
+
+def _object(kind: Kind[Any], name: str, namespace: str, subresource: str = "") -> str:
+    if not name:
+        raise ValueError(f"{kind} without a name")
+    path = f"{_collection(kind, _need(kind, namespace))}/{quote(name, safe='')}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def _need(kind: Kind[Any], namespace: str) -> str:
+    if kind.namespaced and not namespace:
+        raise ValueError(f"{kind} is namespaced: say in which namespace")
+    return namespace

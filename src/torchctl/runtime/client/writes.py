@@ -1,0 +1,52 @@
+"""What a piece of work wrote, so that whoever comes after it can wait until the caches have seen it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from torchctl.runtime.kinds import Key, Kind
+
+__all__ = ["Deleted", "Writes", "Written", "note_write", "record_writes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An object was created or changed; it now has this version."""
+
+    kind: Kind[Any]
+    key: Key
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """An object was deleted, or is about to be."""
+
+    kind: Kind[Any]
+    key: Key
+    uid: str
+
+
+Writes = list[Written | Deleted]
+
+_writes: ContextVar[tuple[Writes, ...]] = ContextVar("torchctl_writes", default=())
+
+
+@contextmanager
+def record_writes() -> Iterator[Writes]:
+    """Collects the successful writes made inside, those of tasks started inside included."""
+    writes: Writes = []
+    token = _writes.set((*_writes.get(), writes))
+    try:
+        yield writes
+    finally:
+        _writes.reset(token)
+
+
+def note_write(write: Written | Deleted) -> None:
+    """Called by the client after each successful write."""
+    for writes in _writes.get():
+        writes.append(write)
