@@ -1,0 +1,78 @@
+"""What the operator may do, declared by who needs it: config/rbac/ is generated from here, and a test holds the
+requests of a whole run against it. Whoever makes a new request adds it here, with the verb that it takes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.runtime.kinds import EVENT, LEASE, Kind
+
+__all__ = ["JOB_CONTROLLER", "QUEUE_CONTROLLER", "RUNTIME", "Permission", "leader_election", "policy"]
+
+READ = ("get", "list", "watch")
+APPLY = ("create", "patch")
+"""Server-side apply of an object that may not exist yet takes both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Verbs on a resource, or on its subresource; `names` narrows them to objects of these names."""
+
+    kind: Kind[Any]
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    names: tuple[str, ...] = field(default=())
+
+    def rule(self) -> dict[str, Any]:
+        """One rule of a Role."""
+        resource = f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
+        rule: dict[str, Any] = {"apiGroups": [self.kind.group], "resources": [resource]}
+        if self.names:
+            rule["resourceNames"] = list(self.names)
+        return rule | {"verbs": list(self.verbs)}
+
+
+RUNTIME = (Permission(EVENT, APPLY),)
+
+QUEUE_CONTROLLER = (
+    Permission(TORCHRUN_QUEUE, (*READ, "patch")),  # patch: the finalizer
+    Permission(TORCHRUN_QUEUE, ("patch",), "status"),
+    Permission(TORCHRUN_JOB, READ),
+    Permission(KAI_QUEUE, (*READ, *APPLY, "delete")),
+)
+
+JOB_CONTROLLER = (
+    Permission(TORCHRUN_JOB, READ),
+    Permission(TORCHRUN_JOB, ("patch",), "status"),
+    # Children block their owner's deletion, which OwnerReferencesPermissionEnforcement ties to this.
+    Permission(TORCHRUN_JOB, ("update",), "finalizers"),
+    Permission(TORCHRUN_QUEUE, READ),
+    Permission(CONTROLLER_REVISION, (*READ, *APPLY)),
+    Permission(PVC, (*READ, *APPLY)),
+    Permission(POD, (*READ, *APPLY)),
+    Permission(SERVICE, (*READ, *APPLY)),
+    Permission(JOB, (*READ, *APPLY)),
+    Permission(KAI_PODGROUP, (*READ, *APPLY)),
+)
+
+
+def leader_election(lease: str) -> tuple[Permission, ...]:
+    """In the operator's own namespace. Creation cannot be narrowed to a name."""
+    return (Permission(LEASE, ("get", "watch", "patch"), names=(lease,)), Permission(LEASE, ("create",)))
+
+
+def policy(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """The rules of a Role: one per resource, with every verb that somebody needs, in a stable order."""
+    verbs: dict[tuple[str, str, str, tuple[str, ...]], set[str]] = {}
+    kinds: dict[tuple[str, str, str, tuple[str, ...]], Kind[Any]] = {}
+    for permission in permissions:
+        key = (permission.kind.group, permission.kind.plural, permission.subresource, permission.names)
+        verbs.setdefault(key, set()).update(permission.verbs)
+        kinds[key] = permission.kind
+    return [
+        Permission(kinds[key], tuple(sorted(verbs[key])), subresource=key[2], names=key[3]).rule()
+        for key in sorted(verbs)
+    ]
