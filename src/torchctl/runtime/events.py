@@ -62,10 +62,11 @@ class EventRecorder:
     def __repr__(self) -> str:
         return f"<EventRecorder {len(self._queue)} queued>"
 
-    def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def event(self, regarding: ObjectReference, type_: str, reason: str, message: str) -> None:
         """Records that something happened to an object. Never blocks and never raises.
 
         Args:
+            type_: `Normal` or `Warning`.
             reason: One CamelCase word for machines.
             message: A sentence for people, at most 1024 characters.
         """
