@@ -33,7 +33,6 @@ Ownership = Callable[[ObjectMeta], bool]
 
 IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("v1", "PersistentVolumeClaim"): (("spec",),),
-    ("v1", "Pod"): (("spec",),),
     ("v1", "Service"): (("spec", "clusterIP"),),
     ("apps/v1", "ControllerRevision"): (("data",),),
     ("batch/v1", "Job"): (
@@ -46,6 +45,12 @@ IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ),
 }
 """Fields that the API server never lets change, by apiVersion and kind, of the kinds that are applied here."""
+
+CREATED_ONCE = frozenset({("v1", "Pod")})
+"""Kinds of which nothing that we say may change: what exists is kept as it is. Of pods only a part is cached, too."""
+
+IDENTITY = ("apiVersion", "kind")
+"""Not compared: a typed object says them by its type."""
 
 
 class Verdict(Enum):
@@ -100,8 +105,12 @@ def decide(
         return Decision(Verdict.FOREIGN)
     if meta.deletion_timestamp is not None:
         return Decision(Verdict.TERMINATING)
-    frozen = IMMUTABLE.get((intent["apiVersion"], intent["kind"]), ())
-    if meta.annotations.get(INTENT_ANNOTATION) == digest and _holds(_without(intent, frozen), live):
+    kind = (intent["apiVersion"], intent["kind"])
+    if kind in CREATED_ONCE:
+        return Decision(Verdict.KEEP)
+    frozen = IMMUTABLE.get(kind, ())
+    compared = _without(intent, (*frozen, *((name,) for name in IDENTITY)))
+    if meta.annotations.get(INTENT_ANNOTATION) == digest and _holds(compared, live):
         return Decision(Verdict.KEEP)
     body = _with_digest(_with_live(intent, live, frozen), digest)
     body["metadata"]["uid"] = meta.uid

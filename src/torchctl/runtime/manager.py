@@ -12,7 +12,6 @@ of the list that ends by itself ends the process with an error that names it.
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
 
 import anyio
 import structlog
@@ -67,10 +66,10 @@ class Manager:
         self.applier = Applier(client, self.cache)
         self.events = EventRecorder(client, metrics=self.metrics, clock=self.clock)
         self._elector = elector
-        self._barrier = Barrier(self.cache, metrics=self.metrics, timeout_s=self.settings.barrier_timeout_s)
-        self._lag = LoopLag(
-            self.clock, self.metrics.event_loop_lag_seconds, limit_s=self.settings.loop_lag_limit_s
+        self._barrier = Barrier(
+            self.cache, clock=self.clock, metrics=self.metrics, timeout_s=self.settings.barrier_timeout_s
         )
+        self._lag = LoopLag(self.clock, self.metrics.event_loop_lag_seconds, limit_s=self.settings.loop_lag_limit_s)
         self._server = Server(self.settings.server, self.metrics.registry, self.health, self.clock)
         self._controllers: list[Controller] = []
         self._runners: list[Runner] = []
@@ -112,7 +111,7 @@ class Manager:
             ):
                 await stack.enter_async_context(essential(name, task, ready=ready))
             await self.cache.wait_synced(self.settings.cache_sync_timeout_s)
-            log.info("caches in sync", kinds=len(self.cache.informers()))
+            log.info("caches in sync", kinds=len(list(self.cache.all())))
             await stack.enter_async_context(essential("leadership", self._campaign))
             await stop.wait()
             await self._drain()
@@ -159,15 +158,22 @@ class Manager:
 
     def _add_checks(self) -> None:
         self.health.add_live("event-loop", self._lag.check)
+        if self._elector is not None:
+            self.health.add_live("leadership", self._elector.check)
         self.health.add_live("workqueues", self._queues_complaint)
-        self.health.add_live("watches", partial(self.cache.stale, self.settings.watch_age_limit_s))
-        self.health.add_ready("caches", self.cache.unsynced)
+        self.health.add_live("watches", self._watches_complaint)
+        self.health.add_ready("caches", lambda: "" if self.cache.synced else "the first lists are not complete")
 
     def _queues_complaint(self) -> str:
         ages = [runner.statistics().oldest_due_s for runner in self._runners]
         oldest_s = max(ages, default=0.0)
         limit_s = self.settings.queue_age_limit_s
         return f"a key has been due for {oldest_s:.0f} s without a worker" if oldest_s > limit_s else ""
+
+    def _watches_complaint(self) -> str:
+        limit_s = self.settings.watch_age_limit_s
+        silent = [informer.kind.resource for informer in self.cache.all() if informer.age() > limit_s]
+        return f"nothing heard for {limit_s:.0f} s of {', '.join(silent)}" if silent else ""
 
 
 Setup = Callable[[Manager], None]

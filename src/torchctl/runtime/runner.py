@@ -6,7 +6,9 @@ looking at everything once, with low priority.
 
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,6 +21,7 @@ from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.controller import Controller, Source
 from torchctl.runtime.handler import requests_for
+from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.reconcile import Outcome, Request, outcome_of_error
 from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statistics, default_limiter
@@ -29,6 +32,23 @@ PUBLISH_PERIOD_S = 0.5
 """How often the gauges of work in progress are set; client-go's period."""
 
 log = structlog.get_logger("torchctl.controller")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Enqueue:
+    """Turns the changes of one source into keys."""
+
+    source: Source
+    queue: Queue[Request]
+    metrics: ControllerMetrics
+
+    def on_event(self, change: Change[Any]) -> None:
+        if not self.source.predicate(change):
+            return
+        priority = LOW_PRIORITY if change.initial else 0
+        for request in requests_for(change, self.source.mapper):
+            self.queue.add(request, priority=priority)
+            self.metrics.queue.adds_total.inc()
 
 
 class Runner:
@@ -76,18 +96,10 @@ class Runner:
                 tasks.cancel_scope.cancel()
 
     def _attach(self, source: Source) -> Callable[[], None]:
-        def on_event(change: Change[Any]) -> None:
-            if source.predicate(change):
-                self._enqueue(change, source)
-
         informer = self._cache.register(source.kind, labels=source.labels, optional=source.optional)
-        return informer.add_handler(on_event)
-
-    def _enqueue(self, change: Change[Any], source: Source) -> None:
-        priority = LOW_PRIORITY if change.initial else 0
-        for request in requests_for(change, source.mapper):
-            self._queue.add(request, priority=priority)
-            self._metrics.queue.adds_total.inc()
+        handler = _Enqueue(source, self._queue, self._metrics)
+        informer.add_handler(handler)
+        return partial(informer.remove_handler, handler)
 
     async def _publish(self) -> None:
         while True:
@@ -110,13 +122,8 @@ class Runner:
             finally:
                 self._metrics.queue.work_duration_seconds.observe(self._queue.done(item.key))
 
-    def _log_context(self, request: Request) -> Any:
-        return structlog.contextvars.bound_contextvars(
-            controller=self._controller.name,
-            namespace=request.namespace,
-            name=request.name,
-            reconcileID=self._new_id(),
-        )
+    def _log_context(self, request: Request) -> AbstractContextManager[None]:
+        return reconcile_context(self._controller.name, request, self._new_id())
 
     async def _attempt(self, request: Request) -> Outcome:
         await self._barrier.wait(request)

@@ -30,7 +30,8 @@ def job(image: str, **spec: Any) -> dict[str, Any]:
 
 def live_from(intent: dict[str, Any], **meta: Any) -> tuple[ObjectMeta, dict[str, Any]]:
     annotations = {INTENT_ANNOTATION: digest_of(intent)}
-    return ObjectMeta(uid="u", owner_references=(OWNER,), annotations=annotations, **meta), deepcopy(intent)
+    live = {key: value for key, value in deepcopy(intent).items() if key not in ("apiVersion", "kind")}
+    return ObjectMeta(uid="u", owner_references=(OWNER,), annotations=annotations, **meta), live
 
 
 def test_what_is_absent_is_created_with_its_digest() -> None:
@@ -95,6 +96,11 @@ def test_an_immutable_field_that_differs_is_sent_as_it_is_and_then_let_be() -> N
     assert decision.body["spec"] == {"template": live["spec"]["template"], "suspend": True}
     applied = ObjectMeta(uid="u", owner_references=(OWNER,), annotations=decision.body["metadata"]["annotations"])
     assert decide(wanted, applied, dict(decision.body), OURS).verdict is Verdict.KEEP
+
+
+def test_a_pod_that_exists_is_kept_whatever_the_intent_says() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    assert decide(pod, ObjectMeta(owner_references=(OWNER,)), {"spec": {}}, OURS).verdict is Verdict.KEEP
 
 
 JSON = st.recursive(

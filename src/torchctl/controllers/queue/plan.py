@@ -17,10 +17,13 @@ from torchctl.api.queue import KaiQueuePolicy, TorchrunQueue
 from torchctl.controllers.queue.kai import claimed_by, kai_queue
 from torchctl.controllers.queue.validate import problem_of
 
-__all__ = ["RETRY_S", "Observed", "Plan", "Refusal", "manages", "plan"]
+__all__ = ["RETRY_S", "Observed", "Plan", "Refusal", "look_again", "manages", "plan"]
 
 RETRY_S = 60.0
 """When to try again what was refused; a change of what was watched comes first."""
+
+KAI_POLL_S = 10.0
+"""How often to look for KAI where it is missing. Its arrival brings no object, so no change tells of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +129,10 @@ def _parent_exists(observed: Observed) -> bool:
 
 def _holds_finalizer(observed: Observed) -> bool:
     return QUEUE_FINALIZER in observed.queue.metadata.finalizers
+
+
+def look_again(observed: Observed, refusal: Refusal | None) -> float | None:
+    """Seconds until the next look that no change brings about, or None."""
+    if refusal is not None:
+        return RETRY_S
+    return KAI_POLL_S if observed.queue.spec.kai_queue and not observed.kai_available else None

@@ -7,7 +7,7 @@ from torchctl.api.kube import KAI_QUEUE, KaiQueue
 from torchctl.api.labels import QUEUE
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by
-from torchctl.controllers.queue.plan import RETRY_S, Observed, Plan, Refusal, plan
+from torchctl.controllers.queue.plan import RETRY_S, Observed, Plan, Refusal, look_again, plan
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.refusals import refusal_reason
 from torchctl.controllers.report import Reporter
@@ -64,7 +64,7 @@ class QueueReconciler:
         refusal = await self._act(queue, todo)
         status = derive(observed, todo, refusal, self._manager.clock.now())
         await self._reporter.report(TORCHRUN_QUEUE, queue, status, transitions(queue.status, status))
-        return Result(requeue_after_s=RETRY_S if refusal is not None else None)
+        return Result(requeue_after_s=look_again(observed, refusal))
 
     def queues_of_kai_queue(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """The queue that claims it, and those that name it, as their own or as their parent."""
