@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from torchctl.runtime.cache.index import IndexFunction
@@ -14,13 +14,12 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Key, Kind, Object, key_of
 from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.watch.core import number
 from torchctl.runtime.watch.reflector import Reflector
 from torchctl.runtime.watch.selector import Selector
 from torchctl.runtime.watch.settings import WatchSettings
 
 __all__ = ["Cache", "NotRegistered", "NotSynced"]
-
-log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Object)
 
@@ -116,11 +115,8 @@ class Cache:
         Raises:
             NotRegistered: The kind is not registered.
         """
-        for informer in self._registered(kind):
-            obj = informer.reader.get(key)
-            if obj is not None:
-                return obj
-        return None
+        found = [obj for informer in self._registered(kind) if (obj := informer.reader.get(key)) is not None]
+        return _newest(found) if found else None
 
     def list(self, kind: Kind[T], namespace: str | None = None) -> tuple[T, ...]:
         """The cached objects of a kind, of all namespaces or of one, in no particular order.
@@ -201,4 +197,12 @@ def _describe(informer: Informer[Any]) -> str:
 def _merge(parts: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
     if len(parts) == 1:
         return parts[0]
-    return (*{key_of(obj): obj for part in parts for obj in part}.values(),)
+    forms: dict[Key, list[T]] = {}
+    for obj in chain(*parts):
+        forms.setdefault(key_of(obj), []).append(obj)
+    return (*map(_newest, forms.values()),)
+
+
+def _newest(forms: Sequence[T]) -> T:
+    """Of the forms in which informers hold one object, the one of the informer that is furthest."""
+    return max(forms, key=lambda obj: number(obj.metadata.resource_version) or 0)

@@ -8,7 +8,7 @@ from torchctl.runtime.kinds import Key, Kind, Object, key_of
 __all__ = ["Change", "ChangeType", "Handler"]
 
 T = TypeVar("T", bound=Object)
-T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
+
 
 ChangeType = Literal["added", "updated", "deleted"]
 
@@ -43,7 +43,7 @@ class Change(Generic[T]):
         return key_of(self.object)
 
 
-class Handler(Protocol[T_contra]):
+class Handler(Protocol[T]):
     """Is told of every change, in order. Must not block: it notes the key and returns."""
 
-    def on_event(self, event: "Change[T_contra]", /) -> None: ...
+    def on_event(self, event: "Change[T]", /) -> None: ...

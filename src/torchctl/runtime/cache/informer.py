@@ -138,6 +138,10 @@ class Informer(Generic[T]):
             self._tell(handler, Change(self.kind, "added", None, obj, initial=True))
         self._handlers.append(handler)
 
+    def remove_handler(self, handler: Handler[T]) -> None:
+        """Tells `handler` nothing any more. Raises ValueError where it was never added."""
+        self._handlers.remove(handler)
+
     # Waiting.
 
     async def wait_synced(self) -> None:
@@ -159,7 +163,7 @@ class Informer(Generic[T]):
     def has(self, key: Key, uid: str) -> bool:
         """Whether the object of that uid is cached and not on its way out."""
         obj = self._store.get(key)
-        return obj is not None and obj.metadata.uid == uid and obj.metadata.deletion_timestamp is None
+        return obj is not None and uid in ("", obj.metadata.uid) and obj.metadata.deletion_timestamp is None
 
     # Being fed.
 

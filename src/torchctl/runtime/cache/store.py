@@ -135,7 +135,9 @@ class Store(StoreReader[T]):
         staging, self._staging = self._staging or _Staging(), None
         initial, self._filled = not self._filled, True
         self._undecodable = {}
-        for key in [key_of(obj) for obj in self]:
+        # An item without even a name stands for any object, so none may be taken for gone.
+        is_complete = all(key.name for key in staging.skipped)
+        for key in [key_of(obj) for obj in self] if is_complete else ():
             if key not in staging.objects and key not in staging.skipped:
                 yield from self._put(key, None)
         for what in staging.skipped.values():

@@ -35,6 +35,7 @@ from torchctl.runtime.client.codec import (
     Modified,
     Page,
     Undecodable,
+    WatchLine,
 )
 from torchctl.runtime.kinds import Object
 from torchctl.runtime.watch.backoff import Backoff
@@ -59,8 +60,7 @@ __all__ = ["IllegalInput", "State", "WatchMachine"]
 
 T = TypeVar("T", bound=Object)
 Events = tuple[StoreEvent[T], ...]
-Line = Added[T] | Modified[T] | Deleted[T] | Bookmark | ErrorLine | Undecodable
-Input = Page[T] | Line[T] | Opened | Failure | Rested
+Input = Page[T] | WatchLine[T] | Opened | Failure | Rested
 
 
 class IllegalInput(Exception):

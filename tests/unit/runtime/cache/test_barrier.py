@@ -1,0 +1,112 @@
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from torchctl.runtime.cache.barrier import Barrier
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.client.writes import Deleted, Written
+from torchctl.runtime.kinds import EVENT, LEASE, Key, Lease, ObjectMeta
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Unavailable
+from torchctl.testing.clock import ManualClock
+
+A = Key("ns", "a")
+
+
+def lease(name: str, version: int) -> Lease:
+    return Lease(ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=str(version)))
+
+
+@pytest.fixture
+def cache() -> Cache:
+    """A cache that does not run: the tests feed its informers."""
+    return Cache(Client(AiohttpTransport(Connection("http://127.0.0.1:1"))))
+
+
+async def fill(cache: Cache, *objects: Lease) -> None:
+    informer = cache.informer(LEASE)
+    await informer.feed(Init())
+    for obj in objects:
+        await informer.feed(Applied(obj))
+    await informer.feed(InitDone("10"))
+
+
+async def test_a_write_holds_until_the_cache_has_seen_it(cache: Cache) -> None:
+    cache.register(LEASE)
+    await fill(cache)
+    barrier = Barrier(cache, clock=ManualClock())
+    barrier.note("job", [Written(LEASE, A, "uid-a", "12")])
+    seen: list[bool] = []
+
+    async def reconcile() -> None:
+        seen.append(await barrier.wait("job"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reconcile)
+        await checkpoint()
+        await cache.informer(LEASE).feed(Applied(lease("b", 11)))
+        await checkpoint()
+        assert seen == []
+        await cache.informer(LEASE).feed(Applied(lease("a", 12)))
+    assert seen == [True]
+
+
+async def test_a_delete_holds_until_the_cache_has_seen_it(cache: Cache) -> None:
+    cache.register(LEASE)
+    await fill(cache, lease("a", 3))
+    barrier = Barrier(cache, clock=ManualClock())
+    barrier.note("job", [Deleted(LEASE, A, "uid-a")])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(barrier.wait, "job")
+        await checkpoint()
+        await cache.informer(LEASE).feed(Removed(lease("a", 12)))
+    assert repr(barrier) == "<Barrier keys=0>"
+
+
+async def test_what_the_cache_has_seen_or_does_not_hold_is_not_waited_for(cache: Cache) -> None:
+    cache.register(LEASE, namespace="ns")
+    await fill(cache)
+    barrier = Barrier(cache, clock=ManualClock())
+    barrier.note(
+        "job",
+        [
+            Written(LEASE, A, "uid-a", "10"),
+            Written(EVENT, A, "uid-e", "99"),
+            Written(LEASE, Key("elsewhere", "a"), "uid-a", "99"),
+            Written(LEASE, A, "uid-a", "opaque"),
+            Deleted(LEASE, A, "uid-a"),
+        ],
+    )
+    assert repr(barrier) == "<Barrier keys=0>"
+    assert await barrier.wait("job")
+
+
+async def test_a_resource_that_is_not_served_is_not_waited_for(cache: Cache) -> None:
+    cache.register(LEASE)
+    await cache.informer(LEASE).feed(Unavailable("gone"))
+    barrier = Barrier(cache, clock=ManualClock())
+    barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
+    assert await barrier.wait("job")
+
+
+async def test_a_cache_that_stays_behind_is_not_waited_for_for_ever(cache: Cache) -> None:
+    metrics = Metrics(process=False)
+    cache.register(LEASE)
+    await fill(cache)
+    barrier = Barrier(cache, clock=ManualClock(), metrics=metrics, timeout_s=0)
+    barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
+    assert not await barrier.wait("job")
+    assert metrics.registry.get_sample_value("torchctl_barrier_timeouts_total") == 1
+    assert metrics.registry.get_sample_value("torchctl_barrier_wait_seconds_count") == 1
+    assert await barrier.wait("job"), "given up once, not for every reconcile"
+
+
+async def test_keys_do_not_wait_for_each_other(cache: Cache) -> None:
+    cache.register(LEASE)
+    await fill(cache)
+    barrier = Barrier(cache, clock=ManualClock())
+    barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
+    assert await barrier.wait("other job")

@@ -1,0 +1,227 @@
+from collections.abc import Callable, Iterable
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from prometheus_client import CollectorRegistry
+
+from torchctl.runtime.cache.informer import Change, Informer
+from torchctl.runtime.client.codec import Undecodable
+from torchctl.runtime.kinds import LEASE, Key, Lease, ObjectMeta
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.watch.events import Applied, Bookmarked, Init, InitDone, Removed, Skipped, Unavailable
+from torchctl.runtime.watch.selector import Selector
+from torchctl.testing.clock import ManualClock
+
+A = Key("ns", "a")
+
+
+def lease(name: str, version: int) -> Lease:
+    return Lease(ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=str(version)))
+
+
+def listed(version: int, *objects: Lease) -> Iterable[Init | Applied[Lease] | InitDone]:
+    return (Init(), *map(Applied, objects), InitDone(str(version)))
+
+
+class Recorder:
+    """A handler that keeps what it was told, and raises on the object called `trap`."""
+
+    def __init__(self, trap: str = "") -> None:
+        self.told: list[tuple[str, str, bool]] = []
+        self.trap = trap
+
+    def on_event(self, event: Change[Lease]) -> None:
+        if event.key.name == self.trap:
+            raise RuntimeError("choked")
+        self.told.append((event.type, event.key.name, event.initial))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(CollectorRegistry(), process=False)
+
+
+@pytest.fixture
+def informer(clock: ManualClock, metrics: Metrics) -> Informer[Lease]:
+    return Informer(LEASE, Selector(), clock=clock, metrics=metrics)
+
+
+async def fill(informer: Informer[Lease], version: int, *objects: Lease) -> None:
+    for event in listed(version, *objects):
+        await informer.feed(event)
+
+
+async def test_it_is_synced_once_a_list_is_complete(informer: Informer[Lease]) -> None:
+    await informer.feed(Init())
+    await informer.feed(Applied(lease("a", 3)))
+    assert (informer.stats().synced, informer.stats().resource_version) == (False, 0)
+    await informer.feed(InitDone("10"))
+    assert informer.stats().synced
+    assert informer.resource_version == 10
+    await informer.wait_synced()
+
+
+async def test_the_version_follows_events_and_bookmarks(informer: Informer[Lease]) -> None:
+    await fill(informer, 10)
+    await informer.feed(Applied(lease("a", 12)))
+    assert informer.resource_version == 12
+    await informer.feed(Bookmarked("20"))
+    assert informer.resource_version == 20
+    await informer.feed(Removed(lease("a", 21)))
+    assert informer.resource_version == 21
+    await informer.feed(Skipped(Undecodable(LEASE, A, "bad", resource_version="22")))
+    assert informer.resource_version == 22
+
+
+async def test_a_list_under_way_does_not_move_the_version(informer: Informer[Lease]) -> None:
+    await fill(informer, 10)
+    await informer.feed(Init())
+    await informer.feed(Applied(lease("a", 99)))
+    assert informer.resource_version == 10
+
+
+async def test_handlers_are_told_in_order(informer: Informer[Lease]) -> None:
+    informer.add_handler(handler := Recorder())
+    await fill(informer, 10, lease("a", 3))
+    await informer.feed(Applied(lease("a", 11)))
+    await informer.feed(Removed(lease("a", 12)))
+    assert handler.told == [("added", "a", True), ("updated", "a", False), ("deleted", "a", False)]
+
+
+async def test_a_late_handler_is_told_what_is_there(informer: Informer[Lease]) -> None:
+    await fill(informer, 10, lease("a", 3))
+    informer.add_handler(handler := Recorder())
+    await informer.feed(Applied(lease("b", 11)))
+    assert handler.told == [("added", "a", True), ("added", "b", False)]
+
+
+async def test_a_handler_that_joins_in_the_middle_of_a_list_is_told_each_object_once(
+    informer: Informer[Lease],
+) -> None:
+    late = Recorder()
+
+    class Inviter:
+        def on_event(self, event: Change[Lease]) -> None:
+            if event.key.name == "b":
+                informer.add_handler(late)
+
+    informer.add_handler(Inviter())
+    await fill(informer, 10, lease("a", 3), lease("b", 4), lease("c", 5))
+    assert [name for _, name, _ in late.told] == ["a", "b", "c"]
+
+
+async def test_a_handler_that_raises_is_counted_and_stops_nobody(informer: Informer[Lease], metrics: Metrics) -> None:
+    informer.add_handler(Recorder(trap="a"))
+    informer.add_handler(good := Recorder())
+    await fill(informer, 10, lease("a", 3), lease("b", 4))
+    assert [name for _, name, _ in good.told] == ["a", "b"]
+    assert informer.stats().handler_errors == 1
+    assert sample(metrics, "torchctl_handler_errors_total") == 1
+
+
+async def test_a_long_list_lets_other_tasks_run(informer: Informer[Lease]) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while not informer.synced:
+            turns += 1
+            await checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        await fill(informer, 5000, *(lease(f"o{n}", n) for n in range(1, 1001)))
+    assert turns >= 10
+
+
+async def test_being_unavailable_settles_and_heals(informer: Informer[Lease]) -> None:
+    await informer.feed(Unavailable("no such resource"))
+    assert informer.settled
+    assert (informer.stats().available, informer.stats().synced) == (False, False)
+    await fill(informer, 10)
+    assert (informer.stats().available, informer.stats().synced) == (True, True)
+
+
+async def test_what_is_cached_outlives_the_resource(informer: Informer[Lease]) -> None:
+    await fill(informer, 10, lease("a", 3))
+    await informer.feed(Unavailable("no such resource"))
+    assert informer.reader.get(A) is not None
+
+
+async def test_a_forced_list_takes_the_version_back(informer: Informer[Lease]) -> None:
+    await fill(informer, 10)
+    await informer.feed(Init())
+    await informer.feed(InitDone("5", forced=True))
+    assert informer.resource_version == 5
+
+
+class TestWaiting:
+    async def test_for_a_version_ends_when_it_is_reached(self, informer: Informer[Lease]) -> None:
+        await fill(informer, 10)
+        order: list[int] = []
+
+        async def waiter(version: int) -> None:
+            await informer.wait_version(version)
+            order.append(version)
+
+        async with anyio.create_task_group() as tasks:
+            for version in (13, 9, 11):
+                tasks.start_soon(waiter, version)
+            await settle(lambda: order == [9])
+            await informer.feed(Applied(lease("a", 11)))
+            await settle(lambda: order == [9, 11])
+            await informer.feed(Bookmarked("20"))
+        assert order == [9, 11, 13]
+
+    async def test_for_a_version_can_be_cancelled(self, informer: Informer[Lease]) -> None:
+        with anyio.move_on_after(0):
+            await informer.wait_version(5)
+        await fill(informer, 10)
+        assert informer.resource_version == 10
+
+    async def test_for_a_delete_ends_when_the_object_is_gone(self, informer: Informer[Lease]) -> None:
+        await fill(informer, 10, lease("a", 3))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(informer.wait_gone, A, "uid-a")
+            await checkpoint()
+            await informer.feed(Applied(lease("a", 11)))
+            await checkpoint()
+            assert tasks.cancel_scope.cancel_called is False
+            await informer.feed(Removed(lease("a", 12)))
+
+    async def test_for_a_delete_that_was_seen_ends_at_once(self, informer: Informer[Lease]) -> None:
+        await informer.wait_gone(A, "uid-a")
+
+
+async def test_statistics_and_metrics_say_how_it_is(
+    informer: Informer[Lease], metrics: Metrics, clock: ManualClock
+) -> None:
+    await fill(informer, 10, lease("a", 3))
+    await informer.feed(Skipped(Undecodable(LEASE, Key("ns", "bad"), "expected int", resource_version="11")))
+    informer.heard()
+    clock.seconds += 7
+    stats = informer.stats()
+    assert (stats.objects, stats.undecodable, stats.lists, stats.age_s) == (1, 1, 1, 7.0)
+    assert sample(metrics, "torchctl_watch_age_seconds") == 7
+    assert sample(metrics, "torchctl_cache_objects") == 1
+    assert sample(metrics, "torchctl_watch_relists_total") == 1
+    assert sample(metrics, "torchctl_undecodable_objects_total") == 1
+    labels = {"name": "torchctl", "group": "coordination.k8s.io", "version": "v1", "resource": "leases"}
+    assert metrics.registry.get_sample_value("informer_store_resource_version", labels) == 11
+
+
+def sample(metrics: Metrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(name, {"resource": LEASE.resource})
+
+
+async def settle(condition: Callable[[], bool]) -> None:
+    """Lets other tasks run until the condition holds."""
+    with anyio.fail_after(5):
+        while not condition():
+            await checkpoint()

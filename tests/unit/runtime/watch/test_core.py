@@ -1,0 +1,350 @@
+import pytest
+
+from torchctl.runtime.client.codec import Added, Bookmark, Deleted, ErrorLine, Modified, Page, Undecodable
+from torchctl.runtime.kinds import LEASE, Key, Lease, ObjectMeta, Status, StatusDetails
+from torchctl.runtime.watch.core import IllegalInput, Input, State, WatchMachine
+from torchctl.runtime.watch.events import (
+    Applied,
+    Bookmarked,
+    Init,
+    InitDone,
+    ListPage,
+    OpenWatch,
+    Removed,
+    Skipped,
+    StoreEvent,
+    Unavailable,
+    Wait,
+)
+from torchctl.runtime.watch.inputs import Closed, Lost, Opened, Refused, Rested, Silent
+from torchctl.runtime.watch.settings import WatchSettings
+
+GONE = Status(code=410, reason="Expired")
+BROKEN = Status(code=500, reason="InternalError")
+
+
+def lease(name: str, version: int) -> Lease:
+    return Lease(ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=str(version)))
+
+
+def page(version: int, *items: Lease, continue_: str = "") -> Page[Lease]:
+    return Page(items=items, skipped=(), resource_version=str(version), continue_=continue_)
+
+
+class Driver:
+    """A machine with a clock that is moved by hand."""
+
+    def __init__(self, settings: WatchSettings | None = None) -> None:
+        self.machine: WatchMachine[Lease] = WatchMachine(settings)
+        self.now = 1000.0
+
+    def __call__(self, *inputs: Input[Lease], after_s: float = 0.0) -> list[StoreEvent[Lease]]:
+        self.now += after_s
+        return [event for fed in inputs for event in self.machine.feed(fed, self.now)]
+
+    def ask(self) -> object:
+        return self.machine.next(0.0)
+
+    def rest(self) -> float:
+        """Sits out the rest that is due and returns how long it was."""
+        action = self.ask()
+        assert isinstance(action, Wait)
+        self(Rested(), after_s=action.seconds)
+        return action.seconds
+
+
+@pytest.fixture
+def paged() -> Driver:
+    return Driver(WatchSettings(streaming_list=False))
+
+
+@pytest.fixture
+def streamed() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+def watching(paged: Driver) -> Driver:
+    """Watching from version 10."""
+    paged(page(10), Opened())
+    return paged
+
+
+class TestLists:
+    def test_a_list_is_turned_page_by_page_and_watched_from_its_version(self, paged: Driver) -> None:
+        assert paged.ask() == ListPage(limit=500)
+        assert paged(page(10, lease("a", 3), continue_="next")) == [Init(), Applied(lease("a", 3))]
+        assert paged.ask() == ListPage(limit=500, continue_="next")
+        assert paged(page(10, lease("b", 4))) == [Applied(lease("b", 4)), InitDone("10")]
+        assert paged.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
+
+    def test_an_expired_continue_token_begins_the_list_anew(self, paged: Driver) -> None:
+        paged(page(10, lease("a", 3), continue_="next"), Refused(410, "Expired"))
+        paged.rest()
+        assert paged.ask() == ListPage(limit=500)
+        assert paged(page(20)) == [Init(), InitDone("20")]
+
+    @pytest.mark.parametrize("fault", [Lost("reset"), Refused(503), Refused(429, retry_after_s=1.0)])
+    def test_a_page_that_did_not_come_is_asked_for_again(self, paged: Driver, fault: Lost | Refused) -> None:
+        paged(page(10, lease("a", 3), continue_="next"), fault)
+        paged.rest()
+        assert paged.ask() == ListPage(limit=500, continue_="next")
+
+    def test_undecodable_items_are_skipped_and_named(self, paged: Driver) -> None:
+        what = Undecodable(LEASE, Key("ns", "bad"), "expected int")
+        bad = Page(items=(lease("a", 3),), skipped=(what,), resource_version="10", continue_="")
+        assert paged(bad) == [Init(), Applied(lease("a", 3)), Skipped(what), InitDone("10")]
+
+    def test_a_list_older_than_what_was_seen_is_refused_and_asked_for_again(self, watching: Driver) -> None:
+        watching(ErrorLine(GONE))
+        watching.rest()
+        assert watching(page(9, lease("ghost", 5))) == []
+        watching.rest()
+        assert watching(page(11)) == [Init(), InitDone("11")]
+
+    def test_old_lists_are_believed_in_the_end_because_etcd_may_come_from_a_backup(self) -> None:
+        driver = Driver(WatchSettings(streaming_list=False, stale_limit=2))
+        driver(page(10), Opened(), ErrorLine(GONE))
+        for _ in range(2):
+            driver.rest()
+            assert driver(page(5)) == []
+        driver.rest()
+        assert driver(page(5)) == [Init(), InitDone("5", forced=True)]
+        assert driver(Opened(), Added(lease("a", 6))) == [Applied(lease("a", 6))]
+
+
+class TestStreamingLists:
+    def test_a_streaming_list_becomes_the_watch(self, streamed: Driver) -> None:
+        assert streamed.ask() == OpenWatch("", send_initial_events=True, server_timeout_s=240.0)
+        assert streamed(Opened(), Added(lease("a", 3))) == [Init(), Applied(lease("a", 3))]
+        assert streamed(Bookmark("10", initial_events_end=True)) == [InitDone("10")]
+        assert streamed(Modified(lease("a", 11))) == [Applied(lease("a", 11))]
+        assert streamed.machine.state is State.WATCHING
+
+    def test_changes_that_come_before_the_list_is_complete_are_passed_on(self, streamed: Driver) -> None:
+        streamed(Opened())
+        assert streamed(Modified(lease("a", 9)), Deleted(lease("a", 10))) == [
+            Applied(lease("a", 9)),
+            Removed(lease("a", 10)),
+        ]
+
+    @pytest.mark.parametrize("code", [400, 422])
+    def test_a_server_that_cannot_stream_lists_is_asked_for_pages_from_then_on(
+        self, streamed: Driver, code: int
+    ) -> None:
+        streamed(Refused(code))
+        assert streamed.ask() == ListPage(limit=500)
+        streamed(page(10), Opened(), ErrorLine(GONE))
+        streamed.rest()
+        assert streamed.ask() == ListPage(limit=500)
+
+    def test_a_streaming_list_that_never_completes_is_given_up_for_pages(self, streamed: Driver) -> None:
+        streamed(Opened(), Added(lease("a", 3)))
+        assert streamed.machine.patience(streamed.now + 59) == 1.0
+        assert streamed(Silent(), after_s=60) == []
+        assert streamed.ask() == ListPage(limit=500)
+
+    def test_a_streaming_list_that_breaks_off_begins_anew_and_in_the_end_falls_back_to_pages(
+        self, streamed: Driver
+    ) -> None:
+        for _ in range(2):
+            streamed(Opened(), Added(lease("a", 3)), Closed())
+            streamed.rest()
+            assert streamed.ask() == OpenWatch("", send_initial_events=True, server_timeout_s=240.0)
+        streamed(Opened(), Closed())
+        streamed.rest()
+        assert streamed.ask() == ListPage(limit=500)
+
+    def test_a_streaming_list_of_a_server_that_lags_is_refused(self, streamed: Driver) -> None:
+        streamed(Opened(), Bookmark("10", initial_events_end=True), ErrorLine(GONE))
+        streamed.rest()
+        assert streamed(Opened(), Bookmark("9", initial_events_end=True)) == [Init()]
+        streamed.rest()
+        assert streamed.ask() == OpenWatch("", send_initial_events=True, server_timeout_s=240.0)
+
+    def test_an_outage_does_not_count_against_streaming(self, streamed: Driver) -> None:
+        for _ in range(10):
+            streamed(Lost("refused"))
+            streamed.rest()
+        assert streamed.ask() == OpenWatch("", send_initial_events=True, server_timeout_s=240.0)
+
+
+class TestStreams:
+    def test_lines_become_events(self, watching: Driver) -> None:
+        what = Undecodable(LEASE, Key("ns", "bad"), "expected int", resource_version="13")
+        assert watching(Added(lease("a", 11)), Deleted(lease("a", 12)), what, Bookmark("14")) == [
+            Applied(lease("a", 11)),
+            Removed(lease("a", 12)),
+            Skipped(what),
+            Bookmarked("14"),
+        ]
+
+    def test_a_replay_is_dropped(self, watching: Driver) -> None:
+        watching(Added(lease("a", 11)), Deleted(lease("a", 12)))
+        assert watching(Added(lease("a", 11))) == []
+
+    @pytest.mark.parametrize("version", ["11", "15"])
+    def test_a_stream_that_ended_is_resumed_at_once_from_the_newest_version(
+        self, watching: Driver, version: str
+    ) -> None:
+        watching(Added(lease("a", 11)))
+        if version == "15":
+            watching(Bookmark("15"))
+        watching(Closed(), after_s=250)
+        assert watching.ask() == OpenWatch(version, send_initial_events=False, server_timeout_s=240.0)
+
+    def test_a_stream_that_ended_soon_is_resumed_after_a_rest(self, watching: Driver) -> None:
+        watching(Added(lease("a", 11)), Closed())
+        assert watching.rest() == 0.8
+
+    def test_streams_that_bring_nothing_are_resumed_twice_and_then_listed(self, watching: Driver) -> None:
+        for _ in range(2):
+            watching(Closed(), after_s=250)
+            watching.rest()
+            assert watching.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
+            watching(Opened())
+        watching(Closed(), after_s=250)
+        watching.rest()
+        assert watching.ask() == ListPage(limit=500)
+
+    def test_bookmarks_of_a_quiet_collection_are_something(self, watching: Driver) -> None:
+        for _ in range(10):
+            watching(Bookmark("10"), Closed(), after_s=250)
+            assert watching.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
+            watching(Opened())
+
+    def test_an_expired_version_in_the_stream_lists_anew(self, watching: Driver) -> None:
+        watching(ErrorLine(GONE))
+        watching.rest()
+        assert watching.ask() == ListPage(limit=500)
+
+    def test_an_expired_version_at_the_opening_lists_anew(self, paged: Driver) -> None:
+        paged(page(10), Refused(410, "Gone"))
+        paged.rest()
+        assert paged.ask() == ListPage(limit=500)
+
+    def test_another_error_in_the_stream_rests_and_resumes(self, watching: Driver) -> None:
+        watching(Added(lease("a", 11)), ErrorLine(BROKEN))
+        assert watching.rest() == 0.8
+        assert watching.ask() == OpenWatch("11", send_initial_events=False, server_timeout_s=240.0)
+
+    def test_an_error_that_stays_is_listed_around(self, watching: Driver) -> None:
+        for _ in range(2):
+            watching(ErrorLine(BROKEN))
+            watching.rest()
+            watching(Opened())
+        watching(ErrorLine(BROKEN))
+        watching.rest()
+        assert watching.ask() == ListPage(limit=500)
+
+    def test_a_lost_connection_resumes_however_long_the_outage(self, watching: Driver) -> None:
+        watching(Lost("reset"))
+        for _ in range(50):
+            watching.rest()
+            watching(Lost("refused"))
+        watching.rest()
+        assert watching.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
+
+    def test_being_throttled_waits_as_told_and_resumes(self, watching: Driver) -> None:
+        throttled = Status(code=429, reason="TooManyRequests", details=StatusDetails(retry_after_seconds=7))
+        watching(ErrorLine(throttled))
+        assert watching.rest() == 7.0
+        for _ in range(10):
+            watching(Refused(429, retry_after_s=3.0))
+            assert watching.rest() == 3.0
+        assert watching.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
+
+    def test_a_silent_stream_is_opened_again_at_once(self, watching: Driver) -> None:
+        watching(Bookmark("12"), Silent(), after_s=70)
+        assert watching.ask() == OpenWatch("12", send_initial_events=False, server_timeout_s=240.0)
+
+    def test_patience_is_short_once_bookmarks_were_seen(self, watching: Driver) -> None:
+        assert watching.machine.patience(watching.now) == 295.0
+        watching(Bookmark("11"))
+        assert watching.machine.patience(watching.now) == 70.0
+
+    def test_the_server_timeout_is_drawn_from_its_range(self, paged: Driver) -> None:
+        paged(page(10))
+        assert paged.machine.next(0.5) == OpenWatch("10", send_initial_events=False, server_timeout_s=265.0)
+        paged(Opened())
+        assert paged.machine.patience(paged.now) == 270.0
+
+
+class TestUnavailability:
+    def test_a_kind_that_is_not_served_is_asked_for_until_it_is(self, paged: Driver) -> None:
+        assert paged(Refused(404, "NotFound", "no such resource")) == [Unavailable("no such resource")]
+        rests = []
+        for _ in range(10):
+            rests.append(paged.rest())
+            paged(Refused(404))
+        assert max(rests) == 30.0
+        paged.rest()
+        assert paged(page(10)) == [Init(), InitDone("10")]
+
+    def test_a_kind_that_vanishes_is_listed_when_it_is_back(self, watching: Driver) -> None:
+        watching(Lost("reset"))
+        watching.rest()
+        assert watching(Refused(404)) == [Unavailable("404")]
+        watching.rest()
+        assert watching.ask() == ListPage(limit=500)
+
+    @pytest.mark.parametrize("code", [401, 403])
+    def test_a_kind_that_is_forbidden_is_tried_slowly(self, paged: Driver, code: int) -> None:
+        rests = []
+        for _ in range(12):
+            assert paged(Refused(code, "Forbidden")) == [Unavailable("Forbidden")]
+            rests.append(paged.rest())
+        assert rests[0] == 0.8
+        assert rests[-1] == 60.0
+
+
+class TestBackoff:
+    def test_delays_of_an_outage_double_to_five_seconds(self, watching: Driver) -> None:
+        rests = []
+        for _ in range(5):
+            watching(Lost("refused"))
+            rests.append(watching.rest())
+        assert rests == [0.8, 1.6, 3.2, 5.0, 5.0]
+
+    def test_causes_have_delays_of_their_own(self, watching: Driver) -> None:
+        for _ in range(5):
+            watching(Lost("refused"))
+            watching.rest()
+        watching(Refused(403))
+        assert watching.rest() == 0.8
+
+    def test_jitter_shortens_a_delay_by_up_to_half(self, watching: Driver) -> None:
+        watching(Lost("refused"))
+        assert watching.machine.next(1.0) == Wait(0.4)
+
+    def test_a_healthy_stream_starts_the_delays_anew(self, watching: Driver) -> None:
+        for _ in range(5):
+            watching(Lost("refused"))
+            watching.rest()
+        watching(Opened())
+        watching(Lost("reset"), after_s=121)
+        assert watching.rest() == 0.8
+
+    def test_a_retry_after_is_a_lower_bound_and_is_believed_up_to_a_minute(self, watching: Driver) -> None:
+        watching(Lost("reset"))
+        watching.rest()
+        watching(Refused(429, retry_after_s=9999.0))
+        assert watching.machine.next(0.5) == Wait(60.4)
+
+
+def test_what_cannot_happen_in_a_state_is_refused_and_changes_nothing(paged: Driver) -> None:
+    with pytest.raises(IllegalInput, match="Opened while paging"):
+        paged(Opened())
+    assert paged.ask() == ListPage(limit=500)
+
+
+def test_a_restart_lists_again_from_any_state(watching: Driver) -> None:
+    watching.machine.restart()
+    watching.rest()
+    assert watching.ask() == ListPage(limit=500)
+
+
+def test_no_request_is_due_while_a_stream_is_read(watching: Driver) -> None:
+    assert watching.machine.is_reading
+    with pytest.raises(IllegalInput):
+        watching.machine.next(0.0)
