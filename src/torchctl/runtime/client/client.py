@@ -1,13 +1,7 @@
-"""The client: typed reads and writes of any kind.
+"""Typed reads and writes. Reads are repeated while that can help; a write is sent once, and only past the fence."""
 
-Reads are repeated on 429, 5xx and connection errors, with back-off, until a deadline. A write is repeated only
-where the server turned it away unseen (429): after any other failure its outcome may be unknown, and only a
-reconcile that reads first may decide to write again. Every write passes the fence right before it is sent.
-"""
-
-import builtins
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -17,48 +11,91 @@ from torchctl.runtime.client import requests
 from torchctl.runtime.client.codec import Codec, Page
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import ApiError, Gone, error_for
-from torchctl.runtime.client.requests import HttpRequest
+from torchctl.runtime.client.requests import HttpRequest, Propagation
 from torchctl.runtime.client.retry import RetryPolicy
-from torchctl.runtime.client.transport import AiohttpTransport, HttpResponse, LineStream, Transport
+from torchctl.runtime.client.transport import (
+    AiohttpTransport,
+    Gate,
+    HttpResponse,
+    LineStream,
+    RequestMetrics,
+    Transport,
+)
 from torchctl.runtime.client.writes import Deleted, Written, note_write
 from torchctl.runtime.clock import Clock, SystemClock
-from torchctl.runtime.kinds import Key, Kind, Object
-from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, key_of
 
-__all__ = ["Client", "Fenced", "Reader", "Writer", "connect"]
+__all__ = ["Client", "Reader", "WriteFence", "Writer", "connect"]
 
 T = TypeVar("T", bound=Object)
+Body = Mapping[str, Any]
 
 LIST_ATTEMPTS = 3
-"""How often a list begins anew because its continue token expired."""
+"""How often a list whose continue token expired is begun again."""
 
 
-class Fenced(Protocol):
-    """What decides whether this process may write."""
+class WriteFence(Protocol):
+    """Says whether writes may be sent now."""
 
     def check(self) -> None:
-        """Raises NotLeader where it may not."""
+        """Raises NotLeader where they may not."""
         ...
 
 
 class Reader(Protocol):
-    """The reads that a reconciler needs."""
+    """What somebody needs who only looks."""
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T: ...
 
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> list[T]: ...
+
 
 class Writer(Protocol):
-    """The writes that a reconciler needs."""
+    """What somebody needs who keeps objects as they should be."""
 
     async def apply(
-        self, kind: Kind[T], body: Mapping[str, Any], *, force: bool = False, subresource: str = ""
+        self,
+        kind: Kind[T],
+        body: Body,
+        *,
+        force: bool = False,
+        subresource: str = "",
+        field_manager: str | None = None,
+        dry_run: bool = False,
     ) -> T: ...
 
-    async def delete(self, kind: Kind[Any], name: str, *, namespace: str = "", uid: str = "") -> None: ...
+    async def delete(
+        self, kind: Kind[Any], name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
+    ) -> None: ...
+
+
+class _Gone(msgspec.Struct, frozen=True):
+    """What a delete answers: the object as it is now, or a Status that names it in its details."""
+
+    class Details(msgspec.Struct, frozen=True):
+        uid: str = ""
+
+    metadata: ObjectMeta = ObjectMeta()
+    details: Details | None = None
 
 
 class Client:
-    """Talks to one API server. RBAC: what each call does to the kind it names."""
+    """The API server's objects, typed.
+
+    All methods raise `ApiError` when the server refuses or cannot be asked. Reads of single objects and whole lists
+    are repeated after 429, 5xx and lost connections until `retry.deadline_s`; `list_page` and `watch` are not, for
+    whoever calls those has a policy of his own. Writes are repeated after a 429 only. Each attempt of a write
+    passes the fence immediately before it is sent, and successful writes are noted (see `record_writes`).
+
+    Args:
+        transport: Carries the requests.
+        codec: Decodes the answers; share one where objects are kept, so that they share strings.
+        clock: For the waits.
+        rng: For their jitter.
+        fence: Holds writes back while this process does not lead; None never does.
+        field_manager: Under whose name fields are owned.
+        retry: How patient it is.
+    """
 
     def __init__(
         self,
@@ -67,52 +104,58 @@ class Client:
         codec: Codec | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        fence: Fenced | None = None,
-        retry: RetryPolicy | None = None,
+        fence: WriteFence | None = None,
         field_manager: str = "torchctl",
+        retry: RetryPolicy | None = None,
     ) -> None:
-        self.codec = codec if codec is not None else Codec()
+        self.codec = codec or Codec()
         self.field_manager = field_manager
         self._transport = transport
-        self._clock = clock if clock is not None else SystemClock()
-        self._rng = rng if rng is not None else random.Random()
-        self._fence = fence
-        self._retry = retry if retry is not None else RetryPolicy()
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._gate: Gate | None = fence.check if fence is not None else None
+        self._retry = retry or RetryPolicy()
 
     def __repr__(self) -> str:
-        return f"<Client over {self._transport!r}>"
+        return f"<Client of {self._transport!r} as {self.field_manager}>"
 
     def unfenced(self) -> "Client":
-        """The same client without its fence, for the writes that decide who leads."""
+        """The same client without its fence: for the Lease and for Events."""
         return Client(
-            self._transport, codec=self.codec, clock=self._clock, rng=self._rng, field_manager=self.field_manager
+            self._transport,
+            codec=self.codec,
+            clock=self._clock,
+            rng=self._rng,
+            field_manager=self.field_manager,
+            retry=self._retry,
         )
 
-    # Reads.
+    # Reading.
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """A live read.
+        """Reads one object, live. RBAC: get.
 
         Raises:
-            NotFound: There is no such object, or no such kind.
-            ApiError: The server refused, or gave no answer in time.
+            NotFound: There is none.
         """
-        response = await self._repeat(requests.get(kind, name, namespace))
-        return self._decode(kind, response)
+        return self.codec.decode(kind, await self._send(requests.get(kind, name, namespace)))
 
     async def get_raw(self, kind: Kind[Any], name: str, namespace: str = "") -> dict[str, Any]:
-        """A live read of the whole object in its JSON form, with all its fields."""
-        response = await self._repeat(requests.get(kind, name, namespace))
-        raw: dict[str, Any] = msgspec.json.decode(response.body)
-        return raw
+        """Reads one object whole, as JSON has it. RBAC: get."""
+        body = await self._send(requests.get(kind, name, namespace))
+        return msgspec.json.decode(body, type=dict[str, Any])
 
+    # `list` is a method here, so annotations below it say Sequence.
     async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> list[T]:
-        """A consistent list of all pages. Objects that cannot be decoded are left out."""
-        for attempt in range(LIST_ATTEMPTS):
+        """Reads all objects that match, page by page and of one version. RBAC: list.
+
+        Those that cannot be decoded are left out; `list_page` says which.
+        """
+        for attempt in range(1, LIST_ATTEMPTS + 1):
             try:
-                return await self._all_pages(kind, namespace=namespace, labels=labels, fields=fields)
+                return [*await self._pages(kind, namespace, labels, fields)]
             except Gone:
-                if attempt == LIST_ATTEMPTS - 1:
+                if attempt == LIST_ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
 
@@ -127,7 +170,11 @@ class Client:
         continue_: str = "",
         resource_version: str = "",
     ) -> Page[T]:
-        """One page, asked for once: a caller with a policy of its own decides about repeating."""
+        """Reads one page with one request. Without `resource_version`, of the newest state. RBAC: list.
+
+        Raises:
+            Gone: The continue token is too old; begin again.
+        """
         request = requests.list_page(
             kind,
             namespace=namespace,
@@ -137,8 +184,7 @@ class Client:
             continue_=continue_,
             resource_version=resource_version,
         )
-        response = await self._once(request)
-        return self.codec.decode_page(kind, response.body)
+        return self.codec.decode_page(kind, await self._attempt(request))
 
     @asynccontextmanager
     async def watch(
@@ -151,11 +197,17 @@ class Client:
         resource_version: str = "",
         send_initial_events: bool = False,
         timeout_s: float = 270.0,
-    ) -> AsyncIterator[LineStream]:
-        """The lines of a watch, for `codec.decode_event`.
+    ) -> AsyncGenerator[LineStream]:
+        """Opens a stream of changes; its lines are for `codec.decode_event`. RBAC: watch.
 
-        Raises:
-            ApiError: The server did not begin it.
+        Args:
+            kind: What is watched.
+            namespace: Empty for all.
+            labels: Label selector.
+            fields: Field selector.
+            resource_version: Changes after this version; empty starts anywhere.
+            send_initial_events: The objects that there are come first, then a bookmark.
+            timeout_s: When the server ends the stream.
         """
         request = requests.watch(
             kind,
@@ -167,21 +219,21 @@ class Client:
             timeout_s=timeout_s,
         )
         async with self._transport.stream(request) as stream:
-            if stream.status >= 300:
-                raise self._error(request, HttpResponse(stream.status, stream.headers, await stream.read_body()))
+            if stream.status != 200:
+                raise self._refusal(request, stream.status, stream.headers, await stream.read_body())
             yield stream
 
     async def pod_log(self, name: str, namespace: str, container: str = "") -> str:
-        """The log of a container so far."""
-        response = await self._repeat(requests.pod_log(name, namespace, container=container))
-        return response.body.decode(errors="replace")
+        """A container's log so far. RBAC: get on pods/log."""
+        body = await self._send(requests.pod_log(name, namespace, container=container))
+        return body.decode(errors="replace")
 
-    # Writes.
+    # Writing.
 
     async def create(
-        self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "", *, name: str = "", subresource: str = ""
+        self, kind: Kind[T], body: Body, namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> T:
-        """Creates an object, or calls a subresource of one (a pod's `binding`, `eviction`).
+        """Creates an object; with `name` and `subresource`, calls that (a pod's `binding`). RBAC: create.
 
         Raises:
             AlreadyExists: The name is taken.
@@ -189,7 +241,7 @@ class Client:
         request = requests.create(
             kind,
             self.codec.encode(body),
-            namespace or body["metadata"].get("namespace", ""),
+            namespace or _namespace(body),
             name=name,
             subresource=subresource,
             manager=self.field_manager,
@@ -199,57 +251,72 @@ class Client:
     async def apply(
         self,
         kind: Kind[T],
-        body: Mapping[str, Any],
+        body: Body,
         *,
         force: bool = False,
         subresource: str = "",
         field_manager: str | None = None,
         dry_run: bool = False,
     ) -> T:
-        """Server-side apply: creates the object, or gives it these fields. Name and namespace are the body's.
+        """Server-side apply: creates the object, or makes our fields of it what `body` says. RBAC: patch (and create).
 
-        With `metadata.uid` in the body only that very object is changed, with `metadata.resourceVersion` only
-        that very state of it; else Conflict.
+        Name and namespace are the body's. With `metadata.uid` it never creates; with `metadata.resourceVersion`
+        it changes that version or nothing.
+
+        Raises:
+            Conflict: A uid or version that is not the object's, or, unless `force`, a field that another owns.
         """
-        meta = body["metadata"]
         request = requests.apply(
             kind,
-            meta["name"],
+            body["metadata"]["name"],
             self.codec.encode(body),
-            meta.get("namespace", ""),
+            _namespace(body),
             manager=field_manager or self.field_manager,
             force=force,
             subresource=subresource,
             dry_run=dry_run,
         )
-        return await self._write(kind, request, dry_run=dry_run)
+        return await self._write(kind, request, note=not dry_run)
 
     async def merge_patch(
-        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+        self, kind: Kind[T], name: str, patch: Body, *, namespace: str = "", subresource: str = ""
     ) -> T:
-        """JSON merge patch (RFC 7386)."""
+        """JSON merge patch. With `metadata.resourceVersion` in it, of that version only. RBAC: patch."""
         request = requests.merge_patch(
-            kind, name, self.codec.encode(patch), namespace, subresource=subresource, manager=self.field_manager
+            kind,
+            name,
+            self.codec.encode(patch),
+            namespace,
+            subresource=subresource,
+            manager=self.field_manager,
         )
         return await self._write(kind, request)
 
     async def json_patch(
-        self, kind: Kind[T], name: str, patch: Sequence[Any], *, namespace: str = "", subresource: str = ""
+        self, kind: Kind[T], name: str, patch: Sequence[Body], *, namespace: str = "", subresource: str = ""
     ) -> T:
-        """JSON patch (RFC 6902)."""
+        """JSON patch, a sequence of operations; `test` operations guard it. RBAC: patch."""
         request = requests.json_patch(
-            kind, name, self.codec.encode(patch), namespace, subresource=subresource, manager=self.field_manager
+            kind,
+            name,
+            self.codec.encode(patch),
+            namespace,
+            subresource=subresource,
+            manager=self.field_manager,
         )
         return await self._write(kind, request)
 
-    async def replace(self, kind: Kind[T], body: Mapping[str, Any], *, subresource: str = "") -> T:
-        """PUT. With `metadata.resourceVersion` in the body, Conflict where somebody else wrote meanwhile."""
-        meta = body["metadata"]
+    async def replace(self, kind: Kind[T], body: Body, *, subresource: str = "") -> T:
+        """Puts a whole object in the place of the version that it names. RBAC: update.
+
+        Raises:
+            Conflict: The object has another version.
+        """
         request = requests.replace(
             kind,
-            meta["name"],
+            body["metadata"]["name"],
             self.codec.encode(body),
-            meta.get("namespace", ""),
+            _namespace(body),
             subresource=subresource,
             manager=self.field_manager,
         )
@@ -263,89 +330,93 @@ class Client:
         namespace: str = "",
         uid: str = "",
         resource_version: str = "",
-        propagation: requests.Propagation = "Background",
+        propagation: Propagation = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Deletes exactly the object with this uid and version, where they are given.
+        """Deletes one object, if it is the one of this uid and version. RBAC: delete.
 
         Raises:
-            NotFound: It is gone already.
-            Conflict: The object of that name is another one, or another state of it.
+            NotFound: There is none.
+            Conflict: It has another uid or version.
         """
         options = requests.delete_options(
             uid=uid, resource_version=resource_version, propagation=propagation, grace_s=grace_seconds
         )
-        await self._repeat(requests.delete(kind, name, self.codec.encode(options), namespace))
-        note_write(Deleted(kind, Key(namespace, name), uid))
+        body = await self._send(requests.delete(kind, name, self.codec.encode(options), namespace))
+        note_write(Deleted(kind, Key(namespace, name), uid or _uid(body)))
 
     # Sending.
 
-    async def _all_pages(self, kind: Kind[T], *, namespace: str, labels: str, fields: str) -> builtins.list[T]:
+    async def _write(self, kind: Kind[T], request: HttpRequest, *, note: bool = True) -> T:
+        obj = self.codec.decode(kind, await self._send(request))
+        if note and obj.metadata.resource_version:
+            note_write(Written(kind, key_of(obj), obj.metadata.uid, obj.metadata.resource_version))
+        return obj
+
+    async def _pages(self, kind: Kind[T], namespace: str, labels: str, fields: str) -> Sequence[T]:
         items: list[T] = []
         continue_ = ""
         while True:
             request = requests.list_page(kind, namespace=namespace, labels=labels, fields=fields, continue_=continue_)
-            page = self.codec.decode_page(kind, (await self._repeat(request)).body)
-            items.extend(page.items)
+            page = self.codec.decode_page(kind, await self._send(request))
+            items += page.items
             continue_ = page.continue_
             if not continue_:
                 return items
 
-    async def _write(self, kind: Kind[T], request: HttpRequest, *, dry_run: bool = False) -> T:
-        obj = self._decode(kind, await self._repeat(request))
-        meta = obj.metadata
-        if not dry_run:
-            note_write(Written(kind, Key(meta.namespace, meta.name), meta.uid, meta.resource_version))
-        return obj
-
-    async def _repeat(self, request: HttpRequest) -> HttpResponse:
+    async def _send(self, request: HttpRequest) -> bytes:
+        """Sends a request until it succeeds, or fails in a way that another attempt cannot mend."""
         began, attempt = self._clock.monotonic(), 0
         while True:
-            self._check_fence(request)
+            attempt += 1
             try:
-                return await self._once(request)
+                return await self._attempt(request)
             except ApiError as error:
-                attempt += 1
-                await self._rest_before(request, error, attempt, self._clock.monotonic() - began)
+                wait_s = self._retry.delay(
+                    error,
+                    write=request.is_write,
+                    attempt=attempt,
+                    elapsed_s=self._clock.monotonic() - began,
+                    jitter=self._rng.random(),
+                )
+                if wait_s is None:
+                    raise
+            await self._clock.sleep(wait_s)
 
-    def _check_fence(self, request: HttpRequest) -> None:
-        if request.is_write and self._fence is not None:
-            self._fence.check()
+    async def _attempt(self, request: HttpRequest) -> bytes:
+        gate = self._gate if request.is_write else None
+        response: HttpResponse = await self._transport.send(request, gate)
+        if 200 <= response.status < 300:
+            return response.body
+        raise self._refusal(request, response.status, response.headers, response.body)
 
-    async def _rest_before(self, request: HttpRequest, error: ApiError, attempt: int, elapsed_s: float) -> None:
-        """Waits before the next attempt, or raises `error` where there is to be none."""
-        delay_s = self._retry.delay(
-            error, write=request.is_write, attempt=attempt, elapsed_s=elapsed_s, jitter=self._rng.random()
-        )
-        if delay_s is None:
-            raise error
-        await self._clock.sleep(delay_s)
-
-    async def _once(self, request: HttpRequest) -> HttpResponse:
-        response = await self._transport.send(request)
-        if response.status >= 300:
-            raise self._error(request, response)
-        return response
-
-    def _error(self, request: HttpRequest, response: HttpResponse) -> ApiError:
-        return error_for(
-            response.status, response.body, response.headers, now=self._clock.now(), write=request.is_write
-        )
-
-    def _decode(self, kind: Kind[T], response: HttpResponse) -> T:
-        return self.codec.decode(kind, response.body)
+    def _refusal(self, request: HttpRequest, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+        return error_for(status, body, headers, now=self._clock.now(), write=request.is_write)
 
 
 @asynccontextmanager
 async def connect(
     connection: Connection,
     *,
-    metrics: Metrics | None = None,
-    fence: Fenced | None = None,
+    metrics: RequestMetrics | None = None,
+    fence: WriteFence | None = None,
     clock: Clock | None = None,
     user_agent: str = "torchctl",
     field_manager: str = "torchctl",
-) -> AsyncIterator[Client]:
-    """A client over a transport of its own, closed at the end."""
+) -> AsyncGenerator[Client]:
+    """A client of the API server at `connection`, with a transport of its own that ends with the block."""
     async with AiohttpTransport(connection, metrics=metrics, clock=clock, user_agent=user_agent) as transport:
         yield Client(transport, fence=fence, clock=clock, field_manager=field_manager)
+
+
+def _namespace(body: Body) -> str:
+    namespace: str = body["metadata"].get("namespace", "")
+    return namespace
+
+
+def _uid(body: bytes) -> str:
+    try:
+        answer = msgspec.json.decode(body, type=_Gone)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return answer.details.uid if answer.details is not None else answer.metadata.uid

@@ -1,7 +1,7 @@
 """Where the API server is and who we are there: kubeconfig or service account.
 
-In a pod nothing but this file is needed. A kubeconfig is read by kubernetes_asyncio, which is imported then and
-only here: it costs 40 MB and a third of a second.
+A pod's service account is read here. A kubeconfig is read by `kubeconfig`, on kubernetes_asyncio, which is only
+imported then: it costs 40 MB and a third of a second.
 """
 
 import os
@@ -38,7 +38,7 @@ class Connection:
     """
 
     host: str
-    tls: TlsFiles = TlsFiles()
+    tls: TlsFiles = field(default_factory=TlsFiles)
     proxy: str | None = None
     namespace: str = "default"
     credentials: Credentials = field(default_factory=StaticCredentials)

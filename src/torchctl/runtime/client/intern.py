@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from torchctl.runtime.kinds import Object, ObjectMeta
+from torchctl.runtime.kinds import Object
 
 __all__ = ["Interner"]
 
@@ -21,8 +21,6 @@ class Interner:
     def share(self, obj: Object) -> None:
         """Replaces what `obj` has in common with earlier ones. Only for objects that nobody has seen yet."""
         meta = obj.metadata
-        if not isinstance(meta, ObjectMeta):
-            return
         if len(self._known) > LIMIT:
             self._known.clear()
         one = self._one
