@@ -62,6 +62,7 @@ class JobReason(StrEnum):
     IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
     CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
     UNSCHEDULABLE = "Unschedulable"
+    PODS_NOT_CREATED = "PodsNotCreated"
     # any step that writes a child
     FOREIGN_OBJECT = "ForeignObject"
     REFUSED = "Refused"
@@ -75,6 +76,7 @@ class JobReason(StrEnum):
     WORKER_FAILED = "WorkerFailed"
     JOB_DISAPPEARED = "JobDisappeared"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    WORKSPACE_SYNC_FAILED = "WorkspaceSyncFailed"
     RESTARTS_NOT_SUPPORTED_YET = "RestartsNotSupportedYet"
 
 

@@ -1,0 +1,1 @@
+"""From a TorchrunJob to its children and its status: observe, plan, act, status."""

@@ -1,0 +1,51 @@
+"""What the operator's own containers share: its image, few rights, few resources, a read-only root."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchctl.controllers.job import security
+
+__all__ = ["CLAIM_ROOT", "TMP", "flag", "mount", "tmp_volume", "workspace_container"]
+
+CLAIM_ROOT = "/workspace"
+"""Where the operator's containers see the workspace claim."""
+TMP = "torchrun-tmp"
+
+Json = dict[str, Any]
+
+
+def workspace_container(
+    name: str, image: str, args: Sequence[str], mounts: Sequence[Json], *, memory_limit: str = "512Mi"
+) -> Json:
+    """A container that runs `torchctl workspace ...`, configured by argv alone."""
+    return {
+        "name": name,
+        "image": image,
+        "command": ["torchctl", "workspace"],
+        "args": list(args),
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        # No limit of ephemeral storage: the kubelet would apply it to the whole pod, the trainer's volumes included.
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "64Mi"},
+            "limits": {"cpu": "1", "memory": memory_limit},
+        },
+        "securityContext": security.container({}) | {"readOnlyRootFilesystem": True},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [*mounts, mount(TMP, "/tmp")],
+    }
+
+
+def flag(name: str, value: str | int) -> list[str]:
+    """One option in the form that a value which begins with '-' cannot break; none for an empty value."""
+    return [f"--{name}={value}"] if value != "" else []
+
+
+def mount(volume: str, path: str, *, sub_path: str = "", read_only: bool = False) -> Json:
+    found: Json = {"name": volume, "mountPath": path}
+    if sub_path:
+        found["subPath"] = sub_path
+    return found | ({"readOnly": True} if read_only else {})
+
+
+def tmp_volume() -> Json:
+    return {"name": TMP, "emptyDir": {"sizeLimit": "256Mi"}}

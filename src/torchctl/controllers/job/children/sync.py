@@ -1,0 +1,102 @@
+"""The sync pod: fills the workspace claim once, and where the claim cannot be mounted by all workers, serves it.
+
+It is always placed by the default scheduler, has no token of the API server and is never root. Nothing that a
+user wrote is formatted into a script: url, ref and paths are arguments of `torchctl workspace`.
+"""
+
+from typing import Any
+
+from torchctl.api import names
+from torchctl.api.job import WorkspaceSource
+from torchctl.api.kube import POD
+from torchctl.api.labels import ROLE_SYNC
+from torchctl.controllers.job import security
+from torchctl.controllers.job.children.containers import (
+    CLAIM_ROOT,
+    flag,
+    mount,
+    tmp_volume,
+    workspace_container,
+)
+from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.children.workspace import claim_name, serves
+from torchctl.controllers.job.frozen import FrozenTemplate, FrozenWorkspace
+
+__all__ = ["FETCH", "SERVE", "sync_pod"]
+
+FETCH = "fetch"
+SERVE = "serve"
+
+_CLAIM = "torchrun-workspace"
+_SECRET = "torchrun-source-secret"
+_SECRET_ROOT = "/secret"
+_PLACEMENT = ("nodeSelector", "affinity", "tolerations")
+
+Json = dict[str, Any]
+
+
+def sync_pod(owner: Owner, template: FrozenTemplate, number: int) -> Json:
+    """The `number`-th try to fill the claim."""
+    workspace = template.workspace
+    assert workspace is not None
+    workers = template.pod["spec"]
+    fetch = _fetch(workspace, template.operator_image)
+    spec: Json = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": security.sync_pod(workers["securityContext"]),
+        "volumes": _volumes(owner, workspace),
+    }
+    if serves(template):
+        # The network reaches every worker, so this pod may be anywhere.
+        spec |= {"initContainers": [fetch], "containers": [_serve(workspace, template.operator_image)]}
+    else:
+        # The claim may be bound where this pod runs first, so it runs where the workers can.
+        spec |= {"containers": [fetch]} | {key: workers[key] for key in _PLACEMENT if key in workers}
+    if "imagePullSecrets" in workers:
+        spec["imagePullSecrets"] = workers["imagePullSecrets"]
+    return owner.body(POD, names.sync_pod(owner.name, number), ROLE_SYNC) | {"spec": spec}
+
+
+def _fetch(workspace: FrozenWorkspace, image: str) -> Json:
+    mounts = [mount(_CLAIM, CLAIM_ROOT, read_only=workspace.read_only)]
+    if workspace.secret:
+        mounts.append(mount(_SECRET, _SECRET_ROOT, read_only=True))
+    return workspace_container(FETCH, image, _fetch_args(workspace), mounts, memory_limit="1Gi")
+
+
+def _fetch_args(workspace: FrozenWorkspace) -> list[str]:
+    limits = [*flag("root", CLAIM_ROOT), *flag("timeout", workspace.timeout_s)]
+    if workspace.uploaded:
+        return ["wait", *limits]
+    existing = workspace.source == WorkspaceSource.EXISTING
+    return [
+        "fetch",
+        *flag("source", str(workspace.source)),
+        *limits,
+        *flag("url", workspace.url),
+        *flag("ref", workspace.ref),
+        *flag("sub-path", workspace.sub_path if existing else ""),
+        *flag("secret", _SECRET_ROOT if workspace.secret else ""),
+    ]
+
+
+def _serve(workspace: FrozenWorkspace, image: str) -> Json:
+    existing = workspace.source == WorkspaceSource.EXISTING
+    root = mount(_CLAIM, CLAIM_ROOT, sub_path=workspace.sub_path if existing else "", read_only=True)
+    args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT)]
+    return workspace_container(SERVE, image, args, [root]) | {
+        "ports": [{"name": "archive", "containerPort": names.SERVE_PORT, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": names.SERVE_PORT}, "periodSeconds": 2},
+    }
+
+
+def _volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:
+    claim: Json = {"claimName": claim_name(owner, workspace)}
+    if workspace.read_only:
+        claim["readOnly"] = True
+    volumes: list[Json] = [{"name": _CLAIM, "persistentVolumeClaim": claim}, tmp_volume()]
+    if workspace.secret:
+        volumes.append({"name": _SECRET, "secret": {"secretName": workspace.secret, "defaultMode": 0o440}})
+    return volumes

@@ -1,0 +1,92 @@
+"""The environment by which torchrun in one worker finds the others, for every rendezvous backend.
+
+All of it is environment (each option of torchrun has a PET_ twin), so that a torchrun in the user's own line
+finds it too. The endpoint is worker 0 by its fully qualified name: TorchElastic decides once, at start, by
+resolving that name, which worker hosts the store, and only the full name is in the hosts file that the kubelet
+writes; a short name loses a race with DNS, and then nobody hosts it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torchctl.api import names
+from torchctl.api.common import RdzvBackend
+from torchctl.controllers.job.frozen import FrozenTemplate
+
+__all__ = ["Rendezvous", "environment", "hosts_by_index", "rendezvous"]
+
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_HOSTED = (RdzvBackend.C10D, RdzvBackend.STATIC)
+"""Backends whose store lives in a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the workers of one attempt meet."""
+
+    endpoint: str
+    id: str
+    master: str
+    port: int
+
+
+def rendezvous(template: FrozenTemplate, job: str, namespace: str, uid: str, attempt: int) -> Rendezvous:
+    """Where the workers of an attempt meet: an endpoint that the user named, or one made of names."""
+    settings = template.rendezvous
+    child = names.worker_job(job, attempt)
+    host = names.master_host(child, job, namespace, template.cluster_domain)
+    named = settings.endpoint
+    endpoint = f"{host}:{settings.port}" if not named else named if ":" in named else f"{named}:{settings.port}"
+    master, _, port = endpoint.rpartition(":") if settings.backend in _HOSTED else (host, "", settings.port)
+    return Rendezvous(endpoint, names.rendezvous_id(uid, attempt), master, int(port))
+
+
+def environment(
+    template: FrozenTemplate, job: str, namespace: str, uid: str, attempt: int, *, checkpoints: str = ""
+) -> list[dict[str, Any]]:
+    """The operator's part of a worker's environment, in the order in which a user's `$(NAME)` may refer to it."""
+    meeting = rendezvous(template, job, namespace, uid, attempt)
+    backend, conf = template.rendezvous.backend, template.rendezvous.conf
+    values = {
+        "PET_NNODES": str(template.nodes),
+        "PET_NPROC_PER_NODE": str(template.nproc_per_node),
+        "PET_RDZV_BACKEND": backend,
+        "PET_RDZV_ENDPOINT": meeting.endpoint,
+        "PET_RDZV_ID": meeting.id,
+        "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in sorted(conf.items())),
+        "PET_MAX_RESTARTS": str(template.max_worker_restarts),
+        "NNODES": str(template.nodes),
+        "NPROC_PER_NODE": str(template.nproc_per_node),
+        "MASTER_ADDR": meeting.master,
+        "MASTER_PORT": str(meeting.port),
+        "TORCHRUN_JOB_NAME": job,
+        "TORCHRUN_JOB_ID": uid,
+        "TORCHRUN_ATTEMPT": str(attempt),
+        "TORCHRUN_BACKEND": template.backend,
+        "TORCHRUN_CHECKPOINT_DIR": checkpoints,
+        "TORCHELASTIC_ERROR_FILE": "/dev/termination-log",
+    }
+    if backend == RdzvBackend.STATIC:
+        values |= {"PET_MASTER_ADDR": meeting.master, "PET_MASTER_PORT": str(meeting.port)}
+    ranks = ["NODE_RANK", "PET_NODE_RANK"] if backend == RdzvBackend.STATIC else ["NODE_RANK"]
+    return [
+        _field("POD_IP", "status.podIP"),
+        *(_field(name, INDEX) for name in ranks),
+        *({"name": name, "value": value} for name, value in values.items() if value),
+    ]
+
+
+def defaults(template: FrozenTemplate) -> dict[str, str]:
+    """Variables that users may set otherwise."""
+    # A survivor's cached store address makes a replacement of its peer wait for ever (torch 2.13).
+    alone = {} if template.nodes == 1 else {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    return {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"} | alone
+
+
+def hosts_by_index(backend: str, endpoint: str, conf: dict[str, str], *, host_network: bool) -> bool:
+    """Whether is_host has to be said: with the host's network there is no hosts file in which a pod finds itself."""
+    return host_network and backend == RdzvBackend.C10D and not endpoint and "is_host" not in conf
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

@@ -1,0 +1,133 @@
+"""The Indexed Job of an attempt: one pod per node.
+
+Nothing is retried by the Job (backoffLimit 0, no podFailurePolicy, restartPolicy Never), so one failure stops
+the rest and the operator decides; it has no TTL, because a Job that vanished must not look like one that never was.
+"""
+
+from typing import Any
+
+from torchctl.api import names
+from torchctl.api.common import Distribution
+from torchctl.api.job import WorkspaceSource
+from torchctl.api.kube import JOB
+from torchctl.api.labels import ROLE_WORKER
+from torchctl.controllers.job.children import torchrun
+from torchctl.controllers.job.children.containers import (
+    CLAIM_ROOT,
+    flag,
+    mount,
+    tmp_volume,
+    workspace_container,
+)
+from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels
+from torchctl.controllers.job.children.workspace import archive_url, checkpoints_name, claim_name
+from torchctl.controllers.job.frozen import FrozenTemplate, FrozenWorkspace
+from torchctl.controllers.job.merge import by_key
+
+__all__ = ["worker_job"]
+
+_WORKSPACE = "torchrun-workspace"
+_SOURCE = "torchrun-workspace-claim"
+_CHECKPOINTS = "torchrun-checkpoints"
+
+Json = dict[str, Any]
+
+
+def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, suspend: bool = False) -> Json:
+    """The Job of an attempt; `suspend` stops its pods and keeps it."""
+    body = owner.body(
+        JOB,
+        names.worker_job(owner.name, attempt),
+        ROLE_WORKER,
+        attempt=attempt,
+        labels=kai_labels(template),
+        annotations=job_annotations(template),
+    )
+    return body | {
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": template.nodes,
+            "parallelism": template.nodes,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "suspend": suspend,
+            "template": _pod(owner, template, attempt),
+        }
+    }
+
+
+def _pod(owner: Owner, template: FrozenTemplate, attempt: int) -> Json:
+    pod, spec = template.pod, template.pod["spec"]
+    labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | kai_labels(template)
+    annotations = pod["metadata"].get("annotations", {}) | gang_annotations(owner, template, attempt)
+    trainer, *sidecars = spec["containers"]
+    volumes = by_key("name", spec.get("volumes", ()), _volumes(owner, template))
+    spec = spec | {
+        "subdomain": names.service(owner.name),
+        "containers": [_trainer(owner, template, attempt, trainer), *sidecars],
+        "initContainers": [*_init(owner, template), *spec.get("initContainers", ())],
+        "volumes": volumes,
+    }
+    metadata = {"labels": labels} | ({"annotations": annotations} if annotations else {})
+    return {"metadata": metadata, "spec": {key: value for key, value in spec.items() if value != []}}
+
+
+def _trainer(owner: Owner, template: FrozenTemplate, attempt: int, base: Json) -> Json:
+    """The user's container with what the operator adds: the environment first, so that the user's may refer to it."""
+    checkpoints = template.checkpoints.mount_path if template.checkpoints else ""
+    ours = torchrun.environment(template, owner.name, owner.namespace, owner.uid, attempt, checkpoints=checkpoints)
+    defaults = [{"name": name, "value": value} for name, value in torchrun.defaults(template).items()]
+    mounts = by_key("mountPath", _mounts(template), base.get("volumeMounts", ()))
+    environment = by_key("name", ours, defaults, base.get("env", ()))
+    return base | {"env": environment} | ({"volumeMounts": mounts} if mounts else {})
+
+
+def _mounts(template: FrozenTemplate) -> list[Json]:
+    mounts, workspace = [], template.workspace
+    if workspace is not None:
+        shared = workspace.distribution == Distribution.SHARED
+        # What was copied out of an existing claim is already the part of it that was asked for.
+        part = workspace.sub_path if shared or workspace.source != WorkspaceSource.EXISTING else ""
+        read_only = shared and workspace.read_only
+        mounts.append(mount(_WORKSPACE, workspace.mount_path, sub_path=part, read_only=read_only))
+    if template.checkpoints is not None:
+        mounts.append(mount(_CHECKPOINTS, template.checkpoints.mount_path))
+    return mounts
+
+
+def _volumes(owner: Owner, template: FrozenTemplate) -> list[Json]:
+    volumes = _workspace_volumes(owner, template.workspace) if template.workspace else []
+    checkpoints = checkpoints_name(owner, template)
+    if checkpoints:
+        volumes.append({"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": checkpoints}})
+    return volumes
+
+
+def _workspace_volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:
+    claim: Json = {"claimName": claim_name(owner, workspace)}
+    if workspace.distribution == Distribution.SHARED:
+        return [
+            {"name": _WORKSPACE, "persistentVolumeClaim": claim | ({"readOnly": True} if workspace.read_only else {})}
+        ]
+    room = {} if workspace.source == WorkspaceSource.EXISTING else {"sizeLimit": workspace.size}
+    local: list[Json] = [{"name": _WORKSPACE, "emptyDir": room}, tmp_volume()]
+    if workspace.distribution == Distribution.COPY:
+        local.append({"name": _SOURCE, "persistentVolumeClaim": claim | {"readOnly": True}})
+    return local
+
+
+def _init(owner: Owner, template: FrozenTemplate) -> list[Json]:
+    """The init container that brings the workspace into the pod, where the pod does not mount the claim."""
+    workspace = template.workspace
+    if workspace is None or workspace.distribution == Distribution.SHARED:
+        return []
+    target = [mount(_WORKSPACE, workspace.mount_path)]
+    options = [*flag("to", workspace.mount_path), *flag("timeout", workspace.timeout_s)]
+    if workspace.distribution == Distribution.COPY:
+        part = workspace.sub_path if workspace.source == WorkspaceSource.EXISTING else ""
+        args = ["copy", *flag("from", CLAIM_ROOT), *options]
+        target.append(mount(_SOURCE, CLAIM_ROOT, sub_path=part, read_only=True))
+    else:
+        args = ["pull", *flag("url", archive_url(owner, template.cluster_domain)), *options]
+    return [workspace_container(names.INIT_CONTAINER, template.operator_image, args, target)]

@@ -1,0 +1,76 @@
+"""The claims of a job: its workspace, its checkpoints; and the Service in front of a sync pod that serves."""
+
+from typing import Any
+
+from torchctl.api import names
+from torchctl.api.common import Distribution
+from torchctl.api.job import WorkspaceSource
+from torchctl.api.kube import PVC, SERVICE
+from torchctl.api.labels import ROLE_SYNC
+from torchctl.controllers.job.children.owner import ROLE_CHECKPOINTS, ROLE_WORKSPACE, Owner
+from torchctl.controllers.job.frozen import FrozenTemplate, FrozenWorkspace
+
+__all__ = [
+    "archive_url",
+    "checkpoints_claim",
+    "checkpoints_name",
+    "claim_name",
+    "serves",
+    "workspace_claim",
+    "workspace_service",
+]
+
+Json = dict[str, Any]
+
+
+def claim_name(owner: Owner, workspace: FrozenWorkspace) -> str:
+    """The claim that holds the workspace: the user's own for source existing."""
+    return workspace.claim if workspace.source == WorkspaceSource.EXISTING else names.workspace_claim(owner.name)
+
+
+def checkpoints_name(owner: Owner, template: FrozenTemplate) -> str:
+    """The checkpoints claim, empty where the job has none."""
+    if template.checkpoints is None:
+        return ""
+    return template.checkpoints.claim or names.checkpoints_claim(owner.name)
+
+
+def serves(template: FrozenTemplate) -> bool:
+    """Whether the sync pod stays and hands the workspace out."""
+    return template.workspace is not None and template.workspace.distribution == Distribution.SERVE
+
+
+def workspace_claim(owner: Owner, workspace: FrozenWorkspace) -> Json:
+    """The claim `<job>-workspace`; it goes with the job."""
+    body = owner.body(PVC, names.workspace_claim(owner.name), ROLE_WORKSPACE)
+    return body | {"spec": _claim(workspace.size, workspace.access_modes, workspace.storage_class)}
+
+
+def checkpoints_claim(owner: Owner, template: FrozenTemplate, *, owned: bool) -> Json:
+    """The claim `<job>-checkpoints`; one that is not owned outlives the job and is found again by its name."""
+    kept = template.checkpoints
+    assert kept is not None
+    body = owner.body(PVC, names.checkpoints_claim(owner.name), ROLE_CHECKPOINTS, owned=owned)
+    return body | {"spec": _claim(kept.size, kept.access_modes, kept.storage_class)}
+
+
+def workspace_service(owner: Owner) -> Json:
+    """The headless Service of a sync pod that serves; only a ready one is in DNS."""
+    return owner.body(SERVICE, names.workspace_service(owner.name), ROLE_SYNC) | {
+        "spec": {
+            "clusterIP": "None",
+            "selector": owner.selector(ROLE_SYNC),
+            "ports": [{"name": "archive", "port": names.SERVE_PORT, "targetPort": names.SERVE_PORT, "protocol": "TCP"}],
+        }
+    }
+
+
+def archive_url(owner: Owner, cluster_domain: str) -> str:
+    """Where workers pull a served workspace from."""
+    host = f"{names.workspace_service(owner.name)}.{owner.namespace}.svc.{cluster_domain}"
+    return f"http://{host}:{names.SERVE_PORT}/archive"
+
+
+def _claim(size: str, access_modes: tuple[str, ...], storage_class: str) -> Json:
+    spec: Json = {"accessModes": list(access_modes), "resources": {"requests": {"storage": size}}}
+    return spec | ({"storageClassName": storage_class} if storage_class else {})

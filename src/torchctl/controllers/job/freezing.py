@@ -1,0 +1,134 @@
+"""Step one: the queue is found, the two are judged, and the template is frozen.
+
+The name of the ControllerRevision is written to status before the revision or any other child exists. So after a
+crash at any point either the revision is there and holds, or it is made again: from the same queue it is the same; from
+a queue that was edited meanwhile it is another, and it is recorded anew as long as nothing runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from torchctl.api import names
+from torchctl.api.conditions import JobReason
+from torchctl.api.job import JobSpec, QueueUpdatePolicy, WorkspaceSource
+from torchctl.api.queue import TorchrunQueue
+from torchctl.controllers.job.finding import Finding
+from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.impossible import Impossible
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.template import render
+from torchctl.controllers.queue.validate import problem_of
+from torchctl.controllers.settings import OperatorSettings
+from torchctl.controllers.support import unsupported_in_run_policy
+
+__all__ = ["Frozen", "freeze", "unsupported"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What came of it.
+
+    Args:
+        template: What the children are rendered from; None where there is none (yet).
+        revision: The name of its ControllerRevision; where status does not have it, it must be written first.
+        hold: Whether nothing new may be started.
+    """
+
+    accepted: Finding
+    queue_found: Finding
+    template: FrozenTemplate | None = None
+    revision: str = ""
+    hold: bool = False
+    missing_claim: str = ""
+
+
+def unsupported(spec: JobSpec) -> tuple[str, ...]:
+    """Paths of the fields of a TorchrunJob that ask for what does not work yet."""
+    workspace = spec.volumes.workspace
+    asked = {
+        "spec.suspend": spec.suspend,
+        "spec.elastic": spec.elastic is not None,
+        "spec.dependsOn": bool(spec.depends_on),
+        "spec.queueUpdatePolicy": spec.queue_update_policy is not QueueUpdatePolicy.FROZEN,
+        "spec.volumes.workspace.source": workspace is not None and workspace.source is WorkspaceSource.S3,
+        "spec.volumes.workspace.revision": workspace is not None and workspace.revision is not None,
+    }
+    return (*(path for path, is_asked in asked.items() if is_asked), *unsupported_in_run_policy(spec.run_policy))
+
+
+def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
+    """The job's template: the frozen one, or the one to freeze."""
+    job = observed.job
+    fields = unsupported(job.spec)
+    accepted = _accepted(fields)
+    queue_found = _queue_found(observed, settings)
+    if observed.revision is not None:
+        return _load(observed, accepted, queue_found, hold=bool(fields))
+    if observed.queue is None or not queue_found.ok or fields:
+        return Frozen(accepted, queue_found, revision=job.status.queue_revision, hold=True)
+    return _render(observed, observed.queue, settings, accepted, queue_found)
+
+
+def _accepted(fields: Sequence[str]) -> Finding:
+    if fields:
+        return Finding(
+            False, JobReason.NOT_SUPPORTED_YET, f"{', '.join(fields)}: not supported yet; remove the field", warn=True
+        )
+    return Finding(True, JobReason.ACCEPTED, "the spec is valid")
+
+
+def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
+    name, queue = observed.job.spec.job_queue, observed.queue
+    frozen = "; this job goes on with its frozen template" if observed.revision is not None else ""
+    if queue is None:
+        step = frozen or "; create it, this job goes on by itself then"
+        return Finding(False, JobReason.QUEUE_NOT_FOUND, f"TorchrunQueue {name} does not exist{step}", warn=True)
+    if frozen:
+        return Finding(
+            True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} is frozen in {observed.job.status.queue_revision}"
+        )
+    if queue.metadata.deletion_timestamp is not None:
+        message = f"TorchrunQueue {name} is being deleted; create it again, this job goes on by itself then"
+        return Finding(False, JobReason.QUEUE_NOT_READY, message, warn=True)
+    problem = problem_of(queue, settings.kai_parent_queues)
+    if problem is not None:
+        return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
+    return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
+
+
+def _load(observed: Observed, accepted: Finding, queue_found: Finding, *, hold: bool) -> Frozen:
+    assert observed.revision is not None
+    name = observed.revision.metadata.name
+    try:
+        template = FrozenTemplate.load(observed.revision.data)
+    except msgspec.ValidationError as error:
+        message = f"ControllerRevision {name} cannot be read ({error}): submit the job again"
+        return Frozen(Finding(False, JobReason.INVALID_SPEC, message, warn=True), queue_found, None, name, hold=True)
+    return Frozen(accepted, queue_found, template, name, hold)
+
+
+def _render(
+    observed: Observed, queue: TorchrunQueue, settings: OperatorSettings, accepted: Finding, queue_found: Finding
+) -> Frozen:
+    job, recorded = observed.job, observed.job.status.queue_revision
+    missing = next((name for name, claim in observed.claims.items() if claim is None), "")
+    if missing:
+        return Frozen(accepted, queue_found, revision=recorded, hold=True, missing_claim=missing)
+    modes = next((_modes(claim.spec) for claim in observed.claims.values() if claim is not None), ())
+    try:
+        template = render(job, queue, settings, claim_modes=modes)
+    except Impossible as error:
+        found = Finding(False, error.reason, error.message, warn=True)
+        return Frozen(found, queue_found, revision=recorded, hold=True)
+    name = names.revision(job.metadata.name, template.digest())
+    if job.status.start_time is not None and name != recorded:
+        # What runs was made from a template that nobody can name any more; it is left as it is.
+        return Frozen(accepted, queue_found, revision=recorded, hold=True)
+    return Frozen(accepted, queue_found, template, name)
+
+
+def _modes(spec: dict[str, object]) -> tuple[str, ...]:
+    modes = spec.get("accessModes")
+    return tuple(str(mode) for mode in modes) if isinstance(modes, list | tuple) else ()

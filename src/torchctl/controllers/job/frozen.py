@@ -1,0 +1,118 @@
+"""The frozen template: what a job runs with, whatever happens to its queue or to the operator afterwards.
+
+It is made once from queue, job and settings (`template.py`), kept in a ControllerRevision named by its digest, and
+every child is rendered from it. What depends on the attempt is not in it.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+__all__ = ["FrozenCheckpoints", "FrozenKai", "FrozenRendezvous", "FrozenTemplate", "FrozenWorkspace"]
+
+
+class FrozenWorkspace(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The claim `<job>-workspace`, what fills it, and how it reaches the workers (never `auto`)."""
+
+    size: str
+    access_modes: tuple[str, ...]
+    storage_class: str = ""
+    mount_path: str
+    distribution: str
+    source: str
+    url: str = ""
+    ref: str = ""
+    secret: str = ""
+    claim: str = ""
+    sub_path: str = ""
+    timeout_s: int
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be written to the claim."""
+        return self.access_modes == ("ReadOnlyMany",)
+
+    @property
+    def uploaded(self) -> bool:
+        """Whether a person has to bring the code."""
+        return self.source == "zip" and not self.url
+
+
+class FrozenCheckpoints(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The checkpoints claim: a shared one (`claim`), or one of the job's own."""
+
+    mount_path: str
+    claim: str = ""
+    size: str = ""
+    access_modes: tuple[str, ...] = ()
+    storage_class: str = ""
+    retain: bool = True
+
+
+class FrozenRendezvous(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """How torchrun meets; an empty endpoint is worker 0 of the attempt."""
+
+    backend: str
+    endpoint: str = ""
+    conf: dict[str, str] = {}
+    port: int
+
+
+class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The KAI queue that the pods are in, and whether they start together or not at all."""
+
+    queue: str = ""
+    gang: bool
+
+    @property
+    def own_group(self) -> bool:
+        """Whether the job has a PodGroup of its own, which needs a queue."""
+        return self.gang and bool(self.queue)
+
+
+class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Everything from which the children of a job are rendered.
+
+    `pod` is the workers' pod template with the user's parts merged and canonical; what an attempt adds (names,
+    addresses, labels) is not in it.
+    """
+
+    queue: str
+    nodes: int
+    gpus_per_node: int = 0
+    nproc_per_node: int
+    max_worker_restarts: int = 0
+    queue_run_policy: dict[str, Any] = {}
+    backend: str
+    rendezvous: FrozenRendezvous
+    cluster_domain: str
+    operator_image: str
+    workspace: FrozenWorkspace | None = None
+    checkpoints: FrozenCheckpoints | None = None
+    kai: FrozenKai | None = None
+    pod: dict[str, Any]
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    def data(self) -> dict[str, Any]:
+        """The JSON form that a ControllerRevision holds."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> "FrozenTemplate":
+        """Reads what `data` gave, also of an earlier or a later operator where only optional fields differ.
+
+        Raises:
+            msgspec.ValidationError: It is not such a template.
+        """
+        return msgspec.convert(data, cls)
+
+    def digest(self) -> str:
+        """Ten characters that name this template: equal for equal templates, in any process."""
+        text = json.dumps(self.data(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -1,0 +1,98 @@
+"""Reads one job and everything that belongs to it from the cache, into one frozen value."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from torchctl.api import labels, names
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.kube import (
+    CONTROLLER_REVISION,
+    JOB,
+    KAI_PODGROUP,
+    POD,
+    PVC,
+    SERVICE,
+    Job,
+    PersistentVolumeClaim,
+    Pod,
+)
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job.observed import Observed
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, controller_of
+
+__all__ = ["BY_JOB", "Observed", "by_job", "observe"]
+
+T = TypeVar("T", bound=Object)
+
+BY_JOB = "torchrun-job"
+"""Index of pods by the uid of their TorchrunJob."""
+
+
+def by_job(pod: Pod) -> Iterable[str]:
+    """The index function of `BY_JOB`."""
+    uid = pod.metadata.labels.get(labels.JOB_UID)
+    return (uid,) if uid else ()
+
+
+def observe(cache: Cache, key: Key) -> Observed | None:
+    """Reads a job and its surroundings; None where there is no such job.
+
+    The kinds read must be registered: pods with the index `BY_JOB`, KAI's PodGroup as optional, claims without a
+    label selector, since a job may name a claim that is the user's.
+    """
+    job = cache.get(TORCHRUN_JOB, key)
+    if job is None:
+        return None
+    uid, name = job.metadata.uid, job.metadata.name
+    child = names.worker_job(name, job.status.attempt)
+    kai = cache.informer(KAI_PODGROUP).available
+    pods = cache.by_index(POD, BY_JOB, uid)
+    worker_job = _own(cache, JOB, key, child, uid)
+    claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
+    return Observed(
+        job=job,
+        queue=cache.get(TORCHRUN_QUEUE, Key(key.namespace, job.spec.job_queue)),
+        revision=_own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid),
+        workspace=_own(cache, PVC, key, names.workspace_claim(name), uid),
+        claims={claimed: cache.get(PVC, Key(key.namespace, claimed))} if claimed else {},
+        checkpoints=_kept(cache, key, uid),
+        sync_pods=tuple(pod for pod in pods if _is_sync_pod(pod, job)),
+        service=_own(cache, SERVICE, key, names.service(name), uid),
+        worker_job=worker_job,
+        pods=tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job)),
+        podgroup=_own(cache, KAI_PODGROUP, key, names.kai_pod_group(child, uid), uid) if kai else None,
+        kai_available=kai,
+    )
+
+
+def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None:
+    found = cache.get(kind, Key(job.namespace, name)) if name else None
+    return found if found is not None and _controlled_by(found.metadata, uid) else None
+
+
+def _controlled_by(meta: ObjectMeta, uid: str) -> bool:
+    return any(ref.controller and ref.uid == uid for ref in meta.owner_references)
+
+
+def _kept(cache: Cache, job: Key, uid: str) -> PersistentVolumeClaim | None:
+    """The checkpoints claim: the job's own, or one that an earlier job of this name left without an owner."""
+    found = cache.get(PVC, Key(job.namespace, names.checkpoints_claim(job.name)))
+    if found is None or _controlled_by(found.metadata, uid):
+        return found
+    left = controller_of(found) is None and found.metadata.labels.get(labels.JOB_NAME) == job.name
+    return found if left else None
+
+
+def _is_sync_pod(pod: Pod, job: TorchrunJob) -> bool:
+    return pod.metadata.labels.get(labels.ROLE) == labels.ROLE_SYNC and _controlled_by(pod.metadata, job.metadata.uid)
+
+
+def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -> bool:
+    """A pod of the attempt's Job; where the Job is gone, one that says so. Labels alone anyone can write."""
+    owner = controller_of(pod)
+    if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
+        return False
+    if worker_job is not None:
+        return owner.uid == worker_job.metadata.uid
+    return owner.name == child and pod.metadata.labels.get(labels.ATTEMPT) == str(job.status.attempt)

@@ -1,0 +1,40 @@
+"""One job and everything that belongs to it: the only input of plan and status besides time and settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchctl.api.job import TorchrunJob
+from torchctl.api.kube import ControllerRevision, Job, KaiPodGroup, PersistentVolumeClaim, Pod, Service
+from torchctl.api.queue import TorchrunQueue
+
+__all__ = ["Observed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What there is. Children are here only if they are ours; a foreign object of a child's name is as good as none.
+
+    Args:
+        revision: The ControllerRevision that status.queueRevision names.
+        workspace: The claim `<job>-workspace`.
+        claims: Existing claims that the job names, None for one that is not there.
+        checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
+        sync_pods: Every try that is there.
+        pods: The workers of the attempt.
+        kai_available: Whether the cluster has KAI's kinds.
+        create_failure: Why the Job controller cannot create the workers, in its own words, where somebody asked.
+    """
+
+    job: TorchrunJob
+    queue: TorchrunQueue | None = None
+    revision: ControllerRevision | None = None
+    workspace: PersistentVolumeClaim | None = None
+    claims: Mapping[str, PersistentVolumeClaim | None] = field(default_factory=dict)
+    checkpoints: PersistentVolumeClaim | None = None
+    sync_pods: tuple[Pod, ...] = ()
+    service: Service | None = None
+    worker_job: Job | None = None
+    pods: tuple[Pod, ...] = ()
+    podgroup: KaiPodGroup | None = None
+    kai_available: bool = True
+    create_failure: str = ""

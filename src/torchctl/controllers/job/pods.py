@@ -1,0 +1,152 @@
+"""What a pod says of itself: how far it is, what is wrong with it, how it ended."""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from torchctl.api.kube import ContainerStatus, Pod, Terminated
+from torchctl.api.names import TRAINER
+from torchctl.runtime.conditions import find, is_true
+
+__all__ = [
+    "failed",
+    "fatal",
+    "index",
+    "is_ready",
+    "is_scheduled",
+    "problem",
+    "pulled",
+    "shorten",
+    "succeeded",
+    "termination",
+    "told_to_stop",
+]
+
+INDEX_KEY = "batch.kubernetes.io/job-completion-index"
+
+_PROBLEMS = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+_SAME = {"ErrImagePull": "ImagePullBackOff", "RegistryUnavailable": "ImagePullBackOff"}
+"""The kubelet goes back and forth between trying and waiting; for a person that is one problem."""
+_NEXT_STEP = {
+    "ImagePullBackOff": "check the image's name and the pull secrets",
+    "ErrImageNeverPull": "check the image's name and imagePullPolicy",
+    "InvalidImageName": "correct the image's name",
+    "CreateContainerConfigError": "check the Secrets and ConfigMaps that it names, and securityContext",
+    "CreateContainerError": "check command, mounts and securityContext",
+    "RunContainerError": "check command, mounts and securityContext",
+    "Unschedulable": "free or add such nodes, or ask for less",
+}
+_MAX_MESSAGE = 1024
+
+
+def index(pod: Pod) -> int | None:
+    """The pod's completion index, which is its node's rank for static rendezvous."""
+    text = pod.metadata.annotations.get(INDEX_KEY) or pod.metadata.labels.get(INDEX_KEY, "")
+    return int(text) if text.isdecimal() else None
+
+
+def succeeded(pod: Pod) -> bool:
+    return pod.status.phase == "Succeeded"
+
+
+def failed(pod: Pod) -> bool:
+    """Whether the pod failed, or its trainer did while sidecars still run."""
+    ended = _ended(pod, TRAINER)
+    return pod.status.phase == "Failed" or (ended is not None and ended.exit_code != 0)
+
+
+def is_ready(pod: Pod) -> bool:
+    return is_true(pod.status.conditions, "Ready")
+
+
+def is_scheduled(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) or is_true(pod.status.conditions, "PodScheduled")
+
+
+def told_to_stop(pod: Pod) -> bool:
+    """Whether the pod was told to stop before it ended by itself.
+
+    The deletion time is when its grace is over. Both times are whole seconds; a trainer that ends in the second in
+    which it was told to may well have been told first.
+    """
+    until = pod.metadata.deletion_timestamp
+    if until is None:
+        return False
+    told = until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    ended = _ended_at(pod)
+    return ended is None or told <= ended
+
+
+def pulled(pod: Pod, container: str) -> bool:
+    """Whether an init container of the pod has done its work."""
+    ended = next((s.state.terminated for s in pod.status.init_container_statuses or () if s.name == container), None)
+    return ended is not None and ended.exit_code == 0
+
+
+def problem(pod: Pod) -> tuple[str, str] | None:
+    """Why a pod does not start: reason and message, with the pod's name and the next step; None if nothing is wrong."""
+    found = next(_problems(pod), None)
+    if found is None:
+        return None
+    reason, message = found
+    step = _NEXT_STEP.get(reason, "see `kubectl describe pod`")
+    return reason, f"pod {pod.metadata.name}: {shorten(message) or reason}; {step}"
+
+
+def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
+    scheduled = find(pod.status.conditions, "PodScheduled")
+    if scheduled is not None and scheduled.status == "False":
+        yield scheduled.reason or "Unschedulable", scheduled.message
+    for status in _statuses(pod):
+        waiting = status.state.waiting
+        reason = _SAME.get(waiting.reason, waiting.reason) if waiting else ""
+        if waiting and reason in _PROBLEMS:
+            yield reason, f"container {status.name}: {waiting.message}"
+
+
+def termination(pod: Pod, container: str) -> Terminated | None:
+    """How a container of the pod ended, None while it has not."""
+    return _ended(pod, container)
+
+
+def fatal(pod: Pod) -> tuple[str, Terminated] | None:
+    """The container that failed first, and how; None where no container says so."""
+    ended = [(status.name, status.state.terminated) for status in _statuses(pod) if status.state.terminated]
+    bad = [(name, state) for name, state in ended if state is not None and state.exit_code != 0]
+    return min(bad, key=lambda item: _time(item[1].finished_at), default=None)
+
+
+def _ended(pod: Pod, container: str) -> Terminated | None:
+    return next((status.state.terminated for status in _statuses(pod) if status.name == container), None)
+
+
+def _ended_at(pod: Pod) -> datetime | None:
+    trainer = _ended(pod, TRAINER)
+    if trainer is not None:
+        return trainer.finished_at
+    others = [state for status in _statuses(pod) if (state := status.state.terminated)]
+    finished = pod.status.phase in ("Succeeded", "Failed") and len(others) > 0
+    return max((state.finished_at for state in others if state.finished_at), default=None) if finished else None
+
+
+def _statuses(pod: Pod) -> Iterable[ContainerStatus]:
+    return (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+
+
+def _time(moment: datetime | None) -> float:
+    return moment.timestamp() if moment is not None else float("inf")
+
+
+def shorten(text: str) -> str:
+    """One line of bounded length, without the back-off times that change from one look to the next."""
+    line = re.sub(r"back-off \d+[a-z0-9.]* ", "back-off ", " ".join(text.split()))
+    return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 3] + "..."

@@ -1,0 +1,188 @@
+"""Makes the frozen template: the queue's pod template, under the queue's fields, under the job's.
+
+What two of them say by name or key (environment, volumes, mounts, labels, selectors) the job decides; what the
+operator owns is added last, by the renderers.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchctl.api import effective
+from torchctl.api.common import Distribution, RdzvBackend
+from torchctl.api.conditions import JobReason
+from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
+from torchctl.api.names import KAI_SCHEDULER, TRAINER
+from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.controllers.job import podspec, sizing
+from torchctl.controllers.job.frozen import (
+    FrozenCheckpoints,
+    FrozenKai,
+    FrozenRendezvous,
+    FrozenTemplate,
+    FrozenWorkspace,
+)
+from torchctl.controllers.job.impossible import Impossible
+from torchctl.controllers.job.merge import plain
+from torchctl.controllers.job.sizing import Shape
+from torchctl.controllers.settings import OperatorSettings
+
+__all__ = ["render"]
+
+_MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+_READ_ONLY = frozenset({"ReadOnlyMany"})
+_ETCD = (RdzvBackend.ETCD, RdzvBackend.ETCD_V2)
+
+
+def render(
+    job: TorchrunJob, queue: TorchrunQueue, settings: OperatorSettings, *, claim_modes: Sequence[str] = ()
+) -> FrozenTemplate:
+    """The template of a job in its queue: a pure function, the same in every process.
+
+    Args:
+        claim_modes: Access modes of the claim that a workspace of source `existing` names.
+
+    Raises:
+        Impossible: The two do not work together; the message names field and next step.
+    """
+    spec, base, name = job.spec, queue.spec, queue.metadata.name
+    template = _pod_template(base, name)
+    trainer = template["spec"]["containers"][0]
+    shape = sizing.shape(spec, _gpus_per_node(base, trainer), name)
+    distributed = effective.distributed(base, spec, gpus=shape.gpus)
+    endpoint = distributed.rdzv_endpoint or (settings.etcd_endpoint if distributed.rdzv_backend in _ETCD else "")
+    rendezvous = FrozenRendezvous(
+        backend=distributed.rdzv_backend, endpoint=endpoint, conf=distributed.rdzv_conf, port=distributed.port
+    )
+    workspace = _workspace(base, spec, shape, claim_modes)
+    checkpoints = _checkpoints(base, spec, shape)
+    kai = _kai(base)
+    pod = podspec.merge_pod(
+        podspec.Parts(
+            template=template,
+            queue=base,
+            job=spec,
+            shape=shape,
+            gpu_type_label=settings.gpu_type_label,
+            scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
+            workspace=workspace,
+            checkpoints=checkpoints,
+            rendezvous=rendezvous,
+        )
+    )
+    if "image" not in pod["spec"]["containers"][0]:
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"no image: set spec.image here, or spec.image of TorchrunQueue {name}",
+        )
+    return FrozenTemplate(
+        queue=name,
+        nodes=shape.nodes,
+        gpus_per_node=shape.gpus,
+        nproc_per_node=spec.nproc_per_node or max(1, shape.gpus),
+        max_worker_restarts=effective.run_policy(base, spec).max_worker_restarts,
+        queue_run_policy=plain(base.run_policy),
+        backend=distributed.backend,
+        rendezvous=rendezvous,
+        cluster_domain=settings.cluster_domain,
+        operator_image=settings.image,
+        workspace=workspace,
+        checkpoints=checkpoints,
+        kai=kai,
+        pod=pod,
+    )
+
+
+def _pod_template(queue: QueueSpec, name: str) -> dict[str, Any]:
+    template = plain(queue.pod_template)
+    containers = template.get("spec", {}).get("containers") or [{"name": TRAINER}]
+    called = [container["name"] for container in containers]
+    if called[0] != TRAINER or called.count(TRAINER) > 1:
+        raise Impossible(
+            JobReason.QUEUE_NOT_READY,
+            f"TorchrunQueue {name}: spec.podTemplate.spec.containers must begin with {TRAINER!r} and name it once",
+        )
+    return {"metadata": template.get("metadata", {}), "spec": template.get("spec", {}) | {"containers": containers}}
+
+
+def _gpus_per_node(queue: QueueSpec, trainer: dict[str, Any]) -> int:
+    """What the queue says, or what a queue that says it only in its podTemplate means."""
+    there = trainer.get("resources", {}).get("limits", {}).get(queue.node_resources.gpu_resource_name, 0)
+    return queue.node_resources.gpus or int(there)
+
+
+def _kai(queue: QueueSpec) -> FrozenKai | None:
+    """KAI places the pods where the queue says so, or has a KAI queue and says nothing else."""
+    scheduler = queue.scheduling.scheduler or (KAI_SCHEDULER if queue.kai_queue else "")
+    if scheduler != KAI_SCHEDULER:
+        return None
+    return FrozenKai(queue=queue.kai_queue or "", gang=queue.scheduling.gang)
+
+
+def _workspace(queue: QueueSpec, job: JobSpec, shape: Shape, claim_modes: Sequence[str]) -> FrozenWorkspace | None:
+    asked = effective.workspace(queue, job)
+    if asked is None:
+        return None
+    base = effective.queue_workspace(queue)
+    per_gpu = None if asked.size else base.size_per_gpu
+    gpus = shape.nodes * shape.gpus
+    modes = claim_modes if asked.source is WorkspaceSource.EXISTING else [str(mode) for mode in base.access_modes]
+    return FrozenWorkspace(
+        size=sizing.total(asked.size or base.size, per_gpu, gpus, effective.DEFAULT_CLAIM_SIZE),
+        access_modes=tuple(modes),
+        storage_class=base.storage_class or "",
+        mount_path=base.mount_path,
+        distribution=_distribution(base.distribution, asked.source, frozenset(modes), shape.nodes),
+        source=asked.source,
+        url=asked.url or "",
+        ref=asked.ref or "",
+        secret=asked.secret_ref or "",
+        claim=asked.claim_name or "",
+        sub_path=asked.sub_path or "",
+        timeout_s=asked.timeout_seconds,
+    )
+
+
+def _distribution(wanted: Distribution, source: WorkspaceSource, modes: frozenset[str], nodes: int) -> Distribution:
+    """How the workspace reaches the workers, decided here once.
+
+    Raises:
+        Impossible: The claim cannot be filled, or not be mounted by all the pods that would need it.
+    """
+    if modes == _READ_ONLY:
+        return _read_only(wanted, source)
+    many = bool(modes & _MANY)
+    if wanted is Distribution.AUTO:
+        return Distribution.COPY if many else Distribution.SHARED if nodes == 1 else Distribution.SERVE
+    if wanted in (Distribution.SHARED, Distribution.COPY) and not many and nodes > 1:
+        raise Impossible(
+            JobReason.IMPOSSIBLE_WORKSPACE,
+            f"distribution {wanted} needs a claim that {nodes} nodes can mount, and the access modes of the workspace "
+            f"are {sorted(modes)}: set ReadWriteMany, or distribution serve or auto, in the queue's storage.workspace",
+        )
+    return wanted
+
+
+def _read_only(wanted: Distribution, source: WorkspaceSource) -> Distribution:
+    """A claim to which nothing can be written, no marker either: whoever needs it mounts it."""
+    if source is not WorkspaceSource.EXISTING:
+        raise Impossible(
+            JobReason.IMPOSSIBLE_WORKSPACE,
+            "the workspace's accessModes are [ReadOnlyMany], so nothing can be written to it: "
+            "add ReadWriteOnce or ReadWriteMany in the queue's storage.workspace",
+        )
+    return Distribution.SHARED if wanted is Distribution.AUTO else wanted
+
+
+def _checkpoints(queue: QueueSpec, job: JobSpec, shape: Shape) -> FrozenCheckpoints | None:
+    asked = effective.checkpoints(queue, job)
+    if asked is None:
+        return None
+    if asked.claim_name:
+        return FrozenCheckpoints(mount_path=asked.mount_path, claim=asked.claim_name)
+    return FrozenCheckpoints(
+        mount_path=asked.mount_path,
+        size=sizing.total(asked.size, asked.size_per_gpu, shape.nodes * shape.gpus, effective.DEFAULT_CLAIM_SIZE),
+        access_modes=tuple(str(mode) for mode in asked.access_modes),
+        storage_class=asked.storage_class or "",
+        retain=asked.retain,
+    )

@@ -1,0 +1,72 @@
+"""Step five: the workers. How many are ready, and what keeps the others."""
+
+from datetime import datetime, timedelta
+
+from torchctl.api import names
+from torchctl.api.conditions import JobReason
+from torchctl.api.job import WorkerCounts
+from torchctl.controllers.job import pods
+from torchctl.controllers.job.finding import Finding
+from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.observed import Observed
+
+__all__ = ["are_overdue", "assess", "count", "look_again_s"]
+
+OVERDUE = timedelta(seconds=30)
+"""After this a Job without its pods is a refusal and not a delay."""
+
+
+def count(observed: Observed) -> WorkerCounts:
+    """The pods of the attempt by where they are; a ready pod is running too."""
+    phases = [pod.status.phase for pod in observed.pods if not pods.failed(pod)]
+    return WorkerCounts(
+        pending=sum(phase in ("Pending", "") for phase in phases),
+        ready=sum(pods.is_ready(pod) for pod in observed.pods),
+        running=phases.count("Running"),
+        succeeded=phases.count("Succeeded"),
+        failed=sum(pods.failed(pod) for pod in observed.pods),
+    )
+
+
+def assess(observed: Observed, template: FrozenTemplate, now: datetime, *, ended: bool) -> Finding:
+    """Judges the workers from their pods."""
+    name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
+    if ended:
+        return Finding(False, JobReason.FINISHED, "the job has ended")
+    if observed.worker_job is None:
+        return Finding(False, JobReason.NOT_STARTED, f"Job {name} has not been created yet")
+    wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)
+    if wrong is not None:
+        return Finding(False, *wrong, warn=True)
+    if are_overdue(observed, template, now):
+        why = pods.shorten(observed.create_failure) or f"see the Events of `kubectl describe job {name}`"
+        message = (
+            f"Job {name} has {len(observed.pods)} of {template.nodes} pods, a quota or a policy may refuse them: {why}"
+        )
+        return Finding(False, JobReason.PODS_NOT_CREATED, message, warn=True)
+    counts = count(observed)
+    ready = sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
+    if ready >= template.nodes:
+        return Finding(True, JobReason.WORKERS_READY, f"all {template.nodes} workers of Job {name} are ready")
+    started = f"{counts.running + counts.succeeded} of {template.nodes}"
+    return Finding(False, JobReason.WORKERS_STARTING, f"{started} workers of Job {name} run")
+
+
+def are_overdue(observed: Observed, template: FrozenTemplate, now: datetime) -> bool:
+    """Whether the Job controller should have created the pods by now."""
+    due = _due(observed, template)
+    return due is not None and now >= due
+
+
+def look_again_s(observed: Observed, template: FrozenTemplate, now: datetime) -> float | None:
+    """Seconds until missing pods are overdue; from then on now and again, for nothing tells when the refusal ends."""
+    due = _due(observed, template)
+    return None if due is None else max((due - now).total_seconds(), 0.0) or OVERDUE.total_seconds()
+
+
+def _due(observed: Observed, template: FrozenTemplate) -> datetime | None:
+    job = observed.worker_job
+    if job is None or job.status.conditions or len(observed.pods) >= template.nodes:
+        return None
+    created = job.metadata.creation_timestamp
+    return created + OVERDUE if created is not None else None

@@ -1,0 +1,221 @@
+"""A cluster in memory: objects as YAML, and just enough of the API server and its controllers to carry a job along."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.kube import (
+    CONTROLLER_REVISION,
+    JOB,
+    KAI_PODGROUP,
+    POD,
+    PVC,
+    SERVICE,
+    Pod,
+)
+from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.plan import Plan, Refusal, plan
+from torchctl.controllers.job.status import derive, transitions
+from torchctl.controllers.settings import OperatorSettings
+from torchctl.runtime.kinds import Kind
+
+SETTINGS = OperatorSettings(image="torchctl:test")
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+UID = "0c5f3a52-6f0e-4a53-9f2b-1d1f4b6f7a10"
+
+
+def decoded(kind: Kind[Any], body: Any) -> Any:
+    return msgspec.convert(body, kind.type, dec_hook=kind.dec_hook)
+
+
+def job_of(text: str) -> TorchrunJob:
+    """A TorchrunJob from its spec in YAML."""
+    meta = {"name": "demo", "namespace": "team", "uid": UID, "generation": 1, "resourceVersion": "1"}
+    return decoded(TORCHRUN_JOB, {"metadata": meta, "spec": yaml.safe_load(text)})  # type: ignore[no-any-return]
+
+
+def queue_of(text: str) -> TorchrunQueue:
+    meta = {"name": "research", "namespace": "team", "uid": "queue-uid", "generation": 1}
+    return decoded(TORCHRUN_QUEUE, {"metadata": meta, "spec": yaml.safe_load(text) or {}})  # type: ignore[no-any-return]
+
+
+class World:
+    """One job and its surroundings; `step()` is one reconcile, whose children are simply there afterwards."""
+
+    def __init__(self, job: str, queue: str | None = "image: trainer:1", settings: OperatorSettings = SETTINGS) -> None:
+        self.settings = settings
+        self.now = EPOCH
+        self.seen = Observed(job=job_of(job), queue=queue_of(queue) if queue is not None else None)
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.events: list[tuple[str, str, str]] = []
+        self.log: list[str] = []
+        self.refuse: Callable[[str, str], Refusal | None] = lambda kind, name: None
+        self.last = Plan()
+
+    # What a test looks at.
+
+    @property
+    def phase(self) -> str:
+        return self.seen.job.status.phase
+
+    def condition(self, type_: str) -> tuple[str, str, str]:
+        found = next(c for c in self.seen.job.status.conditions if c.type == type_)
+        return found.status, found.reason, found.message
+
+    def spec(self, kind: str, name: str) -> dict[str, Any]:
+        spec: dict[str, Any] = self.objects[kind, name]["spec"]
+        return spec
+
+    # The operator.
+
+    def step(self) -> bool:
+        """One reconcile; whether it changed anything."""
+        self.last = plan(self.seen, self.settings, self.now)
+        refusals, changed = [], False
+        for child in self.last.children:
+            refusal = self.refuse(child.kind.kind, child.name)
+            if refusal is not None:
+                refusals.append(refusal)
+                break
+            changed |= self._apply(child.kind, child.body)
+        for removal in self.last.remove:
+            self.remove(removal.kind.kind, removal.key.name)
+            changed = True
+        status = derive(self.seen, self.last, tuple(refusals), self.now)
+        if status != self.seen.job.status:
+            self.events += transitions(self.seen.job.status, status)
+            changed = True
+            self.log.append(status.phase)
+        job = msgspec.structs.replace(self.seen.job, status=status)
+        self.seen = replace(self.seen, job=job)
+        return changed
+
+    def settle(self, limit: int = 20) -> None:
+        """Reconciles until nothing changes any more; more than `limit` times is a hot loop."""
+        for _ in range(limit):
+            if not self.step():
+                return
+        raise AssertionError(f"no rest after {limit} reconciles: {self.log}")
+
+    def forget(self) -> None:
+        """The status as the API server gives it back: through JSON."""
+        raw = msgspec.to_builtins(self.seen.job.status)
+        status = msgspec.convert(raw, type(self.seen.job.status))
+        self.seen = replace(self.seen, job=msgspec.structs.replace(self.seen.job, status=status))
+
+    # The cluster.
+
+    def _apply(self, kind: Kind[Any], body: dict[str, Any]) -> bool:
+        name = body["metadata"]["name"]
+        old = self.objects.get((kind.kind, name))
+        if old is not None and {k: v for k, v in old.items() if k != "status"} == body:
+            return False
+        self.objects[kind.kind, name] = body | ({"status": old["status"]} if old and "status" in old else {})
+        live = decoded(kind, self._live(kind, body))
+        field = self._field(kind, name)
+        if kind == POD:
+            self.pod(live) if old is None else None
+        elif field and (old is None or kind == JOB):
+            if old is not None:
+                live = msgspec.structs.replace(live, status=getattr(self.seen, field).status)
+            self.seen = replace(self.seen, **{field: live})
+        return True
+
+    def _live(self, kind: Kind[Any], body: dict[str, Any]) -> dict[str, Any]:
+        meta = body["metadata"] | {
+            "uid": f"uid-of-{body['metadata']['name']}",
+            "creationTimestamp": self.now,
+            "resourceVersion": "7",
+        }
+        return body | {"metadata": meta}
+
+    @staticmethod
+    def _field(kind: Kind[Any], name: str) -> str | None:
+        if kind == PVC:
+            return "checkpoints" if name.endswith("-checkpoints") else "workspace"
+        if kind == SERVICE:
+            return None if name.endswith("-workspace") else "service"
+        return {CONTROLLER_REVISION: "revision", JOB: "worker_job", KAI_PODGROUP: "podgroup"}.get(kind)
+
+    def pod(self, pod: Pod) -> None:
+        """Puts a pod there, in place of one of its name."""
+        field = "sync_pods" if re.search(r"-sync-\d+$", pod.metadata.name) else "pods"
+        others = [one for one in getattr(self.seen, field) if one.metadata.name != pod.metadata.name]
+        self.seen = replace(self.seen, **{field: (*others, pod)})
+
+    def remove(self, kind: str, name: str) -> None:
+        self.objects.pop((kind, name), None)
+        gone = {
+            "sync_pods": tuple(pod for pod in self.seen.sync_pods if pod.metadata.name != name),
+            "pods": tuple(pod for pod in self.seen.pods if pod.metadata.name != name),
+        }
+        if kind == JOB.kind:
+            self.seen = replace(self.seen, worker_job=None)
+        if kind == PVC.kind:
+            self.seen = replace(self.seen, workspace=None)
+        if kind == CONTROLLER_REVISION.kind:
+            self.seen = replace(self.seen, revision=None)
+        self.seen = replace(self.seen, **gone)
+
+    def play(self, name: str, **status: Any) -> None:
+        """Gives a pod a status (JSON, camelCase); a worker that is not there is created."""
+        pods = {pod.metadata.name: pod for pod in (*self.seen.sync_pods, *self.seen.pods)}
+        meta = dict(status.pop("metadata", {}))
+        node = status.pop("node", "node-1")
+        index = re.search(r"-(\d+)-x$", name)
+        base = {
+            "name": name,
+            "uid": f"uid-of-{name}",
+            "annotations": {"batch.kubernetes.io/job-completion-index": index.group(1)} if index else {},
+        }
+        known = msgspec.to_builtins(pods[name].metadata) if name in pods else base
+        self.pod(decoded(POD, {"metadata": known | meta, "spec": {"nodeName": node}, "status": status}))
+
+    def sync_succeeds(self, number: int = 0, message: str = "") -> None:
+        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": message}}
+        self.play(f"demo-sync-{number}", phase="Succeeded", containerStatuses=[{"name": "fetch", "state": ended}])
+
+    def sync_fails(self, number: int = 0, message: str = "boom", code: int = 1) -> None:
+        ended = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
+        self.play(f"demo-sync-{number}", phase="Failed", containerStatuses=[{"name": "fetch", "state": ended}])
+
+    def worker(self, index: int, phase: str = "Running", **status: Any) -> None:
+        ready = [{"type": "Ready", "status": "True" if phase == "Running" else "False"}]
+        self.play(f"demo-{index}-x", phase=phase, **({"conditions": ready} | status))
+
+    def worker_fails(self, index: int, code: int = 1, message: str = "", after_s: float = 10, **more: Any) -> None:
+        at = EPOCH + timedelta(seconds=after_s)
+        ended = {"exitCode": code, "reason": "Error", "message": message, "finishedAt": at}
+        state = [{"name": "trainer", "state": {"terminated": ended}}]
+        self.worker(index, "Failed", containerStatuses=state, **more)
+
+    def job_is(self, type_: str, reason: str = "", message: str = "") -> None:
+        """The Job controller's verdict."""
+        job = self.seen.worker_job
+        assert job is not None
+        condition = {
+            "type": type_,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": self.now,
+        }
+        done = {"completionTime": self.now} if type_ == "Complete" else {}
+        status = msgspec.convert({"conditions": [condition], **done}, type(job.status))
+        self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, status=status))
+
+    def later(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def world() -> type[World]:
+    return World
