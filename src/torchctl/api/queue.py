@@ -32,7 +32,17 @@ from torchctl.api.model import KeptModel, Model
 from torchctl.api.names import GROUP, VERSION
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations
 from torchctl.api.rules import Rule
-from torchctl.api.statusfields import CONDITIONS, OBSERVED_GENERATION, count, flag, listed, mapping, nested, text
+from torchctl.api.statusfields import (
+    AMOUNT,
+    CONDITIONS,
+    OBSERVED_GENERATION,
+    count,
+    flag,
+    listed,
+    mapping,
+    nested,
+    text,
+)
 from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
 
 __all__ = [
@@ -414,8 +424,12 @@ class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=Tr
     uid: Annotated[
         str, text("UID of the KAI Queue that this queue made; only that one is ever changed or deleted.")
     ] = ""
-    allocated: Annotated[dict[str, str], mapping("Resources that KAI has given to the queue, as quantities.")] = {}
-    requested: Annotated[dict[str, str], mapping("Resources that the queue's pods ask for, as quantities.")] = {}
+    allocated: Annotated[
+        dict[str, Annotated[str, AMOUNT]], mapping("Resources that KAI has given to the queue, as quantities.")
+    ] = {}
+    requested: Annotated[
+        dict[str, Annotated[str, AMOUNT]], mapping("Resources that the queue's pods ask for, as quantities.")
+    ] = {}
 
 
 class JobCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):

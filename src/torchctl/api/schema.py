@@ -120,6 +120,8 @@ def _tidied(node: Schema) -> Schema:
     """In one order, without what Kubernetes does not know."""
     if node.get("additionalProperties") is False or node.get("additionalProperties") is True:
         del node["additionalProperties"]
+    if "const" in node:
+        node["enum"] = [node.pop("const")]
     if "x-kubernetes-int-or-string" in node:
         node.pop("type", None)
     if node.get("type") == "integer":
