@@ -162,8 +162,9 @@ class Elector:
         self._try_at = sent_at + (retry_s if self.leads(sent_at) else self._retry_s(jitter))
 
     def resign(self) -> None:
-        """Ends the leadership on this side. The Lease stays as it is."""
+        """Ends the leadership on this side. The Lease stays as it is, and is read before it is written again."""
         self._leads_until = -math.inf
+        self._read_first = True
 
     def release(self, wall: str) -> Write | None:
         """Ends the leadership and says how to tell the others; None if the Lease is not ours to give."""

@@ -210,6 +210,12 @@ def test_one_that_fails_to_acquire_waits_a_jittered_retry_period() -> None:
     assert elector.next(100, "now", watching=True) == Wait(100 + RETRY_S * 1.6)
 
 
+def test_one_whose_leadership_ran_out_reads_before_it_writes() -> None:
+    elector = leader(sent_at=100)
+    elector.resign()
+    assert elector.next(130, "later", watching=True) == Read()
+
+
 def test_release_names_no_holder_and_ends_the_leadership() -> None:
     elector = leader(sent_at=100)
     write = elector.release("end")
