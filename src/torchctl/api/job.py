@@ -30,7 +30,7 @@ from torchctl.api.names import GROUP, VERSION
 from torchctl.api.phases import Phase
 from torchctl.api.pods import Env, EnvFrom, Tolerations, Volume, VolumeMount, no_owned_keys
 from torchctl.api.rules import Rule
-from torchctl.api.statusfields import CONDITIONS, OBSERVED_GENERATION, count, mapping, moment, nested, text
+from torchctl.api.statusfields import CONDITIONS, COUNTED, OBSERVED_GENERATION, count, mapping, moment, nested, text
 from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
 
 __all__ = [
@@ -306,7 +306,7 @@ class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """Incidents so far."""
 
     total: Annotated[int, count("Incidents, whatever the number of pods each one took.", shown=True)] = 0
-    by_cause: Annotated[dict[str, int], mapping("Incidents by their cause.")] = {}
+    by_cause: Annotated[dict[str, Annotated[int, COUNTED]], mapping("Incidents by their cause.")] = {}
 
 
 class NodeCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):

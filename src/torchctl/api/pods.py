@@ -81,7 +81,7 @@ class EnvVar(Model):
     )
     value_from: Open | None = Field(
         default=None,
-        description="Where its value comes from, as in a container: secretKeyRef, configMapKeyRef, fieldRef, ... Default: none.",
+        description="Where its value comes from, as in a container: secretKeyRef, fieldRef, ... Default: none.",
     )
 
 

@@ -425,10 +425,10 @@ class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=Tr
         str, text("UID of the KAI Queue that this queue made; only that one is ever changed or deleted.")
     ] = ""
     allocated: Annotated[
-        dict[str, Annotated[str, AMOUNT]], mapping("Resources that KAI has given to the queue, as quantities.")
+        dict[str, Annotated[str, AMOUNT]], mapping("Resources that the queue has, as quantities.")
     ] = {}
     requested: Annotated[
-        dict[str, Annotated[str, AMOUNT]], mapping("Resources that the queue's pods ask for, as quantities.")
+        dict[str, Annotated[str, AMOUNT]], mapping("Resources that its pods ask for, as quantities.")
     ] = {}
 
 

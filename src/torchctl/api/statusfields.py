@@ -6,7 +6,9 @@ from typing import Any
 from msgspec import Meta
 
 __all__ = [
+    "AMOUNT",
     "CONDITIONS",
+    "COUNTED",
     "OBSERVED_GENERATION",
     "SHOWN",
     "count",
@@ -63,6 +65,10 @@ def nested(*, shown: bool = False) -> Meta:
     return Meta(extra_json_schema={SHOWN: True} if shown else {})
 
 
+AMOUNT = Meta(extra_json_schema={"maxLength": 64})
+"""A quantity, as the value of a map."""
+COUNTED = Meta(extra_json_schema={"minimum": 0, "maximum": _MAX_COUNT})
+"""A whole number, as the value of a map."""
 OBSERVED_GENERATION = _meta(
     "metadata.generation of the spec that this status is about.", minimum=0, maximum=2**53, format="int64"
 )
