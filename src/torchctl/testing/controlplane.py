@@ -18,9 +18,14 @@ import aiohttp
 import anyio
 import anyio.to_thread
 
+from torchctl.runtime.client.client import Client, connect
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.credentials import StaticCredentials
+from torchctl.runtime.client.tls import TlsFiles
 from torchctl.testing.assets import Assets, ensure
 from torchctl.testing.components import COMPONENTS, Layout, Options, Ports, command_line
 from torchctl.testing.credentials import Credentials
+from torchctl.testing.kubeconfig import write_kubeconfig
 from torchctl.testing.ports import reserve
 from torchctl.testing.process import ManagedProcess
 
@@ -131,17 +136,36 @@ class ControlPlane:
         """The key that signs service account tokens: a test can make an expired one."""
         return self._layout.token_key
 
+    def connection(self, user: str = "admin", groups: Sequence[str] = ()) -> Connection:
+        """How to reach the API server as a user: the admin by token, any other name by a client certificate."""
+        if token := self._credentials.token(user):
+            return self._token_connection(token)
+        certificate, key = self._credentials.client_files(user, groups)
+        return Connection(self.host, TlsFiles(ca=str(self.ca), certificate=str(certificate), key=str(key)))
+
+    async def service_account_connection(self, namespace: str, name: str, lifetime_s: int = 3600) -> Connection:
+        """How to reach the API server as a service account, with a token from the TokenRequest API."""
+        token = await self.service_account_token(namespace, name, lifetime_s)
+        return self._token_connection(token, namespace)
+
+    @asynccontextmanager
+    async def client(self) -> AsyncGenerator[Client]:
+        """A client as admin."""
+        async with connect(self.connection()) as client:
+            yield client
+
     def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
         """Writes a kubeconfig with a client certificate: any user, any groups, no rights until RBAC grants them."""
         certificate, key = self._credentials.client_files(user, groups)
         entry = {"client-certificate": str(certificate), "client-key": str(key)}
-        return self._credentials.write_kubeconfig(certificate.with_suffix(".kubeconfig"), self.host, entry)
+        path = certificate.with_suffix(".kubeconfig")
+        return write_kubeconfig(path, server=self.host, ca=self.ca, user=entry)
 
     async def service_account_kubeconfig(self, namespace: str, name: str, lifetime_s: int = 3600) -> Path:
         """Writes a kubeconfig that acts as a service account, with a token from the TokenRequest API."""
         token = await self.service_account_token(namespace, name, lifetime_s)
         path = self._layout.root / f"{namespace}-{name}.kubeconfig"
-        return self._credentials.write_kubeconfig(path, self.host, {"token": token}, namespace)
+        return write_kubeconfig(path, server=self.host, ca=self.ca, user={"token": token}, namespace=namespace)
 
     async def service_account_token(self, namespace: str, name: str, lifetime_s: int = 3600) -> str:
         """A token of a service account, at least 600 s valid. Raises CommandFailed when there is no such account."""
@@ -211,6 +235,10 @@ class ControlPlane:
         assert self._assets is not None, "the control plane has not been entered"
         return self._assets
 
+    def _token_connection(self, token: str, namespace: str = "default") -> Connection:
+        credentials = StaticCredentials(f"Bearer {token}")
+        return Connection(self.host, TlsFiles(ca=str(self.ca)), namespace=namespace, credentials=credentials)
+
     async def _start_all(self) -> None:
         for attempt in range(_START_ATTEMPTS):
             try:
@@ -247,7 +275,7 @@ class ControlPlane:
     def _write_kubeconfigs(self) -> None:
         for user in ("admin", "system:kube-controller-manager", "system:kube-scheduler"):
             token = {"token": self._credentials.token(user)}
-            self._credentials.write_kubeconfig(self._layout.kubeconfig(user), self.host, token)
+            write_kubeconfig(self._layout.kubeconfig(user), server=self.host, ca=self.ca, user=token)
 
     async def _ready(self, component: str) -> None:
         process = self.process(component)

@@ -6,7 +6,6 @@ import secrets
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torchctl.testing.certificates import Authority, Pair, signing_key
 from torchctl.testing.components import Layout, Options
@@ -54,21 +53,6 @@ class Credentials:
         certificate, key = stem.with_suffix(".crt"), stem.with_suffix(".key")
         _write_pair(certificate, key, self.authority.client(user, groups))
         return certificate, key
-
-    def write_kubeconfig(self, path: Path, server: str, user: dict[str, Any], namespace: str = "") -> Path:
-        """Writes a kubeconfig (JSON is YAML) with one context for `user`, in the file's own format."""
-        context = {"cluster": "torchctl", "user": "user", **({"namespace": namespace} if namespace else {})}
-        cluster = {"server": server, "certificate-authority": str(self._layout.ca)}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "torchctl", "cluster": cluster}],
-            "users": [{"name": "user", "user": user}],
-            "contexts": [{"name": "torchctl", "context": context}],
-            "current-context": "torchctl",
-        }
-        _write(path, json.dumps(config, indent=2).encode())
-        return path
 
 
 def _server_names(options: Options) -> list[str]:

@@ -1,6 +1,7 @@
 """The pytest plugin: fixtures for a control plane and its namespaces.
 
-It asks for pytest-asyncio; without it, it offers nothing and is in nobody's way.
+It asks for pytest-asyncio; without it, it offers nothing and is in nobody's way. It imports what it needs in the
+fixtures: every pytest run of an environment loads this file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from torchctl.runtime.client.client import Client
     from torchctl.testing.controlplane import ControlPlane
 
 __all__: list[str] = []
@@ -27,3 +29,19 @@ if find_spec("pytest_asyncio"):
 
         async with ControlPlane(directory=tmp_path_factory.mktemp("control-plane")) as cluster:
             yield cluster
+
+    @pytest_asyncio.fixture(scope="session", loop_scope="session")
+    async def admin(control_plane: ControlPlane) -> AsyncGenerator[Client]:
+        """A client that may do everything."""
+        async with control_plane.client() as client:
+            yield client
+
+    @pytest_asyncio.fixture(loop_scope="session")
+    async def namespace(admin: Client, request: pytest.FixtureRequest) -> AsyncGenerator[str]:
+        """The name of a fresh namespace, in which pods can be created; it is deleted after the test, unwaited."""
+        from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+
+        name = fresh_name(request.node.name.removeprefix("test_"))
+        await create_namespace(admin, name)
+        yield name
+        await admin.delete(NAMESPACE, name)

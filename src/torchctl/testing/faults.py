@@ -1,0 +1,192 @@
+"""What can go wrong between a client and the API server, as values that a `FaultProxy` asks."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import anyio
+
+__all__ = [
+    "Answer",
+    "Cut",
+    "DropLines",
+    "Exchange",
+    "Fault",
+    "Match",
+    "Moment",
+    "Stall",
+    "Verdict",
+    "anything",
+    "is_watch",
+    "is_write",
+]
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request that reached the proxy, and what became of it."""
+
+    number: int
+    method: str
+    path: str
+    """Without the query."""
+    query: Mapping[str, str]
+    body: bytes = field(default=b"", repr=False)
+    status: int | None = None
+    """What the API server answered; None when the request never reached it, or its answer is not there yet."""
+
+
+Match = Callable[[Exchange], bool]
+
+
+def anything(exchange: Exchange) -> bool:
+    return True
+
+
+def is_write(exchange: Exchange) -> bool:
+    """Whether the request can change an object."""
+    return exchange.method not in ("GET", "HEAD", "OPTIONS")
+
+
+def is_watch(exchange: Exchange) -> bool:
+    return exchange.query.get("watch") in ("true", "1")
+
+
+class Moment(Enum):
+    """When a request is cut."""
+
+    BEFORE = "before it is sent"
+    AFTER = "after it is committed and before its answer is read"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do instead of going on: `status` 0 aborts the connection."""
+
+    status: int = 0
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    down: bool = False
+    """From now on nothing goes through: who asked is dead."""
+
+
+class Fault(Protocol):
+    """Asked about every request at both moments, and about every line of a watch."""
+
+    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+        """None lets it go on. May take its time."""
+        ...
+
+    def drops(self, exchange: Exchange, line: bytes) -> bool:
+        """Whether a line of a watch is lost."""
+        ...
+
+
+@dataclass
+class Cut:
+    """Ends everything at the n-th request that matches: `then` is awaited, all connections are aborted.
+
+    A cut after the commit counts the answers, so the n-th is the n-th that was committed or refused.
+    """
+
+    number: int
+    moment: Moment
+    match: Match
+    then: Callable[[], Awaitable[None]] | None = None
+    count: int = 0
+    exchange: Exchange | None = None
+    """The request that was cut, once it was."""
+
+    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+        if moment is not self.moment or not self.match(exchange):
+            return None
+        self.count += 1
+        if self.count != self.number:
+            return None
+        self.exchange = exchange
+        return Verdict(down=True)
+
+    def drops(self, exchange: Exchange, line: bytes) -> bool:
+        return False
+
+
+@dataclass
+class Stall:
+    """Requests that match hang until `release`, and then go on."""
+
+    match: Match
+    moment: Moment = Moment.BEFORE
+    waiting: int = 0
+    """How many requests have been stalled so far."""
+    _released: anyio.Event = field(default_factory=anyio.Event)
+    _reached: anyio.Event = field(default_factory=anyio.Event)
+
+    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+        if moment is self.moment and self.match(exchange) and not self._released.is_set():
+            self.waiting += 1
+            self._reached.set()
+            await self._released.wait()
+        return None
+
+    def drops(self, exchange: Exchange, line: bytes) -> bool:
+        return False
+
+    def release(self) -> None:
+        """Lets all of them go on, and later ones pass."""
+        self._released.set()
+
+    async def reached(self) -> None:
+        """Returns once a request hangs."""
+        await self._reached.wait()
+
+
+@dataclass
+class Answer:
+    """The next `times` requests that match are answered by the proxy and never reach the API server."""
+
+    status: int
+    match: Match
+    times: int | None = 1
+    """None: all of them."""
+    reason: str = ""
+    message: str = "injected by a test"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    count: int = 0
+
+    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+        over = self.times is not None and self.count >= self.times
+        if moment is Moment.AFTER or over or not self.match(exchange):
+            return None
+        self.count += 1
+        status = {
+            "apiVersion": "v1",
+            "kind": "Status",
+            "status": "Failure",
+            "code": self.status,
+            "reason": self.reason,
+            "message": self.message,
+        }
+        headers = {"Content-Type": "application/json", **self.headers}
+        return Verdict(self.status, json.dumps(status).encode(), headers)
+
+    def drops(self, exchange: Exchange, line: bytes) -> bool:
+        return False
+
+
+@dataclass
+class DropLines:
+    """Lines of a watch for which `drop` says so are lost on the way; the others arrive."""
+
+    drop: Callable[[bytes], bool]
+    match: Match = is_watch
+    count: int = 0
+
+    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+        return None
+
+    def drops(self, exchange: Exchange, line: bytes) -> bool:
+        lost = self.match(exchange) and self.drop(line)
+        self.count += lost
+        return lost

@@ -1,0 +1,53 @@
+"""Namespaces for tests: a fresh name each, ready for pods, deleted without waiting."""
+
+import re
+import secrets
+
+import anyio
+import msgspec
+
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.kinds import Kind, ObjectMeta
+
+__all__ = ["NAMESPACE", "SERVICE_ACCOUNT", "create_namespace", "fresh_name"]
+
+_READY_S = 30.0
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class ServiceAccount(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Namespace, namespaced=False)
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", ServiceAccount)
+
+
+def fresh_name(hint: str) -> str:
+    """A name that no other test has; `hint` is what a reader recognises it by."""
+    slug = re.sub(r"[^a-z0-9]+", "-", hint.lower()).strip("-")[:40].strip("-")
+    return f"{slug or 'test'}-{secrets.token_hex(3)}"
+
+
+async def create_namespace(client: Client, name: str, labels: dict[str, str] | None = None) -> None:
+    """Creates a namespace and waits for its default service account, without which there are no pods.
+
+    Raises TimeoutError: is kube-controller-manager running?
+    """
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
+    await client.create(NAMESPACE, body)
+    with anyio.fail_after(_READY_S):
+        while not await _has_account(client, name):  # noqa: ASYNC110 - the other side is another program
+            await anyio.sleep(0.02)
+
+
+async def _has_account(client: Client, namespace: str) -> bool:
+    try:
+        await client.get(SERVICE_ACCOUNT, "default", namespace)
+    except NotFound:
+        return False
+    return True
