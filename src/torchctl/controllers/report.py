@@ -6,7 +6,6 @@ from typing import Any, Protocol
 import msgspec
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.clock import Clock
 from torchctl.runtime.events import EventRecorder
 from torchctl.runtime.kinds import Kind, ObjectMeta, ObjectReference
 
@@ -30,10 +29,9 @@ def reference(kind: Kind[Any], meta: ObjectMeta) -> ObjectReference:
 class Reporter:
     """Writes status and Events of one kind's objects."""
 
-    def __init__(self, client: Client, events: EventRecorder, clock: Clock) -> None:
+    def __init__(self, client: Client, events: EventRecorder) -> None:
         self._client = client
         self._events = events
-        self._clock = clock
 
     async def report(
         self, kind: Kind[Any], obj: Reported, status: msgspec.Struct, events: Iterable[tuple[str, str, str]]

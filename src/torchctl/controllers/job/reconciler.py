@@ -1,15 +1,17 @@
-"""The TorchrunJob reconciler: observes, plans, carries the plan out, reports. Every rule is in the modules beside it."""
+"""The TorchrunJob reconciler: observes, plans, acts, reports. Every rule is in the modules beside it."""
 
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, Pod
-from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME, JOB_UID
-from torchctl.api.names import FIELD_MANAGER
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, PersistentVolumeClaim
+from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
+from torchctl.api.names import FIELD_MANAGER, worker_job
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.indexes import JOBS_BY_CLAIM, JOBS_BY_QUEUE, claims_of, queue_of
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
-from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Child, Plan, Refusal, plan
+from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Child, Plan, Refusal, Removal, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import Reporter
@@ -18,7 +20,7 @@ from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
-from torchctl.runtime.kinds import EVENT, Key
+from torchctl.runtime.kinds import EVENT, Key, Object, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.reconcile import Request, Result
 
@@ -30,28 +32,98 @@ OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 
 def setup(manager: Manager, settings: OperatorSettings) -> None:
     """Adds the controller of TorchrunJobs to a manager."""
-    reconciler = JobReconciler(manager, settings)
-    manager.cache.register(POD, labels=OURS, indexes={BY_JOB: by_job})
-    manager.add(
-        Controller(
-            "torchrunjob",
-            reconciler.reconcile,
-            workers=manager.settings.workers,
-            timeout_s=manager.settings.reconcile_timeout_s,
-            max_retry_s=REFUSAL_REQUEUE_S,
-        )
-        .for_(TORCHRUN_JOB)
-        .owns(CONTROLLER_REVISION, labels=OURS)
-        .owns(SERVICE, labels=OURS)
-        .owns(JOB, labels=OURS)
-        .owns(KAI_PODGROUP, labels=OURS, optional=True)
-        .watches(POD, jobs_of_pod, labels=OURS)
-        .watches(PVC, partial(jobs_of_claim, manager.cache))
-        .watches(TORCHRUN_QUEUE, partial(jobs_of_queue, manager.cache))
-    )
+    cache = manager.cache
+    cache.register(TORCHRUN_JOB, indexes={JOBS_BY_QUEUE: queue_of, JOBS_BY_CLAIM: claims_of})
+    cache.register(POD, labels=OURS, indexes={BY_JOB: by_job})
+    controller = Controller(
+        "torchrunjob",
+        JobReconciler(manager, settings).reconcile,
+        workers=manager.settings.workers,
+        timeout_s=manager.settings.reconcile_timeout_s,
+        max_retry_s=REFUSAL_REQUEUE_S,
+    ).for_(TORCHRUN_JOB)
+    for kind in (CONTROLLER_REVISION, SERVICE, JOB):
+        controller.owns(kind, labels=OURS)
+    controller.owns(KAI_PODGROUP, labels=OURS, optional=True)
+    controller.watches(POD, job_of_child, labels=OURS)
+    controller.watches(PVC, partial(jobs_of_claim, cache))
+    controller.watches(TORCHRUN_QUEUE, partial(jobs_of_queue, cache))
+    manager.add(controller)
 
 
-def jobs_of_pod(pod: Pod) -> tuple[Request, ...]:
-    """The job that the pod's labels name: a worker's controller is the child Job."""
-    name = pod.metadata.labels.get(JOB_NAME)
-    return (Key(pod.metadata.namespace, name),) if name and JOB_UID in pod.metadata.labels else ()
+def job_of_child(child: Object) -> tuple[Request, ...]:
+    """The job that the child's labels name. A worker's controller is the Job; a kept claim has none."""
+    name = child.metadata.labels.get(JOB_NAME)
+    return (Key(child.metadata.namespace, name),) if name else ()
+
+
+def jobs_of_claim(cache: Cache, claim: PersistentVolumeClaim) -> tuple[Request, ...]:
+    """The job whose child it is, and the jobs that take their workspace from it."""
+    named = cache.by_index(TORCHRUN_JOB, JOBS_BY_CLAIM, str(key_of(claim)))
+    return (*job_of_child(claim), *(key_of(job) for job in named))
+
+
+def jobs_of_queue(cache: Cache, queue: TorchrunQueue) -> tuple[Request, ...]:
+    return tuple(key_of(job) for job in cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key_of(queue))))
+
+
+class JobReconciler:
+    """Brings one TorchrunJob a step further each time that something about it changed."""
+
+    def __init__(self, manager: Manager, settings: OperatorSettings) -> None:
+        self._manager = manager
+        self._settings = settings
+        self._reporter = Reporter(manager.client, manager.events)
+
+    async def reconcile(self, request: Request) -> Result | None:
+        observed = observe(self._manager.cache, request)
+        if observed is None:
+            return None
+        now = self._manager.clock.now()
+        observed, todo = await self._plan(observed, now)
+        refusals = await self._act(todo)
+        status = derive(observed, todo, refusals, now)
+        old = observed.job.status
+        await self._reporter.report(TORCHRUN_JOB, observed.job, status, transitions(old, status))
+        return Result(requeue_after_s=REFUSAL_REQUEUE_S if refusals else todo.requeue_after_s)
+
+    async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
+        todo = plan(observed, self._settings, now)
+        if todo.asks_why:
+            observed = replace(observed, create_failure=await self._why_no_pods(observed.job))
+            todo = plan(observed, self._settings, now)
+        return observed, todo
+
+    async def _why_no_pods(self, job: TorchrunJob) -> str:
+        """What the Job controller says when it cannot create pods. It says so in Events, and nowhere else."""
+        child = worker_job(job.metadata.name, job.status.attempt)
+        fields = f"involvedObject.kind=Job,involvedObject.name={child},reason=FailedCreate"
+        events = await self._manager.client.list(EVENT, namespace=job.metadata.namespace, fields=fields)
+        newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
+        return newest.message if newest is not None else ""
+
+    async def _act(self, todo: Plan) -> tuple[Refusal, ...]:
+        for removal in todo.remove:
+            await self._remove(removal)
+        for child in todo.children:
+            refusal = await self._apply(child)
+            if refusal is not None:
+                return (refusal,)
+        return ()
+
+    async def _apply(self, child: Child) -> Refusal | None:
+        try:
+            await self._manager.applier.apply(child.kind, child.body, child.ours)
+        except (ForeignObject, ApiError) as error:
+            if not is_refusal(error):
+                raise
+            reason, message = refusal_reason(error, f"{child.kind} {child.name}")
+            return Refusal(child.kind.kind, child.name, reason, message)
+        return None
+
+    async def _remove(self, removal: Removal) -> None:
+        key = removal.key
+        try:
+            await self._manager.client.delete(removal.kind, key.name, namespace=key.namespace, uid=removal.uid)
+        except NotFound:
+            return

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_QUEUE, KaiQueue
 from torchctl.api.labels import QUEUE
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.indexes import JOBS_BY_QUEUE, queue_of
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by
 from torchctl.controllers.queue.plan import RETRY_S, Observed, Plan, Refusal, look_again, plan
 from torchctl.controllers.queue.status import derive, transitions
@@ -20,10 +21,7 @@ from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import generation_changed
 from torchctl.runtime.reconcile import Request, Result
 
-__all__ = ["JOBS_BY_QUEUE", "QueueReconciler", "setup"]
-
-JOBS_BY_QUEUE = "queue"
-"""Index of TorchrunJobs by the `namespace/name` of their queue."""
+__all__ = ["QueueReconciler", "setup"]
 
 
 def setup(manager: Manager, settings: OperatorSettings) -> None:
@@ -38,10 +36,6 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     )
 
 
-def queue_of(job: TorchrunJob) -> tuple[str, ...]:
-    return (str(Key(job.metadata.namespace, job.spec.job_queue)),)
-
-
 class QueueReconciler:
     """Keeps the KAI Queue of each TorchrunQueue, and says how the queue and its jobs are."""
 
@@ -50,7 +44,7 @@ class QueueReconciler:
         self._cache = manager.cache
         self._client = manager.client
         self._settings = settings
-        self._reporter = Reporter(manager.client, manager.events, manager.clock)
+        self._reporter = Reporter(manager.client, manager.events)
 
     async def reconcile(self, request: Request) -> Result | None:
         queue = self._cache.get(TORCHRUN_QUEUE, request)

@@ -1,0 +1,175 @@
+"""`torchctl run`: the operator as a process."""
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Any
+
+import anyio
+import click
+import structlog
+
+from torchctl.cli.resolv import cluster_domain_of
+from torchctl.controllers.job.reconciler import setup as setup_jobs
+from torchctl.controllers.queue.reconciler import setup as setup_queues
+from torchctl.controllers.settings import OperatorSettings
+from torchctl.runtime.client.client import connect
+from torchctl.runtime.client.config import ConfigError, Connection, load_connection
+from torchctl.runtime.clock import SystemClock
+from torchctl.runtime.leaderelection.elector import LeaderElector, new_identity
+from torchctl.runtime.leaderelection.fence import Fence
+from torchctl.runtime.logging import configure
+from torchctl.runtime.manager import Manager, Setup
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.settings import ElectionSettings, LogSettings, RuntimeSettings, ServerSettings
+
+__all__ = ["ENTRY_POINTS", "Operator", "operator", "run"]
+
+ENTRY_POINTS = "torchctl.reconcilers"
+"""Entry-point group of reconcilers from other packages: functions that add their controllers to the manager."""
+
+log = structlog.get_logger("torchctl.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """All settings of one operator process."""
+
+    operator: OperatorSettings
+    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+
+
+@asynccontextmanager
+async def operator(
+    connection: Connection, settings: Operator, *, setups: Iterable[Setup] = ()
+) -> AsyncIterator[Manager]:
+    """A manager with the two reconcilers, and those of `setups`, ready to run."""
+    clock, metrics = SystemClock(), Metrics()
+    election = settings.runtime.election
+    fence = Fence(clock) if election.enabled else Fence.open()
+    async with connect(connection, metrics=metrics, clock=clock, fence=fence) as client:
+        elector = None
+        if election.enabled:
+            elector = LeaderElector(
+                client,
+                election.lease_namespace or connection.namespace,
+                election.lease_name,
+                new_identity(),
+                election,
+                clock,
+                fence,
+                metrics=metrics,
+            )
+        manager = Manager(client, settings=settings.runtime, metrics=metrics, clock=clock, elector=elector)
+        setup_queues(manager, settings.operator)
+        setup_jobs(manager, settings.operator)
+        for setup in setups:
+            setup(manager)
+        yield manager
+
+
+def installed_setups() -> list[Setup]:
+    """The reconcilers that other installed packages offer."""
+    return [entry_point.load() for entry_point in entry_points(group=ENTRY_POINTS)]
+
+
+async def _serve(kubeconfig: str | None, context: str | None, settings: Operator) -> None:
+    connection = await load_connection(kubeconfig, context)
+    log.info("starting", host=connection.host, image=settings.operator.image)
+    async with operator(connection, settings, setups=installed_setups()) as manager:
+        stop = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_signals, stop, tasks.cancel_scope)
+            await manager.run(stop)
+            tasks.cancel_scope.cancel()
+
+
+async def _signals(stop: anyio.Event, scope: anyio.CancelScope) -> None:
+    """The first SIGTERM or SIGINT asks for a graceful stop, the second one for an immediate one."""
+    with anyio.open_signal_receiver(SIGTERM, SIGINT) as signals:
+        async for number in signals:
+            if stop.is_set():
+                scope.cancel()
+            log.info("stopping", signal=number.name)
+            stop.set()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
+    return click.option(*names, show_default=True, show_envvar=True, **attributes)
+
+
+@click.command()
+@_option("--kubeconfig", help="Path to a kubeconfig. Default: $KUBECONFIG, ~/.kube/config, the pod's account.")
+@_option("--context", help="Context of the kubeconfig.")
+@_option("--image", envvar="TORCHCTL_IMAGE", required=True, help="Image of torchctl, for sync pods.")
+@_option("--cluster-domain", default=None, help="Domain of the cluster's DNS. Default: as in /etc/resolv.conf.")
+@_option("--etcd-endpoint", default="etcd.etcd-system.svc:2379", help="For jobs that meet in etcd.")
+@_option("--gpu-type-label", default="nvidia.com/gpu.product", help="Node label that gpuType selects.")
+@_option("--kai-parent-queues", default=None, help="KAI queues, comma separated, that may be parents. Default: all.")
+@_option("--namespace", default="", help="Watch only this namespace. Default: all.")
+@_option("--workers", default=8, type=click.IntRange(1, 256), help="Jobs that are reconciled at once.")
+@_option("--leader-elect/--no-leader-elect", default=True, help="Elect a leader among the replicas.")
+@_option("--lease-name", default="torchctl", help="Name of the Lease.")
+@_option("--lease-namespace", default="", help="Its namespace. Default: the one this runs in.")
+@_option("--lease-duration", default=15.0, help="Seconds; see the manual of the election.")
+@_option("--renew-deadline", default=10.0, help="Seconds for which a leader leads after its last renewal.")
+@_option("--retry-period", default=2.0, help="Seconds between renewals.")
+@_option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Port of /metrics; 0 takes a free one.")
+@_option("--health-port", default=8081, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
+@_option("--bind-address", default=None, help="Address of both. Default: all.")
+@_option("--log-format", default="auto", type=click.Choice(["auto", "json", "console"]))
+@_option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+def run(**options: Any) -> None:
+    """Run the operator until SIGTERM."""
+    try:
+        settings = _settings(options)
+        configure(settings.runtime.log)
+        anyio.run(_serve, options["kubeconfig"], options["context"], settings)
+    except (ConfigError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    except BaseExceptionGroup as group:
+        log.critical("the operator ends", error=str(_first_cause(group)), exc_info=_first_cause(group))
+        sys.exit(1)
+
+
+def _settings(options: dict[str, Any]) -> Operator:
+    parents = options["kai_parent_queues"]
+    resolv_conf = Path("/etc/resolv.conf")
+    return Operator(
+        operator=OperatorSettings(
+            image=options["image"],
+            cluster_domain=options["cluster_domain"]
+            or cluster_domain_of(resolv_conf.read_text() if resolv_conf.exists() else ""),
+            etcd_endpoint=options["etcd_endpoint"],
+            gpu_type_label=options["gpu_type_label"],
+            kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),
+        ),
+        runtime=RuntimeSettings(
+            namespace=options["namespace"],
+            workers=options["workers"],
+            election=ElectionSettings(
+                enabled=options["leader_elect"],
+                lease_name=options["lease_name"],
+                lease_namespace=options["lease_namespace"],
+                lease_duration_s=options["lease_duration"],
+                renew_deadline_s=options["renew_deadline"],
+                retry_period_s=options["retry_period"],
+            ),
+            server=ServerSettings(
+                host=options["bind_address"],
+                metrics_port=options["metrics_port"],
+                health_port=options["health_port"],
+            ),
+            log=LogSettings(format=options["log_format"], level=options["log_level"]),
+        ),
+    )

@@ -1,0 +1,22 @@
+"""The indexes of TorchrunJobs that both reconcilers read by. Pure."""
+
+from torchctl.api.job import TorchrunJob
+from torchctl.runtime.kinds import Key
+
+__all__ = ["JOBS_BY_CLAIM", "JOBS_BY_QUEUE", "claims_of", "queue_of"]
+
+JOBS_BY_QUEUE = "queue"
+"""By the `namespace/name` of the queue that a job names."""
+
+JOBS_BY_CLAIM = "claim"
+"""By the `namespace/name` of an existing claim that a job takes its workspace from."""
+
+
+def queue_of(job: TorchrunJob) -> tuple[str, ...]:
+    return (str(Key(job.metadata.namespace, job.spec.job_queue)),)
+
+
+def claims_of(job: TorchrunJob) -> tuple[str, ...]:
+    workspace = job.spec.volumes.workspace
+    named = workspace.claim_name if workspace is not None else None
+    return (str(Key(job.metadata.namespace, named)),) if named else ()
