@@ -107,6 +107,10 @@ class EventRecorder:
             except (ApiError, NotLeader) as error:
                 self._drop("refused", series, error)
                 return
+            except Exception as error:  # a defect here must not end the process
+                log.exception("an event could not be written")
+                self._drop("failed", series, error)
+                return
             else:
                 self._written.inc()
                 return
