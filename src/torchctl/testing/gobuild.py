@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 import venv
 from collections.abc import Callable
@@ -93,4 +92,4 @@ def _run(what: str, command: list[str], log: Path, progress: Progress) -> None:
         process.kill()
     if status:
         raise BuildFailed(f"{what} ended with status {status}; the end of {log}:\n{process.tail()}")
-    print(f"torchctl: {what} took {time.monotonic() - started:.0f} s", file=sys.stderr)
+    progress(f"{what} took {time.monotonic() - started:.0f} s")

@@ -8,6 +8,7 @@ import http.client
 import io
 import tarfile
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ class Release:
     def _download(self, progress: Progress) -> bytes:
         content = io.BytesIO()
         try:
-            with urllib.request.urlopen(self.url, timeout=_READ_TIMEOUT_S) as response:
+            with _open(self.url, _READ_TIMEOUT_S) as response:
                 total = int(response.headers.get("Content-Length") or 0)
                 while chunk := response.read(_CHUNK):
                     content.write(chunk)
@@ -119,9 +120,17 @@ def release_of(program: Program, kubernetes_url: str, etcd_url: str) -> Release 
 
 
 def _read(url: str, timeout_s: float) -> bytes:
-    with urllib.request.urlopen(url, timeout=timeout_s) as response:
-        content: bytes = response.read(1 << 20)
-        return content
+    with _open(url, timeout_s) as response:
+        return response.read(1 << 20)
+
+
+def _open(url: str, timeout_s: float) -> http.client.HTTPResponse:
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=timeout_s)
+    except urllib.error.HTTPError as refusal:
+        refusal.close()  # it is the open response as well
+        raise OSError(str(refusal)) from None
+    return response
 
 
 def _checksum(text: str, url: str) -> str:

@@ -1,0 +1,57 @@
+"""The pinned modules say which programs there are, and every change of a pin is another cache directory."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from torchctl.testing import programs
+from torchctl.testing.programs import GROUPS, PROGRAMS, cache_key, go_version, linker_flags, modules, version
+
+
+def test_every_program_of_a_group_is_known() -> None:
+    assert {name for group in GROUPS.values() for name in group} == set(PROGRAMS)
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
+def test_every_program_is_pinned_and_is_a_tool_of_its_module(program: programs.Program) -> None:
+    text = (modules() / program.module / "go.mod").read_text()
+    assert re.fullmatch(r"v\d+\.\d+\.\d+", version(program))
+    assert re.search(rf"^(tool|\s+)\s*{re.escape(program.package)}$", text, re.MULTILINE)
+    assert (modules() / program.module / "go.sum").exists()
+    assert go_version(program) >= (1, 21)
+
+
+def test_kubernetes_programs_are_told_their_version() -> None:
+    flags = linker_flags(PROGRAMS["kubectl"])
+    assert f"-X k8s.io/component-base/version.gitVersion={version(PROGRAMS['kubectl'])}" in flags
+    assert "gitMinor=36" in flags
+    assert linker_flags(PROGRAMS["etcd"]) == "-s -w"
+
+
+def test_the_cache_key_follows_the_pins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in ("etcd", "kubernetes", "coredns"):
+        (tmp_path / module).mkdir()
+        for file in ("go.mod", "go.sum"):
+            (tmp_path / module / file).write_bytes((modules() / module / file).read_bytes())
+    before = cache_key()
+    monkeypatch.setattr(programs, "modules", lambda: tmp_path)
+    assert cache_key() == before
+    with (tmp_path / "etcd" / "go.sum").open("a") as pins:
+        pins.write("another line\n")
+    assert cache_key() != before
+
+
+def test_a_missing_pin_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    (tmp_path / "etcd" / "go.mod").write_text("module x\n")
+    monkeypatch.setattr(programs, "modules", lambda: tmp_path)
+    with pytest.raises(ValueError, match=r"etcd/go\.mod has no line"):
+        version(PROGRAMS["etcd"])
+
+
+def test_without_the_modules_both_places_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(programs, "_CLONE", tmp_path / "clone")
+    monkeypatch.setattr(programs, "_INSTALLED", tmp_path / "installed")
+    with pytest.raises(FileNotFoundError, match=r"clone nor in .*installed"):
+        programs.modules.__wrapped__()
