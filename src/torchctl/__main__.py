@@ -1,0 +1,5 @@
+"""`python -m torchctl` is `torchctl`."""
+
+from torchctl.cli.app import main
+
+main()

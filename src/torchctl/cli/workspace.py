@@ -1,0 +1,148 @@
+"""`torchctl workspace`: the programs of the sync pod and of the workers' init containers.
+
+Write options as `--name=value`: a value that begins with '-' then never looks like an option. Every option can also be
+given as an environment variable, such as TORCHCTL_WORKSPACE_FETCH_URL.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from torchctl.workspace.core import Limits
+from torchctl.workspace.marker import Marker
+from torchctl.workspace.program import TERMINATION_LOG, Outcome, run
+from torchctl.workspace.urls import Redactor
+
+__all__ = ["workspace"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_DIRECTORY = click.Path(path_type=Path)
+_SECONDS = click.FloatRange(min=0, min_open=True)
+_DEFAULT = Limits()
+_TIMEOUT = click.option("--timeout", "timeout_s", type=_SECONDS, default=600.0, show_default=True, help="Seconds.")
+_LOG = click.option(
+    "--termination-log",
+    type=_DIRECTORY,
+    envvar="TORCHCTL_TERMINATION_LOG",
+    default=TERMINATION_LOG,
+    show_default=True,
+    help="File that gets the result as JSON, or the failure.",
+)
+
+
+def _limited(command: F) -> F:
+    for name, default, what in (
+        ("--max-path", _DEFAULT.max_path, "Bytes of one path."),
+        ("--max-ratio", _DEFAULT.max_ratio, "Unpacked to packed bytes of a compressed source."),
+        ("--max-entries", _DEFAULT.max_entries, "Files, directories and links together."),
+        ("--max-bytes", _DEFAULT.max_bytes, "Bytes of all files together."),
+    ):
+        command = click.option(name, type=click.IntRange(min=1), default=default, show_default=True, help=what)(command)
+    return command
+
+
+def _limits(options: dict[str, Any]) -> Limits:
+    return Limits(**{name: options[name] for name in ("max_bytes", "max_entries", "max_ratio", "max_path")})
+
+
+def _finish(step: str, main: Outcome, log: Path, redact: Redactor | None = None) -> None:
+    raise SystemExit(run(step, main, termination_log=log, redact=redact or Redactor()))
+
+
+@click.group()
+def workspace() -> None:
+    """Fetch and hand out a job's code (used in its pods)."""
+
+
+@workspace.command()
+@click.option("--source", type=click.Choice(["git", "zip", "existing"]), required=True)
+@click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@click.option("--url", default="", help="Of a git repository (https, ssh) or a zip file (https).")
+@click.option("--ref", default="", help="Branch, tag or full commit id; the default branch if absent.")
+@click.option("--sub-path", default="", help="Directory in an existing claim.")
+@click.option("--sha256", default="", help="Checksum that the zip file must have.")
+@click.option("--revision", default="", help="Another value syncs the same source again.")
+@click.option("--secret-dir", "secret", type=_DIRECTORY, help="Mounted Secret with credentials.")
+@_TIMEOUT
+@_LOG
+@_limited
+def fetch(termination_log: Path, **options: Any) -> None:
+    """Fill a claim from a source, once, and mark it."""
+    from torchctl.workspace.fetch import fetch as fetch_workspace
+    from torchctl.workspace.request import FetchRequest
+
+    names = ("source", "root", "url", "ref", "sub_path", "sha256", "revision", "secret", "timeout_s")
+    request = FetchRequest(**{name: options[name] for name in names}, limits=_limits(options))
+
+    async def main() -> Marker:
+        return await fetch_workspace(request, environ=os.environ)
+
+    _finish("fetch", main, termination_log)
+
+
+@workspace.command()
+@click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@_TIMEOUT
+@_LOG
+def wait(root: Path, timeout_s: float, termination_log: Path) -> None:
+    """Wait until a claim has been filled by somebody else."""
+    from torchctl.workspace.handout import wait as wait_for_marker
+
+    async def main() -> Marker:
+        return await wait_for_marker(root, timeout_s=timeout_s)
+
+    _finish("wait", main, termination_log)
+
+
+@workspace.command()
+@click.option("--from", "source", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@click.option("--to", "target", type=_DIRECTORY, required=True, help="Empty volume.")
+@click.option("--marker/--no-marker", "marked", default=True, help="Wait for the claim's marker and verify against it.")
+@_TIMEOUT
+@_LOG
+@_limited
+def copy(source: Path, target: Path, marked: bool, timeout_s: float, termination_log: Path, **options: Any) -> None:
+    """Copy a filled claim to another volume and verify the copy."""
+    from torchctl.workspace.handout import copy as copy_workspace
+
+    async def main() -> Marker:
+        return await copy_workspace(source, target, timeout_s=timeout_s, limits=_limits(options), marked=marked)
+
+    _finish("copy", main, termination_log)
+
+
+@workspace.command()
+@click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@click.option("--host", default=None, help="Address to listen on; all if absent.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
+@click.option("--streams", type=click.IntRange(min=1), default=16, show_default=True, help="Downloads at once.")
+@_LOG
+@_limited
+def serve(root: Path, host: str | None, port: int, streams: int, termination_log: Path, **options: Any) -> None:
+    """Serve a filled claim to the pods of a job, until SIGTERM."""
+    from torchctl.workspace.serve import serve as serve_workspace
+
+    async def main() -> None:
+        await serve_workspace(root, host=host, port=port, limits=_limits(options), streams=streams)
+
+    _finish("serve", main, termination_log)
+
+
+@workspace.command()
+@click.option("--url", required=True, help="Of the archive that `serve` offers.")
+@click.option("--to", "target", type=_DIRECTORY, required=True, help="Empty volume.")
+@click.option("--digest", "expected", default="", help="The digest that the workspace must have.")
+@_TIMEOUT
+@_LOG
+@_limited
+def pull(url: str, target: Path, expected: str, timeout_s: float, termination_log: Path, **options: Any) -> None:
+    """Get a workspace from the server of a job and verify it."""
+    from torchctl.workspace.pull import pull as pull_workspace
+
+    async def main() -> Marker:
+        return await pull_workspace(url, target, timeout_s=timeout_s, limits=_limits(options), expected=expected)
+
+    _finish("pull", main, termination_log)

@@ -1,0 +1,222 @@
+"""The rules of a workspace tree: which names, links, kinds and amounts a source may bring in.
+
+Every source (zip, git, another claim, the archive server) is reduced to a sequence of members and passes through
+one `Guard`, so there is one place where a hostile archive is stopped:
+
+- a name is relative, has no `..`, no empty part, no NUL and is of bounded length;
+- nothing is written through a link: an entry below a link, or of a name already used, is refused;
+- a link's target is relative, has `..` only at its start, and not more of them than the link is deep. The directory of
+  a link is never itself a link, so the leading `..` are exact; what follows can only go down, or through another
+  link for which the same holds. By induction no chain of links leaves the root;
+- only files, directories and symbolic links exist; permission bits are masked with 0777 (no setuid, setgid, sticky);
+- bytes, entries and the ratio of unpacked to packed bytes are bounded while unpacking, not only before.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import Literal
+
+from .errors import Refused
+
+__all__ = [
+    "MARKER",
+    "RESERVED",
+    "STAGING",
+    "Guard",
+    "Kind",
+    "Limits",
+    "Member",
+    "directory_mode",
+    "file_mode",
+    "kind_of",
+    "link_stays_inside",
+    "parts_of",
+]
+
+MARKER = ".sync_success"
+STAGING = ".torchctl-staging"
+RESERVED = frozenset({MARKER, MARKER + ".tmp", STAGING, "lost+found"})
+"""Names at the top of a claim that are ours or the file system's: never part of a workspace."""
+
+MAX_NAME_BYTES = 255
+Kind = Literal["file", "directory", "link"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a source may bring in.
+
+    Args:
+        max_bytes: sum of the sizes of all files.
+        max_entries: files, directories and links together.
+        max_ratio: unpacked to packed bytes of a compressed source, judged once `ratio_floor` bytes are unpacked.
+        max_path: bytes of one path below the root, and of a link's target.
+    """
+
+    max_bytes: int = 20 * 2**30
+    max_entries: int = 500_000
+    max_ratio: int = 100
+    max_path: int = 1024
+    ratio_floor: int = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry of a tree: its parts below the root, what it is, and what a reader needs to recreate it."""
+
+    parts: tuple[str, ...]
+    kind: Kind
+    mode: int = 0o644
+    size: int = 0
+    target: str = ""
+    mtime: int = 0
+
+    @property
+    def path(self) -> str:
+        return "/".join(self.parts)
+
+
+def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
+    """Split an archive's name into safe parts; a leading `./` and a trailing `/` are dropped.
+
+    Raises:
+        Refused: the name is absolute, climbs, is empty in a part, or is too long.
+    """
+    if name.startswith("/") or "\0" in name:
+        raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must be relative")
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must not contain '..'")
+    if len(os.fsencode(name)) > limits.max_path or any(len(os.fsencode(p)) > MAX_NAME_BYTES for p in parts):
+        raise Refused(
+            f"the path {show(name)} is too long",
+            next_step=f"Paths have at most {limits.max_path} bytes, and {MAX_NAME_BYTES} in one name",
+        )
+    return parts
+
+
+def link_stays_inside(parts: tuple[str, ...], target: str) -> bool:
+    """Whether a link at `parts` can only ever lead to something below the root (see the module's essay)."""
+    if not target or target.startswith("/") or "\0" in target:
+        return False
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    climbs = next((i for i, step in enumerate(steps) if step != ".."), len(steps))
+    return climbs < len(parts) and ".." not in steps[climbs:]
+
+
+def kind_of(mode: int) -> Kind | None:
+    """The kind of a file by its st_mode, None for what a workspace cannot hold."""
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else None
+
+
+def file_mode(mode: int) -> int:
+    """Permission bits a file gets: the source's, without setuid and its like, readable and writable by its owner."""
+    return (mode & 0o777) | 0o600
+
+
+def directory_mode(mode: int) -> int:
+    return (mode & 0o777) | 0o700
+
+
+def show(name: str, limit: int = 120) -> str:
+    """A name for a message: quoted, escaped, and shortened, so that it can neither forge nor flood a log."""
+    quoted = ascii(name)
+    return quoted if len(quoted) <= limit else quoted[:limit] + "...'"
+
+
+class Guard:
+    """Admits members one by one, and their bytes as they come; everything it refuses, it refuses before a write.
+
+    `packed_bytes` is how many compressed bytes the source has, None where nothing is compressed.
+    """
+
+    def __init__(self, limits: Limits, packed_bytes: int | None = None) -> None:
+        self.limits = limits
+        self.entries = 0
+        self.bytes = 0
+        self._packed = packed_bytes
+        self._kinds: dict[tuple[str, ...], Kind] = {}
+
+    def __repr__(self) -> str:
+        return f"<Guard entries={self.entries} bytes={self.bytes}>"
+
+    def admit(self, member: Member) -> list[tuple[str, ...]]:
+        """Check a member and count it.
+
+        Returns:
+            The directories that must be made first because the source did not name them, outermost first.
+
+        Raises:
+            Refused: the member breaks a rule of the tree or exceeds a limit.
+        """
+        self._check_name(member)
+        parents = self._missing_parents(member)
+        known = self._kinds.get(member.parts)
+        if known is not None and not (known == member.kind == "directory"):
+            raise Refused(f"the archive has {show(member.path)} twice", next_step="Make the archive again")
+        if member.kind == "link" and not self._link_ok(member):
+            raise Refused(
+                f"the link {show(member.path)} leads to {show(member.target)}, outside of the workspace",
+                next_step="Use relative links that stay inside, with '..' only at their start",
+            )
+        for parts in [*parents, *([member.parts] if known is None else [])]:
+            self._count_entry()
+            self._kinds[parts] = "directory"
+        self._kinds[member.parts] = member.kind
+        self._check_bytes(self.bytes + member.size)
+        return parents
+
+    def spend(self, count: int) -> None:
+        """Count bytes that are about to be written.
+
+        Raises:
+            Refused: the total or the ratio exceeds its limit.
+        """
+        self._check_bytes(self.bytes + count)
+        self.bytes += count
+
+    def _check_name(self, member: Member) -> None:
+        parts = parts_of(member.path, self.limits)
+        if parts != member.parts or not parts:
+            raise Refused(f"the archive has the unsafe name {show(member.path)}")
+        if parts[0] in RESERVED:
+            raise Refused(f"the name {show(parts[0])} is reserved", next_step="Rename it in the source")
+
+    def _missing_parents(self, member: Member) -> list[tuple[str, ...]]:
+        missing = []
+        for depth in range(1, len(member.parts)):
+            parent = member.parts[:depth]
+            kind = self._kinds.get(parent)
+            if kind is None:
+                missing.append(parent)
+            elif kind != "directory":
+                raise Refused(f"{show(member.path)} lies below {show('/'.join(parent))}, which is a {kind}")
+        return missing
+
+    def _link_ok(self, member: Member) -> bool:
+        return len(os.fsencode(member.target)) <= self.limits.max_path and link_stays_inside(
+            member.parts, member.target
+        )
+
+    def _count_entry(self) -> None:
+        self.entries += 1
+        if self.entries > self.limits.max_entries:
+            raise Refused(
+                f"the source has more than {self.limits.max_entries} entries",
+                next_step="Leave out what training does not need (virtual environments, caches, data)",
+            )
+
+    def _check_bytes(self, total: int) -> None:
+        if total > self.limits.max_bytes:
+            raise Refused(
+                f"the source unpacks to more than {self.limits.max_bytes} bytes",
+                next_step="Leave out what training does not need; put data into a dataset claim",
+            )
+        packed = self._packed
+        if packed is not None and total > max(self.limits.ratio_floor, packed * self.limits.max_ratio):
+            raise Refused(f"the archive unpacks to more than {self.limits.max_ratio} times its size")

@@ -1,0 +1,199 @@
+"""Downloading one file over https: bounded in bytes and time, resumed after a broken connection, hashed on the way."""
+
+import hashlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urljoin
+
+import aiohttp
+import anyio
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from .errors import Refused, Unreachable
+from .secret import Secret
+from .urls import Redactor, check_address, check_url, origin
+
+__all__ = ["download", "session", "tls"]
+
+_TRIES = 5
+_REDIRECTS = 5
+_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MOVED = frozenset({301, 302, 303, 307, 308})
+
+
+class _PublicResolver(AbstractResolver):
+    """Resolves like the machine, and refuses names that lead to a metadata service."""
+
+    def __init__(self) -> None:
+        self._inner = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._inner.resolve(host, port, family)
+        for result in found:
+            check_address(result["host"])
+        return found
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def tls(ca: Path | None) -> ssl.SSLContext:
+    """Trust `ca`, else what SSL_CERT_FILE and SSL_CERT_DIR say, else the machine's authorities."""
+    return ssl.create_default_context(cafile=str(ca) if ca else None)
+
+
+@asynccontextmanager
+async def session(context: ssl.SSLContext) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session for one source: the environment's proxies, no cookies, silence of 60 s is an error, no total limit."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=20, sock_read=60)
+    connector = aiohttp.TCPConnector(ssl=context, resolver=_PublicResolver())
+    async with aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        trust_env=True,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        headers={"User-Agent": "torchctl", "Accept-Encoding": "identity"},
+    ) as opened:
+        yield opened
+
+
+async def download(url: str, target: Path, *, secret: Secret, max_bytes: int, sha256: str = "") -> str:
+    """Download `url` (https) into `target`.
+
+    Args:
+        url: redirects are followed to https only; credentials stay with the first origin.
+        sha256: hexadecimal; when given, the file must have it.
+
+    Returns:
+        The SHA-256 of the file, hexadecimal.
+
+    Raises:
+        Refused: the URL, the answer or the checksum is not acceptable, or the file is larger than `max_bytes`.
+        Unreachable: the server did not answer well after a few tries.
+    """
+    check_url(url, ("https",))
+    shown = secret.redactor()(url)
+    transfer = _Transfer(url, target, secret, max_bytes, shown)
+    async with session(tls(secret.ca)) as http:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await transfer.run(http)
+                break
+            except (aiohttp.ClientError, OSError, Unreachable) as error:
+                _give_up(error, attempt, shown)
+            await anyio.sleep(2**attempt / 4)
+    found = transfer.hash.hexdigest()
+    if sha256 and found != sha256.lower():
+        raise Refused(
+            f"{shown} has the SHA-256 {found}, not {sha256}",
+            next_step="Update the checksum, or find out who changed it",
+        )
+    return found
+
+
+def _give_up(error: Exception, attempt: int, shown: str) -> None:
+    """Raise what a failed attempt means, unless it is worth another."""
+    cause: BaseException | None = error
+    while cause is not None:  # a refused address arrives wrapped
+        if isinstance(cause, Refused):
+            raise cause from None
+        cause = cause.__cause__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        raise Refused(
+            f"the certificate of {shown} is not trusted",
+            next_step="Put the authority's certificate as ca.crt into the Secret that secretRef names",
+        ) from None
+    if isinstance(error, OSError) and not isinstance(error, aiohttp.ClientError | ConnectionError | TimeoutError):
+        raise error
+    if attempt == _TRIES:
+        said = Redactor()(str(error)) or type(error).__name__
+        raise Unreachable(
+            f"cannot download {shown} ({said})", next_step="Check volumes.workspace.url and the network policy"
+        ) from None
+
+
+class _Transfer:
+    """One file, over as many connections as it takes."""
+
+    def __init__(self, url: str, target: Path, secret: Secret, max_bytes: int, shown: str) -> None:
+        self.hash = hashlib.sha256()
+        self._url = url
+        self._target = target
+        self._secret = secret
+        self._max_bytes = max_bytes
+        self._shown = shown
+        self._done = 0
+        self._etag = ""
+
+    async def run(self, http: aiohttp.ClientSession) -> None:
+        """Raises:
+        Refused, Unreachable, aiohttp.ClientError: the latter two are worth another call, which resumes.
+        """
+        async with self._follow(http) as response:
+            self._check_status(response)
+            if response.status != 206:
+                self._restart(response.headers)
+            self._check_size(self._done + (response.content_length or 0))
+            with self._target.open("ab") as file:
+                async for chunk in response.content.iter_any():
+                    self._check_size(self._done + len(chunk))
+                    file.write(chunk)
+                    self.hash.update(chunk)
+                    self._done += len(chunk)
+
+    @asynccontextmanager
+    async def _follow(self, http: aiohttp.ClientSession) -> AsyncIterator[aiohttp.ClientResponse]:
+        home = origin(check_url(self._url, ("https",)))
+        url = self._url
+        for _ in range(_REDIRECTS + 1):
+            trusted = origin(check_url(url, ("https",))) == home
+            async with http.get(
+                URL(url, encoded=True), headers=self._headers(trusted), allow_redirects=False
+            ) as response:
+                if response.status not in _MOVED:
+                    yield response
+                    return
+                url = urljoin(url, response.headers.get("Location", ""))
+        raise Refused(f"{self._shown} redirects more than {_REDIRECTS} times")
+
+    def _headers(self, trusted: bool) -> Mapping[str, str]:
+        headers = {}
+        authorization = self._secret.basic()
+        if trusted and authorization:
+            headers["Authorization"] = authorization
+        if self._done and self._etag:
+            headers |= {"Range": f"bytes={self._done}-", "If-Range": self._etag}
+        return headers
+
+    def _check_status(self, response: aiohttp.ClientResponse) -> None:
+        status = response.status
+        if status in (200, 206):
+            return
+        if status in _RETRIED:
+            raise Unreachable(f"the server answered {status}")
+        steps = {401: "Check the Secret that secretRef names", 403: "Check the rights of the credentials"}
+        raise Refused(
+            f"cannot download {self._shown}: the server answered {status}",
+            next_step=steps.get(status, "Check volumes.workspace.url"),
+        )
+
+    def _restart(self, headers: Mapping[str, str]) -> None:
+        etag = headers.get("ETag", "")
+        self._etag = "" if etag.startswith("W/") else etag
+        self.hash, self._done = hashlib.sha256(), 0
+        with self._target.open("wb"):
+            pass
+
+    def _check_size(self, total: int) -> None:
+        if total > self._max_bytes:
+            raise Refused(
+                f"{self._shown} has more than {self._max_bytes} bytes",
+                next_step="Leave out what training does not need; put data into a dataset claim",
+            )

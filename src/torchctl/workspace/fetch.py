@@ -1,0 +1,95 @@
+"""`torchctl workspace fetch`: bring a source onto a claim, once, however often it is tried."""
+
+import errno
+from collections.abc import Mapping
+
+from .core import parts_of
+from .errors import Refused
+from .git import fetch_git
+from .gitcommand import GitSource
+from .marker import Marker, read_marker, write_marker
+from .request import FetchRequest
+from .secret import Secret, load_secret
+from .staging import Staging
+from .steps import deadline, drive
+from .tree import digest
+from .zips import unpack_zip
+
+__all__ = ["fetch"]
+
+
+async def fetch(request: FetchRequest, *, environ: Mapping[str, str]) -> Marker:
+    """Fill the claim and write its marker; a claim that already has this request's workspace is left alone.
+
+    A crash at any point leaves no marker, and the next call starts clean.
+
+    Raises:
+        Refused, Unreachable: see `errors`; the claim has no marker then.
+    """
+    request.check()
+    async with deadline(request.timeout_s, f"fetching the workspace ({request.source})"):
+        if request.source == "existing":
+            return await _adopt(request)
+        staging = Staging(request.root)
+        present = read_marker(request.root)
+        if present is not None and present.request == request.fingerprint:
+            staging.discard()
+            return present
+        secret = load_secret(request.secret)
+        staging.open()
+        revision = await _fill(request, staging, secret, environ)
+        summary = await drive(digest(staging.tree, request.limits))
+        marker = Marker(
+            revision=revision,
+            digest=summary.digest,
+            bytes=summary.bytes,
+            files=summary.files,
+            source=request.source,
+            request=request.fingerprint,
+        )
+        staging.publish(marker)
+        return marker
+
+
+async def _fill(request: FetchRequest, staging: Staging, secret: Secret, environ: Mapping[str, str]) -> str:
+    if request.source == "git":
+        return await fetch_git(
+            GitSource(request.url, request.ref),
+            staging.tree,
+            staging.scratch,
+            secret=secret,
+            limits=request.limits,
+            environ=environ,
+        )
+    from .download import download  # aiohttp is half of the program's start-up, and git needs none of it
+
+    archive = staging.scratch / "workspace.zip"
+    checksum = await download(
+        request.url, archive, secret=secret, max_bytes=request.limits.max_bytes, sha256=request.sha256
+    )
+    await drive(unpack_zip(archive, staging.tree, request.limits))
+    return f"sha256:{checksum}"
+
+
+async def _adopt(request: FetchRequest) -> Marker:
+    """A claim that a user filled: look, digest, and mark; nothing else is written, and nothing at all if read-only."""
+    root = request.root
+    for part in parts_of(request.sub_path, request.limits):
+        root = root / part
+        if root.is_symlink() or not root.is_dir():
+            raise Refused(f"the claim has no directory {request.sub_path}", next_step="Check volumes.workspace.subPath")
+    summary = await drive(digest(root, request.limits))
+    marker = Marker(
+        revision=summary.digest,
+        digest=summary.digest,
+        bytes=summary.bytes,
+        files=summary.files,
+        source=request.source,
+        request=request.fingerprint,
+    )
+    try:
+        write_marker(root, marker)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+    return marker

@@ -1,0 +1,120 @@
+"""The marker `.sync_success`: written last, it says that the claim holds a complete workspace, and which one."""
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .core import MARKER
+from .errors import Refused
+
+__all__ = ["Marker", "fingerprint", "flush_filesystem", "read_marker", "remove_marker", "write_marker"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """What a claim holds.
+
+    Args:
+        revision: the commit id (git), `sha256:` of the archive (zip), or the digest (existing).
+        digest: of the tree as `tree.digest` defines it; every copy of the workspace is held against it.
+        bytes: sum of the sizes of all files.
+        files: number of files and links.
+        source: git, zip, existing.
+        request: fingerprint of what was asked for, so that asking again is a no-op.
+    """
+
+    revision: str
+    digest: str
+    bytes: int
+    files: int
+    source: str
+    request: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def report(self) -> str:
+        """The termination message: what the operator writes into the job's status."""
+        return json.dumps({k: v for k, v in asdict(self).items() if k != "request"}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Marker":
+        """Raises:
+        Refused: the text is not a marker.
+        """
+        try:
+            data = json.loads(text)
+            return cls(
+                revision=str(data["revision"]),
+                digest=str(data["digest"]),
+                bytes=int(data["bytes"]),
+                files=int(data["files"]),
+                source=str(data["source"]),
+                request=str(data.get("request", "")),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refused(f"{MARKER} is not a marker of torchctl ({error!r})", next_step="Sync again") from None
+
+
+def fingerprint(**request: str) -> str:
+    """One short value for what was asked for; equal requests have equal fingerprints."""
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def read_marker(root: Path) -> Marker | None:
+    """The marker of a claim, None while there is none.
+
+    Raises:
+        Refused: there is something of that name that is no marker.
+    """
+    try:
+        descriptor = os.open(root / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Refused(f"cannot read {MARKER}: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        return Marker.from_json(file.read(64 * 1024).decode("utf-8", "replace"))
+
+
+def write_marker(root: Path, marker: Marker) -> None:
+    """Make everything below root durable, then the marker: who sees it after a power cut sees the tree as well."""
+    temporary = root / (MARKER + ".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    flush_filesystem(root)
+    with temporary.open("x", encoding="utf-8") as file:
+        file.write(marker.to_json() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.chmod(0o644)
+    temporary.replace(root / MARKER)
+    flush_directory(root)
+
+
+def remove_marker(root: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        (root / MARKER).unlink()
+    flush_directory(root)
+
+
+def flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_filesystem(root: Path) -> None:
+    """syncfs(2) of the claim: one call for any number of files, and nobody else's disks."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs failed", str(root))
+    finally:
+        os.close(descriptor)

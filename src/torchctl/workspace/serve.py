@@ -1,0 +1,121 @@
+"""`torchctl workspace serve`: the sync pod's archive server, for claims that only one node can mount.
+
+`GET /archive` streams the tree as tar with Content-Length, an ETag (the digest) and single ranges, so that a client goes
+on where it was cut off; `GET /readyz` says whether there is a workspace. Nothing else, no directory listing, no write.
+"""
+
+import asyncio
+import re
+from pathlib import Path
+
+import anyio
+from aiohttp import web
+
+from .copies import Listing, list_tree, tar_chunks
+from .core import Limits
+from .errors import WorkspaceError
+from .marker import Marker, read_marker
+
+__all__ = ["DIGEST", "MARKER_HEADER", "application", "serve"]
+
+DIGEST = "X-Workspace-Digest"
+MARKER_HEADER = "X-Workspace-Marker"
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-\Z")
+_SEND_TIMEOUT_S = 60.0
+
+
+class _Archive:
+    """The handlers, and the listing of the tree for as long as the marker stays the same."""
+
+    def __init__(self, root: Path, limits: Limits, streams: int) -> None:
+        self._root = root
+        self._limits = limits
+        self._streams = anyio.CapacityLimiter(streams)
+        self._listed: tuple[Marker, Listing] | None = None
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        try:
+            marker = read_marker(self._root)
+        except WorkspaceError as error:
+            return web.Response(status=503, text=f"{error}\n")
+        return web.Response(text="ok\n") if marker else web.Response(status=503, text="no workspace yet\n")
+
+    async def archive(self, request: web.Request) -> web.StreamResponse:
+        try:
+            self._streams.acquire_nowait()
+        except anyio.WouldBlock:
+            return web.Response(status=503, headers={"Retry-After": "2"}, text="too many downloads at once\n")
+        try:
+            return await self._send(request)
+        finally:
+            self._streams.release()
+
+    async def _send(self, request: web.Request) -> web.StreamResponse:
+        try:
+            listed = self._list()
+        except WorkspaceError as error:
+            return web.Response(status=503, headers={"Retry-After": "2"}, text=f"{error}\n")
+        if listed is None:
+            return web.Response(status=503, headers={"Retry-After": "2"}, text="no workspace yet\n")
+        marker, listing = listed
+        start = _start(request, marker)
+        if start >= listing.size:
+            return web.Response(status=416, headers={"Content-Range": f"bytes */{listing.size}"})
+        response = web.StreamResponse(status=206 if start else 200, headers=_headers(marker, listing, start))
+        response.content_length = listing.size - start
+        await response.prepare(request)
+        for chunk in tar_chunks(self._root, listing, start):
+            async with asyncio.timeout(_SEND_TIMEOUT_S):
+                await response.write(chunk)
+        await response.write_eof()
+        return response
+
+    def _list(self) -> tuple[Marker, Listing] | None:
+        marker = read_marker(self._root)
+        if marker is None:
+            self._listed = None
+        elif self._listed is None or self._listed[0] != marker:
+            self._listed = (marker, list_tree(self._root, self._limits))
+        return self._listed
+
+
+def _start(request: web.Request, marker: Marker) -> int:
+    """Where to begin: at 0 unless the client has a part of this very workspace."""
+    match = _RANGE.match(request.headers.get("Range", ""))
+    return int(match[1]) if match and request.headers.get("If-Range") == f'"{marker.digest}"' else 0
+
+
+def _headers(marker: Marker, listing: Listing, start: int) -> dict[str, str]:
+    headers = {
+        "Content-Type": "application/x-tar",
+        "ETag": f'"{marker.digest}"',
+        "Accept-Ranges": "bytes",
+        DIGEST: marker.digest,
+        MARKER_HEADER: marker.report(),
+    }
+    if start:
+        headers["Content-Range"] = f"bytes {start}-{listing.size - 1}/{listing.size}"
+    return headers
+
+
+def application(root: Path, *, limits: Limits, streams: int = 16) -> web.Application:
+    """The server as an aiohttp application; `streams` downloads at once, more are told to come again."""
+    archive = _Archive(root, limits, streams)
+    app = web.Application(client_max_size=1024)
+    app.router.add_get("/readyz", archive.readyz)
+    app.router.add_get("/archive", archive.archive, allow_head=False)
+    return app
+
+
+async def serve(root: Path, *, host: str | None, port: int, limits: Limits, streams: int = 16) -> None:
+    """Serve until cancelled; then no new request is taken and running ones get ten seconds."""
+    runner = web.AppRunner(
+        application(root, limits=limits, streams=streams), access_log=None, shutdown_timeout=10, keepalive_timeout=15
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, backlog=128).start()
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await runner.cleanup()

@@ -1,0 +1,128 @@
+"""Reading a tree: its members in one order, its digest, its bytes; links are never followed.
+
+The digest of a workspace is `sha256:` of one line per member, sorted by path as bytes:
+
+    file: `f <x or -> <size> <sha256 of the content> <path> NUL`    link: `l <target> NUL <path> NUL`
+    directory: `d <path> NUL`
+
+Of a file's mode only the owner's execute bit counts, as in git: a kubelet that applies fsGroup changes the group's bits
+of a claim between two pods, and the workspace is still the same. Times and owners do not count.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .core import RESERVED, Limits, Member, kind_of, show
+from .errors import Refused, Unreachable
+
+__all__ = ["CHUNK", "Summary", "digest", "open_member", "walk"]
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Digest, bytes of all files, and number of files and links of a tree."""
+
+    digest: str
+    bytes: int
+    files: int
+
+
+def walk(root: Path, limits: Limits) -> list[Member]:
+    """All members below root but the reserved ones, a directory before what is in it, in the digest's order.
+
+    Raises:
+        Refused: a device, socket or pipe, or more entries or bytes than the limits allow.
+        Unreachable: something cannot be read, or vanished meanwhile.
+    """
+    try:
+        members = sorted(_scan(root, (), limits, [0]), key=lambda m: os.fsencode(m.path))
+    except OSError as error:
+        raise Unreachable(f"cannot read {show(str(error.filename))}: {error.strerror}") from None
+    if sum(m.size for m in members) > limits.max_bytes:
+        raise Refused(f"the workspace has more than {limits.max_bytes} bytes", next_step="Use a dataset claim for data")
+    return members
+
+
+def _scan(root: Path, parents: tuple[str, ...], limits: Limits, count: list[int]) -> Iterator[Member]:
+    with os.scandir(root.joinpath(*parents)) as entries:
+        for entry in entries:
+            if not parents and entry.name in RESERVED:
+                continue
+            count[0] += 1
+            if count[0] > limits.max_entries:
+                raise Refused(f"the workspace has more than {limits.max_entries} entries")
+            member = _member(entry, (*parents, entry.name))
+            yield member
+            if member.kind == "directory":
+                yield from _scan(root, member.parts, limits, count)
+
+
+def _member(entry: os.DirEntry[str], parts: tuple[str, ...]) -> Member:
+    info = entry.stat(follow_symlinks=False)
+    kind = kind_of(info.st_mode)
+    if kind is None:
+        raise Refused(f"{show('/'.join(parts))} is a device, a socket or a pipe", next_step="Remove it from the source")
+    return Member(
+        parts,
+        kind,
+        mode=stat.S_IMODE(info.st_mode) & 0o777,
+        size=info.st_size if kind == "file" else 0,
+        target=os.readlink(entry.path) if kind == "link" else "",
+        mtime=int(info.st_mtime),
+    )
+
+
+def open_member(root: Path, member: Member) -> int:
+    """A descriptor of a file of the tree; a link put in its place meanwhile is refused, not followed."""
+    try:
+        return os.open(root.joinpath(*member.parts), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME)
+    except PermissionError:  # O_NOATIME is the owner's privilege
+        pass
+    except OSError as error:
+        raise Unreachable(f"cannot read {show(member.path)}: {error.strerror}") from None
+    try:
+        return os.open(root.joinpath(*member.parts), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreachable(f"cannot read {show(member.path)}: {error.strerror}") from None
+
+
+def digest(root: Path, limits: Limits) -> Generator[None, None, Summary]:
+    """Digest a tree, pausing after each chunk so that a deadline or a signal can stop it.
+
+    Returns:
+        The summary (as the generator's value).
+
+    Raises:
+        Refused, Unreachable: as `walk`.
+    """
+    total, files, whole = 0, 0, hashlib.sha256()
+    for member in walk(root, limits):
+        path = os.fsencode(member.path)
+        if member.kind == "directory":
+            whole.update(b"d %s\0" % path)
+            continue
+        files += 1
+        if member.kind == "link":
+            whole.update(b"l %s\0%s\0" % (os.fsencode(member.target), path))
+            continue
+        size, content = yield from _hash(root, member)
+        total += size
+        flag = b"x" if member.mode & 0o100 else b"-"
+        whole.update(b"f %s %d %s %s\0" % (flag, size, content.encode(), path))
+    return Summary(f"sha256:{whole.hexdigest()}", total, files)
+
+
+def _hash(root: Path, member: Member) -> Generator[None, None, tuple[int, str]]:
+    size, content = 0, hashlib.sha256()
+    with os.fdopen(open_member(root, member), "rb", buffering=0) as file:
+        while chunk := file.read(CHUNK):
+            size += len(chunk)
+            content.update(chunk)
+            yield
+    return size, content.hexdigest()
