@@ -1,6 +1,7 @@
 """How the parts of a pod are put over each other: by key, the later word wins."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from pydantic import BaseModel
@@ -39,8 +40,8 @@ def unique(*lists: Iterable[Any]) -> list[Any]:
 
 
 def deep(base: Mapping[str, Any], top: Mapping[str, Any]) -> Json:
-    """`base` with `top` over it, key by key at every depth."""
-    merged = dict(base)
+    """A new `base` with `top` over it, key by key at every depth."""
+    merged = deepcopy(dict(base))
     for key, value in top.items():
         below = merged.get(key)
         merged[key] = deep(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value

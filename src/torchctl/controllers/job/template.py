@@ -45,8 +45,8 @@ def render(
         Impossible: The two do not work together; the message names field and next step.
     """
     spec, base, name = job.spec, queue.spec, queue.metadata.name
-    template = _pod_template(base, name)
-    trainer = template["spec"]["containers"][0]
+    given = _pod_template(base, name)
+    trainer = given["spec"]["containers"][0]
     shape = sizing.shape(spec, _gpus_per_node(base, trainer), name)
     distributed = effective.distributed(base, spec, gpus=shape.gpus)
     endpoint = distributed.rdzv_endpoint or (settings.etcd_endpoint if distributed.rdzv_backend in _ETCD else "")
@@ -58,7 +58,7 @@ def render(
     kai = _kai(base)
     pod = podspec.merge_pod(
         podspec.Parts(
-            template=template,
+            template=given,
             queue=base,
             job=spec,
             shape=shape,
@@ -74,7 +74,7 @@ def render(
             JobReason.INVALID_SPEC,
             f"no image: set spec.image here, or spec.image of TorchrunQueue {name}",
         )
-    return FrozenTemplate(
+    template = FrozenTemplate(
         queue=name,
         nodes=shape.nodes,
         gpus_per_node=shape.gpus,
@@ -90,6 +90,7 @@ def render(
         kai=kai,
         pod=pod,
     )
+    return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
 
 
 def _pod_template(queue: QueueSpec, name: str) -> dict[str, Any]:

@@ -183,6 +183,23 @@ class World:
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": message}}
         self.play(f"demo-sync-{number}", phase="Succeeded", containerStatuses=[{"name": "fetch", "state": ended}])
 
+    def sync_serves(self, number: int = 0, message: str = "") -> None:
+        """The sync pod of a served workspace is ready; nothing where the pod is another."""
+        if not any(kind == "Service" and name == "demo-workspace" for kind, name in self.objects):
+            return
+        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": message}}
+        self.play(
+            f"demo-sync-{number}",
+            phase="Running",
+            initContainerStatuses=[{"name": "fetch", "state": ended}],
+            conditions=[{"type": "Ready", "status": "True"}],
+        )
+
+    def has_claim(self, name: str, *modes: str) -> None:
+        """A claim of the user's."""
+        claim = decoded(PVC, {"metadata": {"name": name}, "spec": {"accessModes": list(modes)}})
+        self.seen = replace(self.seen, claims={**self.seen.claims, name: claim})
+
     def sync_fails(self, number: int = 0, message: str = "boom", code: int = 1) -> None:
         ended = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
         self.play(f"demo-sync-{number}", phase="Failed", containerStatuses=[{"name": "fetch", "state": ended}])
