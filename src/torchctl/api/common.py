@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from torchctl.api.fields import LIST_OF_NAMED, MAX_INT32, ClaimName, DnsLabel, MountPath, Port
+from torchctl.api.fields import LIST_OF_NAMED, MAX_INT32, UNIQUE_NAMES, ClaimName, DnsLabel, MountPath, Port
 from torchctl.api.model import Model
 from torchctl.api.rules import Rule
 
@@ -153,4 +153,5 @@ Datasets = Annotated[
         max_length=32,
         json_schema_extra=LIST_OF_NAMED,
     ),
+    UNIQUE_NAMES,
 ]

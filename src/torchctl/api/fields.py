@@ -12,6 +12,7 @@ from torchctl.api.model import Model
 __all__ = [
     "LIST_OF_NAMED",
     "MAX_INT32",
+    "UNIQUE_NAMES",
     "UNSAID",
     "WRITTEN_OUT",
     "AccessMode",
@@ -34,6 +35,7 @@ __all__ = [
     "Port",
     "Size",
     "keyed_by",
+    "unique",
 ]
 
 MAX_INT32 = 2**31 - 1
@@ -57,7 +59,21 @@ def keyed_by(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
+def unique(key: str) -> AfterValidator:
+    """The same for Python: no two items of the list have the same `key`."""
+
+    def check(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        keys = [getattr(item, key) for item in items]
+        repeated = next((value for value in keys if keys.count(value) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"{repeated!r} occurs twice")
+        return items
+
+    return AfterValidator(check)
+
+
 LIST_OF_NAMED = keyed_by("name")
+UNIQUE_NAMES = unique("name")
 UNSAID: dict[str, Any] = {"default": None}
 """Keeps a default out of the schema, where it matters whether the user said it."""
 WRITTEN_OUT: dict[str, Any] = {"x-written-out": True}

@@ -11,6 +11,7 @@ from torchctl.api.casing import camel
 from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distributed, RunPolicy
 from torchctl.api.fields import (
     LIST_OF_NAMED,
+    UNIQUE_NAMES,
     UNSAID,
     AccessModes,
     Annotations,
@@ -23,6 +24,7 @@ from torchctl.api.fields import (
     MountPath,
     Size,
     keyed_by,
+    unique,
 )
 from torchctl.api.jobrules import JOB_RULES, URL, WORKSPACE_RULES
 from torchctl.api.model import Model
@@ -192,13 +194,12 @@ class Volumes(Model):
             max_length=32,
             json_schema_extra=LIST_OF_NAMED,
         ),
+        UNIQUE_NAMES,
     ] = Field(default=(), description="Further volumes of the worker pods, as in a pod. Default: none.")
     additional_mounts: Annotated[
         tuple[VolumeMount, ...],
-        Field(
-            max_length=64,
-            json_schema_extra=keyed_by("mountPath"),
-        ),
+        Field(max_length=64, json_schema_extra=keyed_by("mountPath")),
+        unique("mount_path"),
     ] = Field(default=(), description="Further mounts of the container `trainer`, as in a container. Default: none.")
 
 
@@ -288,10 +289,8 @@ class JobSpec(Model):
     )
     depends_on: Annotated[
         tuple[Dependency, ...],
-        Field(
-            max_length=16,
-            json_schema_extra=keyed_by("job"),
-        ),
+        Field(max_length=16, json_schema_extra=keyed_by("job")),
+        unique("job"),
     ] = Field(default=(), description="Jobs that come first. Default: none.")
     suspend: bool = Field(
         default=False, description="Whether the job should stand still: its pods are stopped. Default: false."

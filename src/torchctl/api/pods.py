@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from torchctl.api.fields import LIST_OF_NAMED, Annotations, DnsLabel, Labels, MountPath, Open
+from torchctl.api.fields import LIST_OF_NAMED, UNIQUE_NAMES, Annotations, DnsLabel, Labels, MountPath, Open
 from torchctl.api.labels import OWNED_ENV, OWNED_ENV_PREFIXES, OWNED_KEY_PREFIXES, OWNED_KEYS, owned_env, owned_key
 from torchctl.api.model import KeptModel, Model
 from torchctl.api.names import TRAINER
@@ -99,6 +99,7 @@ Env = Annotated[
         max_length=256,
         json_schema_extra=LIST_OF_NAMED,
     ),
+    UNIQUE_NAMES,
 ]
 EnvFrom = Annotated[
     tuple[EnvFromSource, ...], Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"})
@@ -173,15 +174,18 @@ class PodTemplateSpec(KeptModel):
             holds=lambda self: not self.containers or self.containers[0].name == TRAINER,
             field="containers",
         ),
+        Rule(
+            cel="!has(self.containers) || self.containers.filter(c, c.name == 'trainer').size() <= 1",
+            message="only one of containers may be named trainer",
+            holds=lambda self: [container.name for container in self.containers or ()].count(TRAINER) <= 1,
+            field="containers",
+        ),
     )
 
     containers: (
         Annotated[
             tuple[Container, ...],
-            Field(
-                max_length=16,
-                json_schema_extra=LIST_OF_NAMED,
-            ),
+            Field(max_length=16, json_schema_extra=LIST_OF_NAMED),
         ]
         | None
     ) = Field(

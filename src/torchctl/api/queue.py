@@ -12,6 +12,7 @@ from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distributed, 
 from torchctl.api.fields import (
     LIST_OF_NAMED,
     MAX_INT32,
+    UNIQUE_NAMES,
     WRITTEN_OUT,
     AccessMode,
     AccessModes,
@@ -405,6 +406,7 @@ class QueueSpec(Model):
             max_length=16,
             json_schema_extra=LIST_OF_NAMED,
         ),
+        UNIQUE_NAMES,
     ] = Field(default=(), description="Further objects that the operator keeps for this queue. Default: none.")
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1, description="Share of this queue where no gang scheduler orders the jobs. Default: 1."

@@ -4,6 +4,7 @@ References are resolved, optional types unwrapped (an absent field is absent, ne
 defaults that only Python needs dropped, and every keyword put into one order.
 """
 
+import copy
 from typing import Any
 
 import msgspec
@@ -85,8 +86,9 @@ def of_model(model: type[BaseModel]) -> Schema:
 def of_struct(struct: type[msgspec.Struct]) -> Schema:
     """The structural schema of a status. Conditions are metav1.Condition; only shown zeros have defaults."""
     _, definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
-    definitions["Condition"] = _CONDITION
-    return _structural(_without_hidden_defaults(definitions[struct.__name__], definitions), definitions)
+    definitions["Condition"] = copy.deepcopy(_CONDITION)
+    _mark_defaults(definitions)
+    return _structural(definitions[struct.__name__], definitions)
 
 
 def _structural(schema: Schema, definitions: Schema) -> Schema:
@@ -140,11 +142,11 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _without_hidden_defaults(schema: Schema, definitions: Schema) -> Schema:
-    for definition in (schema, *definitions.values()):
+def _mark_defaults(definitions: Schema) -> None:
+    """Keeps the defaults of the fields that are shown, and drops every other: absent is good enough."""
+    for definition in definitions.values():
         for field in definition.get("properties", {}).values():
             if field.pop(SHOWN, False):
                 field["x-written-out"] = True
             else:
                 field.pop("default", None)
-    return schema
