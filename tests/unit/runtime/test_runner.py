@@ -1,0 +1,285 @@
+"""A controller at work: from changes in a real cache to reconciles, in virtual time."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from prometheus_client import CollectorRegistry
+
+from torchctl.runtime.cache.barrier import Barrier
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.errors import Conflict, Unavailable
+from torchctl.runtime.client.writes import Written, note_write
+from torchctl.runtime.controller import Controller
+from torchctl.runtime.kinds import LEASE, Key, Lease, ObjectMeta, OwnerReference
+from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.reconcile import Request, Result, TerminalError
+from torchctl.runtime.runner import Runner
+from torchctl.runtime.watch.events import Applied, Init, InitDone
+from torchctl.testing import virtualtime
+
+A, B = Key("ns", "a"), Key("ns", "b")
+
+
+def lease(name: str, version: int, **meta: Any) -> Lease:
+    return Lease(ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=str(version), **meta))
+
+
+@dataclass
+class Bench:
+    """A runner over a cache that the test feeds."""
+
+    reconcile: Callable[[Request], Awaitable[Result | None]]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry, process=False)
+        self.clock = virtualtime.VirtualClock()
+        self.cache = Cache(None, metrics=self.metrics, clock=self.clock)  # type: ignore[arg-type]  # nothing is sent
+        self.informer = self.cache.register(LEASE)
+        self.controller = Controller("c", self.reconcile, **self.options).for_(LEASE)
+        self.runner = Runner(
+            self.controller,
+            cache=self.cache,
+            barrier=Barrier(self.cache, clock=self.clock, timeout_s=5.0),
+            metrics=self.metrics.for_controller("c"),
+            clock=self.clock,
+        )
+
+    async def feed(self, *objects: Lease) -> None:
+        for obj in objects:
+            await self.informer.feed(Applied(obj))
+
+    async def listed(self, *objects: Lease) -> None:
+        await self.informer.feed(Init())
+        await self.feed(*objects)
+        await self.informer.feed(InitDone("1"))
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, {"controller": "c", **labels}) or 0.0
+
+
+def test_everything_in_the_cache_is_reconciled_at_the_start_of_a_term() -> None:
+    seen: list[Request] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            seen.append(request)
+            if len(seen) == 2:
+                bench.runner.close()
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1), lease("b", 1))
+        await bench.runner.run()
+        assert bench.count("controller_runtime_reconcile_total", result="success") == 2
+        assert bench.informer.stats().handler_errors == 0
+
+    virtualtime.run(main)
+    assert sorted(seen) == [A, B]
+
+
+def test_a_failing_key_backs_off_and_delays_nobody_else() -> None:
+    times: dict[Request, list[float]] = {A: [], B: []}
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            times[request].append(anyio.current_time())
+            if request == A and len(times[A]) == 5:
+                bench.runner.close()
+            if request == A:
+                raise Unavailable("no API server")
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1), lease("b", 1))
+        await bench.runner.run()
+        assert bench.count("controller_runtime_reconcile_errors_total") == 5
+        assert bench.count("controller_runtime_reconcile_panics_total") == 0
+
+    virtualtime.run(main)
+    gaps = [round(later - earlier, 3) for earlier, later in zip(times[A], times[A][1:], strict=False)]
+    assert gaps == [0.005, 0.01, 0.02, 0.04]
+    assert times[B] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "counted", "attempts"),
+    [
+        (Conflict("changed"), "reconcile_total_requeue", 2),
+        (TerminalError("never"), "terminal_reconcile_errors_total", 1),
+        (ZeroDivisionError("oops"), "reconcile_panics_total", 2),
+    ],
+)
+def test_each_kind_of_error_is_counted_as_what_it_is(error: Exception, counted: str, attempts: int) -> None:
+    calls: list[Request] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            calls.append(request)
+            if len(calls) == 1:
+                raise error
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.runner.run)
+            await anyio.sleep(5)
+            bench.runner.close()
+        metric, labels = f"controller_runtime_{counted}", {}
+        if counted.endswith("_requeue"):
+            metric, labels = "controller_runtime_reconcile_total", {"result": "requeue"}
+        assert bench.count(metric, **labels) == 1
+
+    virtualtime.run(main)
+    assert len(calls) == attempts
+
+
+def test_a_reconcile_that_takes_too_long_is_cut_off_and_tried_again() -> None:
+    began: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            began.append(anyio.current_time())
+            if len(began) == 2:
+                bench.runner.close()
+                return
+            await anyio.sleep_forever()
+
+        bench = Bench(reconcile, {"timeout_s": 3.0})
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+        assert bench.count("controller_runtime_reconcile_timeouts_total") == 1
+
+    virtualtime.run(main)
+    assert began == [0.0, 3.005]
+
+
+def test_a_result_brings_the_key_back_when_it_says() -> None:
+    times: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> Result:
+            times.append(anyio.current_time())
+            if len(times) == 3:
+                bench.runner.close()
+            return Result(requeue_after_s=7.0)
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+
+    virtualtime.run(main)
+    assert times == [0.0, 7.0, 14.0]
+
+
+def test_the_next_reconcile_waits_until_the_cache_has_seen_the_last_ones_writes() -> None:
+    seen: list[tuple[float, str]] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> Result | None:
+            known = bench.cache.get(LEASE, request)
+            assert known is not None
+            seen.append((anyio.current_time(), known.metadata.resource_version))
+            if len(seen) == 2:
+                bench.runner.close()
+                return None
+            note_write(Written(LEASE, request, "uid-a", "50"))
+            return Result(requeue_after_s=0)
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.runner.run)
+            await anyio.sleep(2)
+            await bench.feed(lease("a", 50))
+
+    virtualtime.run(main)
+    assert seen == [(0.0, "1"), (2.0, "50")]
+
+
+def test_one_key_never_runs_twice_at_once_and_others_run_beside_it() -> None:
+    running: set[Request] = set()
+    together: list[int] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            assert request not in running
+            running.add(request)
+            together.append(len(running))
+            await anyio.sleep(1)
+            running.discard(request)
+
+        bench = Bench(reconcile, {"workers": 3})
+        await bench.listed(*(lease(name, 1) for name in "abcde"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.runner.run)
+            for version in range(2, 6):
+                await anyio.sleep(0.3)
+                await bench.feed(lease("a", version))
+            await anyio.sleep(10)
+            bench.runner.close()
+
+    virtualtime.run(main)
+    assert max(together) == 3
+
+
+def test_closing_lets_the_reconcile_under_way_end() -> None:
+    ended: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            await anyio.sleep(4)
+            ended.append(anyio.current_time())
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.runner.run)
+            await anyio.sleep(1)
+            bench.runner.close()
+        assert anyio.current_time() == 4.0
+
+    virtualtime.run(main)
+    assert ended == [4.0]
+
+
+def test_a_term_that_is_over_listens_no_more() -> None:
+    seen: list[Request] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            seen.append(request)
+
+        bench = Bench(reconcile)
+        await bench.listed()
+        with anyio.move_on_after(1):
+            await bench.runner.run()
+        await bench.feed(lease("a", 2))
+        assert bench.runner.statistics().due == 0
+
+    virtualtime.run(main)
+    assert seen == []
+
+
+def test_the_parent_of_an_owned_object_is_reconciled() -> None:
+    seen: list[Request] = []
+    parent = OwnerReference("coordination.k8s.io/v1", "Lease", "parent", "u", controller=True)
+    stranger = OwnerReference("example.org/v1", "Lease", "stranger", "u", controller=True)
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            seen.append(request)
+
+        bench = Bench(reconcile)
+        bench.controller.sources.clear()
+        bench.controller.for_(LEASE, labels="none").owns(LEASE)
+        await bench.listed(
+            lease("child", 1, owner_references=(parent,)), lease("other", 1, owner_references=(stranger,))
+        )
+        with anyio.move_on_after(1):
+            await bench.runner.run()
+
+    virtualtime.run(main)
+    assert seen == [Key("ns", "parent")]
