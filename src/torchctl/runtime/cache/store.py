@@ -142,8 +142,14 @@ class Store(StoreReader[T]):
                 yield from self._put(key, None)
         for what in staging.skipped.values():
             yield from self._skip(what)
-        for obj in staging.objects.values():
-            yield from self._apply(obj, initial=initial, forced=forced)
+        for key, obj in staging.objects.items():
+            # Nearly all of a repeated list: passed over fast, for there is no change at which the shell could pause.
+            if not self._holds(key, obj):
+                yield from self._apply(obj, initial=initial, forced=forced)
+
+    def _holds(self, key: Key, obj: T) -> bool:
+        old = self.get(key)
+        return old is not None and _version(old) == _version(obj) and old.metadata.uid == obj.metadata.uid
 
     # One object.
 

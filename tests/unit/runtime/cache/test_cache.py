@@ -11,7 +11,7 @@ from torchctl.runtime.cache.cache import Cache, NotRegistered, NotSynced
 from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import HttpResponse, LineStream
+from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.kinds import EVENT, LEASE, Key, Lease, ObjectMeta
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.watch.events import Applied, Init, InitDone
@@ -50,7 +50,7 @@ class Shelf:
         self.missing = set(missing)
         self.asked: list[str] = []
 
-    async def send(self, request: HttpRequest) -> HttpResponse:
+    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         self.asked.append(request.path)
         await checkpoint()
         if any(name in request.path for name in self.missing):

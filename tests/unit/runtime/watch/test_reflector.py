@@ -12,7 +12,7 @@ import pytest
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Timeout, Unavailable
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import HttpResponse, LineStream
+from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.kinds import LEASE, Lease
 from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Skipped, StoreEvent
 from torchctl.runtime.watch.events import Unavailable as Absent
@@ -92,7 +92,7 @@ class ScriptedTransport:
             raise answer
         return answer
 
-    async def send(self, request: HttpRequest) -> HttpResponse:
+    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         answer = await self._next(request)
         assert isinstance(answer, HttpResponse)
         return answer
