@@ -1,0 +1,200 @@
+"""A TorchrunQueue's plan and status, from hand-made observations."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
+from torchctl.api.kube import KaiQueue
+from torchctl.api.names import QUEUE_FINALIZER
+from torchctl.api.phases import TERMINAL, Phase
+from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.controllers.queue.kai import claimed_by, kai_queue
+from torchctl.controllers.queue.plan import Observed, Plan, Refusal, look_again, plan
+from torchctl.controllers.queue.status import derive, transitions
+from torchctl.runtime.conditions import find
+from torchctl.runtime.kinds import ObjectMeta
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def queue(*, finalizers: tuple[str, ...] = (QUEUE_FINALIZER,), deleting: bool = False, **spec: Any) -> TorchrunQueue:
+    meta = ObjectMeta(
+        name="gpu",
+        namespace="team",
+        uid="queue-uid",
+        generation=1,
+        finalizers=finalizers,
+        deletion_timestamp=NOW if deleting else None,
+    )
+    return TorchrunQueue(meta, QueueSpec.model_validate(spec))
+
+
+def kai(name: str, claim: str = "queue-uid") -> KaiQueue:
+    return KaiQueue(ObjectMeta(name=name, uid=f"uid-{name}", annotations={"torchrun.ai/queue-uid": claim}))
+
+
+def job(name: str, phase: str, gpus: int = 8) -> TorchrunJob:
+    spec = JobSpec.model_validate({"jobQueue": "gpu", "numNodes": 1, "command": "true"})
+    return TorchrunJob(ObjectMeta(name=name, namespace="team"), spec, JobStatus(phase=phase, gpus=gpus))
+
+
+def observed(subject: TorchrunQueue, *existing: KaiQueue, jobs: tuple[TorchrunJob, ...] = ()) -> Observed:
+    return Observed(subject, jobs, True, {found.metadata.name: found for found in existing})
+
+
+def condition(seen: Observed, type_: str, refusal: Refusal | None = None) -> tuple[str, str]:
+    status = derive(seen, plan(seen), refusal, NOW)
+    found = find(status.conditions, type_)
+    assert found is not None
+    return found.status, found.reason
+
+
+def test_a_queue_without_a_kai_queue_needs_nothing_and_is_ready() -> None:
+    seen = observed(queue(finalizers=()))
+    assert plan(seen) == Plan()
+    assert condition(seen, "Ready") == ("True", "Ready")
+
+
+def test_the_finalizer_comes_before_the_kai_queue() -> None:
+    seen = observed(queue(finalizers=("other/finalizer",), kaiQueue="train"))
+    assert plan(seen) == Plan(finalizers=("other/finalizer", QUEUE_FINALIZER))
+    seen = observed(queue(kaiQueue="train"))
+    assert plan(seen).finalizers is None
+    assert plan(seen).apply == kai_queue(seen.queue)
+
+
+def test_a_kai_queue_of_another_is_a_conflict_whose_message_names_its_owner() -> None:
+    foreign = kai("train", claim="somebody-else")
+    seen = observed(queue(kaiQueue="train"), foreign)
+    assert condition(seen, "KaiQueueReady") == ("False", "Conflict")
+    assert derive(seen, plan(seen), None, NOW).kai_queue is None
+    assert not claimed_by("queue-uid")(foreign.metadata)
+
+
+def test_a_kai_queue_by_reference_is_never_written() -> None:
+    seen = observed(queue(finalizers=(), kaiQueue="train", kaiQueuePolicy="Reference"), kai("train", claim=""))
+    assert plan(seen) == Plan()
+    assert condition(seen, "KaiQueueReady") == ("True", "KaiQueueReady")
+    assert condition(observed(seen.queue), "KaiQueueReady") == ("False", "KaiQueueNotFound")
+
+
+def test_a_parent_that_is_missing_holds_the_kai_queue_back() -> None:
+    subject = queue(kaiQueue="train", parentKaiQueue="root")
+    assert plan(observed(subject)).apply is None
+    assert condition(observed(subject), "KaiQueueReady") == ("False", "ParentNotFound")
+    assert plan(observed(subject, kai("root", claim=""))).apply is not None
+
+
+def test_a_parent_that_the_operator_does_not_allow_is_refused() -> None:
+    seen = replace(observed(queue(kaiQueue="train", parentKaiQueue="root")), allowed_parents=frozenset({"dev"}))
+    assert plan(seen).problem is not None
+    assert condition(seen, "Accepted") == ("False", "ParentNotAllowed")
+
+
+def test_a_kai_queue_that_was_renamed_leaves_none_behind() -> None:
+    seen = observed(queue(kaiQueue="new"), kai("old"), kai("foreign", claim="x"))
+    assert [found.metadata.name for found in plan(seen).delete] == ["old"]
+
+
+def test_without_kai_nothing_fails_and_the_queue_looks_again() -> None:
+    seen = replace(observed(queue(kaiQueue="train")), kai_available=False)
+    assert plan(seen) == Plan()
+    assert condition(seen, "KaiQueueReady") == ("False", "KaiNotInstalled")
+    assert look_again(seen, None) == 10.0
+
+
+def test_a_deleted_queue_keeps_its_kai_queue_until_its_jobs_are_done() -> None:
+    subject = queue(deleting=True, kaiQueue="train")
+    busy = observed(subject, kai("train"), jobs=(job("a", Phase.RUNNING), job("b", Phase.FAILED)))
+    assert plan(busy) == Plan()
+    assert "1 unfinished job(s) end: a" in derive(busy, plan(busy), None, NOW).conditions[1].message
+    done = observed(subject, kai("train"), jobs=(job("a", Phase.SUCCEEDED),))
+    assert [found.metadata.name for found in plan(done).delete] == ["train"]
+    assert plan(done).finalizers is None
+    assert plan(observed(subject)).finalizers == ()
+
+
+def test_turning_the_management_off_lets_the_kai_queue_go_first_and_then_the_finalizer() -> None:
+    subject = queue(kaiQueue="train", kaiQueuePolicy="Reference")
+    assert [found.metadata.name for found in plan(observed(subject, kai("train"))).delete] == ["train"]
+    assert plan(observed(subject)).finalizers == ()
+
+
+@pytest.mark.parametrize(
+    ("containers", "reason"),
+    [
+        ([{"name": "main"}], "InvalidSpec"),
+        ([{"name": "sidecar"}, {"name": "trainer"}], "InvalidSpec"),
+        ([{"name": "trainer"}, {"name": "trainer"}], "InvalidSpec"),
+        ([{"name": "trainer"}, {"name": "sidecar"}], "Accepted"),
+    ],
+)
+def test_the_first_container_is_the_trainer_and_the_only_one_of_that_name(
+    containers: list[dict[str, str]], reason: str
+) -> None:
+    seen = observed(queue(finalizers=(), podTemplate={"spec": {"containers": containers}}))
+    assert condition(seen, "Accepted")[1] == reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"weight": 2}, "spec.weight"),
+        ({"maxNodes": 4}, "spec.maxNodes"),
+        ({"quota": {"gpus": 8}}, "spec.quota.gpus"),
+        ({"scheduling": {"scheduler": "volcano"}}, "spec.scheduling.scheduler"),
+        ({"scheduling": {"topology": {"name": "t"}}}, "spec.scheduling.topology"),
+        ({"runPolicy": {"ttlSecondsAfterFinished": 5}}, "spec.runPolicy.ttlSecondsAfterFinished"),
+    ],
+)
+def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], field: str) -> None:
+    seen = observed(queue(finalizers=(), **spec))
+    status = derive(seen, plan(seen), None, NOW)
+    accepted = find(status.conditions, "Accepted")
+    assert accepted is not None
+    assert (accepted.status, accepted.reason) == ("False", "NotSupportedYet")
+    assert field in accepted.message
+
+
+def test_a_resource_that_is_left_out_is_unbounded_and_units_are_kais() -> None:
+    spec = {"cpu": {"quota": 96, "limit": "128500m"}, "memory": {"quota": "1Gi"}}
+    resources = kai_queue(queue(kaiQueue="train", kaiResources=spec))["spec"]["resources"]
+    assert resources["gpu"] == {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    assert resources["cpu"] == {"quota": 96_000, "limit": 128_500, "overQuotaWeight": 1}
+    assert resources["memory"] == {"quota": 1073.741824, "limit": -1, "overQuotaWeight": 1}
+
+
+def test_a_refusal_is_the_condition_and_is_tried_again() -> None:
+    seen, refusal = observed(queue(kaiQueue="train")), Refusal("Refused", "KAI Queue train: no")
+    assert condition(seen, "KaiQueueReady", refusal) == ("False", "Refused")
+    assert look_again(seen, refusal) == 60.0
+
+
+@given(st.lists(st.sampled_from(["", *Phase]), max_size=20))
+def test_every_job_is_counted_once(phases: list[str]) -> None:
+    jobs = tuple(job(f"j{number}", phase) for number, phase in enumerate(phases))
+    seen = observed(queue(finalizers=()), jobs=jobs)
+    status = derive(seen, plan(seen), None, NOW)
+    counts = Counter(msgspec.to_builtins(status.jobs))
+    assert sum(msgspec.structs.astuple(status.jobs)) == len(phases) == sum(counts.values())
+    assert status.gpus.requested == 8 * sum(phase not in TERMINAL for phase in phases)
+
+
+@given(st.booleans(), st.booleans(), st.sampled_from([None, "train"]))
+def test_a_second_reconcile_writes_nothing_and_says_nothing(kai_there: bool, foreign: bool, name: str | None) -> None:
+    spec: dict[str, Any] = {"kaiQueue": name} if name else {}
+    subject = queue(finalizers=(QUEUE_FINALIZER,) if name else (), **spec)
+    existing = (kai("train", claim="x" if foreign else "queue-uid"),) if kai_there else ()
+    seen = observed(subject, *existing)
+    status = derive(seen, plan(seen), None, NOW)
+    again = replace(seen, queue=msgspec.structs.replace(subject, status=status))
+    later = derive(again, plan(again), None, NOW.replace(year=2027))
+    assert later == status
+    assert transitions(status, later) == ()
