@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from torchctl.runtime.cache.gauges import Gauges
 from torchctl.runtime.cache.index import IndexFunction
 from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.client.client import Client
@@ -51,6 +52,7 @@ class Cache:
     ) -> None:
         self._client = client
         self._metrics = metrics
+        self._gauges = Gauges(metrics) if metrics else None
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._settings = settings or WatchSettings()
@@ -87,6 +89,8 @@ class Cache:
         if informer is None:
             informer = Informer(kind, selector, clock=self._clock, metrics=self._metrics, optional=optional)
             informers[selector] = informer
+            if self._gauges:
+                self._gauges.add(informer)
             self._start(informer)
         informer.optional = informer.optional and optional
         for name, function in (indexes or {}).items():

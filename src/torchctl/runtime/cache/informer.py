@@ -76,16 +76,6 @@ class Informer(Generic[T]):
         self._heard_at = clock.monotonic()
         self._lists = self._changes = self._handler_errors = 0
         self._metrics = metrics.for_resource(kind.resource) if metrics else None
-        self._version_gauge = (
-            metrics.informer_store_resource_version.labels("torchctl", kind.group, kind.version, kind.plural)
-            if metrics
-            else None
-        )
-        if self._metrics:
-            self._metrics.cache_objects.set_function(lambda: len(self._store))
-            self._metrics.watch_age_seconds.set_function(self.age)
-        if self._version_gauge:
-            self._version_gauge.set_function(lambda: self.resource_version)
 
     def __repr__(self) -> str:
         state = "synced" if self.synced else "syncing" if self.available else "unavailable"

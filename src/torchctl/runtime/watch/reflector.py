@@ -129,5 +129,7 @@ class Reflector(Generic[T]):
     def _failure(self, error: ApiError) -> Refused | Lost:
         log.info("watch interrupted", resource=self._sink.kind.resource, error=str(error), state=repr(self._machine))
         if error.code:
+            if error.code < 500:  # a gateway's 502 is not the API server speaking
+                self._sink.heard()
             return Refused(error.code, error.reason, error.message, error.retry_after_s)
         return Lost(str(error))
