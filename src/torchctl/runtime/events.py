@@ -1,10 +1,11 @@
 """Records Kubernetes Events in the background: what happened, for whoever runs `kubectl describe`.
 
-Needs RBAC for core `events` in every namespace: get, create, patch.
+Needs RBAC for core `events` in every namespace: create, patch.
 """
 
 import socket
 from collections import deque
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import anyio
@@ -56,7 +57,7 @@ class EventRecorder:
         self._written = metrics.events_written_total
         self._dropped = metrics.events_dropped_total
         self._series = EventSeries()
-        self._queue: deque[Occurrence] = deque()
+        self._queue: deque[Series] = deque()
         self._more = anyio.Event()
 
     def __repr__(self) -> str:
@@ -73,7 +74,12 @@ class EventRecorder:
         if len(self._queue) >= QUEUE:
             self._dropped.labels("queue_full").inc()
             return
-        self._queue.append(Occurrence(regarding, type_, reason, message, self._clock.now()))
+        occurrence = Occurrence(regarding, type_, reason, message, self._clock.now())
+        series = self._series.observe(occurrence, self._clock.monotonic())
+        if series is None:
+            self._dropped.labels("spam").inc()
+            return
+        self._queue.append(series)
         self._more.set()
 
     async def run(self) -> None:
@@ -89,13 +95,10 @@ class EventRecorder:
 
     async def _flush(self) -> None:
         while self._queue:
-            await self._record(self._queue.popleft())
+            await self._record(self._queue[0])
+            self._queue.popleft()  # only now: what a cancellation cuts off is written at the end
 
-    async def _record(self, occurrence: Occurrence) -> None:
-        series = self._series.observe(occurrence, self._clock.monotonic())
-        if series is None:
-            self._dropped.labels("spam").inc()
-            return
+    async def _record(self, series: Series) -> None:
         for wait_s in (*RETRY_AFTER_S, None):
             try:
                 await self._write(series)
@@ -134,16 +137,15 @@ class EventRecorder:
             await self._continue(series, namespace)
 
     async def _continue(self, series: Series, namespace: str) -> None:
-        existing = await self._client.get(EVENT, series.name, namespace)
-        await self._update(series, namespace, count=existing.count + 1)
-        self._series.resume(series, existing.count + 1)
+        # A patch without the count tells the count, and needs no right to read Events.
+        patch = {"lastTimestamp": _seconds(series.last_at)}
+        existing = await self._client.merge_patch(EVENT, series.name, patch, namespace=namespace)
+        series = replace(series, count=existing.count + 1)
+        await self._update(series, namespace)
+        self._series.resume(series, series.count)
 
-    async def _update(self, series: Series, namespace: str, *, count: int | None = None) -> None:
-        patch = {
-            "count": series.count if count is None else count,
-            "lastTimestamp": _seconds(series.last_at),
-            "message": series.message,
-        }
+    async def _update(self, series: Series, namespace: str) -> None:
+        patch = {"count": series.count, "lastTimestamp": _seconds(series.last_at), "message": series.message}
         await self._client.merge_patch(EVENT, series.name, patch, namespace=namespace)
 
     def _body(self, series: Series, namespace: str) -> dict[str, object]:

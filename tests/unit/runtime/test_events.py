@@ -220,8 +220,8 @@ def test_a_chatterbox_is_cut_off_and_its_neighbour_is_not() -> None:
 def test_a_full_queue_drops_and_never_blocks() -> None:
     async def main() -> Stage:
         stage = Stage()
-        for _ in range(QUEUE + 3):
-            stage.recorder.event(JOB, "Normal", "Again", "again")
+        for n in range(QUEUE + 3):
+            stage.recorder.event(ObjectReference(name=f"pod-{n}", namespace="team"), "Normal", "Again", "again")
         return stage
 
     assert virtualtime.run(main).dropped("queue_full") == 3
