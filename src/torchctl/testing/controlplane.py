@@ -80,6 +80,8 @@ class ControlPlane:
         options: Options | None = None,
     ) -> None:
         self.components = tuple(name for name in COMPONENTS if name in components)
+        if self.components[:2] != COMPONENTS[:2]:
+            raise ValueError("a control plane has at least etcd and kube-apiserver")
         self.options = options or Options()
         self._assets = assets
         self._directory = directory
@@ -282,11 +284,16 @@ class ControlPlane:
         async with self._session() as session:
             with anyio.move_on_after(self.options.start_timeout_s):
                 while not await self._is_ready(session, component):
-                    if not process.running:
-                        raise ComponentFailed(process, f"ended with status {process.returncode}")
+                    self._notice_failure()
                     await anyio.sleep(_POLL_S)
                 return
         raise ComponentFailed(process, f"was not ready after {self.options.start_timeout_s:g} s")
+
+    def _notice_failure(self) -> None:
+        """Any component that ended, for the one that is waited for may be waiting for it."""
+        for name, process in self._processes.items():
+            if name not in self._stopped and process.returncode is not None:
+                raise ComponentFailed(process, f"ended with status {process.returncode}")
 
     async def _is_ready(self, session: aiohttp.ClientSession, component: str) -> bool:
         ports = self._ports

@@ -6,6 +6,7 @@ fixtures: every pytest run of an environment loads this file.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,11 @@ if find_spec("pytest_asyncio"):
     @pytest_asyncio.fixture(loop_scope="session")
     async def namespace(admin: Client, request: pytest.FixtureRequest) -> AsyncGenerator[str]:
         """The name of a fresh namespace, in which pods can be created; it is deleted after the test, unwaited."""
+        from torchctl.runtime.client.errors import NotFound
         from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
         name = fresh_name(request.node.name.removeprefix("test_"))
         await create_namespace(admin, name)
         yield name
-        await admin.delete(NAMESPACE, name)
+        with suppress(NotFound):
+            await admin.delete(NAMESPACE, name)
