@@ -14,7 +14,6 @@ from pathlib import Path
 import anyio
 from rich.console import Console
 from rich.table import Table
-from torchctl.testing.kubelet import ScriptedKubelet
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.phases import TERMINAL, Phase
@@ -24,6 +23,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.logging import configure
 from torchctl.runtime.settings import LogSettings
 from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.kubelet import ScriptedKubelet
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = ROOT / "examples" / "demo" / "demo.yaml"
