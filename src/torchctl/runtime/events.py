@@ -59,6 +59,7 @@ class EventRecorder:
         self._series = EventSeries()
         self._queue: deque[Series] = deque()
         self._more = anyio.Event()
+        self._unanswered = ""
 
     def __repr__(self) -> str:
         return f"<EventRecorder {len(self._queue)} queued>"
@@ -131,10 +132,13 @@ class EventRecorder:
                 self._series.resume(series, 1)
             else:
                 return
+        again, self._unanswered = self._unanswered == series.name, series.name
         try:
             await self._client.create(EVENT, self._body(series, namespace), namespace)
-        except AlreadyExists:  # written by the process before this one
-            await self._continue(series, namespace)
+        except AlreadyExists:
+            if not again:  # then it was not our own first attempt but the process before this one
+                await self._continue(series, namespace)
+        self._unanswered = ""
 
     async def _continue(self, series: Series, namespace: str) -> None:
         # A patch without the count tells the count, and needs no right to read Events.

@@ -23,11 +23,11 @@ NODE = ObjectReference(kind="Node", name="gpu-1", uid="n1", api_version="v1")
 
 
 class Server:
-    """Keeps Events by path. `down`: how many requests more are refused."""
+    """Keeps Events by path. `down`: how many requests more are refused; `lost`: how many answers more are."""
 
     def __init__(self) -> None:
         self.events: dict[str, dict[str, Any]] = {}
-        self.down = 0
+        self.down = self.lost = 0
         self.refusal = 0
         self.fail: type[Exception] | None = None
 
@@ -46,6 +46,9 @@ class Server:
         if request.method != "POST" and path not in self.events:
             return self.answer(404, {"code": 404, "reason": "NotFound", "message": "gone"})
         self.events[path] = {**self.events.get(path, {}), **(body or {})}
+        if self.lost:
+            self.lost -= 1
+            raise Unavailable("connection reset", outcome_unknown=True)
         return self.answer(200, self.events[path])
 
     def answer(self, status: int, body: dict[str, Any]) -> HttpResponse:
@@ -157,6 +160,16 @@ def test_an_outage_delays_events_and_loses_none() -> None:
         await stage.settled(60)
 
     assert [event["reason"] for event in play(story).events] == ["One", "Two"]
+
+
+def test_an_event_whose_answer_was_lost_is_counted_once() -> None:
+    async def story(stage: Stage) -> None:
+        stage.server.lost = 1
+        await submit(stage)
+        await stage.settled(10)
+
+    (event,) = play(story).events
+    assert event["count"] == 1
 
 
 def test_a_long_outage_drops_and_goes_on() -> None:
