@@ -1,0 +1,169 @@
+"""Nodes that exist only as objects: with GPUs, kept Ready by their Leases, lost and found again on demand."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.clock import Clock
+from torchctl.runtime.kinds import LEASE
+from torchctl.testing.gangs import Machine
+from torchctl.testing.nodekinds import NODE
+from torchctl.testing.persist import Persistence
+
+__all__ = ["GPU", "Fleet", "NodeSpec", "default_nodes"]
+
+GPU = "nvidia.com/gpu"
+GPU_PRODUCT = "nvidia.com/gpu.product"
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_S = 40
+RENEWAL_S = 10.0
+"""The real kubelet's figures: the node lifecycle controller gives up on a node after 50 s."""
+
+MANAGER = "scripted-kubelet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One node. `gpus` is its capacity of nvidia.com/gpu, `gpu_product` the label that goes with it."""
+
+    name: str
+    gpus: int = 8
+    gpu_product: str = "NVIDIA-H100-80GB-HBM3"
+    cpu: str = "128"
+    memory: str = "1Ti"
+    pods: int = 500
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        base = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        gpu = {GPU_PRODUCT: self.gpu_product} if self.gpus else {}
+        return {**base, **gpu, **self.labels}
+
+
+def default_nodes(count: int = 4) -> tuple[NodeSpec, ...]:
+    """Nodes of eight GPUs each."""
+    return tuple(NodeSpec(name=f"node-{index}") for index in range(count))
+
+
+class Fleet:
+    """The nodes. A node that is up renews its Lease; one that is lost writes nothing at all."""
+
+    def __init__(
+        self, client: Client, nodes: Sequence[NodeSpec], *, persist: Persistence, clock: Clock, port: int = 0
+    ) -> None:
+        self._client = client
+        self._nodes = {node.name: node for node in nodes}
+        self._persist = persist
+        self._clock = clock
+        self._port = port
+        self._up = {name: anyio.Event() for name in self._nodes}
+        for event in self._up.values():
+            event.set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    @property
+    def machines(self) -> list[Machine]:
+        """The nodes that are up."""
+        return [
+            Machine(node.name, node.all_labels, {GPU: node.gpus})
+            for node in self._nodes.values()
+            if self._up[node.name].is_set()
+        ]
+
+    async def wait_up(self, name: str) -> None:
+        await self._up[name].wait()
+
+    async def create(self) -> None:
+        """Registers the nodes and waits until pods can be scheduled to them."""
+        async with anyio.create_task_group() as tasks:
+            for node in self._nodes.values():
+                tasks.start_soon(self._register, node)
+
+    async def delete(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            for name in self._nodes:
+                tasks.start_soon(self._deregister, name)
+
+    async def run(self) -> None:
+        """Keeps the nodes alive until cancelled."""
+        while True:
+            await self._clock.sleep(RENEWAL_S)
+            async with anyio.create_task_group() as tasks:
+                for name, up in self._up.items():
+                    if up.is_set():
+                        tasks.start_soon(self._renew, name)
+
+    async def lose(self, name: str) -> None:
+        """Silences a node. What the node lifecycle controller concludes after 50 s of silence is said at once."""
+        self._up[name] = anyio.Event()
+        await self._report(self._nodes[name], "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+
+    async def restore(self, name: str) -> None:
+        """Brings a node back; its pods go on where they were."""
+        await self._renew(name)
+        await self._report(self._nodes[name], "True", "KubeletReady", "scripted kubelet is posting ready status")
+        self._up[name].set()
+
+    async def _register(self, node: NodeSpec) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node.name, "labels": node.all_labels},
+            "spec": {"providerID": f"scripted://{node.name}"},
+        }
+        await self._persist(lambda: self._client.apply(NODE, body, force=True, field_manager=MANAGER))
+        await self._renew(node.name)
+        await self._report(node, "True", "KubeletReady", "scripted kubelet is posting ready status")
+        # The API server taints new nodes; the node lifecycle controller takes that back.
+        while (await self._client.get(NODE, node.name)).spec.taints:
+            await self._clock.sleep(0.02)
+
+    async def _deregister(self, name: str) -> None:
+        for kind, namespace in ((NODE, ""), (LEASE, LEASE_NAMESPACE)):
+            with suppress(NotFound):
+                await self._client.delete(kind, name, namespace=namespace)
+
+    async def _renew(self, name: str) -> None:
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+            "spec": {
+                "holderIdentity": name,
+                "leaseDurationSeconds": LEASE_S,
+                "renewTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            },
+        }
+        await self._persist(lambda: self._client.apply(LEASE, body, force=True, field_manager=MANAGER))
+
+    async def _report(self, node: NodeSpec, ready: str, reason: str, message: str) -> None:
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        capacity = {"cpu": node.cpu, "memory": node.memory, "pods": str(node.pods), "ephemeral-storage": "1Ti"}
+        if node.gpus:
+            capacity[GPU] = str(node.gpus)
+        status: dict[str, Any] = {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": ready,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+            ],
+        }
+        await self._persist(lambda: self._client.merge_patch(NODE, node.name, {"status": status}, subresource="status"))

@@ -1,0 +1,125 @@
+"""Nodes without machines: pods live and die as a script says, on a control plane that takes it all for real.
+
+    async with ScriptedKubelet(admin, script=Script().when(role("worker"), Play(exit_code=1))):
+        ...
+
+It brings nodes with GPUs, a default StorageClass whose claims are bound, and a gang scheduler for pods that name
+another scheduler than the default one. kube-scheduler and kube-controller-manager do the rest.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.clock import Clock, SystemClock
+from torchctl.runtime.kinds import Key
+from torchctl.testing.binder import Binder
+from torchctl.testing.fleet import Fleet, NodeSpec, default_nodes
+from torchctl.testing.persist import Persistence
+from torchctl.testing.players import Players
+from torchctl.testing.script import Play, Script
+from torchctl.testing.volumes import Provisioner
+
+__all__ = ["NodeSpec", "Play", "Script", "ScriptedKubelet", "default_nodes"]
+
+
+class ScriptedKubelet:
+    """Plays all nodes of a cluster. May be entered in one task and left in another, as fixtures are.
+
+    Args:
+        client: Acts for the kubelets, the provisioner and the gang scheduler; an administrator's.
+        script: What happens to pods. `script` may be replaced at any time, for the pods that come after.
+        nodes: The nodes, which are deleted in the end.
+        at_once: How many requests may be under way at once.
+        clock: For times and waits.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        script: Script | None = None,
+        nodes: Sequence[NodeSpec] | None = None,
+        at_once: int = 16,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        clock = clock or SystemClock()
+        persist = Persistence(at_once)
+        self._cache = Cache(client, clock=clock)
+        self._fleet = Fleet(client, nodes if nodes is not None else default_nodes(), persist=persist, clock=clock)
+        self._provisioner = Provisioner(client, self._cache, persist)
+        self._binder = Binder(client, self._cache, self._fleet, self._provisioner)
+        self._players = Players(
+            client,
+            self._cache,
+            self._fleet,
+            self._provisioner,
+            script=script or Script(),
+            persist=persist,
+            clock=clock,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._leave = anyio.Event()
+
+    @property
+    def script(self) -> Script:
+        return self._players.script
+
+    @script.setter
+    def script(self, script: Script) -> None:
+        self._players.script = script
+
+    async def lose(self, node: str) -> None:
+        """A node falls silent: its pods stay as they are, and it takes part in nothing."""
+        await self._fleet.lose(node)
+
+    async def restore(self, node: str) -> None:
+        """A lost node comes back; what happened on it meanwhile is reported now."""
+        await self._fleet.restore(node)
+        self._binder.wake()
+
+    def end(self, namespace: str, name: str, exit_code: int = 0) -> None:
+        """Lets a running pod end now.
+
+        Raises:
+            KeyError: No such pod is on our nodes.
+        """
+        self._players.end(Key(namespace, name), exit_code)
+
+    async def __aenter__(self) -> Self:
+        ready = anyio.Event()
+        self._task = asyncio.create_task(self._run(ready))
+        waiting = asyncio.create_task(ready.wait())
+        try:
+            await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if self._task.done():
+            await self._task
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        self._leave.set()
+        await self._task
+
+    async def _run(self, ready: anyio.Event) -> None:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._cache.run)
+            await self._provisioner.create_class()
+            await self._cache.wait_synced(30.0)
+            await self._fleet.create()
+            for part in (self._fleet, self._provisioner, self._players, self._binder):
+                tasks.start_soon(part.run)
+            ready.set()
+            await self._leave.wait()
+            tasks.cancel_scope.cancel()
+        await self._fleet.delete()
