@@ -52,7 +52,8 @@ JOB_CONTROLLER = (
     Permission(TORCHRUN_QUEUE, READ),
     Permission(CONTROLLER_REVISION, (*READ, *APPLY)),
     Permission(PVC, (*READ, *APPLY)),
-    Permission(POD, (*READ, *APPLY)),
+    Permission(POD, (*READ, *APPLY, "delete")),  # delete: a sync pod that serves beyond the end of its job
+    Permission(EVENT, ("list",)),  # why the Job controller could not create pods
     Permission(SERVICE, (*READ, *APPLY)),
     Permission(JOB, (*READ, *APPLY)),
     Permission(KAI_PODGROUP, (*READ, *APPLY)),
