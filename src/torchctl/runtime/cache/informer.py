@@ -73,7 +73,7 @@ class Informer(Generic[T]):
         self._pace = Pace()
         self._synced = anyio.Event()
         self._settled = anyio.Event()
-        self._heard_at = clock.monotonic()
+        self._heard_at = self._tried_at = clock.monotonic()
         self._lists = self._changes = self._handler_errors = 0
         self._metrics = metrics.for_resource(kind.resource) if metrics else None
 
@@ -99,9 +99,20 @@ class Informer(Generic[T]):
         """Seconds since the server last said anything on this watch."""
         return self._clock.monotonic() - self._heard_at
 
+    def idle(self) -> float:
+        """Seconds since the watch last did anything, be it failing: in an outage `age` grows, this does not.
+
+        Liveness goes by this one: to restart the process mends a watch that is stuck, not an API server that is down.
+        """
+        return self._clock.monotonic() - self._tried_at
+
     def heard(self) -> None:
         """The server said something."""
-        self._heard_at = self._clock.monotonic()
+        self._heard_at = self._tried_at = self._clock.monotonic()
+
+    def tried(self) -> None:
+        """An attempt to reach the server failed."""
+        self._tried_at = self._clock.monotonic()
 
     def stats(self) -> InformerStatistics:
         return InformerStatistics(

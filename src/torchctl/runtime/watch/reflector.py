@@ -34,6 +34,8 @@ class Sink(Protocol[T]):
 
     def heard(self) -> None: ...
 
+    def tried(self) -> None: ...
+
 
 class Reflector(Generic[T]):
     """Keeps a sink equal to what the API server holds. RBAC: list and watch on the kind."""
@@ -105,6 +107,7 @@ class Reflector(Generic[T]):
                 send_initial_events=action.send_initial_events,
                 timeout_s=action.server_timeout_s,
             ) as stream:
+                self._sink.heard()
                 await self._feed(Opened())
                 while self._machine.is_reading:
                     await self._feed(await self._read(stream))
@@ -128,6 +131,7 @@ class Reflector(Generic[T]):
 
     def _failure(self, error: ApiError) -> Refused | Lost:
         log.info("watch interrupted", resource=self._sink.kind.resource, error=str(error), state=repr(self._machine))
+        self._sink.tried()
         if error.code:
             if error.code < 500:  # a gateway's 502 is not the API server speaking
                 self._sink.heard()

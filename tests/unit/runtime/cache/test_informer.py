@@ -101,6 +101,19 @@ async def test_a_late_handler_is_told_what_is_there(informer: Informer[Lease]) -
     assert handler.told == [("added", "a", True), ("added", "b", False)]
 
 
+async def test_a_handler_that_was_removed_is_told_nothing(informer: Informer[Lease]) -> None:
+    informer.add_handler(handler := Recorder())
+    informer.remove_handler(handler)
+    await fill(informer, 10, lease("a", 3))
+    assert handler.told == []
+
+
+async def test_a_watch_that_fails_ages_and_is_not_idle(informer: Informer[Lease], clock: ManualClock) -> None:
+    clock.seconds += 400
+    informer.tried()
+    assert (informer.age(), informer.idle()) == (400, 0)
+
+
 async def test_a_handler_that_joins_in_the_middle_of_a_list_is_told_each_object_once(
     informer: Informer[Lease],
 ) -> None:

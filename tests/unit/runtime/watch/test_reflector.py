@@ -115,6 +115,7 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[StoreEvent[Lease]] = []
         self.trap = ""
+        self.signs: list[str] = []
 
     async def feed(self, event: StoreEvent[Lease]) -> None:
         if isinstance(event, Applied) and event.object.metadata.name == self.trap:
@@ -123,7 +124,10 @@ class Recorder:
         self.events.append(event)
 
     def heard(self) -> None:
-        pass
+        self.signs.append("heard")
+
+    def tried(self) -> None:
+        self.signs.append("tried")
 
     @property
     def story(self) -> list[str]:
@@ -266,3 +270,9 @@ async def test_streams_that_end_at_once_are_opened_ever_slower(clock: ManualCloc
     began = clock.monotonic()
     await play(clock, page(10), *[[] if n % 4 != 3 else page(10) for n in range(24)])
     assert clock.monotonic() - began >= 100
+
+
+async def test_an_outage_is_told_from_silence(clock: ManualClock) -> None:
+    """So that liveness can go by attempts, and staleness by answers."""
+    _, sink = await play(clock, page(10), [bookmark(11), Unavailable("reset")], Unavailable("refused"), [])
+    assert sink.signs == ["heard", "heard", "heard", "tried", "tried", "heard"]
