@@ -1,0 +1,60 @@
+"""Takes away what namespaces do not: a node's cgroups, and the traces of nodes whose process was killed."""
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+__all__ = ["new_directory", "remove_cgroups", "sweep"]
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_NAME = "torchctl-node"
+
+
+def new_directory() -> Path:
+    """A node's directory; its name is the node's cgroup too, and names the process that answers for both."""
+    return Path(tempfile.mkdtemp(prefix=f"{_NAME}-{os.getpid()}-")).resolve()
+
+
+def remove_cgroups(name: str, timeout_s: float = 10.0) -> None:
+    """Removes a cgroup and those below it from every hierarchy, waiting for processes that are being killed.
+
+    Raises:
+        OSError: one still has processes after `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    for top in _tops(name):
+        for directory in sorted(top.glob("**/"), reverse=True):
+            _remove(directory, deadline)
+
+
+def sweep() -> None:
+    """Removes directories and cgroups of nodes whose process is gone."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{_NAME}-*"):
+        if _orphaned(directory.name) and (directory / "hold").exists():
+            shutil.rmtree(directory, ignore_errors=True)
+    for name in {top.name for top in _tops(f"{_NAME}-*")}:
+        if _orphaned(name):
+            remove_cgroups(name)
+
+
+def _tops(pattern: str) -> list[Path]:
+    hierarchies = (_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir()))
+    return [top for hierarchy in hierarchies for top in hierarchy.glob(pattern)]
+
+
+def _remove(directory: Path, deadline: float) -> None:
+    while directory.exists():
+        try:
+            directory.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _orphaned(name: str) -> bool:
+    found = re.match(rf"{_NAME}-(\d+)-", name)
+    return found is not None and not Path("/proc", found.group(1)).exists()
