@@ -122,6 +122,8 @@ def _tidied(node: Schema) -> Schema:
     """In one order, without what Kubernetes does not know."""
     if node.get("additionalProperties") is False or node.get("additionalProperties") is True:
         del node["additionalProperties"]
+    if "description" in node:
+        node["description"] = " ".join(node["description"].split())
     if "const" in node:
         node["enum"] = [node.pop("const")]
     if "x-kubernetes-int-or-string" in node:
