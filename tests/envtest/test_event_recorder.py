@@ -33,10 +33,14 @@ async def test_an_event_that_happens_twice_is_one_object_with_a_count_of_two(
 async def test_the_next_process_counts_on(admin: Client, namespace: str) -> None:
     thing = ObjectReference(kind="ConfigMap", namespace=namespace, name="thing", uid="u-1", api_version="v1")
     for _ in range(2):
-        recorder = EventRecorder(admin, clock=SystemClock())
+        metrics = Metrics(process=False)
+        recorder = EventRecorder(admin, clock=SystemClock(), metrics=metrics)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(recorder.run)
             recorder.event(thing, "Normal", "Started", "started")
+            with anyio.fail_after(10):
+                while not metrics.registry.get_sample_value("torchctl_events_written_total"):  # noqa: ASYNC110  # a counter wakes nobody
+                    await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
     (event,) = [event for event in await admin.list(EVENT, namespace=namespace) if event.involved_object == thing]
     assert event.count == 2
