@@ -57,7 +57,6 @@ JOB_CONTROLLER = (
     Permission(SERVICE, (*READ, *APPLY)),
     Permission(JOB, (*READ, *APPLY)),
     Permission(KAI_PODGROUP, (*READ, *APPLY)),
-    Permission(EVENT, ("list",)),  # only there the Job controller says why it cannot create pods
 )
 
 
