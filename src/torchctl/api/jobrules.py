@@ -58,6 +58,7 @@ def _frozen(path: str) -> Rule:
     return Rule(
         cel=f"({now}) == ({before}) && (!({now}) || self.{path} == oldSelf.{path})",
         message=f"{path} is immutable: submit another job instead",
+        field=path,
     )
 
 
@@ -185,6 +186,7 @@ JOB_RULES = (
     Rule(
         cel="has(self.elastic) || self.?numNodes == oldSelf.?numNodes",
         message="numNodes is immutable without elastic: submit another job instead",
+        field="numNodes",
     ),
     Rule(
         cel="has(self.numNodes) == has(oldSelf.numNodes)",
