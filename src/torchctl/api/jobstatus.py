@@ -1,0 +1,84 @@
+"""What the operator writes into the status of a TorchrunJob."""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from torchctl.api.casing import camel
+from torchctl.api.phases import Phase
+from torchctl.api.statusfields import CONDITIONS, COUNTED, OBSERVED_GENERATION, count, mapping, moment, nested, text
+from torchctl.runtime.kinds import Condition
+
+__all__ = ["Failure", "JobStatus", "NodeCounts", "Restarts", "WorkerCounts", "WorkspaceStatus"]
+
+
+class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Incidents so far."""
+
+    total: Annotated[int, count("Incidents, whatever the number of pods each one took.", shown=True)] = 0
+    by_cause: Annotated[dict[str, Annotated[int, COUNTED]], mapping("Incidents by their cause.")] = {}
+
+
+class NodeCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Nodes, which are pods."""
+
+    desired: Annotated[int, count("Nodes that the job should have.", shown=True)] = 0
+    ready: Annotated[int, count("Nodes whose pod is ready.", shown=True)] = 0
+
+
+class WorkerCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """Worker pods of the attempt by where they are."""
+
+    pending: Annotated[int, count("Pods that wait for a node, an image or a volume.")] = 0
+    ready: Annotated[int, count("Running pods that are ready.")] = 0
+    running: Annotated[int, count("Running pods.")] = 0
+    succeeded: Annotated[int, count("Pods that ended well.")] = 0
+    failed: Annotated[int, count("Pods that failed.")] = 0
+
+
+class WorkspaceStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """The workspace that was synced."""
+
+    revision: Annotated[str, text("Commit or digest that the workers run.")] = ""
+    source: Annotated[str, text("Where it came from: zip, git, s3 or existing.")] = ""
+    digest: Annotated[str, text("SHA-256 of its content.")] = ""
+    bytes: Annotated[int, count("Size of its files, in bytes.", maximum=2**53)] = 0
+    files: Annotated[int, count("Number of its files.")] = 0
+
+
+class Failure(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """The first failure of the attempt: the one that caused the others."""
+
+    pod: Annotated[str, text("Name of the pod.")] = ""
+    node: Annotated[str, text("Name of the node that it ran on.")] = ""
+    rank: Annotated[int | None, count("Rank that failed first, where torchrun reported it.")] = None
+    exit_code: Annotated[int | None, count("Its exit code, else the container's.", minimum=-(2**31))] = None
+    reason: Annotated[str, text("What happened, in one word: Error, OOMKilled, Evicted, ...")] = ""
+    message: Annotated[str, text("What it said last.", max_length=32768)] = ""
+
+
+class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """What the operator saw and committed itself to."""
+
+    phase: Annotated[str, text("Where the job is, in one word, derived from the conditions.", enum=tuple(Phase))] = ""
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    observed_generation: Annotated[int, OBSERVED_GENERATION] = 0
+    job_id: Annotated[str, text("Unique id of the job, for ever (TORCHRUN_JOB_ID).")] = ""
+    attempt: Annotated[int, count("Attempt that runs or ran last, from 0 (TORCHRUN_ATTEMPT).")] = 0
+    active_seconds: Annotated[int, count("Seconds of active time over all attempts, not while suspended.")] = 0
+    restarts: Annotated[Restarts, nested(shown=True)] = Restarts()
+    nodes: Annotated[NodeCounts, nested(shown=True)] = NodeCounts()
+    gpus: Annotated[int, count("GPUs of the whole job.")] = 0
+    workers_status: Annotated[str, text("Workers in short: 3/4 running.")] = ""
+    workers: WorkerCounts = WorkerCounts()
+    selector: Annotated[str, text("Label selector of the worker pods, for the scale subresource.", max_length=1024)] = (
+        ""
+    )
+    master_endpoint: Annotated[str, text("Where the workers meet: host:port of worker 0.", max_length=512)] = ""
+    rendezvous_id: Annotated[str, text("torchrun's rendezvous id of the attempt.")] = ""
+    queue_revision: Annotated[str, text("ControllerRevision with the template that the job runs with.")] = ""
+    workspace: WorkspaceStatus | None = None
+    failure: Failure | None = None
+    start_time: Annotated[datetime | None, moment("When the first worker Job was made.")] = None
+    completion_time: Annotated[datetime | None, moment("When the job ended.")] = None
