@@ -78,7 +78,8 @@ class World:
 
     def step(self) -> bool:
         """One reconcile; whether it changed anything."""
-        self.last = plan(self.seen, self.settings, self.now)
+        observed = self.seen
+        self.last = plan(observed, self.settings, self.now)
         refusals, changed = [], False
         for child in self.last.children:
             refusal = self.refuse(child.kind.kind, child.name)
@@ -89,9 +90,9 @@ class World:
         for removal in self.last.remove:
             self.remove(removal.kind.kind, removal.key.name)
             changed = True
-        status = derive(self.seen, self.last, tuple(refusals), self.now)
-        if status != self.seen.job.status:
-            self.events += transitions(self.seen.job.status, status)
+        status = derive(observed, self.last, tuple(refusals), self.now)
+        if status != observed.job.status:
+            self.events += transitions(observed.job.status, status)
             changed = True
             self.log.append(status.phase)
         job = msgspec.structs.replace(self.seen.job, status=status)
@@ -149,11 +150,12 @@ class World:
         """Puts a pod there, in place of one of its name."""
         field = "sync_pods" if re.search(r"-sync-\d+$", pod.metadata.name) else "pods"
         others = [one for one in getattr(self.seen, field) if one.metadata.name != pod.metadata.name]
-        self.seen = replace(self.seen, **{field: (*others, pod)})
+        pods: dict[str, Any] = {field: (*others, pod)}
+        self.seen = replace(self.seen, **pods)
 
     def remove(self, kind: str, name: str) -> None:
         self.objects.pop((kind, name), None)
-        gone = {
+        gone: dict[str, Any] = {
             "sync_pods": tuple(pod for pod in self.seen.sync_pods if pod.metadata.name != name),
             "pods": tuple(pod for pod in self.seen.pods if pod.metadata.name != name),
         }
@@ -200,6 +202,36 @@ class World:
         claim = decoded(PVC, {"metadata": {"name": name}, "spec": {"accessModes": list(modes)}})
         self.seen = replace(self.seen, claims={**self.seen.claims, name: claim})
 
+    def lacks_claim(self, name: str) -> None:
+        self.seen = replace(self.seen, claims={**self.seen.claims, name: None})
+
+    def has_queue(self, text: str | None) -> None:
+        self.seen = replace(self.seen, queue=queue_of(text) if text is not None else None)
+
+    def leave(self, claim: Any) -> None:
+        """A checkpoints claim of an earlier job."""
+        self.seen = replace(self.seen, checkpoints=claim)
+
+    def deleting(self) -> None:
+        meta = msgspec.structs.replace(self.seen.job.metadata, deletion_timestamp=self.now)
+        self.seen = replace(self.seen, job=msgspec.structs.replace(self.seen.job, metadata=meta))
+
+    def edit(self, **fields: Any) -> None:
+        job = self.seen.job
+        meta = msgspec.structs.replace(job.metadata, generation=job.metadata.generation + 1)
+        spec = job.spec.model_copy(update=fields)
+        self.seen = replace(self.seen, job=msgspec.structs.replace(job, spec=spec, metadata=meta))
+
+    def kai(self, available: bool) -> None:
+        self.seen = replace(self.seen, kai_available=available)
+
+    def says_why(self, message: str) -> None:
+        self.seen = replace(self.seen, create_failure=message)
+
+    def pod_group_says(self, conditions: list[dict[str, Any]]) -> None:
+        body = {"metadata": {"name": "pg"}, "status": {"schedulingConditions": conditions}}
+        self.seen = replace(self.seen, podgroup=decoded(KAI_PODGROUP, body))
+
     def sync_fails(self, number: int = 0, message: str = "boom", code: int = 1) -> None:
         ended = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
         self.play(f"demo-sync-{number}", phase="Failed", containerStatuses=[{"name": "fetch", "state": ended}])
@@ -233,6 +265,6 @@ class World:
         self.now += timedelta(seconds=seconds)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def world() -> type[World]:
     return World

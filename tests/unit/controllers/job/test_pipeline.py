@@ -4,17 +4,20 @@ from typing import Any
 
 import pytest
 
-CPU = """
+CPU = "{jobQueue: research, numNodes: 1, command: python train.py}"
+TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
+ZIP = "{jobQueue: research, numNodes: 1, command: python train.py, volumes: {workspace: {source: zip}}}"
+GIT = """
 jobQueue: research
-numNodes: 1
+numNodes: 2
 command: python train.py
+volumes: {workspace: {source: git, url: "https://git.example.com/a.git"}}
 """
+REPORT = '{"revision": "abc123", "digest": "sha256:00", "bytes": 12, "files": 3, "source": "git"}'
 
 
 def test_a_job_of_one_cpu_node_goes_through_to_succeeded_and_then_rests(world: Any) -> None:
     w = world(CPU)
-    w.step()
-    assert w.seen.job.status.queue_revision.startswith("demo-")
     w.settle()
     assert w.phase == "Starting"
     assert {kind for kind, _ in w.objects} == {"ControllerRevision", "Service", "Job"}
@@ -31,6 +34,7 @@ def test_a_job_of_one_cpu_node_goes_through_to_succeeded_and_then_rests(world: A
     w.later(3600)
     assert not w.step()
     assert w.last.children == ()
+    assert w.log == ["Starting", "Starting", "Running", "Succeeded"]
 
 
 def test_nothing_is_written_before_the_template_is_named_in_status(world: Any) -> None:
@@ -39,6 +43,107 @@ def test_nothing_is_written_before_the_template_is_named_in_status(world: Any) -
     assert w.objects == {}
     w.step()
     assert ("ControllerRevision", w.seen.job.status.queue_revision) in w.objects
+
+
+def test_an_uploaded_workspace_is_waited_for_until_the_pod_ends_well(world: Any) -> None:
+    w = world(ZIP)
+    w.settle()
+    w.play("demo-sync-0", phase="Running")
+    w.settle()
+    assert w.phase == "Syncing"
+    assert w.condition("WorkspaceReady") == (
+        "False",
+        "WaitingForUpload",
+        "pod demo-sync-0 waits for the workspace to be uploaded; it gives up after 600 s",
+    )
+    assert ("Job", "demo") not in w.objects
+    w.sync_succeeds(message=REPORT)
+    w.settle()
+    assert ("Job", "demo") in w.objects
+    assert w.seen.job.status.workspace.revision == "abc123"
+    assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
+
+
+def test_a_synced_workspace_stays_ready_when_its_pod_is_deleted(world: Any) -> None:
+    w = world(ZIP)
+    w.settle()
+    w.sync_succeeds(message=REPORT)
+    w.settle()
+    w.remove("Pod", "demo-sync-0")
+    w.settle()
+    assert w.condition("WorkspaceReady")[0] == "True"
+    assert ("Pod", "demo-sync-0") not in w.objects
+    assert w.seen.job.status.workspace.files == 3
+
+
+def test_a_claim_that_was_filled_is_never_made_again_empty(world: Any) -> None:
+    w = world(ZIP)
+    w.settle()
+    w.sync_succeeds(message=REPORT)
+    w.settle()
+    w.remove("PersistentVolumeClaim", "demo-workspace")
+    w.settle()
+    assert ("PersistentVolumeClaim", "demo-workspace") not in w.objects
+
+
+def test_a_served_workspace_is_handed_out_until_the_job_has_ended(world: Any) -> None:
+    w = world(GIT)
+    w.settle()
+    assert w.phase == "Syncing"
+    w.sync_serves(message=REPORT)
+    w.settle()
+    assert ("Job", "demo") in w.objects
+    pulled = [{"name": "workspace", "state": {"terminated": {"exitCode": 0}}}]
+    for index in range(2):
+        w.worker(index, initContainerStatuses=pulled)
+    w.settle()
+    w.play("demo-sync-0", phase="Failed")
+    w.settle()
+    assert (w.phase, w.condition("WorkspaceReady")[0]) == ("Running", "True")
+    w.play("demo-sync-0", phase="Running")
+    w.job_is("Complete")
+    w.settle()
+    assert w.phase == "Succeeded"
+    assert ("Pod", "demo-sync-0") not in w.objects
+
+
+def test_a_serving_pod_that_fails_before_all_have_pulled_is_replaced(world: Any) -> None:
+    w = world(GIT)
+    w.settle()
+    w.sync_serves(message=REPORT)
+    w.settle()
+    w.play("demo-sync-0", phase="Failed", reason="Evicted")
+    w.settle()
+    assert w.condition("WorkspaceReady")[:2] == ("False", "Syncing")
+    assert ("Pod", "demo-sync-1") in w.objects
+    assert w.phase == "Starting"
+
+
+def test_a_sync_is_tried_three_times_and_then_fails_the_job_with_the_pods_words(world: Any) -> None:
+    w = world(ZIP)
+    w.settle()
+    for number in range(3):
+        assert ("Pod", f"demo-sync-{number}") in w.objects
+        w.sync_fails(number, "fetch: the archive has the unsafe name '../x'")
+        w.settle()
+    assert ("Pod", "demo-sync-3") not in w.objects
+    assert w.phase == "Failed"
+    status, reason, message = w.condition("Failed")
+    assert (status, reason) == ("True", "WorkspaceSyncFailed")
+    assert "pod demo-sync-2 failed (try 3 of 3): fetch: the archive has the unsafe name '../x'" in message
+    assert (w.seen.job.status.failure.pod, w.seen.job.status.failure.exit_code) == ("demo-sync-2", 1)
+    assert ("Job", "demo") not in w.objects
+
+
+def test_a_sync_pod_that_is_being_deleted_is_waited_for(world: Any) -> None:
+    w = world(ZIP)
+    w.settle()
+    w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now})
+    w.settle()
+    assert w.last.syncing.number is None
+    w.remove("Pod", "demo-sync-0")
+    w.settle()
+    assert ("Pod", "demo-sync-0") in w.objects
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -55,3 +160,110 @@ def test_a_job_that_ended_is_never_run_again_even_if_its_job_is_deleted(world: A
     w.settle()
     assert w.phase == phase
     assert ("Job", "demo") not in w.objects
+
+
+def test_a_job_whose_child_job_was_deleted_fails_and_is_not_run_again(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    w.remove("Job", "demo")
+    w.settle()
+    assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
+    assert ("Job", "demo") not in w.objects
+
+
+def test_a_queue_may_come_later_and_the_job_goes_on_by_itself(world: Any) -> None:
+    w = world(CPU, None)
+    w.settle()
+    assert (w.phase, w.condition("QueueFound")[1]) == ("Pending", "QueueNotFound")
+    assert "TorchrunQueue research does not exist" in w.condition("QueueFound")[2]
+    w.has_queue("image: trainer:1")
+    w.settle()
+    assert w.phase == "Starting"
+
+
+def test_a_later_edit_or_the_end_of_the_queue_changes_nothing_for_a_job_that_is_frozen(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    before = dict(w.objects)
+    w.has_queue("{image: other:2, nodeResources: {cpus: 9}, weight: 3}")
+    w.settle()
+    w.has_queue(None)
+    w.settle()
+    assert w.objects == before
+    assert w.condition("QueueFound")[:2] == ("False", "QueueNotFound")
+    assert w.phase == "Starting"
+
+
+def test_a_revision_that_was_lost_is_made_again_from_the_same_queue(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    name = w.seen.job.status.queue_revision
+    w.remove("ControllerRevision", name)
+    w.settle()
+    assert ("ControllerRevision", name) in w.objects
+
+
+def test_a_queue_edited_between_naming_and_making_the_revision_is_named_anew(world: Any) -> None:
+    w = world(CPU)
+    w.step()
+    first = w.seen.job.status.queue_revision
+    w.has_queue("image: other:2")
+    w.settle()
+    assert w.seen.job.status.queue_revision != first
+    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.seen.job.status.queue_revision]
+
+
+def test_a_running_job_without_its_revision_and_with_another_queue_is_left_to_end(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    w.worker(0)
+    w.settle()
+    w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+    w.has_queue("image: other:2")
+    w.settle()
+    assert (w.phase, w.last.children) == ("Running", ())
+    w.job_is("Complete")
+    w.settle()
+    assert w.phase == "Succeeded"
+
+
+def test_a_job_that_is_being_deleted_is_left_alone(world: Any) -> None:
+    w = world(CPU)
+    w.step()
+    w.deleting()
+    assert not w.step()
+    assert w.last.children == ()
+
+
+def test_claims_of_one_name_find_each_other_again(world: Any) -> None:
+    queue = "{image: a:1, storage: {checkpoints: {enabled: true}}}"
+    w = world(CPU, queue)
+    w.settle()
+    claim = w.objects["PersistentVolumeClaim", "demo-checkpoints"]
+    assert "ownerReferences" not in claim["metadata"]
+    left = w.seen.checkpoints
+    for retain in ("true", "false"):
+        again = world(CPU, f"{{image: a:1, storage: {{checkpoints: {{enabled: true, retain: {retain}}}}}}}")
+        again.leave(left)
+        again.settle()
+        assert "ownerReferences" not in again.objects["PersistentVolumeClaim", "demo-checkpoints"]["metadata"]
+        child = next(c for c in again.last.children if c.name == "demo-checkpoints")
+        assert child.ours(left.metadata)
+
+
+def test_a_checkpoints_claim_that_is_not_retained_goes_with_the_job(world: Any) -> None:
+    w = world(CPU, "{image: a:1, storage: {checkpoints: {enabled: true, retain: false}}}")
+    w.settle()
+    assert w.objects["PersistentVolumeClaim", "demo-checkpoints"]["metadata"]["ownerReferences"][0]["controller"]
+
+
+def test_status_tells_sizes_and_endpoints(world: Any) -> None:
+    w = world(TWO, "{image: a:1, nodeResources: {gpus: 4}}")
+    w.settle()
+    status = w.seen.job.status
+    uid = w.seen.job.metadata.uid
+    assert (status.nodes.desired, status.gpus, status.job_id) == (2, 8, uid)
+    assert status.master_endpoint == "demo-0.demo.team.svc.cluster.local:29500"
+    assert status.rendezvous_id == f"{uid}-0"
+    assert status.selector == f"torchrun.ai/job-uid={uid},torchrun.ai/role=worker"
+    assert status.start_time == w.seen.worker_job.metadata.creation_timestamp

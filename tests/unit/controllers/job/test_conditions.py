@@ -1,0 +1,333 @@
+"""Every way in which a job can be held up is a condition with the object's name and the next step, and one Event."""
+
+from typing import Any
+
+import pytest
+
+from torchctl.controllers.job.plan import Refusal
+
+CPU = "{jobQueue: research, numNodes: 2, command: python train.py}"
+KAI = "{image: a:1, kaiQueue: gpus}"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("suspend", "true"),
+        ("elastic", "{minNodes: 1, maxNodes: 3}"),
+        ("dependsOn", "[{job: other}]"),
+        ("queueUpdatePolicy", "NextAttempt"),
+        ("volumes", "{workspace: {source: s3, url: 's3://bucket/code.zip'}}"),
+        ("volumes", "{workspace: {source: zip, revision: abc}}"),
+        ("runPolicy", "{ttlSecondsAfterFinished: 5}"),
+        ("runPolicy", "{activeDeadlineSeconds: 5}"),
+        ("runPolicy", "{startupTimeoutSeconds: 5}"),
+        ("runPolicy", "{podRetention: None}"),
+    ],
+)
+def test_what_is_not_supported_yet_is_refused_by_name_and_nothing_is_made(world: Any, field: str, value: str) -> None:
+    w = world(f"{{jobQueue: research, numNodes: 2, command: python train.py, {field}: {value}}}")
+    w.settle()
+    status, reason, message = w.condition("Accepted")
+    assert (status, reason) == ("False", "NotSupportedYet")
+    assert f"spec.{field}" in message
+    assert (w.phase, w.objects) == ("Pending", {})
+    assert [event[:2] for event in w.events if event[0] == "Warning"] == [("Warning", "NotSupportedYet")]
+
+
+@pytest.mark.parametrize("policy", ["{maxRestarts: 0}", "{restartPolicy: Never}", "{podRetention: All}"])
+def test_restart_fields_and_what_already_holds_are_accepted(world: Any, policy: str) -> None:
+    w = world(f"{{jobQueue: research, numNodes: 1, command: python a.py, runPolicy: {policy}}}")
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("True", "Accepted")
+
+
+def test_a_job_that_runs_is_not_touched_by_an_edit_that_is_not_supported(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    before = dict(w.objects)
+    w.edit(suspend=True)
+    w.settle()
+    assert w.condition("Accepted")[1] == "NotSupportedYet"
+    assert (w.phase, w.objects) == ("Running", before)
+    w.job_is("Complete")
+    w.settle()
+    assert w.phase == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("queue", "says"),
+    [
+        ("{image: a:1, weight: 2}", "spec.weight"),
+        ("{image: a:1, scheduling: {scheduler: volcano}}", "spec.scheduling.scheduler"),
+        ("{image: a:1, podTemplate: {spec: {containers: [{name: main}]}}}", "must be named 'trainer'"),
+    ],
+)
+def test_a_queue_that_cannot_run_jobs_holds_them_and_says_why(world: Any, queue: str, says: str) -> None:
+    w = world(CPU, queue)
+    w.settle()
+    status, reason, message = w.condition("QueueFound")
+    assert (status, reason) == ("False", "QueueNotReady")
+    assert message.startswith("TorchrunQueue research: ")
+    assert says in message
+    assert (w.phase, w.objects) == ("Pending", {})
+
+
+@pytest.mark.parametrize(
+    ("job", "queue", "reason", "says"),
+    [
+        ("numGPUs: 12", "{image: a:1, nodeResources: {gpus: 8}}", None, ""),
+        ("numGPUs: 13", "{image: a:1, nodeResources: {gpus: 8}}", "ImpossibleGPUCount", "12 and 14 work"),
+        ("numGPUs: 4", "image: a:1", "ImpossibleGPUCount", "TorchrunQueue research has no GPUs"),
+        ("numNodes: 1", "{}", "InvalidSpec", "no image: set spec.image"),
+        (
+            "numNodes: 2",
+            "{image: a:1, storage: {workspace: {enabled: true, distribution: shared}}}",
+            "ImpossibleWorkspace",
+            "['ReadWriteOnce']",
+        ),
+        (
+            "numNodes: 2",
+            "{image: a:1, storage: {workspace: {enabled: true, distribution: copy}}}",
+            "ImpossibleWorkspace",
+            "set ReadWriteMany",
+        ),
+        (
+            "numNodes: 1",
+            "{image: a:1, storage: {workspace: {enabled: true, accessModes: [ReadOnlyMany]}}}",
+            "ImpossibleWorkspace",
+            "nothing can be written to it",
+        ),
+    ],
+)
+def test_what_cannot_work_together_is_said(world: Any, job: str, queue: str, reason: str | None, says: str) -> None:
+    w = world(f"{{jobQueue: research, {job}, command: python train.py}}", queue)
+    w.settle()
+    if reason is None:
+        assert w.condition("Accepted")[0] == "True"
+        return
+    assert w.condition("Accepted")[:2] == ("False", reason)
+    assert says in w.condition("Accepted")[2]
+    assert (w.phase, w.objects) == ("Pending", {})
+
+
+def test_a_claim_of_the_users_is_waited_for(world: Any) -> None:
+    w = world(
+        "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
+    )
+    w.lacks_claim("code")
+    w.settle()
+    assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
+    assert "PersistentVolumeClaim code does not exist; create it" in w.condition("WorkspaceReady")[2]
+    w.has_claim("code", "ReadOnlyMany")
+    w.settle()
+    assert w.phase == "Syncing"
+    w.sync_succeeds()
+    w.settle()
+    volume = w.spec("Job", "demo")["template"]["spec"]["volumes"][0]
+    assert volume["persistentVolumeClaim"] == {"claimName": "code", "readOnly": True}
+
+
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: GPUs"}
+    ],
+}
+
+
+def waiting(reason: str, message: str) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "conditions": [], "containerStatuses": [{"name": "trainer", "state": state}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "says"),
+    [
+        (UNSCHEDULABLE, "Unschedulable", "0/3 nodes: GPUs; free or add such nodes"),
+        (waiting("ImagePullBackOff", 'Back-off pulling image "x"'), "ImagePullBackOff", "check the image's name"),
+        (waiting("ErrImagePull", "not found"), "ImagePullBackOff", "not found"),
+        (
+            waiting("CreateContainerConfigError", 'secret "s" not found'),
+            "CreateContainerConfigError",
+            'container trainer: secret "s" not found; check the Secrets',
+        ),
+    ],
+)
+def test_a_worker_that_cannot_start_says_so_once(world: Any, status: dict[str, Any], reason: str, says: str) -> None:
+    w = world(CPU)
+    w.settle()
+    w.worker(0)
+    w.worker(1, **status)
+    w.settle()
+    found = w.condition("WorkersReady")
+    assert found[:2] == ("False", reason)
+    assert found[2].startswith("pod demo-1-x: ")
+    assert says in found[2]
+    for _ in range(3):
+        w.later(10)
+        w.settle()
+    assert [event[1] for event in w.events].count(reason) == 1
+    w.worker(1)
+    w.settle()
+    assert w.phase == "Running"
+
+
+def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_nothing_new(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    w.worker(0, **waiting("ErrImagePull", "not found"))
+    w.settle()
+    said = w.condition("WorkersReady")
+    for _ in range(3):
+        w.worker(0, **waiting("ImagePullBackOff", 'Back-off pulling image "x"'))
+        assert not w.step()
+        w.worker(0, **waiting("ErrImagePull", "not found"))
+        assert not w.step()
+    assert w.condition("WorkersReady") == said
+
+
+def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_minute(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    assert w.last.requeue_after_s == 30
+    w.later(29)
+    w.settle()
+    assert (w.condition("WorkersReady")[1], w.last.asks_why) == ("WorkersStarting", False)
+    w.later(1)
+    w.settle()
+    assert w.last.asks_why
+    assert w.condition("WorkersReady")[1] == "PodsNotCreated"
+    w.says_why("pods demo-0- is forbidden: policy says no")
+    w.settle()
+    assert "Job demo has 0 of 2 pods" in w.condition("WorkersReady")[2]
+    assert "policy says no" in w.condition("WorkersReady")[2]
+    w.worker(0)
+    w.worker(1)
+    w.settle()
+    assert (w.phase, w.last.requeue_after_s) == ("Running", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "condition", "phase"),
+    [
+        ("ControllerRevision", "demo-", "Accepted", "Syncing"),
+        ("PersistentVolumeClaim", "demo-workspace", "WorkspaceReady", "Syncing"),
+        ("PersistentVolumeClaim", "demo-checkpoints", "WorkersReady", "Starting"),
+        ("Pod", "demo-sync-0", "WorkspaceReady", "Syncing"),
+    ],
+)
+def test_a_refused_child_is_told_in_the_step_that_it_stops(
+    world: Any, kind: str, name: str, condition: str, phase: str
+) -> None:
+    job = "{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: zip}}}"
+    w = world(job, "{image: a:1, storage: {checkpoints: {enabled: true}}}")
+    refused = Refusal(kind, name, "QuotaExceeded", "exceeded quota: q; raise the quota or free some of it")
+    w.refuse = lambda k, n: refused if k == kind and n.startswith(name) else None
+    w.settle()
+    assert w.condition(condition)[:2] == ("False", "QuotaExceeded")
+    assert f"{kind} {name}" in w.condition(condition)[2]
+    assert [event[1] for event in w.events].count("QuotaExceeded") == 1
+    w.refuse = lambda k, n: None
+    w.settle()
+    w.sync_succeeds()
+    w.settle()
+    assert ("Job", "demo") in w.objects
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "condition", "reason"),
+    [
+        ("PodGroup", "pg-demo", "Admitted", "Refused"),
+        ("Service", "demo", "WorkersReady", "ForeignObject"),
+        ("Job", "demo", "WorkersReady", "ForeignObject"),
+    ],
+)
+def test_a_foreign_or_refused_object_stops_the_start(
+    world: Any, kind: str, name: str, condition: str, reason: str
+) -> None:
+    w = world(CPU, KAI)
+    refused = Refusal(kind, name, reason, f"{kind} team/{name} exists and does not belong to this object")
+    w.refuse = lambda k, n: refused if k == kind and n.startswith(name) else None
+    w.settle()
+    assert w.condition(condition)[:2] == ("False", reason)
+    assert ("Job", "demo") not in w.objects
+    assert w.seen.job.status.start_time is None
+
+
+def test_without_kai_in_the_cluster_the_job_waits_and_goes_on_when_it_comes(world: Any) -> None:
+    w = world(CPU, KAI)
+    w.kai(False)
+    w.settle()
+    assert (w.phase, w.condition("Admitted")[:2]) == ("Queued", ("False", "KaiNotInstalled"))
+    assert "install KAI-Scheduler" in w.condition("Admitted")[2]
+    assert w.last.requeue_after_s == 30
+    assert ("Job", "demo") not in w.objects
+    w.kai(True)
+    w.settle()
+    assert any(kind == "PodGroup" for kind, _ in w.objects)
+    assert (w.phase, w.condition("Admitted")[1]) == ("Queued", "WaitingForAdmission")
+
+
+def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told_before(world: Any) -> None:
+    w = world(CPU, KAI)
+    w.settle()
+    reasons = [{"reason": "OverLimit", "message": "queue gpus is over its limit"}]
+    w.pod_group_says([{"type": "UnschedulableOnNodePool", "status": "True", "reasons": reasons}])
+    w.worker(0, "Pending", node="", conditions=[])
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("False", "WaitingForAdmission")
+    assert "queue gpus is over its limit" in w.condition("Admitted")[2]
+    assert w.phase == "Queued"
+    w.worker(0, "Pending", conditions=[])
+    w.worker(1, "Pending", conditions=[])
+    w.settle()
+    assert (w.phase, w.condition("Admitted")[:2]) == ("Starting", ("True", "Admitted"))
+    w.worker(0)
+    w.worker(1)
+    w.settle()
+    assert w.phase == "Running"
+
+
+def test_where_nothing_gangs_the_job_is_admitted_at_once_and_says_so(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("True", "NoGang")
+
+
+def test_each_phase_has_one_event(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    w.worker(0)
+    w.settle()
+    w.worker(1)
+    w.settle()
+    w.job_is("Complete")
+    w.settle()
+    assert [(kind, reason) for kind, reason, _ in w.events] == [
+        ("Normal", "Starting"),
+        ("Normal", "Running"),
+        ("Normal", "Succeeded"),
+    ]
+
+
+def test_conditions_keep_their_time_while_their_status_stays(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    first = {c.type: c.last_transition_time for c in w.seen.job.status.conditions}
+    w.later(100)
+    w.worker(0)
+    w.worker(1)
+    w.settle()
+    after = {c.type: c.last_transition_time for c in w.seen.job.status.conditions}
+    assert {type_ for type_ in after if after[type_] != first[type_]} == {"WorkersReady"}
+
+
+def test_status_survives_the_way_through_json(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    w.forget()
+    assert not w.step()

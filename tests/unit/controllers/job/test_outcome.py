@@ -1,0 +1,235 @@
+"""How an attempt ends: which failure came first, what it means, and when a success is none."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from torchctl.api.effective import EffectiveRunPolicy
+from torchctl.controllers.job.outcome import would_restart
+from torchctl.controllers.job.rootcause import RootCause, root_cause
+
+TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
+NEVER = "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: Never}}"
+
+BLOCK = """
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:11
+  host      : demo-0.demo.team.svc.cluster.local
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 40)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:10
+  host      : demo-0.demo.team.svc.cluster.local
+  rank      : 1 (local_rank: 1)
+  exitcode  : 42 (pid: 41)
+  error_file: <N/A>
+============================================================
+"""
+
+
+def running(world: Any, job: str = TWO) -> Any:
+    w = world(job)
+    w.settle()
+    w.worker(0)
+    w.worker(1)
+    w.settle()
+    assert w.phase == "Running"
+    return w
+
+
+def test_the_first_failure_ends_the_job_and_says_that_a_restart_was_asked_for(world: Any) -> None:
+    w = running(world)
+    w.worker_fails(1, 42, "boom")
+    w.settle()
+    assert w.phase == "Failed"
+    assert w.condition("Failed") == (
+        "True",
+        "RestartsNotSupportedYet",
+        "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom; restartPolicy OnFailure with maxRestarts 3 "
+        "asks for another attempt, and restarts are not supported yet: submit the job again",
+    )
+    failure = w.seen.job.status.failure
+    assert (failure.pod, failure.node, failure.rank, failure.exit_code) == ("demo-1-x", "node-1", 1, 42)
+    assert (failure.reason, failure.message) == ("Error", "boom")
+    assert [event[:2] for event in w.events][-1] == ("Warning", "RestartsNotSupportedYet")
+    assert w.condition("WorkersReady")[1] == "Finished"
+
+
+def test_a_failure_that_no_policy_would_retry_is_a_failure_of_a_worker(world: Any) -> None:
+    w = running(world, NEVER)
+    w.worker_fails(0, 3)
+    w.settle()
+    assert w.condition("Failed")[:2] == ("True", "WorkerFailed")
+    assert "pod demo-0-x on node node-1, rank 0 failed with exit code 3" in w.condition("Failed")[2]
+    assert "kubectl logs demo-0-x" in w.condition("Failed")[2]
+
+
+def test_the_code_that_counts_is_the_one_of_torchruns_root_cause(world: Any) -> None:
+    w = running(world)
+    w.worker_fails(0, 1, BLOCK)
+    w.settle()
+    failure = w.seen.job.status.failure
+    assert (failure.rank, failure.exit_code) == (1, 42)
+
+
+def test_the_earliest_pod_counts_and_among_those_of_one_second_the_one_that_knows_the_cause(world: Any) -> None:
+    w = running(world)
+    w.worker_fails(0, 1, "lost connection", after_s=10)
+    w.worker_fails(1, 1, BLOCK, after_s=10)
+    w.settle()
+    assert w.seen.job.status.failure.pod == "demo-1-x"
+    w = running(world)
+    w.worker_fails(0, 1, "first", after_s=9)
+    w.worker_fails(1, 1, BLOCK, after_s=10)
+    w.settle()
+    assert w.seen.job.status.failure.pod == "demo-0-x"
+
+
+def test_a_pod_that_the_job_controller_stops_after_the_first_failure_is_not_the_cause(world: Any) -> None:
+    w = running(world)
+    deleted = {"deletionTimestamp": w.now + timedelta(seconds=40), "deletionGracePeriodSeconds": 30}
+    w.worker_fails(0, 143, after_s=11, metadata=deleted)
+    w.worker_fails(1, 7, "the cause", after_s=10)
+    w.settle()
+    assert (w.seen.job.status.failure.pod, w.seen.job.status.failure.exit_code) == ("demo-1-x", 7)
+
+
+def test_a_pod_that_is_told_to_stop_is_an_incident_at_once_and_the_rest_is_stopped(world: Any) -> None:
+    w = running(world)
+    w.worker(0, metadata={"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30})
+    w.step()
+    assert w.phase == "Failed"
+    assert w.last.children == (), "nothing is stopped before the outcome stands"
+    assert w.seen.job.status.failure.reason == "Deleted"
+    w.settle()
+    assert w.spec("Job", "demo")["suspend"] is True
+    assert not w.step()
+
+
+def test_a_job_with_a_failed_pod_is_left_to_its_controller(world: Any) -> None:
+    w = running(world)
+    w.worker_fails(0)
+    w.settle()
+    assert w.spec("Job", "demo")["suspend"] is False
+
+
+def test_a_trainer_that_fails_beside_a_living_sidecar_is_a_failure_and_the_pod_is_stopped(world: Any) -> None:
+    w = running(world)
+    state = [{"name": "trainer", "state": {"terminated": {"exitCode": 5, "finishedAt": w.now}}}]
+    w.worker(0, "Running", containerStatuses=state)
+    w.settle()
+    assert (w.phase, w.seen.job.status.failure.exit_code) == ("Failed", 5)
+    assert w.spec("Job", "demo")["suspend"] is True
+
+
+@pytest.mark.parametrize(("told_after", "phase"), [(5, "Failed"), (10, "Failed"), (11, "Succeeded")])
+def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
+    world: Any, told_after: int, phase: str
+) -> None:
+    w = running(world)
+    ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now + timedelta(seconds=10)}}}]
+    until = w.now + timedelta(seconds=told_after + 30)
+    w.worker(0, "Succeeded", containerStatuses=ended)
+    w.worker(
+        1,
+        "Succeeded",
+        containerStatuses=ended,
+        metadata={"deletionTimestamp": until, "deletionGracePeriodSeconds": 30},
+    )
+    w.later(20)
+    w.job_is("Complete")
+    w.settle()
+    assert w.phase == phase
+
+
+def test_a_complete_job_whose_pods_are_long_gone_is_believed(world: Any) -> None:
+    w = running(world)
+    w.remove("Pod", "demo-0-x")
+    w.remove("Pod", "demo-1-x")
+    w.job_is("Complete")
+    w.settle()
+    assert w.phase == "Succeeded"
+
+
+def test_counts_alone_are_no_success(world: Any) -> None:
+    w = running(world)
+    w.worker(0, "Succeeded")
+    w.worker(1, "Succeeded")
+    w.settle()
+    assert w.phase == "Running"
+    w.job_is("SuccessCriteriaMet")
+    w.settle()
+    assert w.phase == "Running"
+
+
+def test_a_job_that_failed_waits_a_moment_for_the_pod_that_failed(world: Any) -> None:
+    w = running(world)
+    w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    w.settle()
+    assert (w.phase, w.last.requeue_after_s) == ("Running", 5)
+    w.later(5)
+    w.settle()
+    assert w.phase == "Failed"
+    assert "Job demo failed: Job has reached the specified backoff limit" in w.condition("Failed")[2]
+
+
+def test_an_evicted_pod_is_told_with_its_reason(world: Any) -> None:
+    w = running(world)
+    w.worker(1, "Failed", reason="Evicted", message="The node was low on resource: memory.", conditions=[])
+    w.settle()
+    failure = w.seen.job.status.failure
+    assert (failure.reason, failure.exit_code) == ("Evicted", None)
+    assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.condition("Failed")[2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "code", "expected"),
+    [
+        ("OnFailure", 3, 1, True),
+        ("OnFailure", 0, 1, False),
+        ("OnFailure", 3, None, True),
+        ("Never", 3, None, False),
+        *(("ExitCode", 3, code, False) for code in (1, 2, 126, 127, 128, 139, 42)),
+        *(("ExitCode", 3, code, True) for code in (130, 137, 138, 143, -9, -15, 134, None)),
+    ],
+)
+def test_what_would_be_restarted(policy: str, limit: int, code: int | None, expected: bool) -> None:
+    from torchctl.api.common import PodRetention, RestartPolicy
+
+    effective = EffectiveRunPolicy(limit, 0, RestartPolicy(policy), None, None, None, PodRetention.FAILED)
+    assert would_restart(effective, code) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", RootCause()),
+        ("Killed", RootCause(message="Killed")),
+        (json.dumps({"message": {"message": "ValueError: boom"}}), RootCause(message="ValueError: boom")),
+        (
+            json.dumps({"message": {"message": "boom", "errorCode": 7, "extraInfo": {}}}),
+            RootCause(exit_code=7, message="boom"),
+        ),
+        (json.dumps({"message": "plain"}), RootCause(message="plain")),
+        ("[1]", RootCause(message="[1]")),
+        ("null", RootCause(message="null")),
+        (BLOCK, RootCause(rank=1, exit_code=42, message=BLOCK.strip())),
+    ],
+)
+def test_what_a_termination_message_says(text: str, expected: RootCause) -> None:
+    assert root_cause(text) == expected
+
+
+def test_a_long_message_is_cut_to_its_end() -> None:
+    found = root_cause("x" * 5000 + "the error")
+    assert len(found.message) == 1024
+    assert found.message.endswith("the error")

@@ -1,0 +1,234 @@
+"""What holds for every job and queue, and in whatever order things happen."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchctl.api import labels, quantity
+from torchctl.api.job import JobSpec
+from torchctl.api.phases import TERMINAL
+from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.impossible import Impossible
+from torchctl.controllers.job.plan import Refusal
+from torchctl.controllers.job.sizing import shape
+
+OWNED_KEYS = st.sampled_from([*labels.OWNED_KEYS, labels.KAI_QUEUE, labels.JOB_UID, labels.ATTEMPT, "torchrun.ai/x"])
+OWNED_ENV = st.sampled_from([*labels.OWNED_ENV, "PET_NNODES", "PET_RDZV_ID", "TORCHRUN_JOB_ID", "PET_X"])
+
+
+@given(total=st.integers(1, 500), per_node=st.integers(1, 16))
+def test_gpus_are_spread_evenly_over_as_few_nodes_as_hold_them_or_two_totals_that_work_are_named(
+    total: int, per_node: int
+) -> None:
+    job = JobSpec(job_queue="q", num_gpus=total, command="a")
+    fewest = -(-total // per_node)
+    try:
+        found = shape(job, per_node, "q")
+    except Impossible as error:
+        assert total % fewest
+        less, more = (int(word) for word in error.message.rpartition(": ")[2].replace(" work", "").split(" and "))
+        assert less < total < more
+        for near in (less, more):
+            assert shape(JobSpec(job_queue="q", num_gpus=near, command="a"), per_node, "q").nodes >= 1
+        return
+    assert (found.nodes, found.nodes * found.gpus) == (fewest, total)
+    assert 1 <= found.gpus <= per_node
+    assert found.share == found.gpus / per_node or found.share * per_node == found.gpus
+
+
+@given(keys=st.lists(OWNED_KEYS, max_size=5), names=st.lists(OWNED_ENV, max_size=5))
+@settings(deadline=None)
+def test_nobody_but_the_operator_sets_what_is_the_operators(world: Any, keys: list[str], names: list[str]) -> None:
+    theirs = dict.fromkeys(keys, "theirs")
+    trainer = {"name": "trainer", "image": "a:1", "env": [{"name": name, "value": "theirs"} for name in set(names)]}
+    queue = {"podTemplate": {"metadata": {"labels": theirs, "annotations": theirs}, "spec": {"containers": [trainer]}}}
+    w = world("{jobQueue: research, numNodes: 2, command: python a.py}", json.dumps(queue | {"kaiQueue": "gpus"}))
+    w.settle()
+    template = w.spec("Job", "demo")["template"]
+    said = {**template["metadata"].get("annotations", {}), **template["metadata"]["labels"]}
+    assert "theirs" not in said.values()
+    assert said[labels.KAI_QUEUE] == "gpus"
+    environment = template["spec"]["containers"][0]["env"]
+    assert "theirs" not in [variable.get("value") for variable in environment]
+    assert len({variable["name"] for variable in environment}) == len(environment)
+
+
+AMOUNT = st.sampled_from(["1024Mi", "0.5Gi", "1000m", "2", 3, "1500M", "1e3", "1024Gi", "0.1", "4096Ki"])
+
+
+def amounts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        found = [str(item) for key in ("requests", "limits") for item in dict(value.get(key, {})).values()]
+        found += [str(value["sizeLimit"])] if "sizeLimit" in value else []
+        return found + [amount for item in value.values() for amount in amounts(item)]
+    return [amount for item in value for amount in amounts(item)] if isinstance(value, list) else []
+
+
+@given(cpu=AMOUNT, memory=AMOUNT, size=AMOUNT, per_gpu=AMOUNT, gpus=st.integers(1, 8))
+@settings(deadline=None)
+def test_every_quantity_is_written_as_the_api_server_writes_it_back(
+    world: Any, cpu: Any, memory: Any, size: Any, per_gpu: Any, gpus: int
+) -> None:
+    other = {"name": "other", "image": "b:1", "resources": {"requests": {"cpu": cpu}, "limits": {"memory": memory}}}
+    queue = {
+        "image": "a:1",
+        "nodeResources": {"gpus": 8, "cpus": cpu, "memory": memory},
+        "podTemplate": {"spec": {"containers": [{"name": "trainer"}, other]}},
+        "storage": {
+            "shmSizePerGPU": per_gpu,
+            "workspace": {"enabled": True, "size": size, "accessModes": ["ReadWriteMany"]},
+            "checkpoints": {"enabled": True, "sizePerGPU": per_gpu},
+        },
+    }
+    w = world(f"{{jobQueue: research, numGPUs: {gpus}, command: python a.py}}", json.dumps(queue))
+    w.settle()
+    w.sync_succeeds()
+    w.settle()
+    found = amounts(list(w.objects.values()))
+    assert len(found) > 10
+    assert found == [quantity.canonical(amount) for amount in found]
+
+
+def test_a_template_survives_its_revision_and_its_name_does_not_depend_on_the_order_of_keys(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 1, command: python a.py}")
+    w.settle()
+    template = w.last.template
+    data = json.loads(json.dumps(template.data()))
+    assert FrozenTemplate.load(data) == template
+    turned = {key: data[key] for key in reversed(data)}
+    assert FrozenTemplate.load(turned).digest() == template.digest()
+
+
+def test_the_name_of_a_template_is_the_same_in_every_process(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 1, command: python a.py}", "image: trainer:1")
+    w.step()
+    w.step()
+    again = world("{command: python a.py, numNodes: 1, jobQueue: research}", "image: trainer:1")
+    again.step()
+    assert again.seen.job.status.queue_revision == w.seen.job.status.queue_revision
+
+
+HAPPENINGS = (
+    "step",
+    "settle",
+    "forget",
+    "later",
+    "queue edited",
+    "queue gone",
+    "queue back",
+    "kai gone",
+    "kai back",
+    "refuse",
+    "accept",
+    "sync ok",
+    "sync serves",
+    "sync fails",
+    "sync pod gone",
+    "worker 0 runs",
+    "worker 1 runs",
+    "worker 0 ends",
+    "worker 1 fails",
+    "worker 1 deleted",
+    "complete",
+    "failed",
+    "revision gone",
+    "job gone",
+    "suspend asked",
+)
+
+
+class Walk:
+    """Things happen to a world in any order; what must always hold is checked after each."""
+
+    def __init__(self, world: Any, job: str, queue: str) -> None:
+        self.w = world(job, queue)
+        self.bodies: dict[str, Any] = {}
+        self.jobs_made = 0
+        self.outcome: Any = None
+
+    def happen(self, what: str) -> None:
+        w, job = self.w, self.w.seen.worker_job
+        sync = w.seen.sync_pods[-1].metadata.name if w.seen.sync_pods else ""
+        match what:
+            case "step":
+                w.step()
+            case "settle":
+                w.settle()
+            case "forget":
+                w.forget()
+            case "later":
+                w.later(31)
+            case "queue edited":
+                w.has_queue("{image: other:9, nodeResources: {cpus: 3}}")
+            case "queue gone":
+                w.has_queue(None)
+            case "queue back":
+                w.has_queue("image: trainer:1")
+            case "kai gone" | "kai back":
+                w.kai(what == "kai back")
+            case "refuse":
+                w.refuse = lambda kind, name: Refusal(kind, name, "Refused", "no") if kind in ("Pod", "Job") else None
+            case "accept":
+                w.refuse = lambda kind, name: None
+            case "sync ok" if sync:
+                w.sync_succeeds(int(sync[-1]))
+            case "sync serves" if sync:
+                w.sync_serves(int(sync[-1]))
+            case "sync fails" if sync:
+                w.sync_fails(int(sync[-1]))
+            case "sync pod gone" if sync:
+                w.remove("Pod", sync)
+            case "worker 0 runs" | "worker 1 runs" if job:
+                w.worker(int(what[7]))
+            case "worker 0 ends" if job:
+                w.worker(0, "Succeeded")
+            case "worker 1 fails" if job:
+                w.worker_fails(1)
+            case "worker 1 deleted" if job:
+                w.worker(1, metadata={"deletionTimestamp": w.now})
+            case "complete" | "failed" if job and not job.status.conditions:
+                w.job_is(what.capitalize())
+            case "revision gone":
+                w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+            case "job gone":
+                w.remove("Job", "demo")
+            case "suspend asked":
+                w.edit(suspend=True)
+
+    def check(self) -> None:
+        w, status = self.w, self.w.seen.job.status
+        made = {name: body for (kind, name), body in w.objects.items() if kind == "Job"}
+        if "demo" in made and "demo" not in self.bodies:
+            self.jobs_made += 1
+            template = made["demo"]["spec"]["template"]
+            assert self.jobs_made == 1 or w.seen.job.status.start_time is None
+            assert template["spec"]["containers"][0]["env"]
+        self.bodies = made
+        assert set(made) <= {"demo"}
+        if w.objects:
+            assert status.queue_revision
+        if self.outcome is not None:
+            assert (status.phase, status.conditions, status.failure) == self.outcome
+            assert not any(child.kind.kind != "Job" for child in w.last.children)
+        if status.phase in TERMINAL and self.outcome is None:
+            self.outcome = (status.phase, status.conditions, status.failure)
+        assert len({condition.type for condition in status.conditions}) == len(status.conditions) in (0, 8)
+        assert all(condition.reason and condition.message for condition in status.conditions)
+
+
+@pytest.mark.parametrize("queue", ["image: trainer:1", "{image: trainer:1, kaiQueue: gpus}"])
+@given(happenings=st.lists(st.sampled_from(HAPPENINGS), max_size=40), workspace=st.sampled_from(["", "zip", "git"]))
+@settings(deadline=None, max_examples=150)
+def test_whatever_happens_in_whatever_order(world: Any, queue: str, happenings: list[str], workspace: str) -> None:
+    source = {"": "", "zip": "{workspace: {source: zip}}", "git": "{workspace: {source: git, url: 'https://g/a'}}"}
+    volumes = f", volumes: {source[workspace]}" if workspace else ""
+    walk = Walk(world, f"{{jobQueue: research, numNodes: 2, command: python a.py{volumes}}}", queue)
+    for what in happenings:
+        walk.happen(what)
+        walk.check()
+    walk.w.settle()
+    walk.check()
+    assert not walk.w.step(), "at rest nothing is written"
