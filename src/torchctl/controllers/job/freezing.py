@@ -86,9 +86,7 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
         step = frozen or "; create it, this job goes on by itself then"
         return Finding(False, JobReason.QUEUE_NOT_FOUND, f"TorchrunQueue {name} does not exist{step}", warn=True)
     if frozen:
-        return Finding(
-            True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} is frozen in {observed.job.status.queue_revision}"
-        )
+        return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
     if queue.metadata.deletion_timestamp is not None:
         message = f"TorchrunQueue {name} is being deleted; create it again, this job goes on by itself then"
         return Finding(False, JobReason.QUEUE_NOT_READY, message, warn=True)

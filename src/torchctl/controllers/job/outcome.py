@@ -23,7 +23,7 @@ from torchctl.controllers.job.rootcause import root_cause
 from torchctl.controllers.job.syncing import Syncing
 from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["Outcome", "judge", "must_be_stopped", "would_restart"]
+__all__ = ["Outcome", "judge", "look_again_s", "must_be_stopped", "would_restart"]
 
 PERMANENT = frozenset({1, 2, 126, 127, 128, 139})
 RETRIED = frozenset({130, 137, 138, 143})
@@ -61,6 +61,14 @@ def must_be_stopped(observed: Observed) -> bool:
     if job is None or any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget")):
         return False
     return not any(pod.status.phase == "Failed" for pod in observed.pods)
+
+
+def look_again_s(observed: Observed, now: datetime) -> float | None:
+    """Seconds until a Job that failed is believed without its failed pod, None where nothing is waited for."""
+    failed = find(observed.worker_job.status.conditions, "Failed") if observed.worker_job else None
+    if failed is None or failed.status != "True" or failed.last_transition_time is None:
+        return None
+    return max((failed.last_transition_time + POD_LAG - now).total_seconds(), 0.0)
 
 
 def would_restart(policy: EffectiveRunPolicy, exit_code: int | None) -> bool:

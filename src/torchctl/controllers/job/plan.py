@@ -121,7 +121,7 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
     ready = worker_pods.assess(observed, frozen.template, now, ended=end is not None)
     return Plan(
         children=() if end or frozen.hold or not _recorded(observed, frozen) else _children(observed, frozen, state),
-        requeue_after_s=_requeue(observed, frozen.template, now),
+        requeue_after_s=None if end else _requeue(observed, frozen.template, now),
         frozen=frozen,
         syncing=state,
         admission=admitted,
@@ -143,7 +143,8 @@ def _recorded(observed: Observed, frozen: Frozen) -> bool:
 def _requeue(observed: Observed, template: FrozenTemplate, now: datetime) -> float | None:
     if template.kai is not None and not observed.kai_available:
         return KAI_REQUEUE_S
-    return worker_pods.look_again_s(observed, template, now)
+    late = outcome.look_again_s(observed, now)
+    return late if late is not None else worker_pods.look_again_s(observed, template, now)
 
 
 def _after_the_end(observed: Observed, frozen: Frozen) -> Plan:

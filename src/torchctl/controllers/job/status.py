@@ -1,6 +1,7 @@
 """The status of a job: conditions from what each step found, the phase from the conditions."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import msgspec
@@ -36,7 +37,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     if plan.idle or plan.frozen is None:
         ended = old.phase in TERMINAL
         return msgspec.structs.replace(old, observed_generation=job.metadata.generation) if ended else old
-    findings = _with_refusals(_findings(observed, plan), refusals, job.metadata.name)
+    findings = _steady(_with_refusals(_findings(observed, plan), refusals, job.metadata.name), old)
     conditions = carry_over(
         old.conditions,
         (
@@ -108,6 +109,17 @@ def _findings(observed: Observed, plan: Plan) -> dict[JobCondition, Finding]:
         JobCondition.COMPLETE: _complete(end),
         JobCondition.FAILED: _failed(end),
     }
+
+
+def _steady(findings: dict[JobCondition, Finding], old: JobStatus) -> dict[JobCondition, Finding]:
+    """The first words about an image that cannot be pulled: the kubelet has others each time that it tries or waits."""
+    kept = dict(findings)
+    for type_, found in findings.items():
+        known = find(old.conditions, type_)
+        same = known is not None and known.reason == found.reason == JobReason.IMAGE_PULL_BACK_OFF
+        if same and known is not None and known.message.partition(": ")[0] == found.message.partition(": ")[0]:
+            kept[type_] = replace(found, message=known.message)
+    return kept
 
 
 def _waits_for(plan: Plan) -> str:

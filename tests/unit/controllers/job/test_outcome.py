@@ -54,8 +54,8 @@ def test_the_first_failure_ends_the_job_and_says_that_a_restart_was_asked_for(wo
     assert w.condition("Failed") == (
         "True",
         "RestartsNotSupportedYet",
-        "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom; restartPolicy OnFailure with maxRestarts 3 "
-        "asks for another attempt, and restarts are not supported yet: submit the job again",
+        "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom; "
+        "restartPolicy OnFailure with maxRestarts 3 asks for another attempt, and restarts are not supported yet: submit the job again",
     )
     failure = w.seen.job.status.failure
     assert (failure.pod, failure.node, failure.rank, failure.exit_code) == ("demo-1-x", "node-1", 1, 42)

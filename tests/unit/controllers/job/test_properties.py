@@ -145,8 +145,8 @@ class Walk:
 
     def __init__(self, world: Any, job: str, queue: str) -> None:
         self.w = world(job, queue)
-        self.bodies: dict[str, Any] = {}
-        self.jobs_made = 0
+        self.lost = False
+        self.body: Any = None
         self.outcome: Any = None
 
     def happen(self, what: str) -> None:
@@ -194,20 +194,20 @@ class Walk:
             case "revision gone":
                 w.remove("ControllerRevision", w.seen.job.status.queue_revision)
             case "job gone":
+                self.lost |= job is not None and w.seen.job.status.start_time is not None
+                self.body = None
                 w.remove("Job", "demo")
             case "suspend asked":
                 w.edit(suspend=True)
 
     def check(self) -> None:
         w, status = self.w, self.w.seen.job.status
-        made = {name: body for (kind, name), body in w.objects.items() if kind == "Job"}
-        if "demo" in made and "demo" not in self.bodies:
-            self.jobs_made += 1
-            template = made["demo"]["spec"]["template"]
-            assert self.jobs_made == 1 or w.seen.job.status.start_time is None
-            assert template["spec"]["containers"][0]["env"]
-        self.bodies = made
-        assert set(made) <= {"demo"}
+        jobs = {name: body["spec"] for (kind, name), body in w.objects.items() if kind == "Job"}
+        assert set(jobs) <= {"demo"}
+        assert not (self.lost and jobs), "a Job that was seen is never made again"
+        if jobs and self.body is not None:
+            assert jobs["demo"]["template"] == self.body, "the template of a Job never changes"
+        self.body = jobs["demo"]["template"] if jobs else None
         if w.objects:
             assert status.queue_revision
         if self.outcome is not None:

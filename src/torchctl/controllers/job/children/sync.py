@@ -78,7 +78,7 @@ def _fetch_args(workspace: FrozenWorkspace) -> list[str]:
         *flag("url", workspace.url),
         *flag("ref", workspace.ref),
         *flag("sub-path", workspace.sub_path if existing else ""),
-        *flag("secret", _SECRET_ROOT if workspace.secret else ""),
+        *flag("secret-dir", _SECRET_ROOT if workspace.secret else ""),
     ]
 
 

@@ -125,8 +125,10 @@ def _init(owner: Owner, template: FrozenTemplate) -> list[Json]:
     target = [mount(_WORKSPACE, workspace.mount_path)]
     options = [*flag("to", workspace.mount_path), *flag("timeout", workspace.timeout_s)]
     if workspace.distribution == Distribution.COPY:
-        part = workspace.sub_path if workspace.source == WorkspaceSource.EXISTING else ""
-        args = ["copy", *flag("from", CLAIM_ROOT), *options]
+        existing = workspace.source == WorkspaceSource.EXISTING
+        part = workspace.sub_path if existing else ""
+        # A user's claim may be one that nobody could write a marker to.
+        args = ["copy", *flag("from", CLAIM_ROOT), *options, *(["--no-marker"] if existing else [])]
         target.append(mount(_SOURCE, CLAIM_ROOT, sub_path=part, read_only=True))
     else:
         args = ["pull", *flag("url", archive_url(owner, template.cluster_domain)), *options]
