@@ -7,7 +7,6 @@ it may be entered in one task and left in another, as fixtures are.
 import os
 import shutil
 import ssl
-import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from torchctl.testing.credentials import Credentials
 from torchctl.testing.kubeconfig import write_kubeconfig
 from torchctl.testing.ports import reserve
 from torchctl.testing.process import ManagedProcess
+from torchctl.testing.scratch import Scratch
 
 __all__ = ["CommandFailed", "ComponentFailed", "ControlPlane", "Options"]
 
@@ -85,7 +85,7 @@ class ControlPlane:
         self.options = options or Options()
         self._assets = assets
         self._directory = directory
-        self._temporary = directory is None
+        self._scratch: Scratch | None = None
         self._processes: dict[str, ManagedProcess] = {}
         self._stopped: set[str] = set()
 
@@ -94,8 +94,7 @@ class ControlPlane:
 
     async def __aenter__(self) -> Self:
         self._assets = self._assets or await anyio.to_thread.run_sync(ensure)
-        root = self._directory or Path(tempfile.mkdtemp(prefix="torchctl-control-plane-"))
-        self._layout = Layout(root.resolve())
+        self._layout = Layout(self._root())
         self._credentials = Credentials(self._layout, self.options)
         try:
             await self._start_all()
@@ -241,6 +240,12 @@ class ControlPlane:
         credentials = StaticCredentials(f"Bearer {token}")
         return Connection(self.host, TlsFiles(ca=str(self.ca)), namespace=namespace, credentials=credentials)
 
+    def _root(self) -> Path:
+        if self._directory is not None:
+            return self._directory.resolve()
+        self._scratch = Scratch("torchctl-control-plane-")
+        return self._scratch.path
+
     async def _start_all(self) -> None:
         for attempt in range(_START_ATTEMPTS):
             try:
@@ -250,7 +255,6 @@ class ControlPlane:
                 if not failure.port_lost or attempt == _START_ATTEMPTS - 1:
                     raise
                 self._kill()
-                shutil.rmtree(self._layout.data, ignore_errors=True)
                 for log in self._layout.logs.iterdir():
                     log.unlink()
 
@@ -322,13 +326,12 @@ class ControlPlane:
 
     def _end(self, error: BaseException | None) -> None:
         self._kill()
-        if not self._temporary:
-            return
-        if error is None:
-            shutil.rmtree(self._layout.root, ignore_errors=True)
-        else:
+        if self._scratch and error:
             shutil.rmtree(self._layout.data, ignore_errors=True)
+            self._scratch.keep()
             error.add_note(f"The control plane's logs are kept in {self.logs}")
+        elif self._scratch:
+            self._scratch.remove()
 
     def _kill(self) -> None:
         # No await: this has to work while the caller is being cancelled, and there is no state to save.

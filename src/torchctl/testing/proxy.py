@@ -11,9 +11,7 @@ n-th write without the controller knowing of any test:
 """
 
 import asyncio
-import shutil
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +39,7 @@ from torchctl.testing.faults import (
     is_write,
 )
 from torchctl.testing.kubeconfig import write_kubeconfig
+from torchctl.testing.scratch import Scratch
 
 __all__ = ["FaultProxy", "Moment"]
 
@@ -76,7 +75,8 @@ class FaultProxy:
         return f"<FaultProxy {len(self.exchanges)} requests{' down' if self._down else ''} {self._faults}>"
 
     async def __aenter__(self) -> Self:
-        self._directory = Path(tempfile.mkdtemp(prefix="torchctl-proxy-"))
+        self._scratch = Scratch("torchctl-proxy-")
+        self._directory = self._scratch.path
         tls = self._server_tls()
         server = web.Server(self._handle, max_line_size=_LARGEST_LINE, max_field_size=_LARGEST_LINE, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
@@ -100,7 +100,7 @@ class FaultProxy:
         self.sever()
         await self._session.close()
         await self._runner.cleanup()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._scratch.remove()
 
     # How to reach it.
 

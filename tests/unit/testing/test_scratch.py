@@ -1,0 +1,42 @@
+"""What a killed process leaves in the temporary directory is gone once the next one starts."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from torchctl.testing.scratch import Scratch
+
+_PREFIX = "torchctl-scratch-test-"
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_a_killed_processs_directory_is_swept_by_the_next(tmp_path: Path) -> None:
+    program = (
+        f"import os, signal, tempfile; tempfile.tempdir = {str(tmp_path)!r}\n"
+        "from torchctl.testing.scratch import Scratch\n"
+        f"print(Scratch({_PREFIX!r}).path, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    left = Path(done.stdout.strip())
+    assert left.is_dir()
+    Scratch(_PREFIX).remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_in_use_and_one_that_is_kept_stay() -> None:
+    used, kept = Scratch(_PREFIX), Scratch(_PREFIX)
+    (kept.path / "log").touch()
+    kept.keep()
+    Scratch(_PREFIX).remove()
+    assert used.path.is_dir()
+    assert (kept.path / "log").exists()
+    used.remove()
+    assert not used.path.exists()
