@@ -1,0 +1,130 @@
+"""How queue and job become one pod template."""
+
+from typing import Any
+
+import pytest
+
+from torchctl.controllers.job import security
+
+
+def pod(world: Any, job: str, queue: str) -> dict[str, Any]:
+    w = world(f"{{jobQueue: research, command: python a.py, {job}}}", queue)
+    w.settle()
+    if w.seen.sync_pods:
+        w.sync_succeeds()
+        w.settle()
+    spec: dict[str, Any] = w.spec("Job", "demo")["template"]["spec"]
+    return spec
+
+
+def test_a_part_of_a_nodes_gpus_gets_that_part_of_its_cpus_and_memory(world: Any) -> None:
+    queue = "{image: a:1, nodeResources: {gpus: 8, cpus: 7, memory: 10Gi}}"
+    spec = pod(world, "numGPUs: 3", queue)
+    assert spec["containers"][0]["resources"] == {
+        "requests": {"cpu": "2625m", "memory": "3840Mi"},
+        "limits": {"cpu": "2625m", "memory": "3840Mi", "nvidia.com/gpu": "3"},
+    }
+
+
+def test_no_gpus_at_all_is_one_pod_with_a_nodes_cpus_on_any_node(world: Any) -> None:
+    queue = "{image: a:1, nodeResources: {gpus: 8, cpus: 7, gpuType: H100}}"
+    spec = pod(world, "numGPUs: 0", queue)
+    assert spec["containers"][0]["resources"] == {"requests": {"cpu": "7"}, "limits": {"cpu": "7"}}
+    assert "nodeSelector" not in spec
+
+
+def test_gpus_that_only_the_pod_template_has_count(world: Any) -> None:
+    queue = """
+    podTemplate: {spec: {containers: [{name: trainer, image: a:1, resources:
+      {requests: {nvidia.com/gpu: 4, cpu: 8}, limits: {nvidia.com/gpu: 4}}}]}}
+    """
+    spec = pod(world, "numGPUs: 2", queue)
+    assert spec["containers"][0]["resources"] == {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": "2"}}
+
+
+def test_another_gpu_resource_is_asked_for_by_its_name(world: Any) -> None:
+    spec = pod(world, "numNodes: 1", "{image: a:1, nodeResources: {gpus: 2, gpuResourceName: amd.com/gpu}}")
+    assert spec["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
+
+
+def test_the_jobs_word_wins_over_the_queues_and_the_queues_over_the_pod_template(world: Any) -> None:
+    queue = """
+    image: queue:1
+    serviceAccountName: queue
+    imagePullSecrets: [one]
+    scheduling:
+      nodeSelector: {a: queue, b: queue}
+      tolerations: [{key: t, operator: Exists}]
+      priorityClassName: low
+    env: [{name: A, value: queue}, {name: B, value: queue}]
+    podTemplate:
+      spec:
+        serviceAccountName: template
+        imagePullSecrets: [{name: one}, {name: two}]
+        nodeSelector: {a: template, c: template}
+        containers:
+          - {name: trainer, image: template:1, env: [{name: A, value: template}, {name: C, value: template}]}
+    """
+    job = """numNodes: 1, image: job:1, nodeSelector: {b: job}, priorityClassName: high,
+        tolerations: [{key: t, operator: Exists}, {key: u}], env: [{name: B, value: job}]"""
+    spec = pod(world, job, queue)
+    trainer = spec["containers"][0]
+    assert trainer["image"] == "job:1"
+    assert spec["nodeSelector"] == {"a": "queue", "b": "job", "c": "template"}
+    assert spec["tolerations"] == [{"key": "t", "operator": "Exists"}, {"key": "u"}]
+    assert (spec["priorityClassName"], spec["serviceAccountName"]) == ("high", "queue")
+    assert spec["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+    values = {variable["name"]: variable.get("value") for variable in trainer["env"]}
+    assert (values["A"], values["B"], values["C"]) == ("queue", "job", "template")
+
+
+def test_what_only_the_operator_decides_is_not_taken_from_a_pod_template(world: Any) -> None:
+    queue = """
+    image: a:1
+    podTemplate: {spec: {restartPolicy: Always, hostname: me, subdomain: there, schedulerName: mine,
+      activeDeadlineSeconds: 1, containers: [{name: trainer, command: [sleep], args: [inf]}]}}
+    """
+    spec = pod(world, "numNodes: 1", queue)
+    assert (spec["restartPolicy"], spec["subdomain"]) == ("Never", "demo")
+    assert not {"hostname", "schedulerName", "activeDeadlineSeconds"} & set(spec)
+    assert spec["containers"][0]["command"] == ["sh", "-c", "torchrun a.py"]
+    assert spec["containers"][0]["args"] == []
+
+
+def test_a_mount_of_the_jobs_replaces_the_one_of_its_path(world: Any) -> None:
+    job = """numNodes: 1, volumes: {additionalVolumes: [{name: mem, emptyDir: {}}],
+        additionalMounts: [{name: mem, mountPath: /dev/shm}]}"""
+    spec = pod(world, job, "{image: a:1, storage: {shmSizePerGPU: 1Gi}}")
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "mem", "mountPath": "/dev/shm"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"runAsNonRoot": True, "runAsUser": 65532}),
+        ({"runAsUser": 0}, {"runAsUser": 0}),
+        ({"runAsUser": 0, "runAsNonRoot": True}, {"runAsNonRoot": True, "runAsUser": 0}),
+        ({"runAsUser": 1000}, {"runAsNonRoot": True, "runAsUser": 1000}),
+    ],
+)
+def test_who_chooses_root_gets_a_pod_that_can_be_root(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = security.pod(given)
+    assert {key: found[key] for key in ("runAsNonRoot", "runAsUser") if key in found} == expected
+
+
+def test_container_defaults_give_way_where_the_api_would_refuse_the_combination() -> None:
+    assert "allowPrivilegeEscalation" not in security.container({"privileged": True})
+    assert "allowPrivilegeEscalation" not in security.container({"capabilities": {"add": ["SYS_ADMIN"]}})
+    assert security.container({"runAsUser": 0})["runAsNonRoot"] is False
+    assert security.container({})["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_defaults_are_not_shared_between_pods() -> None:
+    security.pod({})["seccompProfile"]["type"] = "Unconfined"
+    assert security.pod({})["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_the_sync_pod_writes_as_the_workers_read_but_never_as_root() -> None:
+    assert security.sync_pod(security.pod({"runAsUser": 1000, "fsGroup": 7}))["runAsUser"] == 1000
+    root = security.sync_pod(security.pod({"runAsUser": 0}))
+    assert (root["runAsUser"], root["runAsNonRoot"]) == (65532, True)
