@@ -62,7 +62,7 @@ class Manager:
         self.metrics = metrics if metrics is not None else Metrics()
         self.clock = clock if clock is not None else SystemClock()
         self.health = HealthChecks()
-        self.cache = Cache(client, metrics=self.metrics, clock=self.clock)
+        self.cache = Cache(client, metrics=self.metrics, clock=self.clock, namespace=self.settings.namespace)
         self.applier = Applier(client, self.cache)
         self.events = EventRecorder(client, metrics=self.metrics, clock=self.clock)
         self._elector = elector
@@ -172,8 +172,8 @@ class Manager:
 
     def _watches_complaint(self) -> str:
         limit_s = self.settings.watch_age_limit_s
-        silent = [informer.kind.resource for informer in self.cache.all() if informer.age() > limit_s]
-        return f"nothing heard for {limit_s:.0f} s of {', '.join(silent)}" if silent else ""
+        silent = [informer.kind.resource for informer in self.cache.all() if informer.idle() > limit_s]
+        return f"no attempt for {limit_s:.0f} s to watch {', '.join(silent)}" if silent else ""
 
 
 Setup = Callable[[Manager], None]

@@ -49,8 +49,10 @@ class Cache:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         settings: WatchSettings | None = None,
+        namespace: str = "",
     ) -> None:
         self._client = client
+        self._namespace = namespace
         self._metrics = metrics
         self._gauges = Gauges(metrics) if metrics else None
         self._clock = clock or SystemClock()
@@ -78,11 +80,12 @@ class Cache:
             kind: What to cache.
             labels: Label selector, applied by the server.
             fields: Field selector, applied by the server.
-            namespace: The only namespace to watch; empty for all.
+            namespace: The only namespace to watch; empty for the cache's own, which may be all.
             indexes: Named index functions; those of repeated calls add up.
             optional: Whether readiness does without the kind while the server does not serve it. A kind
                 that anybody requires is not optional.
         """
+        namespace = (namespace or self._namespace) if kind.namespaced else ""
         selector = Selector(namespace=namespace, labels=labels, fields=fields)
         informers = self._informers.setdefault(kind, {})
         informer: Informer[T] | None = informers.get(selector)

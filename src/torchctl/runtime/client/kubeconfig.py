@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from torchctl.runtime.client.config import ConfigError, Connection
 from torchctl.runtime.client.credentials import (
     Credentials,
@@ -41,7 +43,7 @@ async def load(paths: str, context: str | None = None) -> Connection:
         return await _Kubeconfig(loader, merged).connection()
     except (ConfigException, CredentialsError) as error:
         raise ConfigError(f"{paths}: {error}") from error
-    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
         # What the loader runs into when a file holds something else than a kubeconfig.
         raise ConfigError(f"{paths}: no usable kubeconfig: {type(error).__name__}: {error}") from error
 
