@@ -20,6 +20,7 @@ from torchctl.api.phases import TERMINAL, Phase
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.kinds import Condition
 from torchctl.runtime.logging import configure
 from torchctl.runtime.settings import LogSettings
 from torchctl.testing.controlplane import ControlPlane
@@ -85,11 +86,21 @@ class _Phases:
         if job is None or job.status.phase in ("", self.phase):
             return
         self.phase, self.job = job.status.phase, job
-        why = next((c.message for c in reversed(job.status.conditions) if c.status == "True"), "")
+        why = _deciding(job).message
         elapsed_s = time.monotonic() - self.began
         console.print(f"  {elapsed_s:5.2f} s  [bold]{self.phase:<10}[/] {job.status.workers_status:<13} {why}")
         if self.phase in TERMINAL:
             self.ended.set()
+
+
+def _deciding(job: TorchrunJob) -> Condition:
+    """The condition that the phase stands for: the first step that is not done, or how the job ended."""
+    ended = [condition for condition in job.status.conditions if condition.type in ("Complete", "Failed")]
+    steps = [condition for condition in job.status.conditions if condition not in ended]
+    return next(
+        (condition for condition in ended if condition.status == "True"),
+        next((step for step in steps if step.status != "True" and step.type != "Suspended"), steps[-1]),
+    )
 
 
 async def _follow(admin: Client) -> TorchrunJob:

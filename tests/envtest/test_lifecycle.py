@@ -12,6 +12,7 @@ from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
+from torchctl.runtime.kinds import Kind
 from torchctl.testing.kubelet import ScriptedKubelet
 
 pytestmark = pytest.mark.usefixtures("kubelet")
@@ -74,7 +75,8 @@ async def test_deleting_a_job_removes_its_children_while_the_operator_is_down(
     await admin.delete(TORCHRUN_JOB, "job", namespace=namespace)
 
     async def gone() -> bool:
-        return not [child for kind in (JOB, POD, PVC, SERVICE) for child in await admin.list(kind, namespace=namespace)]
+        kinds: tuple[Kind[Any], ...] = (JOB, POD, PVC, SERVICE)
+        return not [child for kind in kinds for child in await admin.list(kind, namespace=namespace)]
 
     # kube-controller-manager's garbage collector looks for new CRDs every 30 s.
     await until(gone, timeout_s=90)

@@ -65,7 +65,7 @@ async def take_snapshot(transport: AiohttpTransport, namespace: str) -> Snapshot
 
 
 def _claimed_from(kai_queue: dict[str, Any], namespace: str) -> bool:
-    return kai_queue["metadata"].get("annotations", {}).get("torchrun.ai/queue-namespace") == namespace
+    return bool(kai_queue["metadata"].get("annotations", {}).get("torchrun.ai/queue-namespace") == namespace)
 
 
 def _normalised(objects: Iterable[dict[str, Any]], namespace: str) -> Snapshot:

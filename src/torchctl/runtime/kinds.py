@@ -4,6 +4,7 @@ Objects are immutable projections: a struct has only the fields that somebody re
 the rest of the bytes. A consumer declares a further kind by writing such a struct and a `Kind` for it.
 """
 
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -94,7 +95,7 @@ class Kind(Generic[T]):
     plural: str
     type: type[T]
     namespaced: bool = True
-    dec_hook: Callable[[type, Any], Any] | None = field(default=None, compare=False)
+    dec_hook: Callable[[builtins.type, Any], Any] | None = field(default=None, compare=False)
 
     @property
     def api_version(self) -> str:
