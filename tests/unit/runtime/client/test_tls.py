@@ -1,0 +1,159 @@
+"""TLS with a certificate authority of our own, and its rotation while the program runs."""
+
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.errors import Unavailable
+from torchctl.runtime.client.requests import HttpRequest
+from torchctl.runtime.client.tls import TlsContexts, TlsFiles
+from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.testing.certificates import Authority
+from torchctl.testing.clock import ManualClock
+
+GET = HttpRequest("GET", "/", "get")
+WRITE = HttpRequest("POST", "/", "create", body=b"{}")
+
+
+@asynccontextmanager
+async def serving(
+    directory: Path, authority: Authority, name: str = "127.0.0.1", *, port: int = 0, mutual: bool = False
+) -> AsyncGenerator[int]:
+    """An HTTPS server that says who its client is; yields its port."""
+    pair = authority.server([name])
+    (directory / "server.pem").write_bytes(pair.certificate + pair.key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(directory / "server.pem")
+    if mutual:
+        context.load_verify_locations(cadata=authority.certificate.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        peer = request.transport.get_extra_info("peercert") if request.transport else None
+        names = [value for entry in (peer or {}).get("subject", ()) for key, value in entry if key == "commonName"]
+        response = web.Response(text=",".join(names))
+        response.force_close()
+        return response
+
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def trusting(directory: Path, authority: Authority) -> TlsFiles:
+    (directory / "ca.crt").write_bytes(authority.certificate)
+    return TlsFiles(ca=str(directory / "ca.crt"))
+
+
+async def test_a_server_of_the_right_authority_is_believed(tmp_path: Path) -> None:
+    authority = Authority()
+    async with serving(tmp_path, authority) as port:
+        connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, authority))
+        async with AiohttpTransport(connection) as transport:
+            assert (await transport.send(GET)).status == 200
+
+
+async def test_another_authority_s_server_gets_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, Authority()) as port:
+        connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, Authority()))
+        async with AiohttpTransport(connection) as transport:
+            with pytest.raises(Unavailable, match="certificate") as raised:
+                await transport.send(WRITE)
+    assert not raised.value.outcome_unknown
+
+
+async def test_a_certificate_for_another_name_is_refused_unless_that_name_is_asked_for(tmp_path: Path) -> None:
+    authority = Authority()
+    files = trusting(tmp_path, authority)
+    named = TlsFiles(ca=files.ca, server_name="api.internal")
+    async with serving(tmp_path, authority, "api.internal") as port:
+        async with AiohttpTransport(Connection(f"https://127.0.0.1:{port}", files)) as transport:
+            with pytest.raises(Unavailable):
+                await transport.send(GET)
+        async with AiohttpTransport(Connection(f"https://127.0.0.1:{port}", named)) as transport:
+            assert (await transport.send(GET)).status == 200
+
+
+async def test_an_unverified_connection_takes_any_server(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, Authority()) as port,
+        AiohttpTransport(Connection(f"https://127.0.0.1:{port}", TlsFiles(verify=False))) as transport,
+    ):
+        assert (await transport.send(GET)).status == 200
+
+
+async def test_a_rotated_authority_is_found_at_the_first_handshake_that_fails(tmp_path: Path) -> None:
+    """No restart, no wait for the next look at the files, and a write is sent exactly once."""
+    old, new = Authority("old"), Authority("new")
+    files = trusting(tmp_path, old)
+    async with serving(tmp_path, old) as port:
+        transport = await AiohttpTransport(Connection(f"https://127.0.0.1:{port}", files)).__aenter__()
+        assert (await transport.send(GET)).status == 200
+    try:
+        async with serving(tmp_path, new, port=port):
+            with pytest.raises(Unavailable, match="certificate"):
+                await transport.send(WRITE)
+            trusting(tmp_path, new)
+            assert (await transport.send(WRITE)).status == 200
+    finally:
+        await transport.__aexit__(None, None, None)
+
+
+async def test_a_rotated_client_certificate_is_used_after_the_next_look_at_the_files(tmp_path: Path) -> None:
+    authority, clock = Authority(), ManualClock()
+    ca = trusting(tmp_path, authority).ca
+    certificate, key = tmp_path / "client.crt", tmp_path / "client.key"
+
+    def issue(user: str) -> None:
+        pair = authority.client(user)
+        certificate.write_bytes(pair.certificate)
+        key.write_bytes(pair.key)
+
+    issue("one")
+    files = TlsFiles(ca=ca, certificate=str(certificate), key=str(key))
+    async with (
+        serving(tmp_path, authority, mutual=True) as port,
+        AiohttpTransport(Connection(f"https://127.0.0.1:{port}", files), clock=clock) as transport,
+    ):
+        assert (await transport.send(GET)).body == b"one"
+        issue("two")
+        assert (await transport.send(GET)).body == b"one"
+        clock.seconds += 10
+        assert (await transport.send(GET)).body == b"two"
+
+
+def test_unchanged_files_keep_the_context_and_changed_ones_replace_it(tmp_path: Path) -> None:
+    clock, files = ManualClock(), trusting(tmp_path, Authority())
+    contexts = TlsContexts(clock)
+    first = contexts.current(files)
+    clock.seconds += 100
+    assert contexts.current(files) is first
+    trusting(tmp_path, Authority())
+    assert contexts.current(files) is first
+    clock.seconds += 10
+    assert contexts.current(files) is not first
+
+
+@pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nhalf"])
+def test_a_half_written_file_leaves_the_old_context_until_it_is_whole(tmp_path: Path, content: bytes | None) -> None:
+    files, contexts = trusting(tmp_path, Authority()), TlsContexts(ManualClock())
+    first = contexts.current(files)
+    path = tmp_path / "ca.crt"
+    path.unlink() if content is None else path.write_bytes(content)
+    assert contexts.current(files, check=True) is first
+    trusting(tmp_path, Authority())
+    assert contexts.current(files, check=True) is not first
+
+
+def test_at_the_start_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="missing"):
+        TlsContexts(ManualClock()).current(TlsFiles(ca=str(tmp_path / "missing")))
