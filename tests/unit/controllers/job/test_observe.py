@@ -1,0 +1,131 @@
+"""What belongs to a job is told by owner and uid; labels and names alone anyone can write."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job.observe import BY_JOB, by_job, observe
+from torchctl.controllers.job.observed import Observed
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.kinds import Key, Kind
+
+KEY = Key("team", "demo")
+SPEC = {"jobQueue": "research", "numNodes": 1, "command": "a"}
+
+
+class Shelf:
+    """Stands for the cache: objects by kind, with the one index that is asked for."""
+
+    def __init__(self, *objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True) -> None:
+        self.kai = kai
+        self.objects = [(kind, msgspec.convert(body, kind.type, dec_hook=kind.dec_hook)) for kind, body in objects]
+
+    def get(self, kind: Kind[Any], key: Key) -> Any:
+        return next((o for k, o in self.objects if k == kind and (o.metadata.namespace, o.metadata.name) == key), None)
+
+    def by_index(self, kind: Kind[Any], index: str, value: str) -> Iterable[Any]:
+        assert index == BY_JOB
+        return tuple(o for k, o in self.objects if k == kind and value in by_job(o))
+
+    def informer(self, kind: Kind[Any]) -> Any:
+        assert kind == KAI_PODGROUP
+        return SimpleNamespace(available=self.kai)
+
+
+def meta(name: str, owner: str = "", kind: str = "TorchrunJob", **more: Any) -> dict[str, Any]:
+    reference = {"apiVersion": "v1", "kind": kind, "name": "demo", "uid": owner, "controller": True}
+    return {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-{name}",
+        "ownerReferences": [reference] if owner else [],
+        **more,
+    }
+
+
+def job(**spec: Any) -> tuple[Kind[Any], dict[str, Any]]:
+    return TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC | spec}
+
+
+def seen(*objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True) -> Observed:
+    found = observe(cast(Cache, Shelf(*objects, kai=kai)), KEY)
+    assert found is not None
+    return found
+
+
+def test_no_job_is_nothing_to_see() -> None:
+    assert observe(cast(Cache, Shelf()), KEY) is None
+
+
+def test_children_are_those_that_the_job_controls() -> None:
+    for owner, there in (("uid-demo", True), ("uid-of-an-earlier-demo", False), ("", False)):
+        found = seen(
+            job(),
+            (PVC, {"metadata": meta("demo-workspace", owner)}),
+            (SERVICE, {"metadata": meta("demo", owner)}),
+            (JOB, {"metadata": meta("demo", owner)}),
+            (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", owner)}),
+        )
+        assert [child is not None for child in (found.workspace, found.service, found.worker_job, found.podgroup)] == [
+            there
+        ] * 4
+
+
+def test_workers_are_the_pods_of_the_jobs_own_job() -> None:
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/role": "worker", "torchrun.ai/attempt": "0"}
+    found = seen(
+        job(),
+        (JOB, {"metadata": meta("demo", "uid-demo") | {"uid": "uid-child"}}),
+        (POD, {"metadata": meta("demo-0-x", "uid-child", "Job", labels=labels)}),
+        (POD, {"metadata": meta("forged", "", labels=labels)}),
+        (POD, {"metadata": meta("of-another-job", "uid-other", "Job", labels=labels)}),
+        (POD, {"metadata": meta("demo-sync-0", "uid-demo", labels=labels | {"torchrun.ai/role": "sync"})}),
+        (POD, {"metadata": meta("demo-sync-1", "", labels=labels | {"torchrun.ai/role": "sync"})}),
+    )
+    assert [pod.metadata.name for pod in found.pods] == ["demo-0-x"]
+    assert [pod.metadata.name for pod in found.sync_pods] == ["demo-sync-0"]
+
+
+def test_pods_whose_job_is_gone_still_tell_how_they_ended() -> None:
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/role": "worker", "torchrun.ai/attempt": "0"}
+    earlier = labels | {"torchrun.ai/attempt": "1"}
+    found = seen(
+        job(),
+        (POD, {"metadata": meta("demo-0-x", "uid-child", "Job", labels=labels)}),
+        (POD, {"metadata": meta("demo-0-y", "uid-child", "Job", labels=earlier)}),
+    )
+    assert [pod.metadata.name for pod in found.pods] == ["demo-0-x"]
+
+
+def test_a_checkpoints_claim_is_ours_or_left_by_a_job_of_this_name_and_else_not_seen() -> None:
+    left: dict[str, Any] = {"labels": {"torchrun.ai/job-name": "demo"}}
+    for metadata, there in (
+        (meta("demo-checkpoints", "uid-demo"), True),
+        (meta("demo-checkpoints", **left), True),
+        (meta("demo-checkpoints"), False),
+        (meta("demo-checkpoints", "uid-other", **left), False),
+    ):
+        assert (seen(job(), (PVC, {"metadata": metadata})).checkpoints is not None) is there
+
+
+def test_a_claim_that_the_job_names_is_looked_up_and_told_when_it_is_not_there() -> None:
+    asks = job(volumes={"workspace": {"source": "existing", "claimName": "code"}})
+    assert seen(asks).claims == {"code": None}
+    assert seen(asks, (PVC, {"metadata": meta("code")})).claims["code"] is not None
+    assert seen(job()).claims == {}
+
+
+def test_the_queue_is_of_the_same_namespace() -> None:
+    other = meta("research") | {"namespace": "elsewhere"}
+    assert seen(job(), (TORCHRUN_QUEUE, {"metadata": other, "spec": {}})).queue is None
+    assert seen(job(), (TORCHRUN_QUEUE, {"metadata": meta("research"), "spec": {}})).queue is not None
+
+
+def test_without_kais_kinds_there_is_no_pod_group_to_see() -> None:
+    found = seen(job(), (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo")}), kai=False)
+    assert (found.podgroup, found.kai_available) == (None, False)
