@@ -96,10 +96,12 @@ class _Phases:
 def _deciding(job: TorchrunJob) -> Condition:
     """The condition that the phase stands for: the first step that is not done, or how the job ended."""
     ended = [condition for condition in job.status.conditions if condition.type in ("Complete", "Failed")]
-    steps = [condition for condition in job.status.conditions if condition not in ended]
+    steps = [
+        condition for condition in job.status.conditions if condition not in ended and condition.type != "Suspended"
+    ]
     return next(
         (condition for condition in ended if condition.status == "True"),
-        next((step for step in steps if step.status != "True" and step.type != "Suspended"), steps[-1]),
+        next((step for step in steps if step.status != "True"), steps[-1]),
     )
 
 
