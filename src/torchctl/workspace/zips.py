@@ -6,6 +6,7 @@ and times are UTC.
 """
 
 import calendar
+import errno
 import lzma
 import os
 import stat
@@ -48,7 +49,15 @@ def unpack_zip(archive: Path, target: Path, limits: Limits) -> Generator[None, N
                 yield from _unpack_one(opened, info, unpacker, limits)
             unpacker.close()
     except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise Refused(f"the zip file is damaged or of an unknown kind ({error})", next_step="Make it again") from None
+        raise _damaged(error) from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what a seek says of an offset that cannot be
+            raise
+        raise _damaged(error) from None
+
+
+def _damaged(error: Exception) -> Refused:
+    return Refused(f"the zip file is damaged or of an unknown kind ({error})", next_step="Make it again")
 
 
 def _unpack_one(

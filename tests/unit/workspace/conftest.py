@@ -54,9 +54,7 @@ def _authority(directory: Path) -> tuple[Path, Path]:
     ca, private = directory / "ca.crt", directory / "key.pem"
     ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return ca, private
 
@@ -131,7 +129,11 @@ class Repository:
             "PATH": os.environ["PATH"],
             "HOME": str(self.work),
             "GIT_CONFIG_NOSYSTEM": "1",
-            **{f"GIT_{who}_{what}": "tester@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+            **{
+                f"GIT_{who}_{what}": "tester@example.com"
+                for who in ("AUTHOR", "COMMITTER")
+                for what in ("NAME", "EMAIL")
+            },
         }
         done = subprocess.run(["git", *arguments], cwd=self.work, env=env, check=True, capture_output=True, text=True)
         return done.stdout.strip()
