@@ -1,0 +1,164 @@
+"""A play is a sequence of stages that a real pod could go through; a script gives each pod one."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchctl.api.labels import ROLE, ROLE_SYNC
+from torchctl.runtime.kinds import ObjectMeta
+from torchctl.testing.nodekinds import Container, Pod, PodSpec
+from torchctl.testing.script import (
+    SYNC_MESSAGE,
+    Done,
+    LoseNode,
+    Pause,
+    Play,
+    Running,
+    Script,
+    Show,
+    Stage,
+    Waiting,
+    default_play,
+    finish,
+    labelled,
+    named,
+    perform,
+    role,
+)
+
+
+def a_pod(*, init: int = 0, main: int = 1, name: str = "p", **labels: str) -> Pod:
+    return Pod(
+        ObjectMeta(name=name, namespace="n", labels=labels),
+        PodSpec(
+            containers=tuple(Container(f"main-{index}") for index in range(main)),
+            init_containers=tuple(Container(f"init-{index}") for index in range(init)),
+        ),
+    )
+
+
+def sync_pod(*names: str, init: tuple[str, ...] = ()) -> Pod:
+    return Pod(
+        ObjectMeta(name="j-sync-0", labels={ROLE: ROLE_SYNC}),
+        PodSpec(tuple(map(Container, names)), tuple(map(Container, init))),
+    )
+
+
+def stages(pod: Pod, play: Play) -> list[Stage]:
+    return [step.stage for step in perform(pod, play) if isinstance(step, Show)]
+
+
+pods = st.builds(a_pod, init=st.integers(0, 3), main=st.integers(1, 3))
+plays = st.builds(
+    Play,
+    start_delay_s=st.floats(0, 10),
+    run_s=st.none() | st.floats(0, 10),
+    exit_code=st.integers(0, 255),
+    init_exit_codes=st.dictionaries(st.sampled_from(["init-0", "init-1"]), st.integers(0, 255)),
+    blocked=st.sampled_from(["", "ImagePullBackOff"]),
+    evicted=st.sampled_from(["", "no memory"]),
+    node_lost=st.booleans(),
+    stop_exit_code=st.integers(0, 255),
+)
+ORDER = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
+
+
+@given(pods, plays)
+def test_phases_only_go_forward_and_nothing_follows_the_end(pod: Pod, play: Play) -> None:
+    phases = [stage.phase for stage in stages(pod, play)]
+    assert phases == sorted(phases, key=ORDER.__getitem__)
+    assert all(not stage.is_terminal for stage in stages(pod, play)[:-1])
+
+
+@given(pods, plays)
+def test_every_container_has_a_state_in_every_stage(pod: Pod, play: Play) -> None:
+    for stage in stages(pod, play):
+        assert len(stage.init) == len(pod.spec.init_containers)
+        assert len(stage.main) == len(pod.spec.containers)
+
+
+@given(pods, plays)
+def test_init_containers_run_one_at_a_time_and_before_the_others(pod: Pod, play: Play) -> None:
+    for stage in stages(pod, play):
+        kinds = [type(state) for state in (*stage.init, *stage.main)]
+        assert [kind for kind in kinds if kind is not Done] == kinds[kinds.count(Done) :]
+        assert sum(isinstance(state, Running) for state in stage.init) <= 1
+        if any(not isinstance(state, Waiting) for state in stage.main):
+            assert all(isinstance(state, Done) and state.exit_code == 0 for state in stage.init)
+
+
+@given(pods, plays)
+def test_a_pod_succeeds_exactly_if_all_its_containers_did(pod: Pod, play: Play) -> None:
+    last = stages(pod, play)[-1]
+    if last.is_terminal:
+        well = all(isinstance(state, Done) and state.exit_code == 0 for state in (*last.init, *last.main))
+        assert (last.phase == "Succeeded") is well
+
+
+@given(pods, plays)
+def test_wherever_a_pod_is_stopped_it_ends(pod: Pod, play: Play) -> None:
+    for now in (None, *stages(pod, play)):
+        stage = finish(pod, play, now)
+        if now is not None and now.is_terminal:
+            assert stage is None
+        else:
+            assert stage is not None
+            assert stage.is_terminal
+            assert not any(isinstance(state, Running) for state in (*stage.init, *stage.main))
+
+
+def test_a_stopped_container_ends_with_the_play_s_code() -> None:
+    pod, play = a_pod(), Play(run_s=None, stop_exit_code=143)
+    assert finish(pod, play, stages(pod, play)[-1]) == Stage("Failed", (), (Done(143, "Error"),))
+
+
+def test_a_container_that_ends_well_on_demand_leaves_a_pod_that_succeeded() -> None:
+    pod, play = a_pod(), Play(run_s=None, stop_exit_code=0)
+    assert finish(pod, play, stages(pod, play)[-1]) == Stage("Succeeded", (), (Done(),))
+
+
+def test_a_blocked_pod_stays_pending_with_its_reason() -> None:
+    play = Play(blocked="ImagePullBackOff", blocked_message="no such image")
+    assert stages(a_pod(), play)[-1] == Stage("Pending", (), (Waiting("ImagePullBackOff", "no such image"),))
+
+
+def test_an_evicted_pod_says_so() -> None:
+    last = stages(a_pod(), Play(evicted="low on memory"))[-1]
+    assert (last.phase, last.reason, last.message, last.disrupted) == (
+        "Failed",
+        "Evicted",
+        "low on memory",
+        "TerminationByKubelet",
+    )
+
+
+def test_a_lost_node_is_the_end_of_what_is_reported() -> None:
+    *_, pause, last = perform(a_pod(), Play(run_s=3, node_lost=True))
+    assert (pause, last) == (Pause(3), LoseNode())
+
+
+def test_the_end_of_the_log_becomes_the_message_where_the_container_asks_for_it() -> None:
+    container = Container("c", termination_message_policy="FallbackToLogsOnError")
+    pod = Pod(ObjectMeta(name="p"), PodSpec((container,)))
+    (state,) = stages(pod, Play(exit_code=1, log="x" * 3000 + "Root Cause"))[-1].main
+    assert isinstance(state, Done)
+    assert state.message.endswith("Root Cause")
+    assert len(state.message) == 2048
+
+
+def test_by_default_a_sync_pod_reports_what_it_fetched() -> None:
+    pod = sync_pod("fetch")
+    assert stages(pod, default_play(pod))[-1] == Stage("Succeeded", (), (Done(message=SYNC_MESSAGE),))
+
+
+def test_by_default_a_serving_sync_pod_reports_in_its_init_container_and_stays() -> None:
+    pod = sync_pod("serve", init=("fetch",))
+    assert stages(pod, default_play(pod))[-1] == Stage("Running", (Done(message=SYNC_MESSAGE),), (Running(),))
+
+
+def test_the_latest_rule_that_matches_decides() -> None:
+    one, two, three = Play(exit_code=1), Play(exit_code=2), Play(exit_code=3)
+    script = Script().when(named("^p"), one).when(labelled(app="x"), two).when(role("sync"), lambda pod: three)
+    assert script(a_pod()) is one
+    assert script(a_pod(app="x")) is two
+    assert script(sync_pod("fetch")) is three
+    assert script(a_pod(name="q")) == Play()
