@@ -18,7 +18,6 @@ from datetime import datetime
 from typing import Any
 
 from torchctl.api import labels
-from torchctl.api.job import Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.controllers.job import admission, outcome, syncing
@@ -95,10 +94,6 @@ class Plan:
     @property
     def template(self) -> FrozenTemplate | None:
         return self.frozen.template if self.frozen else None
-
-    @property
-    def failure(self) -> Failure | None:
-        return self.outcome.failure if self.outcome else None
 
 
 def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:

@@ -39,13 +39,14 @@ def render(
     """The template of a job in its queue: a pure function, the same in every process.
 
     Args:
+        queue: A queue in which `validate.problem_of` finds nothing.
         claim_modes: Access modes of the claim that a workspace of source `existing` names.
 
     Raises:
         Impossible: The two do not work together; the message names field and next step.
     """
     spec, base, name = job.spec, queue.spec, queue.metadata.name
-    given = _pod_template(base, name)
+    given = _pod_template(base)
     trainer = given["spec"]["containers"][0]
     shape = sizing.shape(spec, _gpus_per_node(base, trainer), name)
     distributed = effective.distributed(base, spec, gpus=shape.gpus)
@@ -93,15 +94,9 @@ def render(
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
 
 
-def _pod_template(queue: QueueSpec, name: str) -> dict[str, Any]:
+def _pod_template(queue: QueueSpec) -> dict[str, Any]:
     template = plain(queue.pod_template)
     containers = template.get("spec", {}).get("containers") or [{"name": TRAINER}]
-    called = [container["name"] for container in containers]
-    if called[0] != TRAINER or called.count(TRAINER) > 1:
-        raise Impossible(
-            JobReason.QUEUE_NOT_READY,
-            f"TorchrunQueue {name}: spec.podTemplate.spec.containers must begin with {TRAINER!r} and name it once",
-        )
     return {"metadata": template.get("metadata", {}), "spec": template.get("spec", {}) | {"containers": containers}}
 
 

@@ -208,6 +208,22 @@ class World:
     def has_queue(self, text: str | None) -> None:
         self.seen = replace(self.seen, queue=queue_of(text) if text is not None else None)
 
+    def queue_deleting(self) -> None:
+        queue = self.seen.queue
+        assert queue is not None
+        meta = msgspec.structs.replace(queue.metadata, deletion_timestamp=self.now)
+        self.seen = replace(self.seen, queue=msgspec.structs.replace(queue, metadata=meta))
+
+    def revision_is(self, data: dict[str, Any]) -> None:
+        assert self.seen.revision is not None
+        self.seen = replace(self.seen, revision=msgspec.structs.replace(self.seen.revision, data=data))
+
+    def claim_is(self, phase: str) -> None:
+        claim = self.seen.workspace
+        assert claim is not None
+        status = msgspec.structs.replace(claim.status, phase=phase)
+        self.seen = replace(self.seen, workspace=msgspec.structs.replace(claim, status=status))
+
     def leave(self, claim: Any) -> None:
         """A checkpoints claim of an earlier job."""
         self.seen = replace(self.seen, checkpoints=claim)

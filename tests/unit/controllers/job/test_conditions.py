@@ -131,6 +131,89 @@ def test_a_claim_of_the_users_is_waited_for(world: Any) -> None:
     assert volume["persistentVolumeClaim"] == {"claimName": "code", "readOnly": True}
 
 
+ZIP = "{jobQueue: research, numNodes: 1, command: python train.py, volumes: {workspace: {source: zip}}}"
+
+
+def test_a_queue_that_is_being_deleted_takes_no_new_job(world: Any) -> None:
+    w = world(CPU)
+    w.queue_deleting()
+    w.settle()
+    assert w.condition("QueueFound")[:2] == ("False", "QueueNotReady")
+    assert "TorchrunQueue research is being deleted" in w.condition("QueueFound")[2]
+    assert w.objects == {}
+
+
+def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    w.revision_is({"nodes": "many"})
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
+    assert f"ControllerRevision {w.seen.job.status.queue_revision} cannot be read" in w.condition("Accepted")[2]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"phase": "Pending", "conditions": []}, "WaitingForUpload"),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no volume"}
+                ],
+            },
+            "Unschedulable",
+        ),
+        (
+            {
+                "phase": "Pending",
+                "containerStatuses": [
+                    {"name": "fetch", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+                ],
+            },
+            "ImagePullBackOff",
+        ),
+    ],
+)
+def test_what_keeps_the_sync_pod_is_what_keeps_the_workspace(world: Any, status: dict[str, Any], reason: str) -> None:
+    w = world(ZIP)
+    w.settle()
+    w.play("demo-sync-0", **status)
+    w.settle()
+    assert (w.phase, w.condition("WorkspaceReady")[:2]) == ("Syncing", ("False", reason))
+    assert w.condition("WorkspaceReady")[2].startswith("pod demo-sync-0")
+
+
+def test_a_claim_that_lost_its_volume_is_told(world: Any) -> None:
+    w = world(ZIP)
+    w.settle()
+    w.claim_is("Lost")
+    w.settle()
+    assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimLost")
+    assert "PersistentVolumeClaim demo-workspace" in w.condition("WorkspaceReady")[2]
+
+
+def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: existing, claimName: c}}}")
+    w.has_claim("c", "ReadWriteOnce")
+    w.settle()
+    w.lacks_claim("c")
+    w.settle()
+    assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
+
+
+def test_a_server_that_ends_before_all_have_pulled_counts_as_a_failed_try(world: Any) -> None:
+    w = world(
+        "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: git, url: 'https://g/a.git'}}}"
+    )
+    w.settle()
+    w.sync_succeeds()
+    w.settle()
+    assert ("Pod", "demo-sync-1") in w.objects
+    assert ("Job", "demo") not in w.objects
+
+
 UNSCHEDULABLE = {
     "phase": "Pending",
     "conditions": [
