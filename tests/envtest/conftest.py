@@ -1,9 +1,9 @@
-"""What tests on a real control plane share: our kinds, nodes that follow a script, the operator's account."""
+"""What tests on a real control plane share: our kinds and KAI's, nodes that follow a script, the operator's account."""
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest_asyncio
+from clusters import install, install_kai
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -11,22 +11,17 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import ScriptedKubelet
 
-CONFIG = Path(__file__).resolve().parents[2] / "config"
-
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def operator_account(control_plane: ControlPlane) -> Connection:
-    """CRDs and rights from config/, and the service account that they are given to."""
-    await control_plane.kubectl("apply", "-f", str(CONFIG / "manager" / "namespace.yaml"))
-    for part in ("crd", "rbac"):
-        await control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CONFIG / part))
-    await control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    return await control_plane.service_account_connection("torchctl-system", "torchctl")
+    """The service account that config/ gives the operator, and all that it needs."""
+    return await install(control_plane)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def kubelet(control_plane: ControlPlane, admin: Client) -> AsyncGenerator[ScriptedKubelet]:
-    """All nodes, played by the default script."""
+    """All nodes, played by the default script; pods of KAI's are placed by gangs."""
+    await install_kai(control_plane)
     async with ScriptedKubelet(admin) as nodes:
         yield nodes
 

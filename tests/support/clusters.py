@@ -1,0 +1,32 @@
+"""What a cluster has before anything of a test: our kinds and rights, KAI's kinds."""
+
+import os
+from pathlib import Path
+
+from torchctl.runtime.client.config import Connection
+from torchctl.testing.controlplane import ControlPlane
+
+__all__ = ["CONFIG", "install", "install_kai"]
+
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+KAI_CRDS = "TORCHCTL_KAI_CRDS"
+"""Environment variable: a directory with the CRDs that KAI-Scheduler ships."""
+
+MINIMAL_KAI_CRDS = Path(__file__).parent / "kai"
+ESTABLISHED = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
+async def install(cluster: ControlPlane) -> Connection:
+    """CRDs and rights from config/; returns the operator's service account, which they are given to."""
+    await cluster.kubectl("apply", "-f", str(CONFIG / "manager" / "namespace.yaml"))
+    for part in ("crd", "rbac"):
+        await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CONFIG / part))
+    await cluster.kubectl(*ESTABLISHED)
+    return await cluster.service_account_connection("torchctl-system", "torchctl")
+
+
+async def install_kai(cluster: ControlPlane) -> None:
+    """KAI's kinds, without KAI: the real ones where `TORCHCTL_KAI_CRDS` says where they are."""
+    directory = os.environ.get(KAI_CRDS) or str(MINIMAL_KAI_CRDS)
+    await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", directory)
+    await cluster.kubectl(*ESTABLISHED)
