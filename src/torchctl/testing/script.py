@@ -27,6 +27,7 @@ __all__ = [
     "Waiting",
     "default_play",
     "finish",
+    "inside",
     "labelled",
     "named",
     "perform",
@@ -186,6 +187,11 @@ def named(pattern: str) -> Matcher:
     """Pods in whose name the regular expression is found."""
     expression = re.compile(pattern)
     return lambda pod: expression.search(pod.metadata.name) is not None
+
+
+def inside(namespace: str) -> Matcher:
+    """Pods of one namespace."""
+    return lambda pod: pod.metadata.namespace == namespace
 
 
 def labelled(**labels: str) -> Matcher:
