@@ -32,7 +32,7 @@ def build(program: Program, target: Path, cache: Path, progress: Progress) -> No
     partial = target.with_name(f".{target.name}.partial")
     log = target.with_name(f"{target.name}.build.log")
     log.unlink(missing_ok=True)
-    flags = ["-C", str(modules() / program.module), "-mod=readonly", "-trimpath"]
+    flags = ["-C", str(modules() / program.module), "-mod=readonly", "-trimpath", "-buildvcs=false"]
     command = [go, "build", *flags, "-ldflags", linker_flags(program), "-o", str(partial), program.package]
     progress(f"building {program.name} {version(program)} from source (minutes from a cold Go cache)")
     _run(f"go build of {program.name}", command, log, progress)
@@ -80,7 +80,8 @@ def _version_of(go: str) -> tuple[int, ...]:
 
 
 def _run(what: str, command: list[str], log: Path, progress: Progress) -> None:
-    # GOTOOLCHAIN: no silent download of another Go. GOWORK: a workspace around the clone is none of ours.
+    # What a user has set for their own code, a workspace around the clone, a silent download of another Go: none
+    # of it belongs into this build.
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
     process = ManagedProcess(what, command, log, environment)
     started = time.monotonic()
