@@ -3,8 +3,8 @@
     servers     first up, last down: a probe must find an answer while the caches still load
     loop lag    measures from the start
     caches      warm on every replica, so that a new leader begins at once
-    events      must outlive the controllers, which record to it
-    leadership  last up, first down: controllers run inside of it, and only there
+    leadership  last up, first down: the controllers run inside of it, and only there; around them the Event
+                recorder, which outlives them and writes what they recorded last while the lease still holds
 
 Losing the lease cancels the controllers and nothing else; the process campaigns again with warm caches. A task
 of the list that ends by itself ends the process with an error that names it.
@@ -107,7 +107,6 @@ class Manager:
                 ("HTTP server", self._server.run, True),
                 ("event loop monitor", self._lag.run, False),
                 ("cache", self.cache.run, True),
-                ("event recorder", self.events.run, False),
             ):
                 await stack.enter_async_context(essential(name, task, ready=ready))
             await self.cache.wait_synced(self.settings.cache_sync_timeout_s)
@@ -127,7 +126,7 @@ class Manager:
         self._runners = [self._new_runner(controller) for controller in self._controllers]
         log.info("leading", controllers=[controller.name for controller in self._controllers])
         try:
-            async with anyio.create_task_group() as tasks:
+            async with essential("event recorder", self.events.run), anyio.create_task_group() as tasks:
                 for runner in self._runners:
                     tasks.start_soon(runner.run)
         finally:
