@@ -31,6 +31,7 @@ from torchctl.runtime.runner import Runner
 from torchctl.runtime.server import Server
 from torchctl.runtime.settings import RuntimeSettings
 from torchctl.runtime.supervise import essential
+from torchctl.runtime.workqueue import Statistics
 
 __all__ = ["Manager", "Setup"]
 
@@ -93,6 +94,10 @@ class Manager:
             self.cache.register(source.kind, labels=source.labels, optional=source.optional)
         self.metrics.for_controller(controller.name)
         self._controllers.append(controller)
+
+    def statistics(self) -> dict[str, Statistics]:
+        """The workqueue of each controller at work, by its name; nothing while this process does not lead."""
+        return {runner.name: runner.statistics() for runner in self._runners}
 
     async def run(self, stop: anyio.Event) -> None:
         """Runs until `stop` is set, then stops gracefully: reconciles end, the lease is released, caches close.
@@ -164,7 +169,7 @@ class Manager:
         self.health.add_ready("caches", lambda: "" if self.cache.synced else "the first lists are not complete")
 
     def _queues_complaint(self) -> str:
-        ages = [runner.statistics().oldest_due_s for runner in self._runners]
+        ages = [queue.oldest_due_s for queue in self.statistics().values()]
         oldest_s = max(ages, default=0.0)
         limit_s = self.settings.queue_age_limit_s
         return f"a key has been due for {oldest_s:.0f} s without a worker" if oldest_s > limit_s else ""

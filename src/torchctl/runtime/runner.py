@@ -76,6 +76,10 @@ class Runner:
     def __repr__(self) -> str:
         return f"<Runner of {self._controller.name}: {self._queue!r}>"
 
+    @property
+    def name(self) -> str:
+        return self._controller.name
+
     def statistics(self) -> Statistics:
         return self._queue.statistics()
 
