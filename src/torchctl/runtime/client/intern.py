@@ -1,35 +1,79 @@
-"""Strings that thousands of cached objects have in common are kept once."""
+"""Values that thousands of cached objects have in common are kept once."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from torchctl.runtime.kinds import Object
+from torchctl.runtime.kinds import Object, ObjectMeta, OwnerReference
 
 __all__ = ["Interner"]
 
 LIMIT = 65_536
-"""Strings remembered; beyond it the memory starts afresh, so that a stream of unique values cannot fill it."""
+"""Values remembered; beyond it the memory starts afresh, so that a stream of unique ones cannot fill it."""
+
+UNIQUE = frozenset({"uid", "resource_version", "message", "pod_ip"})
+"""Fields whose values are hardly ever met twice."""
+
+UNIQUE_OF: dict[type, frozenset[str]] = {ObjectMeta: frozenset({"name"})}
+
+_set = msgspec.structs.force_setattr
 
 
 class Interner:
-    """Makes decoded objects share namespaces, label keys and values, and owner references."""
+    """Makes decoded objects share namespaces, labels, owner references, times, and the words of their conditions.
+
+    Free-form parts of an object (a spec that is kept whole) are left alone.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
+        self._fields: dict[type, tuple[str, ...]] = {}
 
     def share(self, obj: Object) -> None:
         """Replaces what `obj` has in common with earlier ones. Only for objects that nobody has seen yet."""
-        meta = obj.metadata
         if len(self._known) > LIMIT:
             self._known.clear()
-        one = self._one
-        set_ = msgspec.structs.force_setattr
-        set_(meta, "namespace", one(meta.namespace))
-        if meta.labels:
-            set_(meta, "labels", {one(name): one(value) for name, value in meta.labels.items()})
-        if meta.owner_references:
-            set_(meta, "owner_references", one(meta.owner_references))
+        if isinstance(obj, msgspec.Struct):
+            self._walk(obj)
 
-    def _one(self, value: Any) -> Any:
-        return self._known.setdefault(value, value)
+    def _walk(self, obj: msgspec.Struct) -> None:
+        known, plan = self._known, self._fields.get(type(obj))
+        for name in self._plan(type(obj)) if plan is None else plan:
+            value = getattr(obj, name)
+            if not value:
+                continue
+            kind = type(value)
+            if kind is str or kind is datetime:
+                _set(obj, name, known.setdefault(value, value))
+            elif kind is tuple:
+                self._walk_tuple(obj, name, value)
+            elif kind is dict:
+                one = known.setdefault
+                # The values of annotations are as different as the objects are.
+                shared = name == "labels"
+                _set(obj, name, {one(k, k): one(v, v) if shared else v for k, v in value.items()})
+            elif isinstance(value, msgspec.Struct):
+                self._walk(value)
+
+    def _walk_tuple(self, obj: msgspec.Struct, name: str, value: tuple[Any, ...]) -> None:
+        if isinstance(value[0], str | OwnerReference):
+            _set(obj, name, self._known.setdefault(value, value))
+        elif isinstance(value[0], msgspec.Struct):
+            for item in value:
+                self._walk(item)
+
+    def _plan(self, type_: type[msgspec.Struct]) -> tuple[str, ...]:
+        """The fields of a struct that are worth looking at."""
+        unique = UNIQUE | UNIQUE_OF.get(type_, frozenset())
+        plan = tuple(
+            field.name
+            for field in msgspec.structs.fields(type_)
+            if field.name not in unique and (field.name in ("labels", "annotations") or not _is_mapping(field.type))
+        )
+        self._fields[type_] = plan
+        return plan
+
+
+def _is_mapping(type_: Any) -> bool:
+    return "dict" in str(type_)

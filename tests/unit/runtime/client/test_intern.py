@@ -1,0 +1,67 @@
+"""What many objects have in common is kept once; what makes them differ is not touched."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from torchctl.api.kube import JOB, POD
+from torchctl.runtime.client import intern
+from torchctl.runtime.client.codec import Codec
+
+BODY: dict[str, Any] = {
+    "metadata": {
+        "name": "p",
+        "namespace": "team",
+        "uid": "u",
+        "labels": {"queue": "gpu"},
+        "annotations": {"note": "mine"},
+        "finalizers": ["job-tracking"],
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"}],
+    },
+    "spec": {"nodeName": "node-0", "free": {"form": ["a"]}},
+    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+def decode(codec: Codec, body: dict[str, Any] = BODY) -> Any:
+    return codec.decode(POD, msgspec.json.encode(body))
+
+
+def test_what_pods_have_in_common_is_one_object() -> None:
+    codec = Codec()
+    one, two = decode(codec), decode(codec)
+    for read in (
+        lambda pod: pod.metadata.namespace,
+        lambda pod: pod.metadata.labels["queue"],
+        lambda pod: pod.metadata.finalizers,
+        lambda pod: pod.metadata.owner_references,
+        lambda pod: pod.metadata.creation_timestamp,
+        lambda pod: pod.spec.node_name,
+        lambda pod: pod.status.conditions[0].type,
+    ):
+        assert read(one) is read(two)
+
+
+def test_sharing_changes_no_value() -> None:
+    codec = Codec()
+    decode(codec)
+    assert decode(codec) == msgspec.json.decode(msgspec.json.encode(BODY), type=POD.type)
+
+
+def test_a_spec_that_is_kept_whole_is_left_alone() -> None:
+    codec, body = Codec(), copy.deepcopy(BODY)
+    job = codec.decode(JOB, msgspec.json.encode({"metadata": body["metadata"], "spec": body["spec"]}))
+    assert job.spec == body["spec"]
+
+
+def test_unique_values_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intern, "LIMIT", 100)
+    codec = Codec()
+    for index in range(1000):
+        body = copy.deepcopy(BODY)
+        body["metadata"]["labels"] = {"index": str(index)}
+        decode(codec, body)
+    assert len(codec._intern._known) < 150
