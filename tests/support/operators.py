@@ -1,5 +1,6 @@
 """The operator under test: in this process under its own service account, or as a process of its own."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,14 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.settings import ElectionSettings, RuntimeSettings, ServerSettings
 
-__all__ = ["IMAGE", "RunningOperator", "operator_process", "operator_settings", "running_operator"]
+__all__ = [
+    "IMAGE",
+    "RunningOperator",
+    "background_operator",
+    "operator_process",
+    "operator_settings",
+    "running_operator",
+]
 
 IMAGE = "registry.test/torchctl:test"
 
@@ -56,6 +64,23 @@ async def running_operator(
             tasks.start_soon(manager.run, stop)
             yield RunningOperator(manager, tasks)
             stop.set()
+
+
+@asynccontextmanager
+async def background_operator(connection: Connection, namespace: str = "") -> AsyncIterator[None]:
+    """`running_operator` in a task of its own, so that fixtures may start it in one task and stop it in another."""
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        async with running_operator(connection, namespace):
+            await stop.wait()
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
 
 
 @asynccontextmanager

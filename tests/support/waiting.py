@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import anyio
 
-__all__ = ["until"]
+__all__ = ["PERIOD_S", "until"]
 
 T = TypeVar("T")
 
