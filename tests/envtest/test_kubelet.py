@@ -231,6 +231,15 @@ async def test_a_running_pod_ends_on_demand(
     await until(admin, POD, namespace, "p", phase("Failed"))
 
 
+async def test_what_a_trainer_printed_can_be_read(
+    kubelet: ScriptedKubelet, admin: Client, namespace: str, play: Callable[[Play], None]
+) -> None:
+    play(Play(log="epoch 1\nepoch 2\n"))
+    await admin.create(POD, pod_body(namespace))
+    await until(admin, POD, namespace, "p", phase("Succeeded"))
+    assert await admin.pod_log("p", namespace) == "epoch 1\nepoch 2\n"
+
+
 async def test_claims_are_bound_and_their_volumes_go_with_them(
     kubelet: ScriptedKubelet, admin: Client, namespace: str
 ) -> None:

@@ -53,16 +53,18 @@ def default_nodes(count: int = 4) -> tuple[NodeSpec, ...]:
 
 
 class Fleet:
-    """The nodes. A node that is up renews its Lease; one that is lost writes nothing at all."""
+    """The nodes. A node that is up renews its Lease; one that is lost writes nothing at all.
 
-    def __init__(
-        self, client: Client, nodes: Sequence[NodeSpec], *, persist: Persistence, clock: Clock, port: int = 0
-    ) -> None:
+    Attributes:
+        port: Where the API server finds the kubelets of all nodes; set before `create`.
+    """
+
+    def __init__(self, client: Client, nodes: Sequence[NodeSpec], *, persist: Persistence, clock: Clock) -> None:
         self._client = client
         self._nodes = {node.name: node for node in nodes}
         self._persist = persist
         self._clock = clock
-        self._port = port
+        self.port = 0
         self._up = {name: anyio.Event() for name in self._nodes}
         for event in self._up.values():
             event.set()
@@ -154,7 +156,7 @@ class Fleet:
             "capacity": capacity,
             "allocatable": capacity,
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
             "conditions": [
                 {
                     "type": "Ready",

@@ -9,6 +9,7 @@ another scheduler than the default one. kube-scheduler and kube-controller-manag
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +23,7 @@ from torchctl.testing.binder import Binder
 from torchctl.testing.fleet import Fleet, NodeSpec, default_nodes
 from torchctl.testing.persist import Persistence
 from torchctl.testing.players import Players
+from torchctl.testing.podlogs import serve_logs
 from torchctl.testing.script import Play, Script
 from torchctl.testing.volumes import Provisioner
 
@@ -112,10 +114,11 @@ class ScriptedKubelet:
         await self._task
 
     async def _run(self, ready: anyio.Event) -> None:
-        async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
             await tasks.start(self._cache.run)
             await self._provisioner.create_class()
             await self._cache.wait_synced(30.0)
+            self._fleet.port = await stack.enter_async_context(serve_logs(self._players.log))
             await self._fleet.create()
             for part in (self._fleet, self._provisioner, self._players, self._binder):
                 tasks.start_soon(part.run)

@@ -1,0 +1,46 @@
+"""The side of a kubelet that the API server calls: what `kubectl logs` asks for."""
+
+import ssl
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from torchctl.runtime.kinds import Key
+from torchctl.testing.certificates import Authority
+
+__all__ = ["serve_logs"]
+
+HOST = "127.0.0.1"
+
+
+@asynccontextmanager
+async def serve_logs(log_of: Callable[[Key], str | None]) -> AsyncGenerator[int]:
+    """Serves logs by HTTPS under a certificate that nobody checks; yields the port."""
+
+    async def answer(request: web.Request) -> web.Response:
+        text = log_of(Key(request.match_info["namespace"], request.match_info["pod"]))
+        if text is None:
+            raise web.HTTPNotFound(text="no such pod on this node")
+        return web.Response(text=text)
+
+    app = web.Application()
+    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, 0, ssl_context=_context()).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def _context() -> ssl.SSLContext:
+    pair = Authority("scripted-kubelet").server([HOST])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(pair.certificate + pair.key)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
