@@ -20,6 +20,14 @@ def main() -> None:
     options = parser.parse_args()
 
     dist.init_process_group(os.environ.get("TORCHRUN_BACKEND", "nccl" if torch.cuda.is_available() else "gloo"))
+    try:
+        train(options.steps, options.save_every)
+    finally:
+        # After the model is gone, which holds the group: gloo's threads must not outlive the interpreter.
+        dist.destroy_process_group()
+
+
+def train(steps: int, save_every: int) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
     print(f"rank {rank} of {world} on {device}, attempt {os.environ.get('TORCHRUN_ATTEMPT', '0')}", flush=True)
@@ -32,20 +40,19 @@ def main() -> None:
     optimizer = torch.optim.SGD(trainer.parameters(), lr=0.05)
     data = torch.Generator().manual_seed(rank)  # each worker has its own part of the data
 
-    loss = torch.zeros(())
-    for step in range(first, options.steps):
+    loss = torch.zeros((), device=device)
+    for step in range(first, steps):
         inputs = torch.randn(64, 8, generator=data).to(device)
         loss = nn.functional.mse_loss(trainer(inputs), inputs.sum(dim=1, keepdim=True))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if rank == 0 and (step + 1) % options.save_every == 0:
+        if rank == 0 and (step + 1) % save_every == 0:
             save(checkpoint, model, step + 1)
 
     dist.all_reduce(loss := loss.detach())
     if rank == 0:
-        print(f"world size {world}, steps {first} to {options.steps}, loss {loss.item() / world:.4f}", flush=True)
-    dist.destroy_process_group()
+        print(f"world size {world}, steps {first} to {steps}, loss {loss.item() / world:.4f}", flush=True)
 
 
 def checkpoint_path() -> Path | None:

@@ -1,16 +1,23 @@
-"""One control plane and one real node for the whole run."""
+"""One control plane and one real node for the whole run, with the operator's image and one to train with."""
 
+import contextlib
+import importlib.util
 import os
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
 
-import anyio.to_thread
 import pytest
 import pytest_asyncio
 
-from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.assets import Settings
+from torchctl.testing.controlplane import CommandFailed, ControlPlane
 from torchctl.testing.node import LocalNode, Network
-from torchctl.testing.node.training import IMAGE, ensure_image
+from torchctl.testing.node.oci import add_image
+from torchctl.testing.node.training import IMAGE, ensure_torch
+
+HACK = Path(__file__).parents[2] / "hack"
+OPERATOR_IMAGE = "docker.io/torchctl/torchctl:e2e"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,17 +26,69 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(1800))
 
 
+@pytest.fixture(scope="session")
+def torch() -> Path:
+    """PyTorch for the training image's Python."""
+    return ensure_torch()
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with the image of torchctl as it is in this clone, and the training image on the same base."""
+    spec = importlib.util.spec_from_file_location("image", HACK / "image.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    directory = tmp_path_factory.mktemp("images")
+    operator = module.build(directory / "torchctl.tar", Settings.from_environment().cache / "image", OPERATOR_IMAGE)
+    add_image(operator, directory / "both.tar", IMAGE)
+    operator.unlink()
+    return directory / "both.tar"
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def node() -> AsyncGenerator[LocalNode]:
+async def node(images: Path) -> AsyncGenerator[LocalNode]:
     """A Ready node, its control plane in `node.control_plane`."""
     if os.geteuid() != 0:
         pytest.skip("a real node needs root")
     if not shutil.which("containerd"):
         pytest.fail("containerd is missing: run hack/node/install.sh")
-    archive = await anyio.to_thread.run_sync(ensure_image)
     network = Network.free()
     async with (
         ControlPlane(options=network.control_plane_options()) as cluster,
-        LocalNode(cluster, network, sandbox_image=IMAGE, images=[archive]) as node,
+        LocalNode(cluster, network, sandbox_image=IMAGE.name, images=[images]) as node,
     ):
         yield node
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[_FAILED] = report.failed
+    return report
+
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def explain(node: LocalNode, request: pytest.FixtureRequest) -> AsyncGenerator[None]:
+    """Shows the cluster as a failed test left it, below that test's traceback."""
+    yield
+    if request.node.stash.get(_FAILED, False):
+        print(await cluster_state(node.control_plane))
+
+
+async def cluster_state(cluster: ControlPlane) -> str:
+    """Every job and pod, what happened to them, and what the pods said."""
+    parts = [await cluster.kubectl("get", "jobs,pods,pvc", "--all-namespaces", "--output=wide")]
+    names = "jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{\"\\n\"}{end}"
+    for line in (await cluster.kubectl("get", "pods", "--all-namespaces", f"--output={names}")).splitlines():
+        namespace, name = line.split()
+        parts.append(await cluster.kubectl("describe", "pod", name, f"--namespace={namespace}"))
+        with contextlib.suppress(CommandFailed):  # a container that has not started
+            options = (f"--namespace={namespace}", "--all-containers", "--prefix", "--tail=100")
+            parts.append(await cluster.kubectl("logs", name, *options))
+    return "\n".join(parts)

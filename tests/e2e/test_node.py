@@ -5,21 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
-
 from torchctl.testing.node import LocalNode
-from torchctl.testing.node.training import IMAGE, ensure_torch
+from torchctl.testing.node.training import IMAGE, TORCH_MOUNT
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-async def test_a_plain_indexed_job_trains_with_real_torchrun(node: LocalNode) -> None:
-    torch = await anyio.to_thread.run_sync(ensure_torch)
+async def test_a_plain_indexed_job_trains_with_real_torchrun(node: LocalNode, torch: Path) -> None:
     kubectl = node.control_plane.kubectl
     script = (EXAMPLES / "ddp.py").read_text()
     objects = [_config_map("plain", {"ddp.py": script}), _service("plain"), _job("plain", torch)]
     await kubectl("apply", "--filename=-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    await kubectl("wait", "job/plain", "--for=condition=Complete", "--timeout=120s", timeout_s=130)
+    await kubectl("wait", "job/plain", "--for=condition=Complete", "--timeout=40s", timeout_s=130)
     log = await kubectl("logs", "--selector=job-name=plain,batch.kubernetes.io/job-completion-index=0")
     assert "world size 2" in log
 
@@ -35,7 +32,6 @@ def _service(name: str) -> dict[str, Any]:
 
 def _job(name: str, torch: Path) -> dict[str, Any]:
     environment = {
-        "PYTHONPATH": "/torch",
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": "1",
         "PET_RDZV_BACKEND": "c10d",
@@ -44,11 +40,11 @@ def _job(name: str, torch: Path) -> dict[str, Any]:
     }
     container = {
         "name": "trainer",
-        "image": IMAGE,
-        "command": ["python3", "-m", "torch.distributed.run", "/scripts/ddp.py"],
+        "image": IMAGE.name,
+        "command": ["torchrun", "/scripts/ddp.py"],
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "volumeMounts": [
-            {"name": "torch", "mountPath": "/torch", "readOnly": True},
+            {"name": "torch", "mountPath": TORCH_MOUNT, "readOnly": True},
             {"name": "scripts", "mountPath": "/scripts"},
         ],
     }

@@ -70,7 +70,6 @@ def kubelet(network: Network, root: Path, cgroup: str) -> str:
         "failSwapOn": False,
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
-        "localStorageCapacityIsolation": False,
         "oomScoreAdj": 0,
         "clusterDNS": [network.node],
         "clusterDomain": _DOMAIN,

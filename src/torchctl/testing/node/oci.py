@@ -1,67 +1,103 @@
-"""Writes a container image as an OCI archive, the format that containerd imports, without a container engine."""
+"""Puts a second image into an OCI archive, on the first one's base: layers that are shared are loaded once."""
 
 import hashlib
 import io
 import json
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write_image"]
+__all__ = ["Image", "add_image"]
 
 _OCI = "application/vnd.oci.image"
+_INDEX = "index.json"
 
 
-def write_image(archive: Path, name: str, layer: Path, config: Mapping[str, Any], architecture: str) -> None:
-    """Writes an image of one layer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An image to be made: the lowest layer of another one with files and a configuration of its own."""
 
-    Args:
-        name: fully qualified, with a tag: `docker.io/local/trainer:1`.
-        layer: an uncompressed tar of the root filesystem.
-        config: the image's `config`: Cmd, Env, WorkingDir, User.
-        architecture: as Go says it, e.g. amd64.
-    """
-    digest = _digest(layer)
-    image = {
-        "architecture": architecture,
-        "os": "linux",
-        "config": dict(config),
-        "rootfs": {"type": "layers", "diff_ids": [digest]},
-    }
-    with tarfile.open(archive, "w") as tar:
-        tar.add(layer, _blob(digest))
-        layers = [{"mediaType": f"{_OCI}.layer.v1.tar", "digest": digest, "size": layer.stat().st_size}]
+    name: str
+    """Fully qualified, with a tag: `docker.io/local/trainer:1`."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Programs on top of the base, by path; with the mode 0755."""
+
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Symbolic links on top of the base, by path."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Cmd, Env, WorkingDir, User."""
+
+
+def add_image(source: Path, target: Path, image: Image) -> None:
+    """Writes to `target` what `source` holds (an OCI archive with one image) and `image` based on it."""
+    with tarfile.open(source) as old, tarfile.open(target, "w") as new:
+        blobs = _Blobs(new)
+        for member in old:
+            if member.name != _INDEX:
+                new.addfile(member, old.extractfile(member) if member.isreg() else None)
+        index = _read(old, _INDEX)
+        base = _read(old, _path(index["manifests"][0]["digest"]))
+        parent = _read(old, _path(base["config"]["digest"]))
+        layer = blobs.add(f"{_OCI}.layer.v1.tar", _layer(image))
+        config = {
+            "architecture": parent["architecture"],
+            "os": parent["os"],
+            "config": dict(image.config),
+            "rootfs": {"type": "layers", "diff_ids": [parent["rootfs"]["diff_ids"][0], layer["digest"]]},
+        }
         manifest = {
             "schemaVersion": 2,
             "mediaType": f"{_OCI}.manifest.v1+json",
-            "config": _add(tar, f"{_OCI}.config.v1+json", image),
-            "layers": layers,
+            "config": blobs.add_json(f"{_OCI}.config.v1+json", config),
+            "layers": [base["layers"][0], layer],
         }
-        entry = _add(tar, f"{_OCI}.manifest.v1+json", manifest)
-        entry["annotations"] = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
-        _write(tar, "index.json", {"schemaVersion": 2, "manifests": [entry]})
-        _write(tar, "oci-layout", {"imageLayoutVersion": "1.0.0"})
+        entry = blobs.add_json(f"{_OCI}.manifest.v1+json", manifest)
+        entry["annotations"] = {"io.containerd.image.name": image.name}
+        index["manifests"].append(entry)
+        blobs.write(_INDEX, json.dumps(index).encode())
 
 
-def _add(tar: tarfile.TarFile, media_type: str, value: Any) -> dict[str, Any]:
-    data = json.dumps(value, sort_keys=True).encode()
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    _write(tar, _blob(digest), value)
-    return {"mediaType": media_type, "digest": digest, "size": len(data)}
+class _Blobs:
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
+
+    def add(self, media_type: str, data: bytes) -> dict[str, Any]:
+        """Writes a blob and returns its descriptor."""
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        self.write(_path(digest), data)
+        return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+    def add_json(self, media_type: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        return self.add(media_type, json.dumps(value, sort_keys=True).encode())
+
+    def write(self, name: str, data: bytes, mode: int = 0o644) -> None:
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = len(data), mode
+        self._tar.addfile(info, io.BytesIO(data))
 
 
-def _write(tar: tarfile.TarFile, name: str, value: Any) -> None:
-    data = json.dumps(value, sort_keys=True).encode()
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    tar.addfile(info, io.BytesIO(data))
+def _layer(image: Image) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, data in sorted(image.files.items()):
+            _Blobs(tar).write(name, data, mode=0o755)
+        for name, destination in sorted(image.links.items()):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, destination
+            tar.addfile(link)
+    return buffer.getvalue()
 
 
-def _blob(digest: str) -> str:
+def _read(tar: tarfile.TarFile, name: str) -> dict[str, Any]:
+    content = tar.extractfile(name)
+    assert content is not None
+    value: dict[str, Any] = json.load(content)
+    return value
+
+
+def _path(digest: str) -> str:
     return f"blobs/{digest.replace(':', '/')}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
