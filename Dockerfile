@@ -4,7 +4,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv
 COPY requirements-dev.txt /src/
 RUN python3 -m venv /opt/torchctl \
- && sed '/^[^ #]/ s/ *;[^\\]*//' /src/requirements-dev.txt | grep -E '^[a-z]' | sed 's/ .*//' > /src/constraints.txt
+ && grep -oE '^[a-z0-9._-]+==[^ ;]+' /src/requirements-dev.txt > /src/constraints.txt
 COPY pyproject.toml LICENSE README.md /src/
 COPY hack/controlplane /src/hack/controlplane
 COPY src /src/src

@@ -1,7 +1,7 @@
 """`torchctl workspace serve`: the sync pod's archive server, for claims that only one node can mount.
 
-`GET /archive` streams the tree as tar with Content-Length, an ETag (the digest) and single ranges, so that a client goes
-on where it was cut off; `GET /readyz` says whether there is a workspace. Nothing else, no directory listing, no write.
+`GET /archive` streams the tree as tar with Content-Length, an ETag (the digest) and single ranges, so that a client
+goes on where it was cut off; `GET /readyz` says whether there is a workspace. Nothing else: no listing, no write.
 """
 
 import asyncio

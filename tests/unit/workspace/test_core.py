@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchctl.workspace.core import RESERVED, Guard, Limits, Member, link_stays_inside, parts_of
+from torchctl.workspace.core import RESERVED, Guard, Kind, Limits, Member, link_stays_inside, parts_of
 from torchctl.workspace.errors import Refused
 from torchctl.workspace.unpack import Unpacker
 
@@ -82,7 +82,7 @@ def test_bytes_and_ratio_are_bounded_while_unpacking() -> None:
 @st.composite
 def members(draw: st.DrawFn) -> Member:
     parts = tuple(draw(st.lists(st.sampled_from(["a", "b", "c", "..", ".", ""]), min_size=1, max_size=4)))
-    kind = draw(st.sampled_from(["file", "directory", "link", "link"]))
+    kind: Kind = draw(st.sampled_from(list[Kind](["file", "directory", "link", "link"])))
     target = "/".join(draw(st.lists(st.sampled_from(["a", "b", "c", "..", ".", "/"]), min_size=1, max_size=5)))
     return Member(parts, kind, target=target if kind == "link" else "")
 

@@ -1,6 +1,7 @@
 """Fetching from a real git server over https."""
 
 import base64
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ async def test_a_branch_arrives_with_its_commit_and_a_marker(
     assert (claim / ".hidden/settings").exists()
     assert read_marker(claim) == marker
     assert marker.files == 3
-    assert sorted(p.name for p in claim.iterdir()) == [
+    assert sorted(os.listdir(claim)) == [
         ".hidden", ".sync_success", "lost+found", "pkg", "train.py",
     ]  # fmt: skip
 
@@ -106,7 +107,7 @@ async def test_a_link_out_of_the_repository_is_refused_and_leaves_no_marker(
 
 
 async def test_an_unknown_ref_is_named(server: "Server", repository: "Repository", claim: Path) -> None:
-    with pytest.raises(Refused, match="no branch or tag 'mian'.*volumes.workspace.ref"):
+    with pytest.raises(Refused, match=r"no branch or tag 'mian'.*volumes\.workspace\.ref"):
         await _fetch(server, claim, "mian")
 
 
@@ -213,4 +214,4 @@ async def test_what_could_be_an_option_a_helper_or_a_credential_is_refused(
     with pytest.raises(WorkspaceError) as raised:
         await fetch(request, environ={})
     assert "pass@" not in str(raised.value)
-    assert list(claim.rglob("canary")) == []
+    assert os.listdir(claim) == ["lost+found"]

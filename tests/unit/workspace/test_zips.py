@@ -1,7 +1,9 @@
 """Zip files: modes and links are restored, hostile ones stop early and leave nothing outside."""
 
+import contextlib
 import os
 import struct
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -156,8 +158,6 @@ def test_a_damaged_archive_is_refused_in_words(damage: str, tmp_path: Path) -> N
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_flipping_bytes_of_an_archive_never_writes_outside(data: st.DataObject) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory, "place")
         place.mkdir()
@@ -168,9 +168,7 @@ def test_flipping_bytes_of_an_archive_never_writes_outside(data: st.DataObject) 
         for _ in range(data.draw(st.integers(1, 6))):
             content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.sampled_from(b"./\0a\xff\x01"))
         file.write_bytes(content)
-        try:
+        with contextlib.suppress(Refused):
             unpack(file)
-        except Refused:
-            pass
         assert sorted(os.listdir(place)) == ["a.d", "a.zip"]
         assert os.listdir(directory) == ["place"]

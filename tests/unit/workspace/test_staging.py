@@ -1,0 +1,103 @@
+"""A crash at any step of putting a tree in place leaves what the next try cleans up."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torchctl.workspace.errors import Refused
+from torchctl.workspace.marker import Marker, read_marker, write_marker
+from torchctl.workspace.staging import Staging
+
+
+class Crash(Exception):
+    """The machine stops here."""
+
+
+MARKER = Marker(revision="r", digest="d", bytes=1, files=3, source="git", request="q")
+CALLS = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir")
+
+
+def sync(claim: Path, names: str) -> None:
+    staging = Staging(claim)
+    staging.open()
+    for name in names:
+        (staging.tree / name).mkdir()
+        (staging.tree / name / "file").write_text(name)
+    staging.publish(MARKER)
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
+    """Let file-system calls through until `step`, then crash at each one; returns how many there were."""
+    count = 0
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            nonlocal count
+            count += 1
+            if count > step:
+                raise Crash
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in CALLS:
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    return lambda: count
+
+
+@pytest.mark.parametrize("before", ["", "abx"])
+def test_a_crash_at_any_call_is_cleaned_up_by_the_next_try(before: str, tmp_path: Path) -> None:
+    step, finished = 0, False
+    while not finished:
+        claim = tmp_path / str(step)
+        (claim / "lost+found").mkdir(parents=True)
+        if before:
+            sync(claim, before)
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, step)
+            try:
+                sync(claim, "abc")
+                finished = True
+            except Crash:
+                pass
+        if not finished and read_marker(claim) is not None:
+            names = set(os.listdir(claim)) - {"lost+found", ".torchctl-staging", ".sync_success", ".sync_success.tmp"}
+            assert names in (set(before), set("abc")), f"step {step}: a marker over a broken tree"
+        sync(claim, "cd")
+        assert sorted(os.listdir(claim)) == [".sync_success", "c", "d", "lost+found"], f"step {step}"
+        step += 1
+    assert step > 20
+
+
+def test_files_of_others_are_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(Refused, match="'mine'"):
+        sync(tmp_path, "a")
+    assert (tmp_path / "mine").exists()
+
+
+def test_a_marker_that_is_none_is_somebody_elses_file(tmp_path: Path) -> None:
+    (tmp_path / ".sync_success").write_text("done")
+    with pytest.raises(Refused, match="not a marker"):
+        sync(tmp_path, "a")
+
+
+def test_a_link_in_the_markers_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text(MARKER.to_json())
+    claim = tmp_path / "claim"
+    claim.mkdir()
+    (claim / ".sync_success").symlink_to("../outside")
+    with pytest.raises(Refused):
+        read_marker(claim)
+
+
+def test_a_link_in_the_staging_areas_place_is_not_followed(tmp_path: Path) -> None:
+    claim, outside = tmp_path / "claim", tmp_path / "outside"
+    claim.mkdir()
+    outside.mkdir()
+    write_marker(claim, MARKER)
+    (claim / ".torchctl-staging").symlink_to(outside)
+    sync(claim, "a")
+    assert os.listdir(outside) == []
