@@ -1,5 +1,6 @@
 """TorchrunQueues and TorchrunJobs as tests write them, and waiting for what becomes of them."""
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -58,7 +59,7 @@ class Place:
 
     async def touch(self, name: str = "job") -> None:
         """Makes the operator look at a job now, as any change would, instead of when its time comes."""
-        body = {"metadata": {"annotations": {"touched-by": "a test"}}}
+        body = {"metadata": {"annotations": {"touched": secrets.token_hex(4)}}}
         await self.admin.merge_patch(TORCHRUN_JOB, name, body, namespace=self.namespace)
 
     async def reaches(self, phase: Phase, name: str = "job", *, timeout_s: float = 30.0) -> TorchrunJob:

@@ -17,7 +17,7 @@ from torchctl.api.queue import KaiQueuePolicy, TorchrunQueue
 from torchctl.controllers.queue.kai import claimed_by, kai_queue
 from torchctl.controllers.queue.validate import problem_of
 
-__all__ = ["RETRY_S", "Observed", "Plan", "Refusal", "look_again", "manages", "plan"]
+__all__ = ["RETRY_S", "Observed", "Plan", "Refusal", "is_foreign", "look_again", "manages", "plan"]
 
 RETRY_S = 60.0
 """When to try again what was refused; a change of what was watched comes first."""
@@ -104,7 +104,7 @@ def plan(observed: Observed) -> Plan:
         return Plan(finalizers=(*observed.queue.metadata.finalizers, QUEUE_FINALIZER))
     wanted = observed.queue.spec.kai_queue
     return Plan(
-        apply=kai_queue(observed.queue) if _parent_exists(observed) else None,
+        apply=kai_queue(observed.queue) if _parent_exists(observed) and not is_foreign(observed) else None,
         delete=tuple(found for found in observed.claimed if found.metadata.name != wanted),
     )
 
@@ -125,6 +125,12 @@ def _let_go(observed: Observed) -> Plan:
 def _parent_exists(observed: Observed) -> bool:
     parent = observed.queue.spec.parent_kai_queue
     return parent is None or parent in observed.kai_queues
+
+
+def is_foreign(observed: Observed) -> bool:
+    """Whether the KAI Queue of the name that the spec asks for is somebody else's."""
+    found = observed.kai_queue
+    return found is not None and not claimed_by(observed.queue.metadata.uid)(found.metadata)
 
 
 def _holds_finalizer(observed: Observed) -> bool:

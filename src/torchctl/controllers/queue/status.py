@@ -15,8 +15,8 @@ from torchctl.api.queue import (
     QueueStatus,
     TorchrunQueue,
 )
-from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claimed_by
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, manages
+from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
+from torchctl.controllers.queue.plan import Observed, Plan, Refusal, is_foreign, manages
 from torchctl.runtime.conditions import carry_over
 from torchctl.runtime.intent import digest_of
 from torchctl.runtime.kinds import Condition
@@ -127,7 +127,7 @@ def _managed(observed: Observed, name: str) -> Verdict:
             f"spec.parentKaiQueue: KAI Queue {parent} does not exist, and KAI ignores queues without their parent: "
             "create it, or name another",
         )
-    if found is not None and not claimed_by(observed.queue.metadata.uid)(found.metadata):
+    if found is not None and is_foreign(observed):
         owner = "/".join(filter(None, (found.metadata.annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
         return (
             "False",
@@ -155,7 +155,7 @@ def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
     found = observed.kai_queue
-    if found is None or (manages(observed.queue) and not claimed_by(observed.queue.metadata.uid)(found.metadata)):
+    if found is None or (manages(observed.queue) and is_foreign(observed)):
         return None
     status = found.status
     return KaiQueueStatus(

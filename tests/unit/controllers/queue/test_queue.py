@@ -73,6 +73,7 @@ def test_the_finalizer_comes_before_the_kai_queue() -> None:
 def test_a_kai_queue_of_another_is_a_conflict_whose_message_names_its_owner() -> None:
     foreign = kai("train", claim="somebody-else")
     seen = observed(queue(kaiQueue="train"), foreign)
+    assert plan(seen).apply is None
     assert condition(seen, "KaiQueueReady") == ("False", "Conflict")
     assert derive(seen, plan(seen), None, NOW).kai_queue is None
     assert not claimed_by("queue-uid")(foreign.metadata)
