@@ -36,6 +36,9 @@ e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian pa
 	$(BIN)/python -m torchctl.testing.assets --group node
 	$(BIN)/pytest tests/e2e
 
+image: venv ## Build the operator's image as an OCI archive, without a container engine (root, debootstrap)
+	$(BIN)/python hack/image.py --output dist/torchctl-image.tar
+
 lint: venv ## Style, formatting and the layers of the architecture
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
@@ -63,4 +66,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane demo test unit e2e lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane demo test unit e2e image lint types fmt manifests drift bench lock clean
