@@ -12,7 +12,6 @@ one `Guard`, so there is one place where a hostile archive is stopped:
 - bytes, entries and the ratio of unpacked to packed bytes are bounded while unpacking, not only before.
 """
 
-import os
 import stat
 from dataclasses import dataclass
 from typing import Literal
@@ -88,7 +87,9 @@ def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
         raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must not contain '..'")
-    if len(os.fsencode(name)) > limits.max_path or any(len(os.fsencode(p)) > MAX_NAME_BYTES for p in parts):
+    if len(name.encode(errors="surrogateescape")) > limits.max_path or any(
+        len(p.encode(errors="surrogateescape")) > MAX_NAME_BYTES for p in parts
+    ):
         raise Refused(
             f"the path {show(name)} is too long",
             next_step=f"Paths have at most {limits.max_path} bytes, and {MAX_NAME_BYTES} in one name",
@@ -199,7 +200,7 @@ class Guard:
         return missing
 
     def _link_ok(self, member: Member) -> bool:
-        return len(os.fsencode(member.target)) <= self.limits.max_path and link_stays_inside(
+        return len(member.target.encode(errors="surrogateescape")) <= self.limits.max_path and link_stays_inside(
             member.parts, member.target
         )
 
