@@ -87,9 +87,7 @@ def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
         raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must not contain '..'")
-    if len(name.encode(errors="surrogateescape")) > limits.max_path or any(
-        len(p.encode(errors="surrogateescape")) > MAX_NAME_BYTES for p in parts
-    ):
+    if _length(name) > limits.max_path or any(_length(part) > MAX_NAME_BYTES for part in parts):
         raise Refused(
             f"the path {show(name)} is too long",
             next_step=f"Paths have at most {limits.max_path} bytes, and {MAX_NAME_BYTES} in one name",
@@ -200,9 +198,7 @@ class Guard:
         return missing
 
     def _link_ok(self, member: Member) -> bool:
-        return len(member.target.encode(errors="surrogateescape")) <= self.limits.max_path and link_stays_inside(
-            member.parts, member.target
-        )
+        return _length(member.target) <= self.limits.max_path and link_stays_inside(member.parts, member.target)
 
     def _count_entry(self) -> None:
         self.entries += 1
@@ -221,3 +217,8 @@ class Guard:
         packed = self._packed
         if packed is not None and total > max(self.limits.ratio_floor, packed * self.limits.max_ratio):
             raise Refused(f"the archive unpacks to more than {self.limits.max_ratio} times its size")
+
+
+def _length(name: str) -> int:
+    """In bytes, as the file system counts; a byte that is no UTF-8 is a surrogate in Python's text."""
+    return len(name.encode(errors="surrogateescape"))
