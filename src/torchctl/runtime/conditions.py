@@ -2,12 +2,26 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["carry_over", "find", "is_true"]
+__all__ = ["State", "carry_over", "find", "is_true"]
+
+
+class State(Protocol):
+    """A condition, or as much of one as a kind keeps."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def status(self) -> str: ...
+
+
+S = TypeVar("S", bound=State)
 
 
 def carry_over(old: Iterable[Condition], new: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
@@ -24,12 +38,12 @@ def carry_over(old: Iterable[Condition], new: Iterable[Condition], now: datetime
     )
 
 
-def find(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
+def find(conditions: Iterable[S] | None, type_: str) -> S | None:
     """The condition of that type, or None."""
     return next((condition for condition in conditions or () if condition.type == type_), None)
 
 
-def is_true(conditions: Iterable[Condition] | None, type_: str) -> bool:
+def is_true(conditions: Iterable[State] | None, type_: str) -> bool:
     condition = find(conditions, type_)
     return condition is not None and condition.status == "True"
 

@@ -43,7 +43,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One entry of metadata.ownerReferences."""
 
     api_version: str
@@ -54,7 +54,7 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The metadata that controllers read; managedFields is never kept."""
 
     name: str = ""

@@ -126,11 +126,28 @@ _EVENTS: Mapping[str, type[Added[Any] | Modified[Any] | Deleted[Any]]] = {
 }
 
 
+class _Decoders:
+    """The decoders of one kind: of an object, and of the two forms in which many come, in one pass over the bytes."""
+
+    def __init__(self, kind: Kind[Any]) -> None:
+        self.object = self._of(kind, kind.type)
+        self.line = self._of(kind, msgspec.defstruct("Line", [("type", str), ("object", kind.type)]))
+        items = ("items", list[kind.type] | None, None)  # type: ignore[name-defined]  # a type known only here
+        self.list = self._of(kind, msgspec.defstruct("List", [("metadata", _ListMeta, _ListMeta()), items]))
+
+    def _of(self, kind: Kind[Any], type_: Any) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(type_, dec_hook=kind.dec_hook)
+
+
 class Codec:
-    """Decoders, built once per kind, and the strings that decoded objects share."""
+    """Decoders, built once per kind, and the strings that decoded objects share.
+
+    Pages and lines are decoded in one pass. Only when that fails are they taken apart, to find the object that does not
+    fit its type.
+    """
 
     def __init__(self) -> None:
-        self._decoders: dict[tuple[type[Any], Any], msgspec.json.Decoder[Any]] = {}
+        self._decoders: dict[tuple[type[Any], Any], _Decoders] = {}
         self._line = msgspec.json.Decoder(_Line)
         self._list = msgspec.json.Decoder(_List)
         self._head = msgspec.json.Decoder(_Head)
@@ -158,6 +175,8 @@ class Codec:
         Raises:
             Malformed: It is not a list.
         """
+        if (whole := self._whole_page(kind, body)) is not None:
+            return whole
         try:
             page = self._list.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -172,6 +191,8 @@ class Codec:
 
     def decode_event(self, kind: Kind[T], line: bytes) -> WatchLine[T]:
         """Decodes one line of a watch; never raises."""
+        if (whole := self._whole_event(kind, line)) is not None:
+            return whole
         try:
             event = self._line.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -196,13 +217,36 @@ class Codec:
             return Undecodable(kind, key, str(error), head.uid, head.resource_version, deleted)
 
     def _object(self, kind: Kind[T], body: bytes | msgspec.Raw) -> T:
-        decoder = self._decoders.get((kind.type, kind.dec_hook))
-        if decoder is None:
-            decoder = msgspec.json.Decoder(kind.type, dec_hook=kind.dec_hook)
-            self._decoders[kind.type, kind.dec_hook] = decoder
-        obj: T = decoder.decode(body)
+        obj: T = self._decoders_of(kind).object.decode(body)
         self._intern.share(obj)
         return obj
+
+    def _whole_page(self, kind: Kind[T], body: bytes) -> Page[T] | None:
+        try:
+            page = self._decoders_of(kind).list.decode(body)
+        except Exception:  # a kind's own hook may raise anything
+            return None
+        items: tuple[T, ...] = tuple(page.items or ())
+        for item in items:
+            self._intern.share(item)
+        return Page(items, (), page.metadata.resource_version, page.metadata.continue_)
+
+    def _whole_event(self, kind: Kind[T], line: bytes) -> WatchLine[T] | None:
+        try:
+            event = self._decoders_of(kind).line.decode(line)
+        except Exception:  # a kind's own hook may raise anything
+            return None
+        wrap = _EVENTS.get(event.type)
+        if wrap is None:
+            return None
+        self._intern.share(event.object)
+        return wrap(event.object)
+
+    def _decoders_of(self, kind: Kind[Any]) -> _Decoders:
+        decoders = self._decoders.get((kind.type, kind.dec_hook))
+        if decoders is None:
+            decoders = self._decoders[kind.type, kind.dec_hook] = _Decoders(kind)
+        return decoders
 
     def _read_head(self, raw: msgspec.Raw) -> _HeadMeta:
         try:

@@ -10,6 +10,7 @@
 import asyncio
 import os
 import ssl
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -255,6 +256,8 @@ class _Lines:
         self._request = request
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
+        self._lines: deque[bytes] = deque()
+        self._head: list[bytes] = []
 
     async def read_body(self) -> bytes:
         with _mapped(self._request):
@@ -262,11 +265,28 @@ class _Lines:
                 return await self._response.read()
 
     async def readline(self, timeout_s: float) -> bytes:
+        # Many lines come at once: only the first of them pays for a deadline.
+        if self._lines:
+            return self._lines.popleft()
         with _mapped(self._request):
             async with asyncio.timeout(timeout_s):
-                line = await self._response.content.readline(max_line_length=MAX_LINE)
-        # A line without an end is the head of one that never came.
-        return line if line.endswith(b"\n") else b""
+                while not self._lines:
+                    chunk = await self._response.content.readany()
+                    if not chunk:
+                        return b""  # a line without an end is the head of one that never came
+                    self._split(chunk)
+        return self._lines.popleft()
+
+    def _split(self, chunk: bytes) -> None:
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            self._head.append(whole[0])
+            whole[0] = b"".join(self._head)
+            self._head = []
+            self._lines.extend([line + b"\n" for line in whole])
+        self._head.append(rest)
+        if len(self._head) > 1 and sum(map(len, self._head)) > MAX_LINE:
+            raise ValueError(f"a line of more than {MAX_LINE} bytes")
 
 
 def _session(connections: int, user_agent: str) -> aiohttp.ClientSession:
