@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from torchctl.testing.assets import Settings
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
@@ -16,8 +17,9 @@ from torchctl.testing.node import LocalNode, Network
 from torchctl.testing.node.oci import add_image
 from torchctl.testing.node.training import IMAGE, ensure_torch
 
-HACK = Path(__file__).parents[2] / "hack"
-OPERATOR_IMAGE = "docker.io/torchctl/torchctl:e2e"
+CLONE = Path(__file__).parents[2]
+REPOSITORY, TAG = "docker.io/torchctl/torchctl", "e2e"
+OPERATOR_IMAGE = f"{REPOSITORY}:{TAG}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +37,7 @@ def torch() -> Path:
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive with the image of torchctl as it is in this clone, and the training image on the same base."""
-    spec = importlib.util.spec_from_file_location("image", HACK / "image.py")
+    spec = importlib.util.spec_from_file_location("image", CLONE / "hack" / "image.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -47,19 +49,43 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "both.tar"
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def node(images: Path) -> AsyncGenerator[LocalNode]:
-    """A Ready node, its control plane in `node.control_plane`."""
+@pytest.fixture(scope="session")
+def network() -> Network:
     if os.geteuid() != 0:
         pytest.skip("a real node needs root")
     if not shutil.which("containerd"):
         pytest.fail("containerd is missing: run hack/node/install.sh")
-    network = Network.free()
-    async with (
-        ControlPlane(options=network.control_plane_options()) as cluster,
-        LocalNode(cluster, network, sandbox_image=IMAGE.name, images=[images]) as node,
-    ):
+    return Network.free()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def control_plane(network: Network) -> AsyncGenerator[ControlPlane]:
+    """The plugin's fixture, but for a node."""
+    async with ControlPlane(options=network.control_plane_options()) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def node(control_plane: ControlPlane, network: Network, images: Path) -> AsyncGenerator[LocalNode]:
+    """A Ready node."""
+    async with LocalNode(control_plane, network, sandbox_image=IMAGE.name, images=[images]) as node:
         yield node
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def operator(node: LocalNode, tmp_path_factory: pytest.TempPathFactory) -> LocalNode:
+    """The node with torchctl on it, deployed from its own manifests: two replicas, both ready."""
+    config = tmp_path_factory.mktemp("deployed") / "config"
+    shutil.copytree(CLONE / "config", config)
+    # As config/default says: the image is named in one place.
+    kustomization = config / "manager" / "kustomization.yaml"
+    content = yaml.safe_load(kustomization.read_text())
+    content["images"] = [{"name": "torchctl", "newName": REPOSITORY, "newTag": TAG}]
+    kustomization.write_text(yaml.safe_dump(content))
+    kubectl = node.control_plane.kubectl
+    await kubectl("apply", "--server-side", f"--kustomize={config / 'default'}")
+    await kubectl("rollout", "status", "deployment/torchctl", "--namespace=torchctl-system", timeout_s=120)
+    return node
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,7 +110,7 @@ async def explain(node: LocalNode, request: pytest.FixtureRequest) -> AsyncGener
 async def cluster_state(cluster: ControlPlane) -> str:
     """Every job and pod, what happened to them, and what the pods said."""
     parts = [await cluster.kubectl("get", "jobs,pods,pvc", "--all-namespaces", "--output=wide")]
-    names = "jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{\"\\n\"}{end}"
+    names = 'jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\\n"}{end}'
     for line in (await cluster.kubectl("get", "pods", "--all-namespaces", f"--output={names}")).splitlines():
         namespace, name = line.split()
         parts.append(await cluster.kubectl("describe", "pod", name, f"--namespace={namespace}"))

@@ -16,7 +16,7 @@ async def test_a_plain_indexed_job_trains_with_real_torchrun(node: LocalNode, to
     script = (EXAMPLES / "ddp.py").read_text()
     objects = [_config_map("plain", {"ddp.py": script}), _service("plain"), _job("plain", torch)]
     await kubectl("apply", "--filename=-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    await kubectl("wait", "job/plain", "--for=condition=Complete", "--timeout=40s", timeout_s=130)
+    await kubectl("wait", "job/plain", "--for=condition=Complete", "--timeout=180s", timeout_s=190)
     log = await kubectl("logs", "--selector=job-name=plain,batch.kubernetes.io/job-completion-index=0")
     assert "world size 2" in log
 

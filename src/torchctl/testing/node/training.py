@@ -38,7 +38,13 @@ IMAGE = Image(
     config={
         # It waits for ever, so it serves as the sandbox of a pod too.
         "Cmd": ["sleep", "infinity"],
-        "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", f"PYTHONPATH={TORCH_MOUNT}", "HOME=/tmp", "PYTHONUNBUFFERED=1"],
+        "Env": [
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            f"PYTHONPATH={TORCH_MOUNT}",
+            "HOME=/tmp",
+            "PYTHONUNBUFFERED=1",
+            "OMP_NUM_THREADS=1",
+        ],
     },
 )
 """An image of a user: Python, torchrun, nothing of ours. Its base is Debian 12, see `_PYTHON` and `_GLIBC`."""
