@@ -1,7 +1,8 @@
 """What tests on a real control plane share: our kinds and KAI's, nodes that follow a script, the operator's account."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
+import pytest
 import pytest_asyncio
 from clusters import install, install_kai
 
@@ -9,7 +10,15 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.controlplane import ControlPlane
-from torchctl.testing.kubelet import ScriptedKubelet
+from torchctl.testing.kubelet import NodeSpec, ScriptedKubelet, default_nodes
+
+MEASURED = pytest.StashKey[list[str]]()
+NODES = 16
+H100 = [
+    NodeSpec(name=f"h100-{index}", gpu_product="h100-80gb", labels={"gpu.nvidia.com/class": "H100"})
+    for index in range(4)
+]
+"""Nodes with the labels that the first documentation selects."""
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -22,7 +31,7 @@ async def operator_account(control_plane: ControlPlane) -> Connection:
 async def kubelet(control_plane: ControlPlane, admin: Client) -> AsyncGenerator[ScriptedKubelet]:
     """All nodes, played by the default script; pods of KAI's are placed by gangs."""
     await install_kai(control_plane)
-    async with ScriptedKubelet(admin) as nodes:
+    async with ScriptedKubelet(admin, nodes=(*default_nodes(NODES), *H100)) as nodes:
         yield nodes
 
 
@@ -31,3 +40,16 @@ async def transport(control_plane: ControlPlane) -> AsyncGenerator[AiohttpTransp
     """Raw requests as admin, for what is compared byte by byte."""
     async with AiohttpTransport(control_plane.connection()) as carrier:
         yield carrier
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes a line that is shown at the end of the run, whatever the outcome."""
+    return request.config.stash.setdefault(MEASURED, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := config.stash.get(MEASURED, []):
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.line(line)

@@ -1,103 +1,126 @@
-"""What a namespace holds, with everything removed that differs between two runs of the same story.
+"""What a namespace holds, without what differs between two undisturbed runs of one story.
 
-Left out are uid, resourceVersion, times and Events, and the names that are random (a pod's suffix, a volume). A uid
-inside of a name or a label is replaced by the name of the object that it belongs to.
+Everything else is compared: every object, every other field, and which fields are the operator's by managedFields.
+Nothing is left out by its name alone, wherever it may stand: MASKED are paths, and REPLACED says what becomes of
+values. A uid becomes the name of the object that has it; one that no object has stays as it is, and is a difference.
 """
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
+from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
 from torchctl.runtime.client import requests
 from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.intent import INTENT_ANNOTATION
 
-__all__ = ["Snapshot", "take_snapshot"]
+__all__ = ["Snapshot", "differences", "normalised", "take_snapshot"]
 
-KINDS = (TORCHRUN_QUEUE, TORCHRUN_JOB, CONTROLLER_REVISION, PVC, POD, KAI_PODGROUP, SERVICE, JOB)
-VOLATILE = frozenset(
+KINDS = (TORCHRUN_QUEUE, TORCHRUN_JOB, CONTROLLER_REVISION, PVC, POD, KAI_PODGROUP, SERVICE, JOB, KAI_QUEUE)
+
+MASKED = frozenset(
     {
-        "activeSeconds",
-        "creationTimestamp",
-        "clusterIP",
-        "clusterIPs",
-        "deletionTimestamp",
-        "finishedAt",
-        "hostIP",
-        "hostIPs",
-        "lastProbeTime",
-        "lastTransitionTime",
-        "managedFields",
-        "nodeName",
-        "podIP",
-        "podIPs",
-        "resourceVersion",
-        "startedAt",
-        "startTime",
-        "completionTime",
-        "uid",
-        "volumeName",
+        "metadata.uid",
+        "metadata.resourceVersion",
+        f"metadata.annotations.{INTENT_ANNOTATION}",  # a digest of what has the owner's uid in it, which is compared
+        "status.activeSeconds",
+        "metadata.managedFields.fieldsV1.f:status.f:activeSeconds",  # is not there where it is 0
     }
 )
-UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-POD_FIELDS = ("metadata", "status")
-"""A pod's spec is made from the Job's template, which is compared; the API server adds random names to it."""
+
+REPLACED = (
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
+    (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "<address>"),
+    (re.compile(r"\bnode-\d+\b"), "<node>"),
+)
 
 Snapshot = dict[str, Any]
 """Objects by `Kind/name`."""
 
+Json = dict[str, Any]
+
 
 async def take_snapshot(transport: AiohttpTransport, namespace: str) -> Snapshot:
     """Reads all that belongs to a namespace, KAI Queues claimed from it included."""
-    objects: list[dict[str, Any]] = []
-    for kind in (*KINDS, KAI_QUEUE):
+    objects: list[Json] = []
+    for kind in KINDS:
         response = await transport.send(requests.list_page(kind, namespace=namespace if kind.namespaced else ""))
         if response.status == 404:
             continue
-        for item in json.loads(response.body)["items"]:
-            item["kind"] = kind.kind
-            objects.append(item)
-    ours = [item for item in objects if item["kind"] != KAI_QUEUE.kind or _claimed_from(item, namespace)]
-    return _normalised(ours, namespace)
+        found = [item | {"kind": kind.kind} for item in json.loads(response.body)["items"]]
+        objects += found if kind.namespaced else [item for item in found if _claimed_from(item, namespace)]
+    return normalised(objects, namespace)
 
 
-def _claimed_from(kai_queue: dict[str, Any], namespace: str) -> bool:
-    return bool(kai_queue["metadata"].get("annotations", {}).get("torchrun.ai/queue-namespace") == namespace)
+def differences(expected: Snapshot, actual: Snapshot) -> list[str]:
+    """One line for each value that is not the same, by its path."""
+    return [*_differences("", expected, actual)]
 
 
-def _normalised(objects: Iterable[dict[str, Any]], namespace: str) -> Snapshot:
-    objects = [*objects]
-    text = json.dumps([_pruned(item) for item in objects])
+def normalised(objects: Iterable[Json], namespace: str) -> Snapshot:
+    """The snapshot of objects in their JSON form."""
+    objects = sorted(objects, key=lambda item: (item["kind"], item["metadata"]["creationTimestamp"]))
+    text = json.dumps([_pruned(item, "") for item in objects])
     for item in objects:
-        meta = item["metadata"]
-        text = text.replace(meta["uid"], f"<{item['kind']} {_stable_name(item)}>")
+        meta, name = item["metadata"], _stable_name(item)
+        text = text.replace(meta["uid"], f"<uid of {item['kind']} {name}>").replace(meta["name"], name)
     text = text.replace(namespace, "<namespace>")
-    return {f"{item['kind']}/{item['metadata']['name']}": item for item in json.loads(text)}
+    for pattern, replacement in REPLACED:
+        text = pattern.sub(replacement, text)
+    return _by_name(json.loads(text))
 
 
-def _pruned(item: dict[str, Any]) -> dict[str, Any]:
-    if item["kind"] == POD.kind:
-        item = {"kind": item["kind"], **{field: item[field] for field in POD_FIELDS}}
-    pruned: dict[str, Any] = _without_volatile(item)
-    pruned["metadata"]["name"] = _stable_name(item)
-    return pruned
+def _by_name(items: Iterable[Json]) -> Snapshot:
+    """Two objects whose names differ only in what is random are two, and not one."""
+    snapshot: Snapshot = {}
+    for item in items:
+        name = f"{item['kind']}/{item['metadata']['name']}"
+        count = sum(known.partition(" #")[0] == name for known in snapshot)
+        snapshot[f"{name} #{count + 1}" if count else name] = item
+    return snapshot
 
 
-def _stable_name(item: dict[str, Any]) -> str:
-    """The name, without the random suffix of a pod that a Job made."""
-    meta = item["metadata"]
-    prefix: str = meta.get("generateName", "")
-    return (
-        prefix + "<random>" if prefix else re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>", meta["name"])
-    )
+def _claimed_from(kai_queue: Json, namespace: str) -> bool:
+    claimed = kai_queue["metadata"].get("annotations", {}).get(QUEUE_NAMESPACE)
+    return bool(claimed == namespace)
 
 
-def _without_volatile(value: Any) -> Any:
+def _stable_name(item: Json) -> str:
+    """The name without its random part: a pod's suffix, the digest of a template that names a KAI Queue."""
+    name: str = item["metadata"]["name"]
+    if prefix := item["metadata"].get("generateName"):
+        return f"{prefix}<random>"
+    if item["kind"] == CONTROLLER_REVISION.kind:
+        return f"{name.rpartition('-')[0]}-<digest>"
+    return name
+
+
+def _pruned(value: Any, path: str) -> Any:
     if isinstance(value, dict):
-        return {key: _without_volatile(inner) for key, inner in value.items() if key not in VOLATILE}
-    if isinstance(value, list):
-        return [_without_volatile(inner) for inner in value]
-    return value
+        inner = {key: _pruned(item, f"{path}.{key}" if path else key) for key, item in value.items()}
+        return {key: item for key, item in inner.items() if (f"{path}.{key}" if path else key) not in MASKED}
+    if path == "metadata.managedFields":
+        ours = (entry for entry in value if entry["manager"] == FIELD_MANAGER)
+        value = sorted(ours, key=lambda entry: (entry["operation"], entry.get("subresource", "")))
+    return [_pruned(item, path) for item in value] if isinstance(value, list) else value
+
+
+def _differences(path: str, expected: Any, actual: Any) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in sorted({*expected, *actual}):
+            yield from _differences(f"{path}.{key}" if path else key, expected.get(key), actual.get(key))
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for index, pair in enumerate(zip(expected, actual, strict=True)):
+            yield from _differences(f"{path}[{index}]", *pair)
+    elif expected != actual:
+        yield f"{path}: {_shown(expected)} became {_shown(actual)}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
