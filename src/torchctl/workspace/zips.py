@@ -86,8 +86,8 @@ def _member(info: zipfile.ZipInfo, limits: Limits) -> Member:
     if info.flag_bits & _ENCRYPTED:
         raise Refused(f"{show(name)} is encrypted", next_step="Make the archive without a password")
     mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
-    kind = kind_of(mode) if stat.S_IFMT(mode) else ("directory" if info.is_dir() else "file")
-    if kind is None or (kind == "file" and info.is_dir()):
+    kind = kind_of(mode) if stat.S_IFMT(mode) else ("directory" if name.endswith("/") else "file")
+    if kind is None or (kind == "file" and name.endswith("/")):
         raise Refused(f"{show(name)} is of a kind that a workspace cannot have")
     default = 0o755 if kind == "directory" else 0o644
     mtime = max(calendar.timegm((*info.date_time, 0, 0, 0)), 0)

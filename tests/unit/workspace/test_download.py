@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 
@@ -96,6 +97,7 @@ async def test_a_file_that_is_too_large_is_refused(server: "Server", claim: Path
         await response.prepare(request)
         while True:
             await response.write(bytes(65536))
+            await anyio.lowlevel.checkpoint()  # the client lives in the same loop
 
     server.routes["/code.zip"] = endless
     with pytest.raises(Refused, match="more than 1000000 bytes"):
