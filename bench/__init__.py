@@ -1,0 +1,1 @@
+"""Benchmarks of torchctl, and the peers it is measured beside. `python -m bench` runs them."""

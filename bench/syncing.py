@@ -1,0 +1,141 @@
+"""One initial sync in a process of its own: `python -m bench.syncing KUBECONFIG torchctl|kubernetes-asyncio|...`.
+
+Prints a JSON document. The process connects and asks for something small first; the clock starts after that.
+"""
+
+import asyncio
+import gc
+import importlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+BEAT_S = 0.001
+
+Sync = Callable[[str], Awaitable[dict[str, Any]]]
+
+
+class Heartbeat:
+    """Finds the longest time for which the event loop ran nothing else, by the wall clock and by this thread's CPU.
+
+    Where other processes compete for the machine the wall says what happened, and the CPU time whose doing it was.
+    """
+
+    def __init__(self) -> None:
+        self.wall_s = self.cpu_s = 0.0
+        self._last = time.monotonic(), time.thread_time()
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_later(BEAT_S, self._beat)
+
+    def _beat(self) -> None:
+        now = time.monotonic(), time.thread_time()
+        self.wall_s = max(self.wall_s, now[0] - self._last[0] - BEAT_S)
+        self.cpu_s = max(self.cpu_s, now[1] - self._last[1])
+        self._last = now
+        self._loop.call_later(BEAT_S, self._beat)
+
+
+async def timed(sync: Callable[[], Awaitable[int]]) -> dict[str, Any]:
+    """Runs `sync`, which says how many objects it holds, with everything that is measured beside it."""
+    gc.collect()
+    before = resident()
+    heart = Heartbeat()
+    wall, cpu = time.monotonic(), time.process_time()
+    objects = await sync()
+    wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+    await asyncio.sleep(2 * BEAT_S)
+    return {
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "stall_ms": 1000 * heart.wall_s,
+        "stall_cpu_ms": 1000 * heart.cpu_s,
+        "objects": objects,
+        "rss_bytes_per_object": (resident() - before) / max(1, objects),
+        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def resident() -> int:
+    """Bytes of resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def torchctl(kubeconfig: str) -> dict[str, Any]:
+    """An informer with the product's index, from nothing to synced."""
+    from torchctl.api.kube import POD
+    from torchctl.controllers.job.observe import BY_JOB, by_job
+    from torchctl.runtime.cache.cache import Cache
+    from torchctl.runtime.client.client import connect
+    from torchctl.runtime.client.config import load_connection
+    from torchctl.runtime.kinds import LEASE
+    from torchctl.runtime.logging import configure
+    from torchctl.runtime.memory import relax
+    from torchctl.runtime.settings import LogSettings
+
+    configure(LogSettings(level="warning"))
+    relax()
+    async with connect(await load_connection(kubeconfig)) as client, anyio.create_task_group() as tasks:
+        await client.list_page(LEASE, limit=1)
+        cache = Cache(client)
+        informer = cache.register(POD, indexes={BY_JOB: by_job})
+
+        async def sync() -> int:
+            await tasks.start(cache.run)
+            await cache.wait_synced(600.0)
+            return len(informer.reader)
+
+        result = await timed(sync)
+        tasks.cancel_scope.cancel()
+    return result
+
+
+async def peer(kubeconfig: str, *, limit: int | None = None) -> dict[str, Any]:
+    """kubernetes-asyncio's typed list of all pods, in one request or in pages."""
+    config: Any = importlib.import_module("kubernetes_asyncio.config")
+    client: Any = importlib.import_module("kubernetes_asyncio.client")
+    await config.load_kube_config(kubeconfig)
+    async with client.ApiClient() as api:
+        core = client.CoreV1Api(api)
+        await client.CoordinationV1Api(api).list_lease_for_all_namespaces(limit=1)
+        pods: list[Any] = []
+
+        async def sync() -> int:
+            page = await core.list_pod_for_all_namespaces(limit=limit)
+            pods.extend(page.items)
+            while page.metadata._continue:
+                page = await core.list_pod_for_all_namespaces(limit=limit, _continue=page.metadata._continue)
+                pods.extend(page.items)
+            return len(pods)
+
+        return await timed(sync)
+
+
+async def paged_peer(kubeconfig: str) -> dict[str, Any]:
+    return await peer(kubeconfig, limit=500)
+
+
+async def nothing(kubeconfig: str) -> dict[str, Any]:
+    """Waits for two seconds: its stall is what the machine does to a process that does nothing."""
+
+    async def sync() -> int:
+        await asyncio.sleep(2.0)
+        return 0
+
+    return await timed(sync)
+
+
+SYNCS: dict[str, Sync] = {
+    "torchctl": torchctl,
+    "kubernetes-asyncio": peer,
+    "kubernetes-asyncio-paged": paged_peer,
+    "nothing": nothing,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(SYNCS[sys.argv[2]](sys.argv[1]))))  # type: ignore[arg-type]  # they are coroutines
