@@ -6,9 +6,13 @@ from pathlib import Path
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 
-__all__ = ["CONFIG", "install", "install_kai"]
+__all__ = ["CONFIG", "OPERATOR", "OPERATOR_NAMESPACE", "install", "install_kai"]
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
+OPERATOR_NAMESPACE = "torchctl-system"
+OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:torchctl"
+"""The operator's account, as the audit log names it."""
+
 KAI_CRDS = "TORCHCTL_KAI_CRDS"
 """Environment variable: a directory with the CRDs that KAI-Scheduler ships."""
 
@@ -22,7 +26,7 @@ async def install(cluster: ControlPlane) -> Connection:
     for part in ("crd", "rbac"):
         await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CONFIG / part))
     await cluster.kubectl(*ESTABLISHED)
-    return await cluster.service_account_connection("torchctl-system", "torchctl")
+    return await cluster.service_account_connection(OPERATOR_NAMESPACE, "torchctl")
 
 
 async def install_kai(cluster: ControlPlane) -> None:

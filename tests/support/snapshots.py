@@ -27,7 +27,12 @@ MASKED = frozenset(
     {
         "metadata.uid",
         "metadata.resourceVersion",
-        f"metadata.annotations.{INTENT_ANNOTATION}",  # a digest of what has the owner's uid in it, which is compared
+        # Digests of what is compared itself, with a uid or the namespace in it.
+        f"metadata.annotations.{INTENT_ANNOTATION}",
+        "status.templateHash",
+        # Not written where the volume is there sooner than kube-controller-manager looks.
+        "metadata.annotations.volume.beta.kubernetes.io/storage-provisioner",
+        "metadata.annotations.volume.kubernetes.io/storage-provisioner",
         "status.activeSeconds",
         "metadata.managedFields.fieldsV1.f:status.f:activeSeconds",  # is not there where it is 0
     }
@@ -45,8 +50,12 @@ Snapshot = dict[str, Any]
 Json = dict[str, Any]
 
 
-async def take_snapshot(transport: AiohttpTransport, namespace: str) -> Snapshot:
-    """Reads all that belongs to a namespace, KAI Queues claimed from it included."""
+async def take_snapshot(transport: AiohttpTransport, namespace: str, known: dict[str, str]) -> Snapshot:
+    """Reads all that belongs to a namespace, KAI Queues claimed from it included.
+
+    Args:
+        known: Names by uid, to which those of the snapshot are added: what is left names what is gone.
+    """
     objects: list[Json] = []
     for kind in KINDS:
         response = await transport.send(requests.list_page(kind, namespace=namespace if kind.namespaced else ""))
@@ -54,7 +63,7 @@ async def take_snapshot(transport: AiohttpTransport, namespace: str) -> Snapshot
             continue
         found = [item | {"kind": kind.kind} for item in json.loads(response.body)["items"]]
         objects += found if kind.namespaced else [item for item in found if _claimed_from(item, namespace)]
-    return normalised(objects, namespace)
+    return normalised(objects, namespace, known)
 
 
 def differences(expected: Snapshot, actual: Snapshot) -> list[str]:
@@ -62,13 +71,15 @@ def differences(expected: Snapshot, actual: Snapshot) -> list[str]:
     return [*_differences("", expected, actual)]
 
 
-def normalised(objects: Iterable[Json], namespace: str) -> Snapshot:
+def normalised(objects: Iterable[Json], namespace: str, known: dict[str, str]) -> Snapshot:
     """The snapshot of objects in their JSON form."""
     objects = sorted(objects, key=lambda item: (item["kind"], item["metadata"]["creationTimestamp"]))
     text = json.dumps([_pruned(item, "") for item in objects])
     for item in objects:
-        meta, name = item["metadata"], _stable_name(item)
-        text = text.replace(meta["uid"], f"<uid of {item['kind']} {name}>").replace(meta["name"], name)
+        known[item["metadata"]["uid"]] = f"<uid of {item['kind']} {_stable_name(item)}>"
+        text = text.replace(item["metadata"]["name"], _stable_name(item))
+    for uid, name in known.items():
+        text = text.replace(uid, name)
     text = text.replace(namespace, "<namespace>")
     for pattern, replacement in REPLACED:
         text = pattern.sub(replacement, text)

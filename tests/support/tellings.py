@@ -110,6 +110,7 @@ class _Teller:
     ) -> None:
         self._stage, self._story, self._telling, self._expected = stage, story, telling, expected
         self._operators = operators
+        self._known: dict[str, str] = {}
         self._place = Place(stage.admin, telling.namespace)
 
     async def tell(self) -> None:
@@ -136,7 +137,7 @@ class _Teller:
         before: Snapshot | None = None
         with anyio.move_on_after(SETTLE_S):
             while True:
-                snapshot = await take_snapshot(self._stage.transport, self._telling.namespace)
+                snapshot = await take_snapshot(self._stage.transport, self._telling.namespace, self._known)
                 if snapshot == expected or (expected is None and snapshot == before and _is_over(snapshot)):
                     return snapshot
                 before = snapshot

@@ -12,7 +12,9 @@ from torchctl.runtime.kinds import EVENT, LEASE, Kind
 
 __all__ = ["JOB_CONTROLLER", "QUEUE_CONTROLLER", "RUNTIME", "Permission", "leader_election", "policy"]
 
-READ = ("get", "list", "watch")
+WATCH = ("list", "watch")
+READ = ("get", *WATCH)
+"""`get`: the live look before a child is made."""
 APPLY = ("create", "patch")
 """Server-side apply of an object that may not exist yet takes both."""
 
@@ -38,18 +40,18 @@ class Permission:
 RUNTIME = (Permission(EVENT, APPLY),)
 
 QUEUE_CONTROLLER = (
-    Permission(TORCHRUN_QUEUE, (*READ, "patch")),  # patch: the finalizer
+    Permission(TORCHRUN_QUEUE, (*WATCH, "patch")),  # patch: the finalizer
     Permission(TORCHRUN_QUEUE, ("patch",), "status"),
-    Permission(TORCHRUN_JOB, READ),
+    Permission(TORCHRUN_JOB, WATCH),
     Permission(KAI_QUEUE, (*READ, *APPLY, "delete")),
 )
 
 JOB_CONTROLLER = (
-    Permission(TORCHRUN_JOB, READ),
+    Permission(TORCHRUN_JOB, WATCH),
     Permission(TORCHRUN_JOB, ("patch",), "status"),
     # Children block their owner's deletion, which OwnerReferencesPermissionEnforcement ties to this.
     Permission(TORCHRUN_JOB, ("update",), "finalizers"),
-    Permission(TORCHRUN_QUEUE, READ),
+    Permission(TORCHRUN_QUEUE, WATCH),
     Permission(CONTROLLER_REVISION, (*READ, *APPLY)),
     Permission(PVC, (*READ, *APPLY)),
     Permission(POD, (*READ, *APPLY, "delete")),  # delete: a sync pod that serves beyond the end of its job

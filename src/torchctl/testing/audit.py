@@ -36,10 +36,16 @@ class AuditedRequest(msgspec.Struct, frozen=True, rename="camel"):
     object_ref: ObjectRef | None = None
     response_status: ResponseStatus = ResponseStatus()
     request_received_timestamp: str = ""
+    annotations: dict[str, str] = {}
 
     @property
     def is_write(self) -> bool:
         return self.verb not in ("get", "list", "watch")
+
+    @property
+    def was_denied(self) -> bool:
+        """Whether the user had no right to it; refusals by quotas or policies are something else."""
+        return self.annotations.get("authorization.k8s.io/decision") == "forbid"
 
 
 _DECODER = msgspec.json.Decoder(AuditedRequest)

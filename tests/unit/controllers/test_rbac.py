@@ -28,4 +28,4 @@ def test_a_resource_has_one_rule_with_every_verb_that_somebody_needs() -> None:
     resources = [rule["resources"][0] for rule in CLUSTER]
     assert len(resources) == len(set(resources))
     (queues,) = (rule for rule in CLUSTER if rule["resources"] == ["torchrunqueues"])
-    assert queues["verbs"] == ["get", "list", "patch", "watch"]
+    assert queues["verbs"] == ["list", "patch", "watch"]

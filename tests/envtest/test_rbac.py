@@ -1,0 +1,120 @@
+"""The operator's rights, held against every request of its account that the API server was asked in this run."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE
+from jobs import Place
+from operators import operator_settings, running_operator
+from stories import STORIES
+from waiting import until
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import KAI_QUEUE, POD
+from torchctl.api.phases import Phase
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job import workers
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.kinds import LEASE
+from torchctl.runtime.settings import ElectionSettings
+from torchctl.testing.audit import AuditedRequest, read_audit_log
+from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.proxy import FaultProxy
+
+Right = tuple[str, str, str]
+"""API group, resource with its subresource, and verb."""
+
+IN_ADMISSION = {("torchrun.ai", "torchrunjobs/finalizers", "update")}
+"""Asked for by the admission plugin OwnerReferencesPermissionEnforcement, which makes no request of its own."""
+
+pytestmark = pytest.mark.usefixtures("kubelet")
+
+
+async def test_every_right_is_used_and_no_request_is_denied(
+    control_plane: ControlPlane,
+    admin: Client,
+    namespace: str,
+    operator_account: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "OVERDUE", timedelta(milliseconds=20))  # it asks the Events for missing pods
+    settings = operator_settings(namespace)
+    runtime = replace(settings.runtime, election=ElectionSettings(lease_namespace=OPERATOR_NAMESPACE))
+    with suppress(NotFound):
+        await admin.delete(LEASE, "torchctl", namespace=OPERATOR_NAMESPACE)
+    async with FaultProxy(control_plane.connection()) as proxy:
+        # Without streaming lists, as an API server before 1.34 has it, it lists.
+        proxy.answer(422, match=lambda exchange: "sendInitialEvents" in exchange.query, times=None, reason="Invalid")
+        connection = proxy.connection(operator_account)
+        async with running_operator(connection, namespace, replace(settings, runtime=runtime)):
+            await _use_all(Place(admin, namespace))
+
+    requests = [request for request in read_audit_log(control_plane.audit_log) if request.user.username == OPERATOR]
+    denied = [request for request in requests if request.was_denied]
+    assert denied == []
+    assert _granted() - _used(requests) - IN_ADMISSION == set()
+    assert _used(requests) - _granted() == set()
+
+
+async def _use_all(place: Place) -> None:
+    """Everything that an operator does for its users."""
+    await _live_through(place, "gang")
+    await place.gone(KAI_QUEUE, place.namespace)
+    await _live_through(place, "served")
+    await place.gone(POD, "served-sync-0")
+    await place.job("held", suspend=True)
+    for _ in range(2):  # the same Event twice is one that is counted up
+        await place.condition("QueueFound", "QueueNotFound", "held")
+        await place.queue()
+        await place.condition("QueueFound", "QueueFound", "held")
+        await place.admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
+
+    async def was_counted_up() -> bool:
+        return any(event.count > 1 for event in await place.events("held"))
+
+    await until(was_counted_up)
+
+
+async def _live_through(place: Place, name: str) -> None:
+    """A story, and the deletion of its queue."""
+    story = STORIES[name]
+    await place.admin.create(TORCHRUN_QUEUE, story.queue(place.namespace))
+    await place.admin.create(TORCHRUN_JOB, story.job(place.namespace))
+    await place.reaches(Phase.SUCCEEDED, name, timeout_s=60.0)
+    await place.admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
+    await place.gone(TORCHRUN_QUEUE, "queue")
+
+
+def _granted() -> set[Right]:
+    return {
+        (group, resource, verb)
+        for role in _roles(CONFIG / "rbac" / "role.yaml")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def _roles(path: Path) -> Iterable[dict[str, Any]]:
+    return (document for document in yaml.safe_load_all(path.read_text()) if document)
+
+
+def _used(requests: Iterable[AuditedRequest]) -> set[Right]:
+    used: set[Right] = set()
+    for request in requests:
+        if (ref := request.object_ref) is None:
+            continue
+        resource = f"{ref.resource}/{ref.subresource}" if ref.subresource else ref.resource
+        used.add((ref.api_group, resource, request.verb))
+        if request.verb == "patch" and request.response_status.code == 201:
+            used.add((ref.api_group, resource, "create"))  # an apply of what does not exist needs both
+    return used
