@@ -28,7 +28,7 @@ test: venv control-plane ## Unit tests and tests on the real control plane, with
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --include='src/torchctl/runtime/*,src/torchctl/controllers/*' --fail-under=90
 
-unit: venv ## Unit tests only: no network, no processes
+unit: venv ## Unit tests only: pure rules, and programs on loopback
 	$(BIN)/pytest tests/unit
 
 e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian packages, which it installs
