@@ -1,6 +1,6 @@
 """The initial sync of ten thousand pods, beside kubernetes-asyncio's typed list of the same pods.
 
-Each side runs in fresh processes, which take turns at going first; a round gives one ratio, and the figure is the median of
+Each side runs in fresh processes, which take turns at going first; a round gives one ratio, the figure is the median of
 the ratios. From the real API server the time includes the server's, which no client can shorten and both pay; so its
 recorded answers are then served from memory too, and there the clients are alone with their work.
 """

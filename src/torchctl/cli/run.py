@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -17,6 +17,7 @@ from torchctl.cli.resolv import cluster_domain_of
 from torchctl.controllers.job.reconciler import setup as setup_jobs
 from torchctl.controllers.queue.reconciler import setup as setup_queues
 from torchctl.controllers.settings import OperatorSettings
+from torchctl.runtime.cache.cache import NotSynced
 from torchctl.runtime.client.client import connect
 from torchctl.runtime.client.config import ConfigError, Connection, load_connection
 from torchctl.runtime.clock import SystemClock
@@ -24,6 +25,7 @@ from torchctl.runtime.leaderelection.elector import LeaderElector, new_identity
 from torchctl.runtime.leaderelection.fence import Fence
 from torchctl.runtime.logging import configure
 from torchctl.runtime.manager import Manager, Setup
+from torchctl.runtime.memory import relax, settle
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.settings import ElectionSettings, LogSettings, RuntimeSettings, ServerSettings
 
@@ -84,8 +86,15 @@ async def _serve(kubeconfig: str | None, context: str | None, settings: Operator
         stop = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_signals, stop, tasks.cancel_scope)
+            tasks.start_soon(_settle, manager)
             await manager.run(stop)
             tasks.cancel_scope.cancel()
+
+
+async def _settle(manager: Manager) -> None:
+    with suppress(NotSynced):  # the manager says so, and ends
+        await manager.cache.wait_synced(manager.settings.cache_sync_timeout_s)
+        settle()
 
 
 async def _signals(stop: anyio.Event, scope: anyio.CancelScope) -> None:
@@ -134,6 +143,7 @@ def run(**options: Any) -> None:
     try:
         settings = _settings(options)
         configure(settings.runtime.log)
+        relax()
         anyio.run(_serve, options["kubeconfig"], options["context"], settings)
     except (ConfigError, ValueError) as error:
         raise click.ClickException(str(error)) from error
