@@ -1,7 +1,7 @@
 """How the garbage collector treats a process that holds a cache: seldom, and never what was there from the start.
 
-A full collection stops the event loop for 50 ms for the operator's modules alone (two shared cores), and for longer with
-a cache of dicts. What is frozen costs nothing.
+A full collection stops the event loop for 50 ms for the operator's modules alone (on two shared cores), and for longer
+with a cache of dicts. What is frozen costs nothing.
 """
 
 import gc
