@@ -7,7 +7,7 @@ operator owns is added last, by the renderers.
 from collections.abc import Sequence
 from typing import Any
 
-from torchctl.api import effective
+from torchctl.api import effective, quantity
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
@@ -103,7 +103,7 @@ def _pod_template(queue: QueueSpec) -> dict[str, Any]:
 def _gpus_per_node(queue: QueueSpec, trainer: dict[str, Any]) -> int:
     """What the queue says, or what a queue that says it only in its podTemplate means."""
     there = trainer.get("resources", {}).get("limits", {}).get(queue.node_resources.gpu_resource_name, 0)
-    return queue.node_resources.gpus or int(there)
+    return queue.node_resources.gpus or int(quantity.parse(there).value)
 
 
 def _kai(queue: QueueSpec) -> FrozenKai | None:

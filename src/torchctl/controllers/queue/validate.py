@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from torchctl.api.conditions import QueueReason
 from torchctl.api.names import TRAINER
 from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.api.rules import problems
+from torchctl.controllers.job.merge import plain
+from torchctl.controllers.queue.podtemplate import misshapen
 from torchctl.controllers.support import unsupported_in_queue
 
 __all__ = ["problem_of"]
@@ -19,6 +22,8 @@ def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> I
     message = _container_problem(queue.spec)
     if message:
         yield QueueReason.INVALID_SPEC, message
+    for broken in problems(queue.spec):
+        yield QueueReason.INVALID_SPEC, str(broken)
     fields = unsupported_in_queue(queue.spec)
     if fields:
         yield QueueReason.NOT_SUPPORTED_YET, f"{', '.join(fields)}: not supported yet; remove the field"
@@ -40,4 +45,5 @@ def _container_problem(spec: QueueSpec) -> str:
         return f"{field}[0].name is {containers[0]!r}: the first container must be named {TRAINER!r}"
     if containers.count(TRAINER) > 1:
         return f"{field}: more than one container is named {TRAINER!r}"
-    return ""
+    wrong = misshapen(plain(pod))
+    return f"spec.podTemplate.spec.{wrong}" if wrong else ""

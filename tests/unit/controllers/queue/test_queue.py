@@ -199,3 +199,38 @@ def test_a_second_reconcile_writes_nothing_and_says_nothing(kai_there: bool, for
     later = derive(again, plan(again), None, NOW.replace(year=2027))
     assert later == status
     assert transitions(status, later) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"volumes": {"a": 1}}, "spec.podTemplate.spec.volumes must be a list of objects with name"),
+        ({"volumes": [{"emptyDir": {}}]}, "spec.podTemplate.spec.volumes must be a list of objects with name"),
+        ({"nodeSelector": ["a"]}, "spec.podTemplate.spec.nodeSelector must be an object"),
+        ({"containers": [{"name": "trainer", "resources": "all"}]}, "containers[0].resources must be an object"),
+        (
+            {"containers": [{"name": "trainer", "resources": {"limits": {"cpu": "lots"}}}]},
+            "containers[0].resources.limits must be an object of quantities",
+        ),
+        (
+            {"containers": [{"name": "trainer"}, {"name": "log", "securityContext": 1}]},
+            "containers[1].securityContext must be an object",
+        ),
+    ],
+)
+def test_a_pod_template_of_another_shape_is_not_accepted_and_the_field_is_named(
+    spec: dict[str, Any], says: str
+) -> None:
+    seen = observed(queue(podTemplate={"spec": spec}))
+    problem = plan(seen).problem
+    assert problem is not None
+    assert problem[0] == "InvalidSpec"
+    assert says in problem[1]
+
+
+def test_a_rule_that_is_younger_than_the_queue_is_a_condition() -> None:
+    seen = observed(queue(kaiQueue="train", parentKaiQueue="train"))
+    assert plan(seen).problem == (
+        "InvalidSpec",
+        "spec.parentKaiQueue: parentKaiQueue must differ from kaiQueue",
+    )
