@@ -39,6 +39,10 @@ SHARED_OR_OWN = Rule(
 )
 
 
+_ENDPOINT = r"^([A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$"
+"""Host or host:port; an IPv6 address stands in brackets."""
+
+
 class Backend(StrEnum):
     NCCL = "nccl"
     GLOO = "gloo"
@@ -84,10 +88,11 @@ class Distributed(Model):
     rdzv_backend: RdzvBackend | None = Field(
         default=None, description="torchrun's rendezvous backend: c10d, etcd-v2, etcd or static. Default: c10d."
     )
-    rdzv_endpoint: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s,]+$")] | None = Field(
+    rdzv_endpoint: Annotated[str, Field(min_length=1, max_length=261, pattern=_ENDPOINT)] | None = Field(
         default=None,
-        description="Rendezvous endpoint, host or host:port. Default: worker 0 of the job by its fully qualified name; "
-        "the operator's --etcd-endpoint for etcd and etcd-v2.",
+        description="Rendezvous endpoint, host or host:port; without a port it is distributed.port, 2379 for etcd and "
+        "etcd-v2. Default: worker 0 of the job by its fully qualified name; the operator's --etcd-endpoint for etcd "
+        "and etcd-v2.",
     )
     rdzv_conf: (
         Annotated[

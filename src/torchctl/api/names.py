@@ -7,6 +7,7 @@ import re
 
 __all__ = [
     "API_VERSION",
+    "ETCD_PORT",
     "FIELD_MANAGER",
     "GROUP",
     "INIT_CONTAINER",
@@ -51,6 +52,7 @@ SYNC_MARKER = ".sync_success"
 """The file at the root of a workspace claim that says that the workspace is complete, with its digest."""
 
 MASTER_PORT = 29500
+ETCD_PORT = 2379
 SERVE_PORT = 8080
 
 MAX_JOB_NAME = 50

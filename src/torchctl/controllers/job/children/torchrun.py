@@ -6,6 +6,7 @@ resolving that name, which worker hosts the store, and only the full name is in 
 writes; a short name loses a race with DNS, and then nobody hosts it.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,9 @@ from torchctl.controllers.job.frozen import FrozenTemplate
 
 __all__ = ["Rendezvous", "environment", "hosts_by_index", "rendezvous"]
 
+_IP = "status.podIP"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_WITH_PORT = re.compile(r":[0-9]+$")
 _HOSTED = (RdzvBackend.C10D, RdzvBackend.STATIC)
 """Backends whose store lives in a worker."""
 
@@ -35,9 +38,11 @@ def rendezvous(template: FrozenTemplate, job: str, namespace: str, uid: str, att
     settings = template.rendezvous
     child = names.worker_job(job, attempt)
     host = names.master_host(child, job, namespace, template.cluster_domain)
-    named = settings.endpoint
-    endpoint = f"{host}:{settings.port}" if not named else named if ":" in named else f"{named}:{settings.port}"
-    master, _, port = endpoint.rpartition(":") if settings.backend in _HOSTED else (host, "", settings.port)
+    default = settings.port if settings.backend in _HOSTED else names.ETCD_PORT
+    endpoint = settings.endpoint or host
+    if not _WITH_PORT.search(endpoint):
+        endpoint = f"{endpoint}:{default}"
+    master, _, port = endpoint.rpartition(":") if settings.backend in _HOSTED else (host, "", str(settings.port))
     return Rendezvous(endpoint, names.rendezvous_id(uid, attempt), master, int(port))
 
 
@@ -66,12 +71,14 @@ def environment(
         "TORCHRUN_CHECKPOINT_DIR": checkpoints,
         "TORCHELASTIC_ERROR_FILE": "/dev/termination-log",
     }
+    fields = {"POD_IP": _IP, "NODE_RANK": INDEX}
+    if template.pod["spec"].get("hostNetwork"):
+        fields["PET_LOCAL_ADDR"] = _IP  # the node's name, which torchrun would tell the others, is in no DNS of theirs
     if backend == RdzvBackend.STATIC:
+        fields["PET_NODE_RANK"] = INDEX
         values |= {"PET_MASTER_ADDR": meeting.master, "PET_MASTER_PORT": str(meeting.port)}
-    ranks = ["NODE_RANK", "PET_NODE_RANK"] if backend == RdzvBackend.STATIC else ["NODE_RANK"]
     return [
-        _field("POD_IP", "status.podIP"),
-        *(_field(name, INDEX) for name in ranks),
+        *(_field(name, path) for name, path in fields.items()),
         *({"name": name, "value": value} for name, value in values.items() if value),
     ]
 

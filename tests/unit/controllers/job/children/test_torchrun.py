@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+
+from torchctl.api.common import Distributed
 
 TWO = "{{jobQueue: research, numNodes: 2, command: python train.py, distributed: {distributed}}}"
 MASTER = "demo-0.demo.team.svc.cluster.local"
@@ -83,3 +86,29 @@ def test_another_cluster_domain_is_another_endpoint(world: Any) -> None:
     w = world(TWO.format(distributed="{}"), "image: a:1", settings)
     w.settle()
     assert w.seen.job.status.master_endpoint == "demo-0.demo.team.svc.example.internal:29500"
+
+
+@pytest.mark.parametrize(
+    ("distributed", "endpoint"),
+    [
+        ("{rdzvBackend: etcd, rdzvEndpoint: etcd.mine}", "etcd.mine:2379"),
+        ("{rdzvBackend: etcd-v2, rdzvEndpoint: etcd.mine, port: 30000}", "etcd.mine:2379"),
+        ("{rdzvEndpoint: '[fd00::7]'}", "[fd00::7]:29500"),
+        ("{rdzvEndpoint: '[fd00::7]:4000'}", "[fd00::7]:4000"),
+    ],
+)
+def test_an_endpoint_without_a_port_gets_the_one_of_its_backend(world: Any, distributed: str, endpoint: str) -> None:
+    assert environment(world, distributed)["PET_RDZV_ENDPOINT"] == endpoint
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://store:4000", "store:port", "store:4000/x", "store:", "-x", "a b"])
+def test_an_endpoint_that_is_no_host_and_port_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValidationError):
+        Distributed.model_validate({"rdzvEndpoint": endpoint})
+
+
+def test_on_the_hosts_network_workers_tell_each_other_their_address(world: Any) -> None:
+    """The name that a pod finds for itself there is the node's."""
+    host = "{image: a:1, podTemplate: {spec: {hostNetwork: true}}}"
+    assert environment(world, queue=host)["PET_LOCAL_ADDR"] == "(field)"
+    assert "PET_LOCAL_ADDR" not in environment(world)
