@@ -41,7 +41,6 @@ MASKED = frozenset(
 REPLACED = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "<address>"),
-    (re.compile(r"\bnode-\d+\b"), "<node>"),
 )
 
 Snapshot = dict[str, Any]
@@ -54,7 +53,7 @@ async def take_snapshot(transport: AiohttpTransport, namespace: str, known: dict
     """Reads all that belongs to a namespace, KAI Queues claimed from it included.
 
     Args:
-        known: Names by uid, to which those of the snapshot are added: what is left names what is gone.
+        known: Words for uids and nodes, to which those of this snapshot are added: what is left names what is gone.
     """
     objects: list[Json] = []
     for kind in KINDS:
@@ -78,8 +77,10 @@ def normalised(objects: Iterable[Json], namespace: str, known: dict[str, str]) -
     for item in objects:
         known[item["metadata"]["uid"]] = f"<uid of {item['kind']} {_stable_name(item)}>"
         text = text.replace(item["metadata"]["name"], _stable_name(item))
-    for uid, name in known.items():
-        text = text.replace(uid, name)
+        if node := item["spec"].get("nodeName") if item["kind"] == POD.kind else "":
+            known[node] = "<node>"
+    for volatile, name in known.items():
+        text = re.sub(rf"\b{re.escape(volatile)}\b", name, text)
     text = text.replace(namespace, "<namespace>")
     for pattern, replacement in REPLACED:
         text = pattern.sub(replacement, text)

@@ -249,7 +249,8 @@ class FaultProxy:
             body = b"" if streams else await answer.read()
             exchange.status = answer.status
             if verdict := await self._ask(Moment.AFTER, exchange):
-                assert request.transport is not None
+                if request.transport is None:
+                    raise ConnectionResetError("the client is gone")
                 return _refuse(request.transport, verdict)
             headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
             if not streams:
