@@ -6,6 +6,9 @@ The decision is `intent.decide`; here is the I/O around it. What it promises bey
 - should the answer show that the object was somebody else's after all (made between the read and the apply),
   our fields are taken out of it again and `ForeignObject` is raised;
 - every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back.
+
+The API server says Conflict where the object is gone, and Invalid (metadata.uid is immutable) where another one has
+taken its name; here both are `Conflict`, for both mean that what was decided on is no more.
 """
 
 from collections.abc import Mapping
@@ -16,7 +19,8 @@ import msgspec
 
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.client.errors import Conflict, Invalid, NotFound
+from torchctl.runtime.client.writes import Written, note_write
 from torchctl.runtime.intent import Decision, Ownership, Verdict, decide
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
 
@@ -36,6 +40,8 @@ class ForeignObject(Exception):
 
 class _ManagedField(msgspec.Struct, frozen=True, rename="camel"):
     manager: str = ""
+    operation: str = ""
+    subresource: str = ""
 
 
 class _ManagedMeta(ObjectMeta, frozen=True, rename="camel", omit_defaults=True):
@@ -69,6 +75,7 @@ class Applier:
 
         Raises:
             ForeignObject: The name is taken by an object that is not ours.
+            Conflict: The object is no longer the one that the cache has, or somebody made one this very moment.
             ApiError: The API server refused, or could not be asked.
         """
         key = Key(intent["metadata"].get("namespace", ""), intent["metadata"]["name"])
@@ -82,8 +89,7 @@ class Applier:
             case Decision(verdict=Verdict.CREATE, body=body) if body is not None:
                 return Applied(Verdict.CREATE, await self._create(kind, key, body))
             case Decision(verdict=Verdict.UPDATE, body=body) if body is not None:
-                updated = await self._client.apply(kind, body, force=True)
-                return Applied(Verdict.UPDATE, updated.metadata)
+                return Applied(Verdict.UPDATE, await self._update(kind, body))
             case _:
                 assert live is not None
                 return Applied(decision.verdict, live.metadata)
@@ -101,10 +107,27 @@ class Applier:
     async def _create(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> ObjectMeta:
         managed: Kind[_Managed] = replace(kind, type=_Managed, dec_hook=None)  # type: ignore[arg-type, assignment]
         answer = await self._client.apply(managed, body)
-        if {entry.manager for entry in answer.metadata.managed_fields} != {self._client.field_manager}:
+        if any(map(self._is_foreign, answer.metadata.managed_fields)):
             await self._withdraw(managed, answer.metadata, body)
             raise ForeignObject(kind, key)
+        # The client noted it as of the kind that shows managers, which no cache has.
+        note_write(Written(kind, key, answer.metadata.uid, answer.metadata.resource_version))
         return answer.metadata
+
+    def _is_foreign(self, entry: _ManagedField) -> bool:
+        """Whether the entry tells of another maker. A controller that wrote the status may have done so to our own
+        earlier attempt, whose answer was lost."""
+        ours = (self._client.field_manager, "Apply")
+        return not entry.subresource and (entry.manager, entry.operation) != ours
+
+    async def _update(self, kind: Kind[T], body: Mapping[str, Any]) -> ObjectMeta:
+        try:
+            updated = await self._client.apply(kind, body, force=True)
+        except Invalid as error:
+            if "metadata.uid:" not in error.message:
+                raise
+            raise Conflict(error.message, code=error.code, reason=error.reason, details=error.details) from error
+        return updated.metadata
 
     async def _withdraw(self, kind: Kind[_Managed], meta: ObjectMeta, body: Mapping[str, Any]) -> None:
         nothing = {

@@ -46,6 +46,9 @@ IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
 }
 """Fields that the API server never lets change, by apiVersion and kind, of the kinds that are applied here."""
 
+ATOMIC: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {("v1", "Service"): (("spec", "selector"),)}
+"""Maps that have one owner as a whole, so that what somebody adds to them is drift too."""
+
 CREATED_ONCE = frozenset({("v1", "Pod")})
 """Kinds of which nothing that we say may change: what exists is kept as it is. Of pods only a part is cached, too."""
 
@@ -110,7 +113,8 @@ def decide(
         return Decision(Verdict.KEEP)
     frozen = IMMUTABLE.get(kind, ())
     compared = _without(intent, (*frozen, *((name,) for name in IDENTITY)))
-    if meta.annotations.get(INTENT_ANNOTATION) == digest and _holds(compared, live):
+    atoms = ATOMIC.get(kind, ())
+    if meta.annotations.get(INTENT_ANNOTATION) == digest and _holds(compared, live) and _equal(intent, live, atoms):
         return Decision(Verdict.KEEP)
     body = _with_digest(_with_live(intent, live, frozen), digest)
     body["metadata"]["uid"] = meta.uid
@@ -152,6 +156,12 @@ def _descend(body: Any, parents: Sequence[str]) -> Any:
             return None
         body = body[parent]
     return body if isinstance(body, dict) else None
+
+
+def _equal(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> bool:
+    """Whether each of the maps that the intent names has the live object's keys."""
+    pairs = [(_descend(intent, path), _descend(live, path)) for path in paths]
+    return all(want is None or want.keys() == (have or {}).keys() for want, have in pairs)
 
 
 def _holds(want: Any, have: Any) -> bool:

@@ -61,6 +61,13 @@ def test_a_field_that_somebody_changed_is_sent_again_with_the_uid() -> None:
     assert (decision.body["metadata"]["uid"], decision.body["spec"]) == ("u", intent["spec"])
 
 
+def test_a_key_that_somebody_added_to_a_selector_is_drift() -> None:
+    intent = service(selector={"app": "ours"})
+    meta, live = live_from(intent)
+    live["spec"]["selector"] = {"app": "ours", "more": "yes"}
+    assert decide(intent, meta, live, OURS).verdict is Verdict.UPDATE
+
+
 def test_a_field_that_is_no_longer_wanted_leads_to_an_update() -> None:
     before = service(publishNotReadyAddresses=True, sessionAffinity="None")
     meta, live = live_from(before)

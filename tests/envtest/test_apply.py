@@ -1,0 +1,323 @@
+"""Apply against the real API server: what is sent, what comes of it, and what somebody else does in between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from waiting import until
+
+from torchctl.api.kube import JOB, SERVICE
+from torchctl.runtime.apply import Applied, Applier, ForeignObject
+from torchctl.runtime.cache.barrier import Barrier
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.client import Client, connect
+from torchctl.runtime.client.errors import Conflict, NotFound, Unavailable
+from torchctl.runtime.client.writes import record_writes
+from torchctl.runtime.clock import SystemClock
+from torchctl.runtime.intent import INTENT_ANNOTATION, Ownership, Verdict, controlled_by, digest_of
+from torchctl.runtime.kinds import Key, Kind, ObjectMeta
+from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.faults import Exchange, Moment
+from torchctl.testing.proxy import FaultProxy
+
+
+class Owner(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+OWNER = Kind("", "v1", "ConfigMap", "configmaps", Owner)
+"""Of the children here. It exists: the garbage collector deletes what names an owner that does not."""
+
+
+def is_apply(exchange: Exchange) -> bool:
+    return exchange.method == "PATCH"
+
+
+@dataclass
+class Bench:
+    """An applier as admin by way of a proxy, the cache that it reads, and a client that nothing stands in front of."""
+
+    namespace: str
+    owner: str
+    client: Client
+    somebody: Client
+    proxy: FaultProxy
+    cache: Cache
+    applier: Applier = field(init=False)
+    barrier: Barrier = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.applier = Applier(self.client, self.cache)
+        self.barrier = Barrier(self.cache, clock=SystemClock(), timeout_s=30.0)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, "child")
+
+    @property
+    def ours(self) -> Ownership:
+        return controlled_by(self.owner)
+
+    def service(self, name: str = "child", **spec: Any) -> dict[str, Any]:
+        selector = {"selector": {"app": "ours"}, "ports": [{"name": "rdzv", "port": 29500}]}
+        return {"apiVersion": "v1", "kind": "Service", "metadata": self._meta(name), "spec": {**selector, **spec}}
+
+    def job(self, image: str, **spec: Any) -> dict[str, Any]:
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "trainer", "image": image}]}}
+        spec = {"suspend": True, "template": template, **spec}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": self._meta("child"), "spec": spec}
+
+    def _meta(self, name: str) -> dict[str, Any]:
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": self.owner, "controller": True}
+        return {"name": name, "namespace": self.namespace, "ownerReferences": [reference]}
+
+    async def create_foreign(self, **spec: Any) -> None:
+        """Somebody else makes an object of the child's name."""
+        body = self.service(**spec)
+        body["metadata"] = {"name": "child", "namespace": self.namespace, "labels": {"of": "somebody"}}
+        await self.somebody.create(SERVICE, body)
+
+    async def apply(self, intent: dict[str, Any], kind: Kind[Any] = SERVICE) -> Applied:
+        """Applies, and returns once the cache has seen it."""
+        with record_writes() as writes:
+            applied = await self.applier.apply(kind, intent, self.ours)
+        self.barrier.note(self.key, writes)
+        assert await self.barrier.wait(self.key)
+        return applied
+
+    async def live(self, kind: Kind[Any] = SERVICE) -> dict[str, Any]:
+        return await self.somebody.get_raw(kind, "child", self.namespace)
+
+    async def patch(self, patch: dict[str, Any]) -> None:
+        """Somebody else changes the child, and the cache knows."""
+        changed = await self.somebody.merge_patch(SERVICE, "child", patch, namespace=self.namespace)
+        await self.cache.informer(SERVICE).wait_version(int(changed.metadata.resource_version))
+
+
+@asynccontextmanager
+async def running(cache: Cache) -> AsyncIterator[None]:
+    """In a task of its own, for a fixture is left by another task than the one that entered it."""
+    task = asyncio.create_task(cache.run())
+    try:
+        await cache.wait_synced(60)
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.fixture
+async def bench(control_plane: ControlPlane, admin: Client, namespace: str) -> AsyncIterator[Bench]:
+    meta = {"name": "owner", "namespace": namespace}
+    owner = await admin.create(OWNER, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+    user = control_plane.connection()
+    async with (
+        FaultProxy(user) as proxy,
+        connect(proxy.connection(user)) as client,
+        connect(user, field_manager="somebody") as somebody,
+    ):
+        # The cache watches past the proxy: only what the applier does is delayed, cut and counted there.
+        cache = Cache(admin, namespace=namespace)
+        cache.register(SERVICE)
+        cache.register(JOB)
+        async with running(cache):
+            yield Bench(namespace, owner.metadata.uid, client, somebody, proxy, cache)
+
+
+async def test_a_create_follows_a_live_not_found_and_does_not_force(bench: Bench) -> None:
+    applied = await bench.apply(bench.service())
+    read, write = bench.proxy.exchanges
+    assert applied.verdict is Verdict.CREATE
+    assert (read.method, read.status) == ("GET", 404)
+    assert (write.method, write.status) == ("PATCH", 201)
+    assert write.query.get("force") in (None, "false")
+    assert "uid" not in msgspec.json.decode(write.body)["metadata"]
+
+
+async def test_the_cache_is_waited_for_after_a_create(bench: Bench) -> None:
+    for turn in range(10):
+        name = f"child-{turn}"
+        with record_writes() as writes:
+            await bench.applier.apply(SERVICE, bench.service(name), bench.ours)
+        bench.barrier.note(name, writes)
+        assert await bench.barrier.wait(name)
+        assert bench.cache.get(SERVICE, Key(bench.namespace, name)) is not None
+
+
+async def test_a_second_apply_sends_nothing(bench: Bench) -> None:
+    created = await bench.apply(bench.service())
+    sent = len(bench.proxy.exchanges)
+    again = await bench.apply(bench.service())
+    assert again.verdict is Verdict.KEEP
+    assert again.metadata.uid == created.metadata.uid
+    assert len(bench.proxy.exchanges) == sent
+
+
+async def test_drift_is_restored_and_what_others_added_stays(bench: Bench) -> None:
+    await bench.apply(bench.service())
+    await bench.patch({"spec": {"selector": {"more": "yes"}}, "metadata": {"labels": {"x": "y"}}})
+    assert (await bench.apply(bench.service())).verdict is Verdict.UPDATE
+    live = await bench.live()
+    assert live["spec"]["selector"] == {"app": "ours"}
+    assert live["metadata"]["labels"] == {"x": "y"}
+    assert (await bench.apply(bench.service())).verdict is Verdict.KEEP
+
+
+async def test_a_field_that_is_no_longer_wanted_goes(bench: Bench) -> None:
+    await bench.apply(bench.service(publishNotReadyAddresses=True, sessionAffinity="ClientIP"))
+    assert (await bench.apply(bench.service())).verdict is Verdict.UPDATE
+    spec = (await bench.live())["spec"]
+    assert "publishNotReadyAddresses" not in spec
+    assert spec["sessionAffinity"] == "None"  # the server's default
+    assert (await bench.apply(bench.service())).verdict is Verdict.KEEP
+
+
+async def test_an_object_of_another_owner_is_left_as_it_is(bench: Bench) -> None:
+    await bench.create_foreign()
+    before = await bench.live()
+    with pytest.raises(ForeignObject):
+        await bench.apply(bench.service())
+    assert await bench.live() == before
+    assert bench.proxy.writes == []
+
+
+async def test_what_somebody_makes_between_the_read_and_the_apply_is_given_back(bench: Bench) -> None:
+    stall = bench.proxy.stall(is_apply)
+    async with anyio.create_task_group() as tasks:
+
+        async def apply() -> None:
+            with pytest.raises(ForeignObject):
+                await bench.applier.apply(SERVICE, bench.service(), bench.ours)
+
+        tasks.start_soon(apply)
+        await stall.reached()
+        await bench.create_foreign()
+        before = await bench.live()
+        stall.release()
+    live = await bench.live()
+    assert live["metadata"]["uid"] == before["metadata"]["uid"]
+    assert live["metadata"]["labels"] == {"of": "somebody"}
+    assert "ownerReferences" not in live["metadata"]
+    assert INTENT_ANNOTATION not in live["metadata"].get("annotations", {})
+    assert live["spec"]["selector"] == {"app": "ours"}  # theirs has the same
+    assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {bench.somebody.field_manager}
+
+
+async def test_what_somebody_makes_otherwise_between_the_read_and_the_apply_is_a_conflict(bench: Bench) -> None:
+    stall = bench.proxy.stall(is_apply)
+    async with anyio.create_task_group() as tasks:
+
+        async def apply() -> None:
+            with pytest.raises(Conflict):
+                await bench.applier.apply(SERVICE, bench.service(), bench.ours)
+
+        tasks.start_soon(apply)
+        await stall.reached()
+        await bench.create_foreign(selector={"app": "theirs"})
+        before = await bench.live()
+        stall.release()
+    assert await bench.live() == before
+
+
+async def test_a_child_that_was_deleted_meanwhile_does_not_come_back(bench: Bench) -> None:
+    await bench.apply(bench.service())
+    stall = bench.proxy.stall(is_apply)
+    async with anyio.create_task_group() as tasks:
+
+        async def apply() -> None:
+            with pytest.raises(Conflict):
+                await bench.applier.apply(SERVICE, bench.service(publishNotReadyAddresses=True), bench.ours)
+
+        tasks.start_soon(apply)
+        await stall.reached()
+        await bench.somebody.delete(SERVICE, "child", namespace=bench.namespace)
+        stall.release()
+    with pytest.raises(NotFound):
+        await bench.live()
+
+
+async def test_a_child_that_was_made_anew_meanwhile_is_not_written(bench: Bench) -> None:
+    await bench.apply(bench.service())
+    stall = bench.proxy.stall(is_apply)
+    async with anyio.create_task_group() as tasks:
+
+        async def apply() -> None:
+            with pytest.raises(Conflict):
+                await bench.applier.apply(SERVICE, bench.service(publishNotReadyAddresses=True), bench.ours)
+
+        tasks.start_soon(apply)
+        await stall.reached()
+        await bench.somebody.delete(SERVICE, "child", namespace=bench.namespace)
+        await bench.create_foreign()
+        before = await bench.live()
+        stall.release()
+    assert await bench.live() == before
+
+
+async def test_after_an_unknown_outcome_the_object_is_read_live_and_not_made_twice(bench: Bench) -> None:
+    bench.proxy.cut(1, Moment.AFTER, match=is_apply)
+    with pytest.raises(Unavailable) as lost:
+        await bench.applier.apply(SERVICE, bench.service(), bench.ours)
+    assert lost.value.outcome_unknown
+    uid = (await bench.live())["metadata"]["uid"]
+    bench.proxy.heal()
+    blind = Cache(bench.client)
+    blind.register(SERVICE)  # and never run: it knows nothing of the write
+    sent = len(bench.proxy.writes)
+    applied = await Applier(bench.client, blind).apply(SERVICE, bench.service(), bench.ours)
+    assert (applied.verdict, applied.metadata.uid) == (Verdict.KEEP, uid)
+    assert bench.proxy.exchanges[-1].method == "GET"
+    assert len(bench.proxy.writes) == sent
+
+
+async def test_our_own_late_write_is_not_taken_for_a_foreign_object(bench: Bench) -> None:
+    stall = bench.proxy.stall(is_apply)
+    intent = bench.job("trainer:1")
+    async with anyio.create_task_group() as tasks:
+
+        async def apply() -> None:
+            applied = await bench.applier.apply(JOB, intent, bench.ours)
+            assert applied.verdict is Verdict.CREATE
+
+        tasks.start_soon(apply)
+        await stall.reached()
+        # As if an earlier attempt of ours, given up as unanswered, were committed only now.
+        meta = {**intent["metadata"], "annotations": {INTENT_ANNOTATION: digest_of(intent)}}
+        await bench.somebody.apply(JOB, {**intent, "metadata": meta}, field_manager=bench.client.field_manager)
+
+        async def is_seen_by_the_job_controller() -> bool:
+            return bool((await bench.live(JOB))["status"].get("conditions"))
+
+        await until(is_seen_by_the_job_controller)
+        stall.release()
+    live = await bench.live(JOB)
+    assert live["metadata"]["ownerReferences"][0]["uid"] == bench.owner
+    assert live["spec"]["suspend"] is True
+
+
+async def test_an_immutable_field_that_differs_is_kept_and_the_rest_is_applied(bench: Bench) -> None:
+    await bench.apply(bench.job("trainer:1", backoffLimit=3), JOB)
+    changed = bench.job("trainer:2", backoffLimit=4)
+    assert (await bench.apply(changed, JOB)).verdict is Verdict.UPDATE
+    spec = (await bench.live(JOB))["spec"]
+    assert spec["backoffLimit"] == 4
+    assert spec["template"]["spec"]["containers"][0]["image"] == "trainer:1"
+    assert (await bench.apply(changed, JOB)).verdict is Verdict.KEEP
+
+
+async def test_a_child_that_is_on_its_way_out_is_left_to_go(bench: Bench) -> None:
+    intent = bench.service()
+    await bench.apply(intent)
+    await bench.patch({"metadata": {"finalizers": ["torchctl.test/held"]}})
+    await bench.somebody.delete(SERVICE, "child", namespace=bench.namespace)
+    deleted = await bench.somebody.get(SERVICE, "child", bench.namespace)
+    await bench.cache.informer(SERVICE).wait_version(int(deleted.metadata.resource_version))
+    sent = len(bench.proxy.writes)
+    assert (await bench.apply(intent)).verdict is Verdict.TERMINATING
+    assert len(bench.proxy.writes) == sent
+    await bench.patch({"metadata": {"finalizers": None}})
