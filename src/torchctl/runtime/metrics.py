@@ -94,7 +94,7 @@ class Metrics:
             f"{name}_terminal_reconcile_errors_total", "Reconciles that raised TerminalError: no retry.", c
         )
         self.reconcile_panics_total = self._counter(
-            f"{name}_reconcile_panics_total", "Reconciles that raised what is not an Exception.", c
+            f"{name}_reconcile_panics_total", "Reconciles that raised the unexpected: a fault of the reconciler.", c
         )
         self.reconcile_timeouts_total = self._counter(
             f"{name}_reconcile_timeouts_total", "Reconciles cut off by the reconcile timeout.", c
@@ -225,6 +225,11 @@ class QueueMetrics:
         self._priorities |= due_by_priority.keys()
         for priority in self._priorities:
             self._depth.labels(*self._labels, str(priority)).set(due_by_priority.get(priority, 0))
+
+    def set_work(self, sum_s: float, longest_s: float) -> None:
+        """Publishes the ages of the work in progress: their sum, and that of the oldest."""
+        self.unfinished_work_seconds.set(sum_s)
+        self.longest_running_processor_seconds.set(longest_s)
 
 
 class ResourceMetrics:

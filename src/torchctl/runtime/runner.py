@@ -47,8 +47,8 @@ class _Enqueue:
             return
         priority = LOW_PRIORITY if change.initial else 0
         for request in requests_for(change, self.source.mapper):
-            self.queue.add(request, priority=priority)
-            self.metrics.queue.adds_total.inc()
+            if self.queue.add(request, priority=priority):
+                self.metrics.queue.adds_total.inc()
 
 
 class Runner:
@@ -106,12 +106,15 @@ class Runner:
         return partial(informer.remove_handler, handler)
 
     async def _publish(self) -> None:
-        while True:
-            statistics = self._queue.statistics()
-            self._metrics.queue.set_depth(statistics.due_by_priority)
-            self._metrics.queue.unfinished_work_seconds.set(statistics.processing_s)
-            self._metrics.queue.longest_running_processor_seconds.set(statistics.longest_processing_s)
-            await self._clock.sleep(PUBLISH_PERIOD_S)
+        try:
+            while True:
+                statistics = self._queue.statistics()
+                self._metrics.queue.set_depth(statistics.due_by_priority)
+                self._metrics.queue.set_work(statistics.processing_s, statistics.longest_processing_s)
+                await self._clock.sleep(PUBLISH_PERIOD_S)
+        finally:  # the queue goes with the term, and what it held is nobody's backlog any more
+            self._metrics.queue.set_depth({})
+            self._metrics.queue.set_work(0.0, 0.0)
 
     async def _work(self) -> None:
         while True:

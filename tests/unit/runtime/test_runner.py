@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -58,8 +59,8 @@ class Bench:
         await self.feed(*objects)
         await self.informer.feed(InitDone("1"))
 
-    def count(self, name: str, **labels: str) -> float:
-        return self.registry.get_sample_value(name, {"controller": "c", **labels}) or 0.0
+    def count(self, series: str, **labels: str) -> float:
+        return self.registry.get_sample_value(series, {"controller": "c", **labels}) or 0.0
 
 
 def test_everything_in_the_cache_is_reconciled_at_the_start_of_a_term() -> None:
@@ -283,3 +284,71 @@ def test_the_parent_of_an_owned_object_is_reconciled() -> None:
 
     virtualtime.run(main)
     assert seen == [Key("ns", "parent")]
+
+
+def test_reconciles_that_never_wait_leave_the_event_loop_to_others() -> None:
+    ticks: list[int] = []
+    done = 0
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            nonlocal done
+            done += 1
+            if done == 100:
+                bench.runner.close()
+
+        async def tick() -> None:
+            while done < 100:
+                ticks.append(done)
+                await anyio.lowlevel.checkpoint()
+
+        bench = Bench(reconcile, {"workers": 2})
+        await bench.listed(*(lease(f"l-{number}", 1) for number in range(100)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tick)
+            await bench.runner.run()
+
+    virtualtime.run(main)
+    assert max(later - earlier for earlier, later in zip(ticks, ticks[1:], strict=False)) <= 4
+
+
+def test_a_term_that_is_over_leaves_no_queue_in_the_metrics() -> None:
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            await anyio.sleep_forever()
+
+        bench = Bench(reconcile, {"workers": 1})
+        await bench.listed(lease("a", 1), lease("b", 1))
+
+        def gauges() -> dict[str, float]:
+            labels = {"name": "c", "priority": "-100"}
+            names = ("workqueue_unfinished_work_seconds", "workqueue_longest_running_processor_seconds")
+            ages = {name: bench.count(name, name="c") for name in names}
+            return {"depth": bench.count("workqueue_depth", **labels), **ages}
+
+        with anyio.move_on_after(3):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(bench.runner.run)
+                await anyio.sleep(2)
+                assert all(gauges().values())
+        assert not any(gauges().values())
+
+    virtualtime.run(main)
+
+
+def test_a_key_that_waits_already_is_not_counted_as_added_again() -> None:
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            await anyio.sleep(10)
+
+        bench = Bench(reconcile, {"workers": 1})
+        await bench.listed(lease("a", 1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.runner.run)
+            await anyio.sleep(1)
+            for version in range(2, 6):
+                await bench.feed(lease("a", version))
+            assert bench.count("workqueue_adds_total", name="c") == 2  # once at work, once again after it
+            bench.runner.close()
+
+    virtualtime.run(main)

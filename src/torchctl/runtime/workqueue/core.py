@@ -12,6 +12,7 @@ stale entries and drop them when they surface: an entry is alive only while it i
 """
 
 import heapq
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -43,8 +44,15 @@ class Statistics:
     delayed: int
     processing: int
     oldest_due_s: float
+    idle_s: float
+    """Since a key was last handed out."""
     longest_processing_s: float
     processing_s: float
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long keys have been due and none was handed out: the length of the backlog does not count."""
+        return min(self.oldest_due_s, self.idle_s)
 
     @property
     def due(self) -> int:
@@ -67,25 +75,31 @@ class WorkQueue(Generic[K]):
         self._delayed: list[tuple[float, int, K, _Waiting]] = []
         self._due: list[tuple[int, int, K, _Waiting]] = []
         self._sequence = 0
+        self._handed_out_at = -math.inf
 
     def __repr__(self) -> str:
         return f"<WorkQueue {len(self._waiting)} waiting, {len(self._processing)} processing>"
 
-    def add(self, key: K, now: float, *, priority: int = 0) -> None:
-        """Makes `key` due now."""
-        self.add_after(key, 0.0, now, priority=priority)
+    def add(self, key: K, now: float, *, priority: int = 0) -> bool:
+        """Makes `key` due now. Returns what `add_after` does."""
+        return self.add_after(key, 0.0, now, priority=priority)
 
-    def add_after(self, key: K, delay_s: float, now: float, *, priority: int = 0) -> None:
-        """Makes `key` due in `delay_s` seconds, or earlier where it already is."""
+    def add_after(self, key: K, delay_s: float, now: float, *, priority: int = 0) -> bool:
+        """Makes `key` due in `delay_s` seconds, or earlier where it already is.
+
+        Returns:
+            Whether the key is new to the queue, and did not wait in it already.
+        """
         due_at = now + max(delay_s, 0.0)
         known = self._waiting.get(key)
         if known is not None:
             due_at, priority = min(due_at, known.due_at), max(priority, known.priority)
             if (due_at, priority) == (known.due_at, known.priority):
-                return
+                return False
         waiting = _Waiting(due_at, priority)
         self._waiting[key] = waiting
         self._push(key, waiting, now)
+        return known is None
 
     def add_rate_limited(self, key: K, now: float, *, priority: int = 0) -> float:
         """Makes `key` due when the rate limiter says so.
@@ -109,7 +123,7 @@ class WorkQueue(Generic[K]):
             if self._waiting.get(key) is not waiting or key in self._processing:
                 continue
             del self._waiting[key]
-            self._processing[key] = now
+            self._processing[key] = self._handed_out_at = now
             return Item(key, waiting.priority, now - waiting.due_at)
         return None
 
@@ -147,7 +161,8 @@ class WorkQueue(Generic[K]):
             due[waiting.priority] = due.get(waiting.priority, 0) + 1
             oldest_due_s = max(oldest_due_s, now - waiting.due_at)
         ages = [now - started_at for started_at in self._processing.values()]
-        return Statistics(due, delayed, len(ages), oldest_due_s, max(ages, default=0.0), sum(ages))
+        idle_s = now - self._handed_out_at
+        return Statistics(due, delayed, len(ages), oldest_due_s, idle_s, max(ages, default=0.0), sum(ages))
 
     def _push(self, key: K, waiting: _Waiting, now: float) -> None:
         self._sequence += 1

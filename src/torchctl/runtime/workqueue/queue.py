@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.workqueue.core import Item, Statistics, WorkQueue
@@ -30,9 +31,11 @@ class Queue(Generic[K]):
     def __repr__(self) -> str:
         return repr(self._core)
 
-    def add(self, key: K, *, priority: int = 0) -> None:
-        self._core.add(key, self._clock.monotonic(), priority=priority)
+    def add(self, key: K, *, priority: int = 0) -> bool:
+        """Makes `key` due now. Returns whether it did not wait in the queue already."""
+        is_new = self._core.add(key, self._clock.monotonic(), priority=priority)
         self._wake()
+        return is_new
 
     def add_after(self, key: K, delay_s: float) -> None:
         self._core.add_after(key, delay_s, self._clock.monotonic())
@@ -56,9 +59,12 @@ class Queue(Generic[K]):
     async def get(self) -> Item[K]:
         """Waits for a key that is due. The caller owes a `done`.
 
+        Always lets other tasks run first, so that keys whose work never waits cannot hold the event loop.
+
         Raises:
             QueueClosed: The queue is closed.
         """
+        await anyio.lowlevel.checkpoint()
         while not self._closed:
             now = self._clock.monotonic()
             item = self._core.get(now)
