@@ -28,6 +28,9 @@ test: venv control-plane ## Unit tests and tests on the real control plane, with
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --include='src/torchctl/runtime/*,src/torchctl/controllers/*' --fail-under=90
 
+sweep: venv control-plane ## Crash the operator at each of its writes, all of them; two minutes at rest
+	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_at_rest.py
+
 unit: venv ## Unit tests only: pure rules, and programs on loopback
 	$(BIN)/pytest tests/unit
 
@@ -66,4 +69,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane demo test unit e2e image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane demo test sweep unit e2e image lint types fmt manifests drift bench lock clean
