@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import msgspec
 
 from torchctl.api import names
-from torchctl.api.conditions import JobReason
+from torchctl.api.conditions import JobReason, QueueCondition, QueueReason
 from torchctl.api.job import JobSpec, QueueUpdatePolicy, WorkspaceSource
 from torchctl.api.queue import TorchrunQueue
+from torchctl.api.rules import problems
 from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.impossible import Impossible
@@ -22,6 +23,7 @@ from torchctl.controllers.job.template import render
 from torchctl.controllers.queue.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.controllers.support import unsupported_in_run_policy
+from torchctl.runtime.conditions import find
 
 __all__ = ["Frozen", "freeze", "unsupported"]
 
@@ -62,16 +64,20 @@ def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
     """The job's template: the frozen one, or the one to freeze."""
     job = observed.job
     fields = unsupported(job.spec)
-    accepted = _accepted(fields)
+    broken = "" if observed.revision is not None else "; ".join(map(str, problems(job.spec)))
+    accepted = _accepted(fields, broken)
     queue_found = _queue_found(observed, settings)
     if observed.revision is not None:
-        return _load(observed, accepted, queue_found, hold=bool(fields))
-    if observed.queue is None or not queue_found.ok or fields:
+        hold = bool(fields) or queue_found.reason == JobReason.QUEUE_NOT_READY
+        return _load(observed, accepted, queue_found, hold=hold)
+    if observed.queue is None or not queue_found.ok or not accepted.ok:
         return Frozen(accepted, queue_found, revision=job.status.queue_revision, hold=True)
     return _render(observed, observed.queue, settings, accepted, queue_found)
 
 
-def _accepted(fields: Sequence[str]) -> Finding:
+def _accepted(fields: Sequence[str], broken: str) -> Finding:
+    if broken:
+        return Finding(False, JobReason.INVALID_SPEC, f"{broken}; submit another job instead", warn=True)
     if fields:
         return Finding(
             False, JobReason.NOT_SUPPORTED_YET, f"{', '.join(fields)}: not supported yet; remove the field", warn=True
@@ -85,6 +91,9 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     if queue is None:
         step = frozen or "; create it, this job goes on by itself then"
         return Finding(False, JobReason.QUEUE_NOT_FOUND, f"TorchrunQueue {name} does not exist{step}", warn=True)
+    conflict = "" if _started(observed) else _conflict(queue)
+    if conflict:
+        return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {conflict}", warn=True)
     if frozen:
         return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
     if queue.metadata.deletion_timestamp is not None:
@@ -94,6 +103,17 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
+
+
+def _started(observed: Observed) -> bool:
+    return observed.job.status.start_time is not None or observed.worker_job is not None
+
+
+def _conflict(queue: TorchrunQueue) -> str:
+    """Why nothing may start in the queue's KAI Queue: it is somebody else's, whose GPUs the pods would take."""
+    known = find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY)
+    current = known is not None and known.observed_generation == queue.metadata.generation
+    return known.message if known is not None and current and known.reason == QueueReason.CONFLICT else ""
 
 
 def _load(observed: Observed, accepted: Finding, queue_found: Finding, *, hold: bool) -> Frozen:
@@ -121,7 +141,7 @@ def _render(
         found = Finding(False, error.reason, error.message, warn=True)
         return Frozen(found, queue_found, revision=recorded, hold=True)
     name = names.revision(job.metadata.name, template.digest())
-    if job.status.start_time is not None and name != recorded:
+    if _started(observed) and name != recorded:
         # What runs was made from a template that nobody can name any more; it is left as it is.
         return Frozen(accepted, queue_found, revision=recorded, hold=True)
     return Frozen(accepted, queue_found, template, name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from torchctl.api import effective, names
-from torchctl.api.common import RestartPolicy, RunPolicy
+from torchctl.api.common import RdzvBackend, RestartPolicy, RunPolicy
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure, TorchrunJob
@@ -50,9 +50,12 @@ def judge(
     first = _first_failure(observed)
     if first is not None:
         return _failed(observed.job, template, _describe(first, template))
-    if observed.worker_job is None or observed.worker_job.metadata.deletion_timestamp is not None:
+    job = observed.worker_job
+    if job is None:
         return _disappeared(observed) if _was_seen(observed) else None
-    return _by_job(observed, observed.worker_job, template, now)
+    if job.metadata.deletion_timestamp is not None and not is_true(job.status.conditions, "Complete"):
+        return _disappeared(observed)
+    return _by_job(observed, job, template, now)
 
 
 def must_be_stopped(observed: Observed) -> bool:
@@ -148,13 +151,12 @@ def _order(pod: Pod) -> tuple[float, bool, bool, int]:
 def _describe(pod: Pod, template: FrozenTemplate | None) -> Failure:
     fatal = pods.fatal(pod)
     cause = root_cause(fatal[1].message if fatal and fatal[0] == TRAINER else "")
-    one = template is not None and template.nproc_per_node == 1
     code = cause.exit_code if cause.exit_code is not None else fatal[1].exit_code if fatal else None
     stopped = pods.told_to_stop(pod)
     return Failure(
         pod=pod.metadata.name,
         node=pod.spec.node_name,
-        rank=cause.rank if cause.rank is not None else pods.index(pod) if one else None,
+        rank=cause.rank if cause.rank is not None else _rank(pods.index(pod), template),
         # The code of a pod that was told to stop says how it took it, not what went wrong.
         exit_code=None if stopped else code,
         reason=pod.status.reason or ("Deleted" if stopped else fatal[1].reason if fatal else "Failed"),
@@ -163,3 +165,19 @@ def _describe(pod: Pod, template: FrozenTemplate | None) -> Failure:
         or pod.status.message
         or ("the pod was deleted before it ended" if stopped else ""),
     )
+
+
+def _rank(index: int | None, template: FrozenTemplate | None) -> int | None:
+    """The rank of a pod with one process where torchrun did not tell it, None where only torchrun knows.
+
+    Static rendezvous takes the index. c10d and etcd-v2 sort the workers' names as text (torch's dynamic_rendezvous),
+    so worker 10 comes before worker 2; on the host's network they have no names of that order.
+    """
+    if template is None or index is None or template.nproc_per_node != 1:
+        return None
+    if template.rendezvous.backend == RdzvBackend.STATIC:
+        return index
+    if template.rendezvous.backend == RdzvBackend.ETCD or template.pod["spec"].get("hostNetwork"):
+        return None
+    order = sorted(range(template.nodes), key=lambda node: f"{node}.")
+    return order.index(index) if index < template.nodes else None

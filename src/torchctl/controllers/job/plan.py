@@ -164,7 +164,7 @@ def _children(observed: Observed, frozen: Frozen, state: Syncing) -> tuple[Child
     template, owner, attempt = frozen.template, Owner.of(observed.job), observed.job.status.attempt
     assert template is not None
     ours = controlled_by(owner.uid)
-    children = [Child(CONTROLLER_REVISION, revision.revision(owner, template), ours)]
+    children = [Child(CONTROLLER_REVISION, revision.revision(owner, template, frozen.revision), ours)]
     children += _workspace(observed, template, owner, state)
     children += _checkpoints(observed, template, owner)
     if not state.finding.ok and not _started(observed):

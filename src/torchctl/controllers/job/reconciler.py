@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from torchctl.api.conditions import QueueCondition
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
@@ -18,10 +19,13 @@ from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
+from torchctl.runtime.conditions import find
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.kinds import EVENT, Key, Object, key_of
 from torchctl.runtime.manager import Manager
+from torchctl.runtime.predicate import Predicate, generation_changed
 from torchctl.runtime.reconcile import Request, Result
 
 __all__ = ["JobReconciler", "setup"]
@@ -47,7 +51,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     controller.owns(KAI_PODGROUP, labels=OURS, optional=True)
     controller.watches(POD, job_of_child, labels=OURS)
     controller.watches(PVC, partial(jobs_of_claim, cache))
-    controller.watches(TORCHRUN_QUEUE, partial(jobs_of_queue, cache))
+    controller.watches(TORCHRUN_QUEUE, partial(jobs_of_queue, cache), predicate=generation_changed | queue_turned)
     manager.add(controller)
 
 
@@ -61,6 +65,19 @@ def jobs_of_claim(cache: Cache, claim: PersistentVolumeClaim) -> tuple[Request, 
     """The job whose child it is, and the jobs that take their workspace from it."""
     named = cache.by_index(TORCHRUN_JOB, JOBS_BY_CLAIM, str(key_of(claim)))
     return (*job_of_child(claim), *(key_of(job) for job in named))
+
+
+def _turned(change: Change[TorchrunQueue]) -> bool:
+    if change.old is None or change.new is None:
+        return True
+    before, after = (
+        find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY) for queue in (change.old, change.new)
+    )
+    return (before and before.reason) != (after and after.reason)
+
+
+queue_turned = Predicate(_turned)
+"""What jobs wait for in a queue's status. Its counts change with every job, and concern no other."""
 
 
 def jobs_of_queue(cache: Cache, queue: TorchrunQueue) -> tuple[Request, ...]:

@@ -2,7 +2,7 @@
 
 A queue with a KAI Queue of its own passes through: finalizer, then KAI Queue; and on its way out, once no
 unfinished job is left: KAI Queue gone, then finalizer gone. In between, a KAI Queue that was claimed under
-an earlier `spec.kaiQueue` goes too.
+an earlier `spec.kaiQueue` goes too, likewise once no unfinished job is left.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from torchctl.api.queue import KaiQueuePolicy, TorchrunQueue
 from torchctl.controllers.queue.kai import claimed_by, kai_queue
 from torchctl.controllers.queue.validate import problem_of
 
-__all__ = ["RETRY_S", "Observed", "Plan", "Refusal", "is_foreign", "look_again", "manages", "plan"]
+__all__ = ["KAI_POLL_S", "RETRY_S", "Observed", "Plan", "Refusal", "is_foreign", "look_again", "manages", "plan"]
 
 RETRY_S = 60.0
 """When to try again what was refused; a change of what was watched comes first."""
@@ -105,7 +105,7 @@ def plan(observed: Observed) -> Plan:
     wanted = observed.queue.spec.kai_queue
     return Plan(
         apply=kai_queue(observed.queue) if _parent_exists(observed) and not is_foreign(observed) else None,
-        delete=tuple(found for found in observed.claimed if found.metadata.name != wanted),
+        delete=tuple(found for found in _idle(observed) if found.metadata.name != wanted),
     )
 
 
@@ -118,8 +118,13 @@ def _plan_deletion(observed: Observed) -> Plan:
 def _let_go(observed: Observed) -> Plan:
     """The KAI Queues first; only once they are seen gone the finalizer, which is what remembers them."""
     if observed.claimed or not _holds_finalizer(observed):
-        return Plan(delete=observed.claimed)
+        return Plan(delete=_idle(observed))
     return Plan(finalizers=tuple(held for held in observed.queue.metadata.finalizers if held != QUEUE_FINALIZER))
+
+
+def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
+    """The KAI Queues of ours in which nothing can run any more: a job keeps the one that it started in."""
+    return () if observed.unfinished else observed.claimed
 
 
 def _parent_exists(observed: Observed) -> bool:

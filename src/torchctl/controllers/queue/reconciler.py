@@ -8,7 +8,7 @@ from torchctl.api.labels import QUEUE
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.indexes import JOBS_BY_QUEUE, queue_of
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by
-from torchctl.controllers.queue.plan import RETRY_S, Observed, Plan, Refusal, look_again, plan
+from torchctl.controllers.queue.plan import KAI_POLL_S, RETRY_S, Observed, Plan, Refusal, look_again, plan
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.refusals import refusal_reason
 from torchctl.controllers.report import Reporter
@@ -53,6 +53,8 @@ class QueueReconciler:
         observed = self._observe(queue)
         todo = plan(observed)
         if todo.finalizers is not None:
+            if not observed.kai_available and await self._is_left(queue):
+                return Result(requeue_after_s=KAI_POLL_S)
             await self._set_finalizers(queue, todo.finalizers)
             return Result(requeue_after_s=0)
         refusal = await self._act(queue, todo)
@@ -97,6 +99,22 @@ class QueueReconciler:
             await self._client.delete(KAI_QUEUE, kai_queue.metadata.name, uid=kai_queue.metadata.uid)
         except NotFound:
             return
+
+    async def _is_left(self, queue: TorchrunQueue) -> bool:
+        """Whether a KAI Queue of ours may still be there although none is seen: the watch may only be forbidden.
+
+        Raises:
+            ApiError: That cannot be told. The finalizer, which is what remembers the KAI Queue, stays.
+        """
+        recorded = queue.status.kai_queue.name if queue.status.kai_queue is not None else ""
+        for name in {recorded, queue.spec.kai_queue or ""} - {""}:
+            try:
+                found = await self._client.get(KAI_QUEUE, name)
+            except NotFound:
+                continue
+            if claimed_by(queue.metadata.uid)(found.metadata):
+                return True
+        return False
 
     async def _set_finalizers(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> None:
         """Guarded by the version that was read: another writer's finalizer is never overwritten."""

@@ -25,7 +25,7 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Plan, Refusal, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.kinds import Kind
+from torchctl.runtime.kinds import Condition, Kind
 
 SETTINGS = OperatorSettings(image="torchctl:test")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -213,6 +213,21 @@ class World:
         assert queue is not None
         meta = msgspec.structs.replace(queue.metadata, deletion_timestamp=self.now)
         self.seen = replace(self.seen, queue=msgspec.structs.replace(queue, metadata=meta))
+
+    def queue_says(self, type_: str, reason: str, message: str) -> None:
+        """A condition of the queue, as its own reconciler writes it."""
+        queue = self.seen.queue
+        assert queue is not None
+        told = Condition(type_, "False", reason, message, observed_generation=queue.metadata.generation)
+        status = msgspec.structs.replace(queue.status, conditions=(told,))
+        self.seen = replace(self.seen, queue=msgspec.structs.replace(queue, status=status))
+
+    def job_deleting(self) -> None:
+        """The child Job is on its way out."""
+        job = self.seen.worker_job
+        assert job is not None
+        meta = msgspec.structs.replace(job.metadata, deletion_timestamp=self.now)
+        self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, metadata=meta))
 
     def revision_is(self, data: dict[str, Any]) -> None:
         assert self.seen.revision is not None

@@ -414,3 +414,36 @@ def test_status_survives_the_way_through_json(world: Any) -> None:
     w.settle()
     w.forget()
     assert not w.step()
+
+
+def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 2, command: python a.py}", "{image: a:1, kaiQueue: theirs}")
+    w.step()
+    w.queue_says("KaiQueueReady", "Conflict", "KAI Queue theirs belongs to other/gpu")
+    w.settle()
+    assert w.condition("QueueFound")[:2] == ("False", "QueueNotReady")
+    assert "KAI Queue theirs belongs to other/gpu" in w.condition("QueueFound")[2]
+    assert w.objects == {}
+    w.queue_says("KaiQueueReady", "KaiQueueReady", "as asked")
+    w.settle()
+    assert ("Job", "demo") in w.objects
+    w.queue_says("KaiQueueReady", "Conflict", "KAI Queue theirs belongs to other/gpu")
+    w.settle()
+    assert w.condition("QueueFound")[:2] == ("True", "QueueFound"), "what runs is left alone"
+
+
+def test_a_rule_that_is_younger_than_the_job_is_a_condition(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 2, numGPUs: 2, command: python a.py}")
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
+    assert "spec: exactly one of numNodes and numGPUs must be set" in w.condition("Accepted")[2]
+    assert w.objects == {}
+
+
+def test_a_template_of_which_this_operator_knows_only_a_part_stays_the_one_revision(world: Any) -> None:
+    """An operator of an earlier version takes over a job that a later one froze."""
+    w = world(CPU)
+    w.settle()
+    w.revision_is({**w.seen.revision.data, "ofALaterVersion": True, "nprocPerNode": 7})
+    w.settle()
+    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.seen.job.status.queue_revision]

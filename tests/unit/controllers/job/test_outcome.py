@@ -231,3 +231,29 @@ def test_a_long_message_is_cut_to_its_end() -> None:
     found = root_cause("x" * 5000 + "the error")
     assert len(found.message) == 1024
     assert found.message.endswith("the error")
+
+
+def test_a_job_that_is_complete_has_succeeded_also_while_it_is_being_deleted(world: Any) -> None:
+    w = running(world)
+    w.job_is("Complete")
+    w.job_deleting()
+    w.settle()
+    assert w.phase == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("distributed", "pod", "rank"),
+    [
+        ("{rdzvBackend: static}", 10, 10),
+        ("{rdzvBackend: c10d}", 10, 2),
+        ("{rdzvBackend: c10d}", 2, 4),
+        ("{rdzvBackend: etcd}", 1, None),
+    ],
+)
+def test_the_rank_of_a_pod_is_said_where_it_is_known(world: Any, distributed: str, pod: int, rank: int | None) -> None:
+    """c10d sorts the names of its workers as text: 0, 1, 10, 11, 2, ..."""
+    w = world(f"{{jobQueue: research, numNodes: 12, command: python a.py, distributed: {distributed}}}")
+    w.settle()
+    w.worker_fails(pod, 3)
+    w.settle()
+    assert w.seen.job.status.failure.rank == rank

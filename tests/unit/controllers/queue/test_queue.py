@@ -104,6 +104,13 @@ def test_a_kai_queue_that_was_renamed_leaves_none_behind() -> None:
     assert [found.metadata.name for found in plan(seen).delete] == ["old"]
 
 
+@pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {"kaiQueue": "old", "kaiQueuePolicy": "Reference"}, {}])
+def test_a_kai_queue_that_is_not_wanted_any_more_stays_while_jobs_may_be_in_it(spec: dict[str, Any]) -> None:
+    seen = observed(queue(**spec), kai("old"), jobs=(job("a", Phase.RUNNING),))
+    assert plan(seen).delete == ()
+    assert plan(seen).finalizers is None
+
+
 def test_without_kai_nothing_fails_and_the_queue_looks_again() -> None:
     seen = replace(observed(queue(kaiQueue="train")), kai_available=False)
     assert plan(seen) == Plan()

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from torchctl.api import names
 from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.controllers.job.children.owner import ROLE_TEMPLATE, Owner
 from torchctl.controllers.job.frozen import FrozenTemplate
@@ -10,7 +9,9 @@ from torchctl.controllers.job.frozen import FrozenTemplate
 __all__ = ["revision"]
 
 
-def revision(owner: Owner, template: FrozenTemplate) -> dict[str, Any]:
-    """The snapshot `<job>-<digest>`; its data can never change."""
-    name = names.revision(owner.name, template.digest())
+def revision(owner: Owner, template: FrozenTemplate, name: str) -> dict[str, Any]:
+    """The snapshot `<job>-<digest>`, under the name that status has; its data can never change.
+
+    The digest is not taken again: an operator of another version may know fewer fields of what was frozen.
+    """
     return owner.body(CONTROLLER_REVISION, name, ROLE_TEMPLATE) | {"data": template.data(), "revision": 1}

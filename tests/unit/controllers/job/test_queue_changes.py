@@ -1,0 +1,26 @@
+"""Which changes of a queue wake its jobs."""
+
+from dataclasses import replace
+
+import msgspec
+
+from torchctl.api.queue import TORCHRUN_QUEUE, JobCounts, QueueSpec, QueueStatus, TorchrunQueue
+from torchctl.controllers.job.reconciler import queue_turned
+from torchctl.runtime.cache.informer import Change
+from torchctl.runtime.kinds import Condition, ObjectMeta
+
+QUEUE = TorchrunQueue(ObjectMeta(name="gpu", namespace="team"), QueueSpec())
+
+
+def change(status: QueueStatus) -> Change[TorchrunQueue]:
+    return Change(TORCHRUN_QUEUE, "updated", QUEUE, msgspec.structs.replace(QUEUE, status=status), initial=False)
+
+
+def test_a_count_that_one_job_changed_wakes_no_other() -> None:
+    assert not queue_turned(change(QueueStatus(jobs=JobCounts(running=3))))
+
+
+def test_a_kai_queue_that_turned_wakes_the_jobs_that_wait_for_it() -> None:
+    turned = change(QueueStatus(conditions=(Condition("KaiQueueReady", "False", "Conflict", "theirs"),)))
+    assert queue_turned(turned)
+    assert queue_turned(replace(turned, old=None))

@@ -1,0 +1,76 @@
+"""The finalizer of a queue goes only when its KAI Queue is known to be gone."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from torchctl.api.kube import KaiQueue
+from torchctl.api.names import QUEUE_FINALIZER
+from torchctl.api.queue import KaiQueueStatus, QueueSpec, QueueStatus, TorchrunQueue
+from torchctl.controllers.queue.plan import KAI_POLL_S
+from torchctl.controllers.queue.reconciler import QueueReconciler
+from torchctl.controllers.settings import OperatorSettings
+from torchctl.runtime.client.errors import Forbidden, NotFound
+from torchctl.runtime.clock import SystemClock
+from torchctl.runtime.kinds import Key, ObjectMeta
+
+CLAIMED = KaiQueue(ObjectMeta(name="train", uid="kai", annotations={"torchrun.ai/queue-uid": "uid"}))
+FOREIGN = KaiQueue(ObjectMeta(name="train", uid="kai"))
+
+
+class BlindCluster:
+    """KAI's Queues cannot be watched; a live read answers with `answer`."""
+
+    def __init__(self, answer: KaiQueue | Exception) -> None:
+        self.answer = answer
+        self.patches: list[Any] = []
+        clock = SystemClock()
+        meta = ObjectMeta(
+            name="gpu", namespace="team", uid="uid", finalizers=(QUEUE_FINALIZER,), deletion_timestamp=clock.now()
+        )
+        status = QueueStatus(kai_queue=KaiQueueStatus(name="train", uid="kai"))
+        self.queue = TorchrunQueue(meta, QueueSpec(kai_queue="train"), status)
+        manager: Any = SimpleNamespace(cache=self, client=self, events=None, clock=clock, applier=None)
+        self.reconciler = QueueReconciler(manager, OperatorSettings(image="torchctl:test"))
+
+    def informer(self, kind: Any) -> Any:
+        return SimpleNamespace(available=False)
+
+    def by_index(self, *query: Any) -> tuple[()]:
+        return ()
+
+    def list(self, kind: Any) -> tuple[()]:
+        return ()
+
+    async def merge_patch(self, kind: Any, name: str, patch: Any, **where: str) -> None:
+        self.patches.append(patch["metadata"]["finalizers"])
+
+    def get(self, kind: Any, key: Any) -> Any:
+        return self.queue if isinstance(key, Key) else self._read()
+
+    async def _read(self) -> KaiQueue:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def test_a_kai_queue_that_is_only_out_of_sight_keeps_the_finalizer() -> None:
+    cluster = BlindCluster(CLAIMED)
+    result = await cluster.reconciler.reconcile(Key("team", "gpu"))
+    assert result is not None
+    assert (result.requeue_after_s, cluster.patches) == (KAI_POLL_S, [])
+
+
+async def test_a_read_that_is_forbidden_keeps_the_finalizer() -> None:
+    cluster = BlindCluster(Forbidden("no"))
+    with pytest.raises(Forbidden):
+        await cluster.reconciler.reconcile(Key("team", "gpu"))
+    assert cluster.patches == []
+
+
+@pytest.mark.parametrize("answer", [NotFound("no such kind"), FOREIGN])
+async def test_without_kai_or_with_anothers_queue_of_the_name_nothing_keeps_it(answer: Any) -> None:
+    cluster = BlindCluster(answer)
+    await cluster.reconciler.reconcile(Key("team", "gpu"))
+    assert cluster.patches == [[]]
