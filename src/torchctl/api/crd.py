@@ -35,7 +35,11 @@ _JOB_COLUMNS = (
     Column("Nodes", ".status.nodes.desired", "integer", "Nodes that the job should have."),
     Column("GPUs", ".status.gpus", "integer", "GPUs of the whole job."),
     Column("Phase", ".status.phase", description="Where the job is."),
-    Column("Workers", ".status.workersStatus", description="Workers that run, of those that should."),
+    Column(
+        "Workers",
+        ".status.workersStatus",
+        description="Workers that run, of those that should; in the end those that succeeded or failed.",
+    ),
     Column("Restarts", ".status.restarts.total", "integer", "Incidents after which the job started over."),
     _AGE,
 )

@@ -69,8 +69,8 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     active_seconds: Annotated[int, count("Seconds of active time over all attempts, not while suspended.")] = 0
     restarts: Annotated[Restarts, nested(shown=True)] = Restarts()
     nodes: Annotated[NodeCounts, nested(shown=True)] = NodeCounts()
-    gpus: Annotated[int, count("GPUs of the whole job.")] = 0
-    workers_status: Annotated[str, text("Workers in short: 3/4 running.")] = ""
+    gpus: Annotated[int, count("GPUs of the whole job.", shown=True)] = 0
+    workers_status: Annotated[str, text("Workers in short: 3/4 running, 4/4 succeeded, 1/4 failed.")] = ""
     workers: WorkerCounts = WorkerCounts()
     selector: Annotated[str, text("Label selector of the worker pods, for the scale subresource.", max_length=1024)] = (
         ""

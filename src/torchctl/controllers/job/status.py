@@ -8,7 +8,7 @@ import msgspec
 
 from torchctl.api import names
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.job import JobStatus, NodeCounts
+from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
@@ -186,12 +186,21 @@ def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: 
         nodes=NodeCounts(desired=template.nodes, ready=counts.ready),
         gpus=template.gpus,
         workers=counts,
-        workers_status=f"{counts.running}/{template.nodes} running",
+        workers_status=_in_short(counts, template.nodes, plan.outcome),
         selector=selector(owner.selector(ROLE_WORKER)),
         master_endpoint=meeting.endpoint,
         rendezvous_id=meeting.id,
         workspace=plan.syncing.report if plan.syncing else status.workspace,
     )
+
+
+def _in_short(counts: WorkerCounts, nodes: int, end: Outcome | None) -> str:
+    """The workers as a column shows them: who runs, and in the end who succeeded or failed."""
+    if end is not None and end.failure is None:
+        return f"{nodes}/{nodes} succeeded"
+    if end is not None and counts.failed:
+        return f"{counts.failed}/{nodes} failed"
+    return f"{counts.running}/{nodes} running"
 
 
 def _with_times(status: JobStatus, observed: Observed, end: Outcome | None, now: datetime) -> JobStatus:

@@ -32,7 +32,6 @@ _STEPS = (
     JobCondition.WORKERS_READY,
 )
 _DECIDES = {
-    Phase.PENDING: JobCondition.QUEUE_FOUND,
     Phase.SYNCING: JobCondition.WORKSPACE_READY,
     Phase.QUEUED: JobCondition.ADMITTED,
     Phase.STARTING: JobCondition.WORKERS_READY,
@@ -64,9 +63,13 @@ def _turned(old: Condition | None, new: Condition | None) -> tuple[str, str, str
 
 
 def _phase(phase: Phase, new: JobStatus, told: set[str]) -> list[tuple[str, str, str]]:
+    if phase is Phase.PENDING:
+        return []  # what it waits for is told by the step that waits
     condition = find(new.conditions, _DECIDES.get(phase, JobCondition.WORKERS_READY))
     if condition is None or condition.reason in told:
         return []
+    if condition.reason == JobReason.NOT_STARTED:
+        return [("Normal", phase, "all is ready for the workers")]
     if phase is Phase.FAILED:
         return [("Warning", condition.reason, condition.message)]
     return [("Normal", phase, condition.message)]
