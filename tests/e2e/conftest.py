@@ -14,6 +14,8 @@ import yaml
 from torchctl.testing.assets import Settings
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
 from torchctl.testing.node import LocalNode, Network
+from torchctl.testing.node.leftovers import traces
+from torchctl.testing.node.network import connected
 from torchctl.testing.node.oci import add_image
 from torchctl.testing.node.training import IMAGE, ensure_torch
 
@@ -67,9 +69,11 @@ async def control_plane(network: Network) -> AsyncGenerator[ControlPlane]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def node(control_plane: ControlPlane, network: Network, images: Path) -> AsyncGenerator[LocalNode]:
-    """A Ready node."""
+    """A Ready node. Once it is left, the machine is as it was."""
     async with LocalNode(control_plane, network, sandbox_image=IMAGE.name, images=[images]) as node:
         yield node
+    assert not connected(network)
+    assert not traces(node.directory)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -100,11 +104,11 @@ _FAILED = pytest.StashKey[bool]()
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")
-async def explain(node: LocalNode, request: pytest.FixtureRequest) -> AsyncGenerator[None]:
+async def explain(request: pytest.FixtureRequest) -> AsyncGenerator[None]:
     """Shows the cluster as a failed test left it, below that test's traceback."""
     yield
-    if request.node.stash.get(_FAILED, False):
-        print(await cluster_state(node.control_plane))
+    if request.node.stash.get(_FAILED, False) and "node" in request.fixturenames:
+        print(await cluster_state(request.getfixturevalue("control_plane")))
 
 
 async def cluster_state(cluster: ControlPlane) -> str:

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["new_directory", "remove_cgroups", "sweep"]
+__all__ = ["new_directory", "remove_cgroups", "sweep", "traces"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _NAME = "torchctl-node"
@@ -28,6 +28,18 @@ def remove_cgroups(name: str, timeout_s: float = 10.0) -> None:
     for top in _tops(name):
         for directory in sorted(top.glob("**/"), reverse=True):
             _remove(directory, deadline)
+
+
+def traces(directory: Path) -> list[str]:
+    """Where a node is still found: its directory, its cgroups, processes that see its mounts or are in its cgroups."""
+    found = [str(path) for path in (directory, *_tops(directory.name)) if path.exists()]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(directory.name in (process / file).read_text() for file in ("mountinfo", "cgroup")):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended
+            continue
+    return found
 
 
 def sweep() -> None:

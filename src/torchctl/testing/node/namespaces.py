@@ -29,9 +29,9 @@ _TUNABLES = {
     "kernel/keys/root_maxbytes": 25000000,
 }
 
-# The first process of the node. Images are unpacked into memory: that is faster, and gone at once. /run is private for the runtime's sockets and network namespaces, /var for what
-# the kubelet and CNI write at fixed places. It ignores SIGCHLD, so that orphans do not become zombies, and ends
-# when `hold` is closed at the other end.
+# The first process of the node. Images are unpacked into memory: that is faster, and gone at once. /run is private
+# for the runtime's sockets and network namespaces, /var for what the kubelet and CNI write at fixed places. The
+# process ignores SIGCHLD, so that orphans do not become zombies, and ends when `hold` is closed at the other end.
 _FIRST = """
 set -eu
 directory=$1

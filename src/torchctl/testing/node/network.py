@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchctl.testing.components import Options
 
-__all__ = ["Network", "connect"]
+__all__ = ["Network", "connect", "connected"]
 
 # Two blocks of the range that is set aside for benchmarks (RFC 2544): no network in use has them.
 _CABLES = ipaddress.ip_network("198.18.0.0/16")

@@ -77,9 +77,9 @@ class LocalNode:
     async def __aenter__(self) -> Self:
         self._assets = self._assets or await anyio.to_thread.run_sync(partial(ensure, GROUPS["node"]))
         await anyio.to_thread.run_sync(sweep)
-        self._directory = new_directory()
+        self.directory = new_directory()
         self.logs.mkdir()
-        self._namespaces = Namespaces(self._directory)
+        self._namespaces = Namespaces(self.directory)
         try:
             await self._start()
         except BaseException as error:
@@ -95,7 +95,7 @@ class LocalNode:
     @property
     def logs(self) -> Path:
         """A directory with one log per component; a pod's logs come from the API."""
-        return self._directory / "logs"
+        return self.directory / "logs"
 
     async def load_image(self, archive: Path) -> None:
         """Loads an OCI archive. Raises subprocess.CalledProcessError when containerd refuses it."""
@@ -161,7 +161,7 @@ class LocalNode:
         files = {
             "containerd.toml": configuration.containerd(_INSIDE, self._sandbox_image),
             "cni/10-torchctl.conflist": configuration.cni(self.network, _INSIDE),
-            "kubelet.json": configuration.kubelet(self.network, _INSIDE, self._directory.name),
+            "kubelet.json": configuration.kubelet(self.network, _INSIDE, self.directory.name),
             "kube-proxy.json": configuration.kube_proxy(self.network, _INSIDE),
             "Corefile": configuration.corefile(self.network, _INSIDE),
             "kubelet.kubeconfig": self._kubeconfig(f"system:node:{self.name}", ["system:nodes"]),
@@ -169,7 +169,7 @@ class LocalNode:
             "coredns.kubeconfig": self._kubeconfig(_COREDNS_USER),
         }
         for name, content in files.items():
-            path = self._directory / name
+            path = self.directory / name
             path.parent.mkdir(exist_ok=True)
             path.write_text(content)
 
@@ -177,7 +177,7 @@ class LocalNode:
         return portable(self.control_plane.kubeconfig(user, groups), self.network.host)
 
     async def _create_objects(self) -> None:
-        volumes = make_pool(self.name, self._directory / "volumes", _INSIDE / "volumes", self._volumes, "100Gi")
+        volumes = make_pool(self.name, self.directory / "volumes", _INSIDE / "volumes", self._volumes, "100Gi")
         for objects in (configuration.coredns_role(_COREDNS_USER), volumes):
             await self.control_plane.kubectl("apply", "--server-side", "--filename=-", input=objects)
 
@@ -193,7 +193,7 @@ class LocalNode:
         raise NodeFailed(f"{name} was not ready after {_START_TIMEOUT_S:g} s", process)
 
     async def _containerd_answers(self) -> bool:
-        if not (self._directory / "containerd.sock").exists():
+        if not (self.directory / "containerd.sock").exists():
             return False
         command = [*self._namespaces.enter, *self._ctr, "version"]
         return (await anyio.run_process(command, check=False)).returncode == 0
@@ -214,11 +214,11 @@ class LocalNode:
         for process in self._processes.values():
             process.kill()
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(remove_cgroups, self._directory.name)
+            await anyio.to_thread.run_sync(remove_cgroups, self.directory.name)
         if error is None:
-            shutil.rmtree(self._directory)
+            shutil.rmtree(self.directory)
             return
-        for path in self._directory.iterdir():
+        for path in self.directory.iterdir():
             if path != self.logs and path.is_dir():
                 shutil.rmtree(path)
         error.add_note(f"The node's logs are kept in {self.logs}")
