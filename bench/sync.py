@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import yaml
 
-from bench.figures import Figure, percentile, spread
+from bench.figures import Figure, spread
 from bench.population import populate
 from bench.replay import record
 from torchctl.testing.controlplane import ControlPlane, Options
@@ -28,7 +28,7 @@ __all__ = ["measure"]
 
 PODS = 10_000
 PAIRS = 3
-PEERS = ("kubernetes-asyncio", "kubernetes-asyncio-paged")
+PEER = "kubernetes-asyncio"
 GOAL_TIMES, GOAL_STALL_MS = 50.0, 50.0
 BARE = Options(flags={"kube-apiserver": ("--disable-admission-plugins=ServiceAccount",)})
 """Pods need neither nodes nor a ServiceAccount here, so that nobody else changes them."""
@@ -45,26 +45,25 @@ async def measure() -> list[Figure]:
             await populate(plane.connection(), PODS)
             populated_s = time.monotonic() - began
             await record(plane.connection(), Path(name))
-            real = await _pairs(str(plane.admin_kubeconfig), PEERS[:1])
+            real = await _pairs(str(plane.admin_kubeconfig))
         size = (await (directory / "list.json").stat()).st_size / PODS
         async with _recorded(Path(name)) as kubeconfig:
-            replayed = await _pairs(kubeconfig, PEERS)
+            replayed = await _pairs(kubeconfig)
             idle = await _run(kubeconfig, "nothing")
     about = {"pods": PODS, "bytes_per_pod": size, "populated_s": populated_s, "stall_of_an_idle_loop": idle}
     return [
-        *_figures("from the real API server", real, PEERS[0], about),
-        *_figures("from its recorded answers", replayed, PEERS[0], about),
-        _ratio("from its recorded answers, CPU, beside a list in pages", replayed, PEERS[1], "cpu_s", None),
+        *_figures("from the real API server", real, about),
+        *_figures("from its recorded answers", replayed, about),
     ]
 
 
-def _figures(how: str, samples: Samples, peer: str, about: dict[str, Any]) -> list[Figure]:
+def _figures(how: str, samples: Samples, about: dict[str, Any]) -> list[Figure]:
     ours = samples["torchctl"]
     return [
         _seconds(f"initial sync {how}", ours, {**about, "samples": samples}),
-        _seconds(f"typed list of kubernetes-asyncio {how}", samples[peer], {}),
-        _ratio(f"{how}, wall", samples, peer, "wall_s", GOAL_TIMES),
-        _ratio(f"{how}, CPU of the client", samples, peer, "cpu_s", None),
+        _seconds(f"typed list of kubernetes-asyncio {how}", samples[PEER], {}),
+        _ratio(f"{how}, wall", samples, "wall_s", GOAL_TIMES),
+        _ratio(f"{how}, CPU of the client", samples, "cpu_s", None),
         _stall(f"longest stall of the event loop {how}", ours, "stall_ms", GOAL_STALL_MS),
         _stall(f"of this, CPU of the loop's own {how}", ours, "stall_cpu_ms", GOAL_STALL_MS),
     ]
@@ -75,8 +74,8 @@ def _seconds(name: str, runs: list[dict[str, Any]], detail: dict[str, Any]) -> F
     return Figure(bench="sync", name=name, value=found["median"], unit="s", detail={"wall_s": found, **detail})
 
 
-def _ratio(name: str, samples: Samples, peer: str, what: str, goal: float | None) -> Figure:
-    ratios = [theirs[what] / ours[what] for ours, theirs in zip(samples["torchctl"], samples[peer], strict=True)]
+def _ratio(name: str, samples: Samples, what: str, goal: float | None) -> Figure:
+    ratios = [theirs[what] / ours[what] for ours, theirs in zip(samples["torchctl"], samples[PEER], strict=True)]
     found = spread(ratios)
     return Figure(
         bench="sync",
@@ -91,16 +90,14 @@ def _ratio(name: str, samples: Samples, peer: str, what: str, goal: float | None
 
 def _stall(name: str, runs: list[dict[str, Any]], what: str, goal: float) -> Figure:
     found = spread([run[what] for run in runs])
-    value = percentile([run[what] for run in runs], 50)
-    return Figure(bench="sync", name=name, value=value, unit="ms", goal=goal, detail=found)
+    return Figure(bench="sync", name=name, value=found["median"], unit="ms", goal=goal, detail=found)
 
 
-async def _pairs(kubeconfig: str, peers: tuple[str, ...]) -> Samples:
+async def _pairs(kubeconfig: str) -> Samples:
     """Alternates: ours, theirs, theirs, ours, ..."""
-    samples: Samples = {name: [] for name in ("torchctl", *peers)}
+    samples: Samples = {"torchctl": [], PEER: []}
     for number in range(PAIRS):
-        sides = ["torchctl", *peers]
-        for side in sides if number % 2 == 0 else reversed(sides):
+        for side in samples if number % 2 == 0 else reversed(samples):
             samples[side].append(await _run(kubeconfig, side))
     return samples
 

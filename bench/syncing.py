@@ -1,4 +1,4 @@
-"""One initial sync in a process of its own: `python -m bench.syncing KUBECONFIG torchctl|kubernetes-asyncio|...`.
+"""One initial sync in a process of its own: `python -m bench.syncing KUBECONFIG torchctl|kubernetes-asyncio`.
 
 Prints a JSON document. The process connects and asks for something small first; the clock starts after that.
 """
@@ -57,13 +57,19 @@ async def timed(sync: Callable[[], Awaitable[int]]) -> dict[str, Any]:
         "stall_cpu_ms": 1000 * heart.cpu_s,
         "objects": objects,
         "rss_bytes_per_object": (resident() - before) / max(1, objects),
-        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mib": peak() / 2**20,
     }
 
 
 def resident() -> int:
     """Bytes of resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def peak() -> int:
+    """The most resident memory, in bytes, that this program had; unlike getrusage's, without its parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 async def torchctl(kubeconfig: str) -> dict[str, Any]:
@@ -95,29 +101,21 @@ async def torchctl(kubeconfig: str) -> dict[str, Any]:
     return result
 
 
-async def peer(kubeconfig: str, *, limit: int | None = None) -> dict[str, Any]:
-    """kubernetes-asyncio's typed list of all pods, in one request or in pages."""
+async def peer(kubeconfig: str) -> dict[str, Any]:
+    """kubernetes-asyncio's typed list of all pods."""
     config: Any = importlib.import_module("kubernetes_asyncio.config")
     client: Any = importlib.import_module("kubernetes_asyncio.client")
     await config.load_kube_config(kubeconfig)
     async with client.ApiClient() as api:
         core = client.CoreV1Api(api)
         await client.CoordinationV1Api(api).list_lease_for_all_namespaces(limit=1)
-        pods: list[Any] = []
+        kept: list[Any] = []
 
         async def sync() -> int:
-            page = await core.list_pod_for_all_namespaces(limit=limit)
-            pods.extend(page.items)
-            while page.metadata._continue:
-                page = await core.list_pod_for_all_namespaces(limit=limit, _continue=page.metadata._continue)
-                pods.extend(page.items)
-            return len(pods)
+            kept.append(await core.list_pod_for_all_namespaces())
+            return len(kept[0].items)
 
         return await timed(sync)
-
-
-async def paged_peer(kubeconfig: str) -> dict[str, Any]:
-    return await peer(kubeconfig, limit=500)
 
 
 async def nothing(kubeconfig: str) -> dict[str, Any]:
@@ -133,7 +131,6 @@ async def nothing(kubeconfig: str) -> dict[str, Any]:
 SYNCS: dict[str, Sync] = {
     "torchctl": torchctl,
     "kubernetes-asyncio": peer,
-    "kubernetes-asyncio-paged": paged_peer,
     "nothing": nothing,
 }
 
