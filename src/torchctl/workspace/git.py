@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -165,7 +165,8 @@ class _Repository:
             yield process
         finally:
             if process.returncode is None:
-                os.killpg(process.pid, 9)
+                with suppress(ProcessLookupError):  # it ended this very moment
+                    os.killpg(process.pid, 9)
             with anyio.CancelScope(shield=True):
                 await process.aclose()
 
