@@ -43,8 +43,8 @@ class Controller:
     Args:
         name: Unique within a manager; the value of the label `controller` in metrics and logs.
         reconcile: Called with one key at a time; never twice at once for the same key.
-        workers: How many keys are reconciled at once.
-        timeout_s: A reconcile that takes longer is cancelled and retried.
+        workers: How many keys are reconciled at once. None: as the manager's settings say.
+        timeout_s: A reconcile that takes longer is cancelled and retried. None: as the manager's settings say.
         max_retry_s: The longest delay between retries of a key that keeps failing.
     """
 
@@ -53,8 +53,8 @@ class Controller:
         name: str,
         reconcile: Reconciler,
         *,
-        workers: int = 4,
-        timeout_s: float = 60.0,
+        workers: int | None = None,
+        timeout_s: float | None = None,
         max_retry_s: float = MAX_DELAY_S,
     ) -> None:
         self.name = name

@@ -67,12 +67,9 @@ class Manager:
         self.applier = Applier(client, self.cache)
         self.events = EventRecorder(client, metrics=self.metrics, clock=self.clock)
         self._elector = elector
-        self._barrier = Barrier(
-            self.cache, clock=self.clock, metrics=self.metrics, timeout_s=self.settings.barrier_timeout_s
-        )
         self._lag = LoopLag(self.clock, self.metrics.event_loop_lag_seconds, limit_s=self.settings.loop_lag_limit_s)
         self._server = Server(self.settings.server, self.metrics.registry, self.health, self.clock)
-        self._controllers: list[Controller] = []
+        self._controllers: dict[Controller, Barrier] = {}
         self._runners: list[Runner] = []
         self._stopping = False
         self._drained = anyio.Event()
@@ -93,7 +90,9 @@ class Manager:
         for source in controller.sources:
             self.cache.register(source.kind, labels=source.labels, optional=source.optional)
         self.metrics.for_controller(controller.name)
-        self._controllers.append(controller)
+        self._controllers[controller] = Barrier(
+            self.cache, clock=self.clock, metrics=self.metrics, timeout_s=self.settings.barrier_timeout_s
+        )
 
     def statistics(self) -> dict[str, Statistics]:
         """The workqueue of each controller at work, by its name; nothing while this process does not lead."""
@@ -103,8 +102,8 @@ class Manager:
         """Runs until `stop` is set, then stops gracefully: reconciles end, the lease is released, caches close.
 
         Raises:
-            ExceptionGroup: With an `EssentialTaskError` for each task that ended by itself.
-            TimeoutError: The caches did not get in sync in time.
+            ExceptionGroup: With an `EssentialTaskError` for each task that ended by itself, or `NotSynced` where the
+                caches did not get in sync in time.
         """
         self._add_checks()
         async with AsyncExitStack() as stack:
@@ -114,11 +113,25 @@ class Manager:
                 ("cache", self.cache.run, True),
             ):
                 await stack.enter_async_context(essential(name, task, ready=ready))
-            await self.cache.wait_synced(self.settings.cache_sync_timeout_s)
+            if not await self._load(stop):
+                return
             log.info("caches in sync", kinds=len(list(self.cache.all())))
             await stack.enter_async_context(essential("leadership", self._campaign))
             await stop.wait()
             await self._drain()
+
+    async def _load(self, stop: anyio.Event) -> bool:
+        """Waits for the caches. Returns False where `stop` came first."""
+        async with anyio.create_task_group() as tasks:
+
+            async def give_up() -> None:
+                await stop.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(give_up)
+            await self.cache.wait_synced(self.settings.cache_sync_timeout_s)
+            tasks.cancel_scope.cancel()
+        return not stop.is_set()
 
     async def _campaign(self) -> None:
         if self._elector is None:
@@ -128,7 +141,9 @@ class Manager:
 
     async def _lead(self) -> None:
         """One term: fresh queues over warm caches. After a graceful stop it waits to be cancelled."""
-        self._runners = [self._new_runner(controller) for controller in self._controllers]
+        if self._stopping:
+            await anyio.sleep_forever()
+        self._runners = [self._new_runner(*each) for each in self._controllers.items()]
         log.info("leading", controllers=[controller.name for controller in self._controllers])
         try:
             async with essential("event recorder", self.events.run), anyio.create_task_group() as tasks:
@@ -137,17 +152,19 @@ class Manager:
         finally:
             self._runners = []
             log.info("not leading")
-        self._drained.set()
+            if self._stopping:
+                self._drained.set()
         if self._stopping:
             await anyio.sleep_forever()
 
-    def _new_runner(self, controller: Controller) -> Runner:
+    def _new_runner(self, controller: Controller, barrier: Barrier) -> Runner:
         return Runner(
             controller,
             cache=self.cache,
-            barrier=self._barrier,
+            barrier=barrier,
             metrics=self.metrics.for_controller(controller.name),
             clock=self.clock,
+            settings=self.settings,
         )
 
     async def _drain(self) -> None:
@@ -169,10 +186,9 @@ class Manager:
         self.health.add_ready("caches", lambda: "" if self.cache.synced else "the first lists are not complete")
 
     def _queues_complaint(self) -> str:
-        ages = [queue.oldest_due_s for queue in self.statistics().values()]
-        oldest_s = max(ages, default=0.0)
+        stalled_s = max((queue.stalled_s for queue in self.statistics().values()), default=0.0)
         limit_s = self.settings.queue_age_limit_s
-        return f"a key has been due for {oldest_s:.0f} s without a worker" if oldest_s > limit_s else ""
+        return f"keys are due and no worker took one for {stalled_s:.0f} s" if stalled_s > limit_s else ""
 
     def _watches_complaint(self) -> str:
         limit_s = self.settings.watch_age_limit_s

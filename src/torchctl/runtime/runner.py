@@ -24,6 +24,7 @@ from torchctl.runtime.handler import requests_for
 from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.reconcile import Outcome, Request, outcome_of_error
+from torchctl.runtime.settings import RuntimeSettings
 from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statistics, default_limiter
 
 __all__ = ["Runner"]
@@ -62,6 +63,7 @@ class Runner:
         barrier: Barrier,
         metrics: ControllerMetrics,
         clock: Clock,
+        settings: RuntimeSettings | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._controller = controller
@@ -71,7 +73,10 @@ class Runner:
         self._clock = clock
         self._new_id = new_id
         self._queue: Queue[Request] = Queue(default_limiter(cap_s=controller.max_retry_s), clock)
-        metrics.max_concurrent.set(controller.workers)
+        settings = settings or RuntimeSettings()
+        self._workers = controller.workers or settings.workers
+        self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s
+        metrics.max_concurrent.set(self._workers)
 
     def __repr__(self) -> str:
         return f"<Runner of {self._controller.name}: {self._queue!r}>"
@@ -95,7 +100,7 @@ class Runner:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publish)
                 async with anyio.create_task_group() as workers:
-                    for _ in range(self._controller.workers):
+                    for _ in range(self._workers):
                         workers.start_soon(self._work)
                 tasks.cancel_scope.cancel()
 
@@ -136,7 +141,7 @@ class Runner:
         await self._barrier.wait(request)
         with self._metrics.time_seconds.time(), record_writes() as writes:
             try:
-                with anyio.fail_after(self._controller.timeout_s):
+                with anyio.fail_after(self._timeout_s):
                     return Outcome.of(await self._controller.reconcile(request))
             except Exception as error:
                 return outcome_of_error(error)

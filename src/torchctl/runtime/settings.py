@@ -88,7 +88,7 @@ class RuntimeSettings:
     """Reconciles that a controller runs at once, where the controller does not say."""
 
     reconcile_timeout_s: float = 60.0
-    """A reconcile that takes longer is cancelled, counted and retried with back-off."""
+    """A reconcile that takes longer is cancelled, counted and retried with back-off; a controller may say otherwise."""
 
     cache_sync_timeout_s: float = 120.0
     """How long the first lists may take. Then the process ends with an error that names the kinds."""
@@ -97,10 +97,10 @@ class RuntimeSettings:
     """How long a reconcile waits for the cache to see the writes of the previous one."""
 
     watch_age_limit_s: float = 300.0
-    """A watch that heard nothing for longer, bookmarks included, fails `/healthz`."""
+    """A watch that did not even try for longer fails `/healthz`; an API server that is away does not."""
 
     queue_age_limit_s: float = 300.0
-    """A key that is due for longer without a worker taking it fails `/healthz`."""
+    """Keys that are due while no worker takes any for longer fail `/healthz`. A long backlog alone does not."""
 
     loop_lag_limit_s: float = 10.0
     """An event loop that is later than this fails `/healthz`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -309,7 +310,7 @@ def test_reconciles_that_never_wait_leave_the_event_loop_to_others() -> None:
             await bench.runner.run()
 
     virtualtime.run(main)
-    assert max(later - earlier for earlier, later in zip(ticks, ticks[1:], strict=False)) <= 4
+    assert max(later - earlier for earlier, later in pairwise(ticks)) <= 4
 
 
 def test_a_term_that_is_over_leaves_no_queue_in_the_metrics() -> None:

@@ -23,6 +23,9 @@ Write = Written | Deleted
 class Barrier:
     """Remembers writes by the key that made them, and waits until the informers have seen them.
 
+    One controller's: keys of two controllers may be equal and still mean different objects. It outlives the terms of
+    leadership, for the next one must not begin on what the cache was before the last one's writes.
+
     A write of a kind that nobody caches is not waited for. A delete is seen when the object is gone or carries a
     deletionTimestamp. The wait is given up after `timeout_s`: then the reconcile runs on what the cache has,
     which is late and not wrong, for every write is guarded by uid or resourceVersion.
@@ -43,9 +46,6 @@ class Barrier:
         noted = (*writes,)
         if any(map(self._lacks, noted)):
             self._pending.setdefault(key, []).extend(noted)
-
-    def forget(self, key: Hashable) -> None:
-        self._pending.pop(key, None)
 
     async def wait(self, key: Hashable) -> bool:
         """Waits until the cache has seen the writes noted for `key`.

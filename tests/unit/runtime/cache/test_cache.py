@@ -1,17 +1,14 @@
-import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
+from shelves import Shelf
 
 from torchctl.runtime.cache.cache import Cache, NotRegistered, NotSynced
 from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.kinds import EVENT, LEASE, Key, Lease, ObjectMeta
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.watch.events import Applied, Init, InitDone
@@ -24,42 +21,6 @@ A = Key("ns", "a")
 def lease(name: str, version: int, *, labels: dict[str, str] | None = None) -> Lease:
     meta = ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=str(version), labels=labels or {})
     return Lease(meta)
-
-
-class Silence:
-    """A stream on which nothing ever comes."""
-
-    status = 200
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return {}
-
-    async def readline(self, timeout_s: float) -> bytes:
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    async def read_body(self) -> bytes:
-        return b""
-
-
-class Shelf:
-    """A transport that serves empty lists, or nothing at all for the resources in `missing`."""
-
-    def __init__(self, *missing: str) -> None:
-        self.missing = set(missing)
-        self.asked: list[str] = []
-
-    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
-        self.asked.append(request.path)
-        await checkpoint()
-        if any(name in request.path for name in self.missing):
-            return HttpResponse(404, {}, b"404 page not found")
-        return HttpResponse(200, {}, json.dumps({"metadata": {"resourceVersion": "10"}, "items": []}).encode())
-
-    @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[LineStream]:
-        yield Silence()
 
 
 def cache_over(transport: Shelf, metrics: Metrics | None = None) -> Cache:
