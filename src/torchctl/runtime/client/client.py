@@ -25,7 +25,7 @@ from torchctl.runtime.client.writes import Deleted, Written, note_write
 from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, key_of
 
-__all__ = ["Client", "Reader", "WriteFence", "Writer", "connect"]
+__all__ = ["Client", "WriteFence", "connect"]
 
 T = TypeVar("T", bound=Object)
 Body = Mapping[str, Any]
@@ -40,33 +40,6 @@ class WriteFence(Protocol):
     def check(self) -> None:
         """Raises NotLeader where they may not."""
         ...
-
-
-class Reader(Protocol):
-    """What somebody needs who only looks."""
-
-    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T: ...
-
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> list[T]: ...
-
-
-class Writer(Protocol):
-    """What somebody needs who keeps objects as they should be."""
-
-    async def apply(
-        self,
-        kind: Kind[T],
-        body: Body,
-        *,
-        force: bool = False,
-        subresource: str = "",
-        field_manager: str | None = None,
-        dry_run: bool = False,
-    ) -> T: ...
-
-    async def delete(
-        self, kind: Kind[Any], name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
-    ) -> None: ...
 
 
 class _Gone(msgspec.Struct, frozen=True):

@@ -233,6 +233,8 @@ class WatchMachine(Generic[T]):
                 return self._end(fed, now)
             case Silent():
                 self._close(now)
+                if not self._fruitful:
+                    return self._resume(fed)
                 self._state = State.OPENING
                 return ()
             case Lost():

@@ -55,6 +55,7 @@ class Reflector(Generic[T]):
         self._rng = rng
         self._machine: WatchMachine[T] = WatchMachine(settings)
         self._pace = Pace()
+        self._complaint = ""
 
     def __repr__(self) -> str:
         return f"<Reflector {self._sink.kind.resource} {self._machine!r}>"
@@ -93,6 +94,7 @@ class Reflector(Generic[T]):
         except ApiError as error:
             return self._failure(error)
         self._sink.heard()
+        self._complaint = ""
         return page
 
     async def _watch(self, action: OpenWatch) -> None:
@@ -108,6 +110,7 @@ class Reflector(Generic[T]):
                 timeout_s=action.server_timeout_s,
             ) as stream:
                 self._sink.heard()
+                self._complaint = ""
                 await self._feed(Opened())
                 while self._machine.is_reading:
                     await self._feed(await self._read(stream))
@@ -118,6 +121,7 @@ class Reflector(Generic[T]):
         try:
             line = await stream.readline(self._machine.patience(self._clock.monotonic()))
         except Timeout:
+            self._sink.tried()
             return Silent()
         if not line:
             return Closed()
@@ -130,10 +134,16 @@ class Reflector(Generic[T]):
         await self._pace.step()
 
     def _failure(self, error: ApiError) -> Refused | Lost:
-        log.info("watch interrupted", resource=self._sink.kind.resource, error=str(error), state=repr(self._machine))
+        self._complain(str(error))
         self._sink.tried()
         if error.code:
             if error.code < 500:  # a gateway's 502 is not the API server speaking
                 self._sink.heard()
             return Refused(error.code, error.reason, error.message, error.retry_after_s)
         return Lost(str(error))
+
+    def _complain(self, error: str) -> None:
+        """Says once what keeps failing the same way, for an outage or a missing kind may last for days."""
+        level = log.debug if error == self._complaint else log.info
+        level("watch interrupted", resource=self._sink.kind.resource, error=error, state=repr(self._machine))
+        self._complaint = error

@@ -258,6 +258,15 @@ class TestStreams:
         watching(Bookmark("12"), Silent(), after_s=70)
         assert watching.ask() == OpenWatch("12", send_initial_events=False, server_timeout_s=240.0)
 
+    def test_streams_that_stay_silent_end_in_a_list(self, watching: Driver) -> None:
+        watching(Bookmark("12"), Silent(), after_s=70)
+        for _ in range(3):
+            watching.ask()
+            watching(Opened())
+            watching(Silent(), after_s=70)
+            watching.rest()
+        assert isinstance(watching.ask(), ListPage)
+
     def test_patience_is_short_once_bookmarks_were_seen(self, watching: Driver) -> None:
         assert watching.machine.patience(watching.now) == 295.0
         watching(Bookmark("11"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Timeout, Unavailable
@@ -223,6 +224,7 @@ async def test_a_silent_stream_is_replaced(clock: ManualClock) -> None:
     assert transport.streams[0].patience == [pytest.approx(295, abs=55), 70.0]
     assert transport.requests[2]["resourceVersion"] == "12"
     assert sink.story == ["init", "done@10", "bookmark", "bookmark"]
+    assert sink.signs == ["heard", "heard", "heard", "tried", "heard", "heard"]
 
 
 async def test_being_throttled_waits_as_told_and_does_not_list(clock: ManualClock) -> None:
@@ -276,3 +278,11 @@ async def test_an_outage_is_told_from_silence(clock: ManualClock) -> None:
     """So that liveness can go by attempts, and staleness by answers."""
     _, sink = await play(clock, page(10), [bookmark(11), Unavailable("reset")], Unavailable("refused"), [])
     assert sink.signs == ["heard", "heard", "heard", "tried", "tried", "heard"]
+
+
+async def test_what_keeps_failing_the_same_way_is_said_once(clock: ManualClock) -> None:
+    absent = [refused(404, "NotFound")] * 5
+    with capture_logs() as logs:
+        await play(clock, *absent, page(10), Unavailable("refused"), Unavailable("refused"), Unavailable("reset"))
+    told = [entry["error"] for entry in logs if entry["log_level"] == "info"]
+    assert told == ["NotFound", "refused", "reset"]
