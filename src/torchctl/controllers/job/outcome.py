@@ -47,15 +47,12 @@ def judge(
     """The outcome, None while there is none."""
     if syncing is not None and syncing.failure is not None:
         return Outcome(JobReason.WORKSPACE_SYNC_FAILED, syncing.finding.message, syncing.failure)
-    first = _first_failure(observed)
+    first, job = _first_failure(observed), observed.worker_job
+    if _has_left(job) and _was_seen(observed) and (first is None or pods.told_to_stop(first)):
+        return _disappeared(observed)  # its pods are told to stop because it is gone
     if first is not None:
         return _failed(observed.job, template, _describe(first, template))
-    job = observed.worker_job
-    if job is None:
-        return _disappeared(observed) if _was_seen(observed) else None
-    if job.metadata.deletion_timestamp is not None and not is_true(job.status.conditions, "Complete"):
-        return _disappeared(observed)
-    return _by_job(observed, job, template, now)
+    return _by_job(observed, job, template, now) if job is not None else None
 
 
 def must_be_stopped(observed: Observed) -> bool:
@@ -85,6 +82,13 @@ def would_restart(policy: EffectiveRunPolicy, exit_code: int | None) -> bool:
 
 def _was_seen(observed: Observed) -> bool:
     return observed.job.status.start_time is not None or observed.worker_job is not None
+
+
+def _has_left(job: Job | None) -> bool:
+    """Whether the Job was deleted before it was done."""
+    if job is None:
+        return True
+    return job.metadata.deletion_timestamp is not None and not is_true(job.status.conditions, "Complete")
 
 
 def _disappeared(observed: Observed) -> Outcome:

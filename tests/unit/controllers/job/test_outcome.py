@@ -113,6 +113,22 @@ def test_a_pod_that_is_told_to_stop_is_an_incident_at_once_and_the_rest_is_stopp
     assert not w.step()
 
 
+def test_pods_that_are_told_to_stop_because_their_job_was_deleted_are_not_the_cause(world: Any) -> None:
+    w = running(world)
+    w.remove("Job", "demo")
+    w.worker(0, metadata={"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30})
+    w.settle()
+    assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
+
+
+def test_a_pod_that_failed_before_its_job_was_deleted_is_the_cause(world: Any) -> None:
+    w = running(world)
+    w.worker_fails(0, 7)
+    w.remove("Job", "demo")
+    w.settle()
+    assert w.seen.job.status.failure.exit_code == 7
+
+
 def test_a_job_with_a_failed_pod_is_left_to_its_controller(world: Any) -> None:
     w = running(world)
     w.worker_fails(0)
