@@ -54,7 +54,7 @@ fmt: venv ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-manifests: venv ## Generate config/ from the API's models and the declared permissions
+manifests: venv ## Generate config/ and docs/reference/ from the API's models and tables
 	$(BIN)/python hack/manifests.py
 
 drift: venv ## Fail when a generated file differs from what generates it

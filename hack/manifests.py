@@ -1,4 +1,5 @@
-"""Writes what is generated: the CRDs from the API's models, the operator's roles from the permissions it declares.
+"""Writes what is generated: the CRDs from the API's models, the operator's roles from the permissions it declares,
+and the pages of docs/reference/ (`reference.py`).
 
 `--check` writes nothing and fails when a file differs from what would be written.
 """
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+import reference
 from torchctl.api.crd import crds
 from torchctl.controllers.rbac import JOB_CONTROLLER, QUEUE_CONTROLLER, RUNTIME, leader_election, policy
 from torchctl.runtime.settings import ElectionSettings
@@ -47,7 +49,7 @@ def generated() -> dict[Path, str]:
         role("ClusterRole", NAME, policy((*RUNTIME, *QUEUE_CONTROLLER, *JOB_CONTROLLER))),
         role("Role", f"{NAME}-leader-election", policy(leader_election(ElectionSettings().lease_name))),
     )
-    return files
+    return files | reference.generated()
 
 
 def stale() -> list[Path]:
@@ -64,6 +66,7 @@ def main() -> int:
         if check:
             print(f"{path.relative_to(CONFIG.parent)} is stale: run `make manifests`", file=sys.stderr)
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(generated()[path], encoding="utf-8")
             print(path.relative_to(CONFIG.parent))
     return 1 if check and paths else 0

@@ -1,105 +1,304 @@
-"""The conditions of both kinds, and the reasons that they give: what a person acts on, and what code branches on."""
+"""The conditions of both kinds, and the reasons that they give: what a person acts on, and what code branches on.
+
+Each reason says here what it means and what to do about it; docs/reference/conditions.md is made from this.
+"""
 
 from enum import StrEnum
+from typing import Self
 
 __all__ = ["JobCondition", "JobReason", "QueueCondition", "QueueReason"]
 
 
-class JobCondition(StrEnum):
+class _Condition(StrEnum):
+    """A type of condition; `meaning` is what True says."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
+
+
+class _Reason(StrEnum):
+    """A reason: in which conditions it stands, what it means, and what a person does about it (nothing, if empty)."""
+
+    conditions: tuple[_Condition, ...]
+    meaning: str
+    step: str
+
+    def __new__(cls, value: str, conditions: tuple[_Condition, ...], meaning: str, step: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.conditions, member.meaning, member.step = value, conditions, meaning, step
+        return member
+
+
+class JobCondition(_Condition):
     """Types of status.conditions of a TorchrunJob, in the order in which a job meets them."""
 
-    ACCEPTED = "Accepted"
-    QUEUE_FOUND = "QueueFound"
-    WORKSPACE_READY = "WorkspaceReady"
-    ADMITTED = "Admitted"
-    WORKERS_READY = "WorkersReady"
-    SUSPENDED = "Suspended"
-    COMPLETE = "Complete"
-    FAILED = "Failed"
+    ACCEPTED = "Accepted", "The operator can run what the spec asks for."
+    QUEUE_FOUND = "QueueFound", "The TorchrunQueue that spec.jobQueue names is there."
+    WORKSPACE_READY = "WorkspaceReady", "The job's code is where the workers find it."
+    ADMITTED = "Admitted", "The gang scheduler has let the job in, or there is none to ask."
+    WORKERS_READY = "WorkersReady", "All workers run and are ready."
+    SUSPENDED = "Suspended", "The job stands still because spec.suspend says so."
+    COMPLETE = "Complete", "The job has ended well. It is never run again."
+    FAILED = "Failed", "The job has failed. It is never run again."
 
 
-class QueueCondition(StrEnum):
+class QueueCondition(_Condition):
     """Types of status.conditions of a TorchrunQueue."""
 
-    ACCEPTED = "Accepted"
-    KAI_QUEUE_READY = "KaiQueueReady"
-    RESOURCES_READY = "ResourcesReady"
-    READY = "Ready"
+    ACCEPTED = "Accepted", "The operator can do what the spec asks for."
+    KAI_QUEUE_READY = "KaiQueueReady", "The KAI Queue is as the spec asks, or none is asked for."
+    RESOURCES_READY = "ResourcesReady", "The objects of spec.resources are there."
+    READY = "Ready", "Jobs can run: every other condition is true."
 
 
-class JobReason(StrEnum):
+_CHILDREN = (
+    JobCondition.ACCEPTED,
+    JobCondition.WORKSPACE_READY,
+    JobCondition.ADMITTED,
+    JobCondition.WORKERS_READY,
+)
+"""Conditions of the steps that write children."""
+_LATER = (JobCondition.WORKSPACE_READY, JobCondition.ADMITTED, JobCondition.WORKERS_READY)
+_END = (JobCondition.COMPLETE, JobCondition.FAILED)
+_STARTING = (JobCondition.WORKSPACE_READY, JobCondition.WORKERS_READY)
+
+
+class JobReason(_Reason):
     """Reasons in the conditions of a TorchrunJob. What Kubernetes says of a pod is passed on as it is."""
 
-    # Accepted
-    ACCEPTED = "Accepted"
-    INVALID_SPEC = "InvalidSpec"
-    NOT_SUPPORTED_YET = "NotSupportedYet"
-    IMPOSSIBLE_GPU_COUNT = "ImpossibleGPUCount"
-    IMPOSSIBLE_WORKSPACE = "ImpossibleWorkspace"
-    # QueueFound
-    QUEUE_FOUND = "QueueFound"
-    QUEUE_NOT_FOUND = "QueueNotFound"
-    QUEUE_NOT_READY = "QueueNotReady"
-    # WorkspaceReady
-    NO_WORKSPACE = "NoWorkspace"
-    WORKSPACE_READY = "WorkspaceReady"
-    CREATING_CLAIM = "CreatingClaim"
-    CLAIM_NOT_FOUND = "ClaimNotFound"
-    CLAIM_LOST = "ClaimLost"
-    SYNCING = "Syncing"
-    WAITING_FOR_UPLOAD = "WaitingForUpload"
-    SYNC_FAILED = "SyncFailed"
-    # Admitted
-    ADMITTED = "Admitted"
-    NO_GANG = "NoGang"
-    WAITING_FOR_ADMISSION = "WaitingForAdmission"
-    KAI_NOT_INSTALLED = "KaiNotInstalled"
-    # WorkersReady
-    WORKERS_READY = "WorkersReady"
-    WORKERS_STARTING = "WorkersStarting"
-    NOT_STARTED = "NotStarted"
-    FINISHED = "Finished"
-    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
-    CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
-    UNSCHEDULABLE = "Unschedulable"
-    PODS_NOT_CREATED = "PodsNotCreated"
-    # any step that writes a child
-    FOREIGN_OBJECT = "ForeignObject"
-    REFUSED = "Refused"
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    # Suspended
-    SUSPENDED = "Suspended"
-    NOT_SUSPENDED = "NotSuspended"
-    # Complete, Failed
-    SUCCEEDED = "Succeeded"
-    RUNNING = "Running"
-    WORKER_FAILED = "WorkerFailed"
-    JOB_DISAPPEARED = "JobDisappeared"
-    DEADLINE_EXCEEDED = "DeadlineExceeded"
-    WORKSPACE_SYNC_FAILED = "WorkspaceSyncFailed"
-    RESTARTS_NOT_SUPPORTED_YET = "RestartsNotSupportedYet"
+    ACCEPTED = "Accepted", (JobCondition.ACCEPTED,), "The spec is valid."
+    INVALID_SPEC = (
+        "InvalidSpec",
+        (JobCondition.ACCEPTED,),
+        "The spec breaks a rule, or job and queue together lack something, such as an image.",
+        "Correct the field that the message names; where it is immutable, submit another job.",
+    )
+    NOT_SUPPORTED_YET = (
+        "NotSupportedYet",
+        (JobCondition.ACCEPTED,),
+        "The spec asks for something that this version of the operator does not do.",
+        "Remove the field that the message names, or run a version that has it.",
+    )
+    IMPOSSIBLE_GPU_COUNT = (
+        "ImpossibleGPUCount",
+        (JobCondition.ACCEPTED,),
+        "spec.numGPUs cannot be spread evenly over the queue's nodes.",
+        "Submit the job with one of the two totals that the message names, or with numNodes.",
+    )
+    IMPOSSIBLE_WORKSPACE = (
+        "ImpossibleWorkspace",
+        (JobCondition.ACCEPTED,),
+        "The workspace's claim cannot be filled, or not be mounted by all nodes of the job.",
+        "Change accessModes or distribution in the queue's storage.workspace; the job goes on by itself.",
+    )
+    QUEUE_FOUND = "QueueFound", (JobCondition.QUEUE_FOUND,), "The queue is there."
+    QUEUE_NOT_FOUND = (
+        "QueueNotFound",
+        (JobCondition.QUEUE_FOUND,),
+        "There is no TorchrunQueue of that name in the job's namespace.",
+        "Create it; the job goes on by itself. A job that has started goes on with its frozen template.",
+    )
+    QUEUE_NOT_READY = (
+        "QueueNotReady",
+        (JobCondition.QUEUE_FOUND,),
+        "The queue is being deleted, was not accepted, or its KAI Queue belongs to somebody else.",
+        "Correct the queue as the message says; the job goes on by itself.",
+    )
+    NO_WORKSPACE = "NoWorkspace", (JobCondition.WORKSPACE_READY,), "The job has no workspace."
+    WORKSPACE_READY = "WorkspaceReady", (JobCondition.WORKSPACE_READY,), "The code is there."
+    CLAIM_NOT_FOUND = (
+        "ClaimNotFound",
+        (JobCondition.WORKSPACE_READY,),
+        "The PersistentVolumeClaim that the workspace names does not exist.",
+        "Create it; the job goes on by itself.",
+    )
+    CLAIM_LOST = (
+        "ClaimLost",
+        (JobCondition.WORKSPACE_READY,),
+        "The workspace's claim lost its volume, or was deleted after it had been filled.",
+        "Submit the job again.",
+    )
+    SYNCING = "Syncing", (JobCondition.WORKSPACE_READY,), "The sync pod is bringing the code."
+    WAITING_FOR_UPLOAD = (
+        "WaitingForUpload",
+        (JobCondition.WORKSPACE_READY,),
+        "The sync pod waits for somebody to bring the code (source zip without url).",
+        "Upload the workspace before the time in the message is over.",
+    )
+    SYNC_FAILED = (
+        "SyncFailed",
+        (JobCondition.WORKSPACE_READY,),
+        "A sync pod failed; three tries are made.",
+        "Read the message and `kubectl logs <job>-sync-<n> -c fetch`; correct url, ref or Secret and submit again.",
+    )
+    ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed."
+    NO_GANG = "NoGang", (JobCondition.ADMITTED,), "No gang scheduler: the pods are placed one by one."
+    WAITING_FOR_ADMISSION = (
+        "WaitingForAdmission",
+        (JobCondition.ADMITTED,),
+        "KAI has not placed the pods yet; the message has its reasons.",
+        "Wait, free GPUs, or raise the quota or limit of the KAI Queue.",
+    )
+    KAI_NOT_INSTALLED = (
+        "KaiNotInstalled",
+        (JobCondition.ADMITTED,),
+        "The queue asks for KAI, and the cluster has no PodGroups of KAI.",
+        "Install KAI-Scheduler; the job goes on by itself. Or submit to a queue without kaiQueue.",
+    )
+    WORKERS_READY = "WorkersReady", (JobCondition.WORKERS_READY,), "All workers run."
+    WORKERS_STARTING = "WorkersStarting", (JobCondition.WORKERS_READY,), "Some workers do not run yet."
+    NOT_STARTED = "NotStarted", _LATER, "An earlier step comes first."
+    FINISHED = "Finished", (JobCondition.WORKERS_READY,), "The job has ended."
+    IMAGE_PULL_BACK_OFF = (
+        "ImagePullBackOff",
+        _STARTING,
+        "An image cannot be pulled; ErrImagePull is told as this too.",
+        "Check the image's name and the pull secrets of the queue.",
+    )
+    CREATE_CONTAINER_CONFIG_ERROR = (
+        "CreateContainerConfigError",
+        _STARTING,
+        "A container cannot be made from its spec.",
+        "Check the Secrets and ConfigMaps that it names, and securityContext.",
+    )
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        _STARTING,
+        "The scheduler finds no node for a pod.",
+        "Free or add nodes that fit, or ask for less.",
+    )
+    PODS_NOT_CREATED = (
+        "PodsNotCreated",
+        (JobCondition.WORKERS_READY,),
+        "The Job controller has not created all pods after 30 seconds: a quota or an admission policy refuses them.",
+        "Do what the message says of the refusal; the Job controller tries again by itself.",
+    )
+    FOREIGN_OBJECT = (
+        "ForeignObject",
+        _CHILDREN,
+        "An object with a name that the job needs exists and is not the job's. It was left as it is.",
+        "Delete or rename that object, or submit the job under another name.",
+    )
+    REFUSED = (
+        "Refused",
+        _CHILDREN,
+        "The API server, or an admission policy, refused an object of the job.",
+        "Correct what the message names; it is tried again every minute.",
+    )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        _CHILDREN,
+        "A ResourceQuota of the namespace refused an object of the job.",
+        "Raise the quota or free some of it; it is tried again every minute.",
+    )
+    SUSPENDED = "Suspended", (JobCondition.SUSPENDED,), "The job stands still."
+    NOT_SUSPENDED = "NotSuspended", (JobCondition.SUSPENDED,), "The job is not suspended."
+    SUCCEEDED = "Succeeded", _END, "The workers' Job is complete, and no pod was told to stop before it ended."
+    RUNNING = "Running", _END, "The job has not ended."
+    WORKER_FAILED = (
+        "WorkerFailed",
+        _END,
+        "A worker failed; status.failure has the first one, with rank and exit code where they are known.",
+        "Read status.failure and the pod's log; correct the program and submit the job again.",
+    )
+    JOB_DISAPPEARED = (
+        "JobDisappeared",
+        _END,
+        "The workers' Job was deleted before it ended. A job is never run twice.",
+        "Submit the job again; delete the TorchrunJob and not its Job to stop one.",
+    )
+    WORKSPACE_SYNC_FAILED = (
+        "WorkspaceSyncFailed",
+        _END,
+        "The last try to bring the workspace failed.",
+        "Read the message and the sync pod's log; correct url, ref or Secret and submit the job again.",
+    )
+    RESTARTS_NOT_SUPPORTED_YET = (
+        "RestartsNotSupportedYet",
+        _END,
+        "A worker failed, the run policy asks for another attempt, and this version makes none.",
+        "Read status.failure; submit the job again.",
+    )
 
 
-class QueueReason(StrEnum):
+_KAI = (QueueCondition.KAI_QUEUE_READY,)
+
+
+class QueueReason(_Reason):
     """Reasons in the conditions of a TorchrunQueue."""
 
-    # Accepted
-    ACCEPTED = "Accepted"
-    INVALID_SPEC = "InvalidSpec"
-    NOT_SUPPORTED_YET = "NotSupportedYet"
-    PARENT_NOT_ALLOWED = "ParentNotAllowed"
-    # KaiQueueReady
-    NO_KAI_QUEUE = "NoKaiQueue"
-    KAI_QUEUE_READY = "KaiQueueReady"
-    KAI_NOT_INSTALLED = "KaiNotInstalled"
-    PARENT_NOT_FOUND = "ParentNotFound"
-    KAI_QUEUE_NOT_FOUND = "KaiQueueNotFound"
-    CONFLICT = "Conflict"
-    REFUSED = "Refused"
-    DELETING = "Deleting"
-    # ResourcesReady
-    NO_RESOURCES = "NoResources"
-    RESOURCES_READY = "ResourcesReady"
-    # Ready
-    READY = "Ready"
-    NOT_READY = "NotReady"
+    ACCEPTED = "Accepted", (QueueCondition.ACCEPTED,), "The spec is valid."
+    INVALID_SPEC = (
+        "InvalidSpec",
+        (QueueCondition.ACCEPTED,),
+        "The spec breaks a rule, or the podTemplate has another shape than a pod.",
+        "Correct the field that the message names.",
+    )
+    NOT_SUPPORTED_YET = (
+        "NotSupportedYet",
+        (QueueCondition.ACCEPTED,),
+        "The spec asks for something that this version of the operator does not do.",
+        "Remove the field that the message names, or run a version that has it.",
+    )
+    PARENT_NOT_ALLOWED = (
+        "ParentNotAllowed",
+        (QueueCondition.ACCEPTED,),
+        "The operator may not make KAI Queues under this parent (--kai-parent-queues).",
+        "Name one of the parents in the message, or have the operator's administrator allow this one.",
+    )
+    NO_KAI_QUEUE = "NoKaiQueue", _KAI, "The spec asks for no KAI Queue."
+    KAI_QUEUE_READY = "KaiQueueReady", _KAI, "The KAI Queue is as the spec asks, or exists (policy Reference)."
+    KAI_NOT_INSTALLED = (
+        "KaiNotInstalled",
+        _KAI,
+        "The cluster has no Queues of KAI.",
+        "Install KAI-Scheduler; the queue goes on by itself.",
+    )
+    PARENT_NOT_FOUND = (
+        "ParentNotFound",
+        _KAI,
+        "The KAI Queue that parentKaiQueue names does not exist, and KAI ignores queues without their parent.",
+        "Create the parent, or name another.",
+    )
+    KAI_QUEUE_NOT_FOUND = (
+        "KaiQueueNotFound",
+        _KAI,
+        "The policy is Reference, and there is no KAI Queue of that name.",
+        "Create it, or set kaiQueuePolicy: Manage.",
+    )
+    CONFLICT = (
+        "Conflict",
+        _KAI,
+        "The KAI Queue of that name belongs to somebody else. It was left as it is, and no job starts in it.",
+        "Choose another kaiQueue, or set kaiQueuePolicy: Reference to use it as it is.",
+    )
+    FOREIGN_OBJECT = (
+        "ForeignObject",
+        _KAI,
+        "As Conflict, noticed while the KAI Queue was written.",
+        "As for Conflict.",
+    )
+    REFUSED = (
+        "Refused",
+        _KAI,
+        "The API server, or KAI's webhook, refused the KAI Queue.",
+        "Correct what the message names; it is tried again every minute.",
+    )
+    DELETING = (
+        "Deleting",
+        _KAI,
+        "The queue is being deleted; its KAI Queue stays until its unfinished jobs have ended.",
+        "Wait for the jobs in the message, or delete them.",
+    )
+    NO_RESOURCES = "NoResources", (QueueCondition.RESOURCES_READY,), "The spec asks for no further objects."
+    READY = "Ready", (QueueCondition.READY,), "Jobs can be submitted."
+    NOT_READY = (
+        "NotReady",
+        (QueueCondition.READY, QueueCondition.KAI_QUEUE_READY),
+        "Another condition is not true.",
+        "See that condition; the message names it.",
+    )

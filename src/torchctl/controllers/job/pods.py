@@ -9,6 +9,7 @@ from torchctl.api.names import TRAINER
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = [
+    "NEXT_STEPS",
     "failed",
     "fatal",
     "index",
@@ -36,7 +37,7 @@ _PROBLEMS = frozenset(
 )
 _SAME = {"ErrImagePull": "ImagePullBackOff", "RegistryUnavailable": "ImagePullBackOff"}
 """The kubelet goes back and forth between trying and waiting; for a person that is one problem."""
-_NEXT_STEP = {
+NEXT_STEPS = {
     "ImagePullBackOff": "check the image's name and the pull secrets",
     "ErrImageNeverPull": "check the image's name and imagePullPolicy",
     "InvalidImageName": "correct the image's name",
@@ -45,6 +46,7 @@ _NEXT_STEP = {
     "RunContainerError": "check command, mounts and securityContext",
     "Unschedulable": "free or add such nodes, or ask for less",
 }
+"""What a person does about a pod that Kubernetes says this of."""
 _MAX_MESSAGE = 1024
 
 
@@ -98,7 +100,7 @@ def problem(pod: Pod) -> tuple[str, str] | None:
     if found is None:
         return None
     reason, message = found
-    step = _NEXT_STEP.get(reason, "see `kubectl describe pod`")
+    step = NEXT_STEPS.get(reason, "see `kubectl describe pod`")
     return reason, f"pod {pod.metadata.name}: {shorten(message) or reason}; {step}"
 
 
