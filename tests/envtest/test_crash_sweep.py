@@ -75,7 +75,7 @@ async def test_a_crash_at_any_write_changes_nothing_in_the_end(
     swept = await sweep(in_process, story, normal, points[::EVERY], at_once=AT_ONCE)
     report(f"{swept} of {len(points)} points")
     assert swept.problems() == []
-    assert pods_made(read_audit_log(log, start), [normal, *swept.tellings]) == []
+    assert pods_made(read_audit_log(log, start), [*normal, *swept.tellings]) == []
 
 
 @pytest.mark.timeout(900)
@@ -89,4 +89,4 @@ async def test_a_program_killed_at_any_write_is_followed_by_one_that_ends_the_sa
     swept = await sweep(as_process, story, normal, spread, at_once=KILLED_AT_ONCE)
     report(f"{swept} (by SIGKILL)")
     assert swept.problems() == []
-    assert pods_made(read_audit_log(log, start), [normal, *swept.tellings]) == []
+    assert pods_made(read_audit_log(log, start), [*normal, *swept.tellings]) == []

@@ -5,7 +5,7 @@ that was cut down gets through any more: its proxy stays down, and its successor
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from torchctl.runtime.reconcile import OutcomeKind
 from torchctl.testing.faults import Cut, Exchange, is_write
 from torchctl.testing.proxy import FaultProxy
 
-__all__ = ["Killable", "Life", "Lives", "lives"]
+__all__ = ["Killable", "Life", "Lives", "Meanwhile", "lives"]
 
 CREATED = 201
 
@@ -35,14 +35,23 @@ class Killable(Protocol):
 Life = Callable[[FaultProxy, str], AbstractAsyncContextManager[Killable]]
 """Runs an operator for one namespace by way of a proxy, until its body ends or it is killed."""
 
+Meanwhile = Callable[[], Awaitable[None]]
+"""What happens while there is no operator."""
+
 
 class Lives:
     """At most one operator at a time, and what they all wrote."""
 
     def __init__(
-        self, life: Life, namespace: str, point: Point | None, proxies: Iterable[FaultProxy], tasks: TaskGroup
+        self,
+        life: Life,
+        namespace: str,
+        point: Point | None,
+        meanwhile: Meanwhile,
+        proxies: Iterable[FaultProxy],
+        tasks: TaskGroup,
     ) -> None:
-        self._life, self._namespace, self._tasks = life, namespace, tasks
+        self._life, self._namespace, self._meanwhile, self._tasks = life, namespace, meanwhile, tasks
         self._proxies = tuple(proxies)
         self._proxy = self._proxies[0]
         self._operator: Killable | None = None
@@ -111,6 +120,7 @@ class Lives:
         self._operator.kill()
         self._ends.set()
         self._proxy = self._proxies[1]
+        await self._meanwhile()
         if not self._is_stopping:
             # At once, while what is left of the dead one fails against a proxy that is down.
             self._tasks.start_soon(self._live, self._proxy)
@@ -133,10 +143,12 @@ def _reconciles(manager: Manager, controller: str) -> float:
 
 
 @asynccontextmanager
-async def lives(life: Life, upstream: Connection, namespace: str, point: Point | None) -> AsyncIterator[Lives]:
+async def lives(
+    life: Life, upstream: Connection, namespace: str, point: Point | None, meanwhile: Meanwhile
+) -> AsyncIterator[Lives]:
     """Operators for one namespace, all of them gone in the end; none runs before `begin`."""
     async with FaultProxy(upstream) as first, FaultProxy(upstream) as second, anyio.create_task_group() as tasks:
-        operators = Lives(life, namespace, point, (first, second), tasks)
+        operators = Lives(life, namespace, point, meanwhile, (first, second), tasks)
         try:
             yield operators
         finally:

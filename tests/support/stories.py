@@ -1,7 +1,7 @@
 """Stories that a job lives through, from its submission to its end, for tests that tell them many times."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jobs import a_job, a_queue
@@ -25,14 +25,14 @@ class Story:
     Args:
         queue_spec: The queue's, given the name of the namespace; a cluster-scoped name needs it.
         job_spec: What the job says besides its queue, its two nodes and its command.
-        sync_pods: How many of them it takes.
+        edit: What the user does to the queue's spec while there is no operator, and in any case before the end.
     """
 
     name: str
     queue_spec: Callable[[str], Json]
     job_spec: Json
     end: Phase = Phase.SUCCEEDED
-    sync_pods: int = 0
+    edit: Json = field(default_factory=dict)
 
     def queue(self, namespace: str) -> Json:
         return a_queue(namespace, **self.queue_spec(namespace))
@@ -56,10 +56,11 @@ def _served(namespace: str) -> Json:
 STORIES = {
     story.name: story
     for story in (
-        Story("gang", _managed, {"volumes": {"workspace": GIT}}, sync_pods=1),
+        Story("gang", _managed, {"volumes": {"workspace": GIT}}),
         Story("plain", lambda namespace: {}, {}),
         Story("fails", lambda namespace: {}, {}, Phase.FAILED),
-        Story("served", _served, {"volumes": {"workspace": GIT}}, sync_pods=1),
+        Story("edited", lambda namespace: {}, {}, edit={"image": "trainer:2"}),
+        Story("served", _served, {"volumes": {"workspace": GIT}}),
     )
 }
 

@@ -25,12 +25,13 @@ class Sweep:
     """What came of a sweep.
 
     Args:
+        normal: Undisturbed tellings; the end of any of them will do.
         tellings: One for each point.
         missed: Points that no telling came by.
     """
 
     story: Story
-    normal: Telling
+    normal: Sequence[Telling]
     tellings: list[Telling] = field(default_factory=list)
     missed: list[Point] = field(default_factory=list)
     seconds: float = 0.0
@@ -52,29 +53,31 @@ class Sweep:
         )
 
 
-async def undisturbed(stage: Stage, story: Story, times: int = 2) -> tuple[Telling, list[Point]]:
-    """Tells a story several times without a cut; returns one telling, and the points that there are in any of them.
+async def undisturbed(stage: Stage, story: Story) -> tuple[list[Telling], list[Point]]:
+    """Tells a story twice without a cut; returns both tellings, and the points that there are in any of them.
 
     Raises:
         AssertionError: The tellings differ, so that nothing can be compared with them.
     """
-    tellings = [await tell(stage, story) for _ in range(times)]
-    first = tellings[0]
+    tellings = [await tell(stage, story, early=early) for early in (False, True)]
     writes: Counter[Write] = Counter()
     for telling in tellings:
         writes |= telling.writes
-        assert not telling.problems(first), telling.problems(first)
-    assert set(first.created.values()) == {1}, first.created
+        assert set(telling.created.values()) == {1}, telling.created
+        problems = telling.problems([telling] if story.edit else tellings[:1])
+        assert not problems, problems
     points = [
         Point(write, number, moment)
         for write in sorted(writes)
         for number in range(1, writes[write] + 1)
         for moment in Moment
     ]
-    return first, points
+    return tellings, points
 
 
-async def sweep(stage: Stage, story: Story, normal: Telling, points: Sequence[Point], *, at_once: int) -> Sweep:
+async def sweep(
+    stage: Stage, story: Story, normal: Sequence[Telling], points: Sequence[Point], *, at_once: int
+) -> Sweep:
     """Tells the story once for each point, several at a time."""
     result, started = Sweep(story, normal), time.monotonic()
     todo = deque((point, TRIES) for point in points)

@@ -1,6 +1,7 @@
 """Tells a story from beginning to end, undisturbed or with its operator cut down at a point."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -64,10 +65,13 @@ class Telling:
     again: Counter[Write] = field(default_factory=Counter)
     error: str = ""
 
-    def problems(self, undisturbed: "Telling") -> list[str]:
-        """What is not as in the undisturbed telling, a line each."""
+    def problems(self, undisturbed: Sequence["Telling"]) -> list[str]:
+        """What is not as in the undisturbed telling that is nearest, a line each."""
         if self.error:
             return [self.error]
+        return min((self._problems(telling) for telling in undisturbed), key=len)
+
+    def _problems(self, undisturbed: "Telling") -> list[str]:
         return [
             *(f"at the end: {line}" for line in differences(undisturbed.done, self.done)),
             *(f"after deletion: {line}" for line in differences(undisturbed.left, self.left)),
@@ -80,19 +84,23 @@ class Telling:
         ]
 
 
-async def tell(stage: Stage, story: Story, point: Point | None = None, expected: Telling | None = None) -> Telling:
+async def tell(
+    stage: Stage, story: Story, point: Point | None = None, expected: Sequence[Telling] = (), *, early: bool = False
+) -> Telling:
     """Tells a story in a namespace of its own.
 
     Args:
         point: Where to cut the operator down; None tells it undisturbed.
-        expected: The undisturbed telling, whose end is waited for.
+        expected: Undisturbed tellings, to one of whose ends it should come.
+        early: Whether the story's edit is made before there is a job.
     """
     telling = Telling(fresh_name(f"sweep-{story.name}"), point)
     await create_namespace(stage.admin, telling.namespace)
     try:
-        async with lives(stage.life, stage.upstream, telling.namespace, point) as operators:
+        teller = _Teller(stage, story, telling, expected)
+        async with lives(stage.life, stage.upstream, telling.namespace, point, teller.edit) as operators:
             try:
-                await _Teller(stage, story, telling, expected, operators).tell()
+                await teller.tell(operators, early=early)
             except AssertionError as error:
                 telling.error = str(error)
             telling.reached = operators.was_cut
@@ -105,43 +113,49 @@ async def tell(stage: Stage, story: Story, point: Point | None = None, expected:
 class _Teller:
     """Plays the user."""
 
-    def __init__(
-        self, stage: Stage, story: Story, telling: Telling, expected: Telling | None, operators: Lives
-    ) -> None:
+    def __init__(self, stage: Stage, story: Story, telling: Telling, expected: Sequence[Telling]) -> None:
         self._stage, self._story, self._telling, self._expected = stage, story, telling, expected
-        self._operators = operators
         self._known: dict[str, str] = {}
         self._place = Place(stage.admin, telling.namespace)
 
-    async def tell(self) -> None:
+    async def edit(self) -> None:
+        """Does not change anything the second time."""
+        if self._story.edit:
+            patch = {"spec": self._story.edit}
+            await self._stage.admin.merge_patch(TORCHRUN_QUEUE, "queue", patch, namespace=self._telling.namespace)
+
+    async def tell(self, operators: Lives, *, early: bool) -> None:
         admin, story, namespace = self._stage.admin, self._story, self._telling.namespace
         await admin.create(TORCHRUN_QUEUE, story.queue(namespace))
+        if early:
+            await self.edit()
         await admin.create(TORCHRUN_JOB, story.job(namespace))
-        await self._operators.begin()
+        await operators.begin()
         await self._place.reaches(story.end, story.name, timeout_s=SETTLE_S)
-        self._telling.done = await self._settle(self._expected.done if self._expected else None)
+        await self.edit()
+        self._telling.done = await self._settle([telling.done for telling in self._expected])
         if self._stage.checks_rest:
-            self._telling.again = await self._operators.again()
+            self._telling.again = await operators.again()
         await admin.delete(TORCHRUN_JOB, story.name, namespace=namespace)
         await until(self._queue_is_empty, timeout_s=SETTLE_S)
         await admin.delete(TORCHRUN_QUEUE, "queue", namespace=namespace)
         await self._place.gone(TORCHRUN_QUEUE, "queue", timeout_s=SETTLE_S)
-        self._telling.left = await self._settle(self._expected.left if self._expected else None)
+        self._telling.left = await self._settle([telling.left for telling in self._expected])
 
     async def _queue_is_empty(self) -> bool:
         jobs = (await self._stage.admin.get(TORCHRUN_QUEUE, "queue", self._telling.namespace)).status.jobs
         return jobs is None or not (jobs.succeeded or jobs.failed)
 
-    async def _settle(self, expected: Snapshot | None) -> Snapshot:
+    async def _settle(self, expected: Sequence[Snapshot]) -> Snapshot:
         """The snapshot once it is as expected; where nothing is, once nothing changes or is being deleted."""
         before: Snapshot | None = None
         with anyio.move_on_after(SETTLE_S):
             while True:
                 snapshot = await take_snapshot(self._stage.transport, self._telling.namespace, self._known)
-                if snapshot == expected or (expected is None and snapshot == before and _is_over(snapshot)):
+                if snapshot in expected or (not expected and snapshot == before and _is_over(snapshot)):
                     return snapshot
                 before = snapshot
-                await anyio.sleep(STILL_S if expected is None else LOOK_S)
+                await anyio.sleep(LOOK_S if expected else STILL_S)
         return before or {}
 
 
