@@ -24,9 +24,9 @@ from torchctl.testing.proxy import FaultProxy
 EVERY = 1 if os.environ.get("TORCHCTL_SWEEP") == "all" else 3
 """Each so many-th point is swept. `make sweep` takes all of them."""
 
-AT_ONCE = 8
+AT_ONCE = 4
 KILLED = 20
-KILLED_AT_ONCE = 4
+KILLED_AT_ONCE = 3
 
 
 @pytest.fixture(autouse=True)

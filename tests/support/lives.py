@@ -85,7 +85,7 @@ class Lives:
         await self.stop()
         before, self._is_stopping = self.writes(), False
         await self.begin()
-        await until(self._has_seen_all)
+        await until(self._has_seen_all, timeout_s=60.0)
         return Counter({write: count for write, count in (self.writes() - before).items() if not write.is_event})
 
     def writes(self) -> Counter[Write]:

@@ -21,7 +21,7 @@ from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 __all__ = ["Stage", "Telling", "tell"]
 
-SETTLE_S = 40.0
+SETTLE_S = 90.0
 """How long all may take to be as in the undisturbed telling. The garbage collector hears of new kinds every 30 s."""
 STILL_S = 1.0
 """What does not change for as long has come to rest."""
