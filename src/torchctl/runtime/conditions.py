@@ -11,6 +11,10 @@ from torchctl.runtime.kinds import Condition
 __all__ = ["State", "carry_over", "find", "is_true"]
 
 
+MAX_MESSAGE = 32768
+"""Characters of a condition's message."""
+
+
 class State(Protocol):
     """A condition, or as much of one as a kind keeps."""
 
@@ -27,12 +31,15 @@ S = TypeVar("S", bound=State)
 def carry_over(old: Iterable[Condition], new: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
     """The new conditions, each with its old transition time where its status is the old one, else `now`.
 
-    Times are whole seconds, as the API server keeps them: a finer `now` would read back as a difference.
+    Times are whole seconds, as the API server keeps them: a finer `now` would read back as a difference. A message
+    is cut at what metav1.Condition allows: else what is too long to be told would not be told at all.
     """
     known = {condition.type: condition for condition in old}
     return tuple(
         msgspec.structs.replace(
-            condition, last_transition_time=_since(known.get(condition.type), condition, now.replace(microsecond=0))
+            condition,
+            message=condition.message[:MAX_MESSAGE],
+            last_transition_time=_since(known.get(condition.type), condition, now.replace(microsecond=0)),
         )
         for condition in new
     )

@@ -15,6 +15,7 @@ _BLOCK = re.compile(r"Root Cause \(first observed failure\):(.{0,4000})", re.DOT
 _RANK = re.compile(r"^\s*rank\s*:\s*(\d+)", re.MULTILINE)
 _CODE = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
 _MAX_MESSAGE = 1024
+_MAX_DIGITS = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ def root_cause(text: str) -> RootCause:
     block = blocks[-1] if blocks else ""
     rank, code = _RANK.search(block), _CODE.search(block)
     return RootCause(
-        rank=int(rank.group(1)) if rank else None,
-        exit_code=int(code.group(1)) if code else None,
+        rank=_number(rank.group(1)) if rank else None,
+        exit_code=_number(code.group(1)) if code else None,
         message=_tail(text),
     )
 
@@ -45,7 +46,7 @@ def _recorded(text: str) -> RootCause | None:
     """The file that `@record` writes: `{"message": {"message": "ValueError: boom", "errorCode": 1, ...}}`."""
     try:
         report: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     said = report.get("message") if isinstance(report, dict) else None
     if isinstance(said, str):
@@ -54,12 +55,18 @@ def _recorded(text: str) -> RootCause | None:
         return None
     code = said.get("errorCode")
     return RootCause(
-        exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
+        exit_code=_number(str(code)) if isinstance(code, int) and not isinstance(code, bool) else None,
         message=_tail(str(said.get("message", ""))),
     )
 
 
+def _number(digits: str) -> int | None:
+    """The number, unless it is one that a status cannot hold: the text is the user's."""
+    number = int(digits) if len(digits) <= _MAX_DIGITS else None
+    return number if number is not None and -(2**31) <= number < 2**31 else None
+
+
 def _tail(text: str) -> str:
-    """The end of a log, where the error is."""
-    stripped = text.strip()
+    """The end of a log, where the error is; without the half characters that JSON can say and UTF-8 cannot."""
+    stripped = text.strip().encode(errors="replace").decode()
     return stripped if len(stripped) <= _MAX_MESSAGE else "..." + stripped[-(_MAX_MESSAGE - 3) :]

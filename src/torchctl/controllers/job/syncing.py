@@ -136,7 +136,7 @@ def _report(pod: Pod) -> WorkspaceStatus | None:
     try:
         said = json.loads(ended.message) if ended else None
         return msgspec.convert(said, WorkspaceStatus) if said else None
-    except (ValueError, msgspec.ValidationError):
+    except (ValueError, RecursionError, msgspec.ValidationError):
         return None
 
 

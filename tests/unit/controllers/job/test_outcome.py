@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from torchctl.api.effective import EffectiveRunPolicy
@@ -273,3 +274,25 @@ def test_the_rank_of_a_pod_is_said_where_it_is_known(world: Any, distributed: st
     w.worker_fails(pod, 3)
     w.settle()
     assert w.seen.job.status.failure.rank == rank
+
+
+HOSTILE = [
+    json.dumps({"message": {"message": "boom", "errorCode": 10**30}}),
+    json.dumps({"message": {"message": "half a character: \ud83d"}}),
+    json.dumps({"message": "half a character: \ud83d"}),
+    "[" * 4000,
+    '{"message":' * 300,
+    BLOCK.replace("rank      : 1", "rank      : " + "9" * 40).replace("exitcode  : 42", "exitcode  : " + "9" * 3000),
+]
+
+
+@pytest.mark.parametrize("message", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_termination_message_keeps_a_failure_from_being_told(world: Any, message: str) -> None:
+    w = running(world)
+    w.worker_fails(1, 3, message)
+    w.settle()
+    assert w.phase == "Failed"
+    failure = w.seen.job.status.failure
+    msgspec.json.encode(w.seen.job.status)
+    assert failure.rank is None or failure.rank < 2**31
+    assert failure.exit_code == 3
