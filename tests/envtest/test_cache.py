@@ -1,28 +1,23 @@
 """The cache against a real API server: lists, watches, outages, kinds that come and go, own writes."""
 
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
+from watching import CONFIG_MAP, Heard, config_map, running
 
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
-from torchctl.runtime.cache.informer import Change, Informer
+from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import Key, Kind, ObjectMeta
 from torchctl.runtime.watch.settings import WatchSettings
 from torchctl.testing.controlplane import ControlPlane
-
-
-class ConfigMap(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    data: dict[str, str] = {}
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -36,7 +31,6 @@ class Widget(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap)
 COUNT = Kind("", "v1", "ConfigMap", "configmaps", Count)
 WIDGET = Kind("cache.test", "v1", "Widget", "widgets", Widget)
 
@@ -51,37 +45,6 @@ spec:
   versions:
     - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 """
-
-
-def config_map(name: str, namespace: str, **data: str) -> dict[str, Any]:
-    meta = {"name": name, "namespace": namespace, "labels": {"app": "cache"}}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
-
-
-class Heard:
-    """A handler on whose changes a test can wait."""
-
-    def __init__(self) -> None:
-        self.types: list[tuple[str, str]] = []
-        self._more = anyio.Event()
-
-    def on_event(self, event: Change[Any]) -> None:
-        self.types.append((event.type, event.key.name))
-        self._more.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._more = anyio.Event()
-            await self._more.wait()
-
-
-@asynccontextmanager
-async def running(cache: Cache, *, within_s: float = 60.0) -> AsyncIterator[None]:
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(cache.run)
-        with anyio.fail_after(within_s):
-            yield
-        tasks.cancel_scope.cancel()
 
 
 def new_cache(client: Client, *, streaming_list: bool = True) -> Cache:
