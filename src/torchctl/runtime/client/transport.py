@@ -32,7 +32,8 @@ from torchctl.runtime.clock import Clock, SystemClock
 __all__ = ["AiohttpTransport", "Gate", "HttpResponse", "LineStream", "RequestMetrics", "Transport"]
 
 CONNECT_TIMEOUT_S = 4.0
-"""TCP and TLS together. Below the margin that leader election leaves between two leaders."""
+"""TCP and TLS together, whatever the number of addresses. Below the margin that leader election leaves between two
+leaders, for a write has passed its gate by then."""
 
 MAX_CONNECTIONS = 64
 """Of requests; each watch has one of its own beside them."""
@@ -143,6 +144,8 @@ class AiohttpTransport:
         self._host = urlsplit(connection.host).netloc
         self._proxy = connection.proxy or proxy_for(connection.host, os.environ)
         self._tls = TlsContexts(self._clock)
+        # Waited for here, before the gate is asked, and not in the connection pool, which is behind it.
+        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         if metrics is not None:
@@ -166,9 +169,12 @@ class AiohttpTransport:
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         assert self._requests is not None, "the transport has not been entered"
         with _mapped(request):
-            async with asyncio.timeout(request.timeout_s):
-                async with await self._exchange(self._requests, request, gate) as response:
-                    return HttpResponse(response.status, response.headers, await response.read())
+            async with (
+                asyncio.timeout(request.timeout_s),
+                self._slots,
+                await self._exchange(self._requests, request, gate) as response,
+            ):
+                return HttpResponse(response.status, response.headers, await response.read())
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[LineStream]:
@@ -295,7 +301,7 @@ def _session(connections: int, user_agent: str) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": user_agent},
         skip_auto_headers=("Content-Type",),
-        timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S),
+        timeout=aiohttp.ClientTimeout(connect=CONNECT_TIMEOUT_S),
         trust_env=False,
     )
     # aiohttp repeats PUT and DELETE, unasked, when a kept connection breaks: a write may then happen twice,

@@ -16,7 +16,7 @@ from torchctl.runtime.client import sockets
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotLeader, Timeout, Unavailable
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import AiohttpTransport, RequestMetrics
+from torchctl.runtime.client.transport import MAX_CONNECTIONS, AiohttpTransport, RequestMetrics
 from torchctl.runtime.metrics import Metrics
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -298,6 +298,25 @@ async def test_a_closed_gate_sends_nothing() -> None:
         with pytest.raises(NotLeader):
             await transport.send(WRITES[0], gate)
     assert seen == []
+
+
+async def test_the_gate_is_asked_after_the_wait_for_a_connection() -> None:
+    released = asyncio.Event()
+    asked: list[bool] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        await released.wait()
+        return web.Response()
+
+    async with serving(handler) as url, transport_to(url) as transport, anyio.create_task_group() as tasks:
+        for _ in range(MAX_CONNECTIONS):
+            tasks.start_soon(transport.send, GET)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(transport.send, WRITES[0], lambda: asked.append(released.is_set()))
+        await anyio.wait_all_tasks_blocked()
+        assert asked == []
+        released.set()
+    assert asked == [True]
 
 
 # Credentials.
