@@ -1,6 +1,7 @@
 """Machine and store against a model of the API server, under arbitrary orders of what can happen to a watch."""
 
 import pytest
+from effort import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -283,7 +284,7 @@ class Paging(Watching):
 
 
 Watching.TestCase.settings = Paging.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
+    max_examples=examples(150), stateful_step_count=40, deadline=None
 )
 TestStreamingList = Watching.TestCase
 TestPaging = Paging.TestCase

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -281,7 +282,7 @@ WORLDS = st.builds(
 
 
 @given(WORLDS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(world: World) -> None:
     model = Model(world)
     model.run(FAULTS_END_S)
@@ -290,7 +291,7 @@ def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(world: Wo
 
 
 @given(st.lists(RATES, min_size=2, max_size=4).map(tuple), st.integers(0, 2**32))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_healthy_leader_stays(rates: tuple[float, ...], seed: int) -> None:
     model = Model(World(rates, seed=seed))
     model.run(300)
@@ -298,7 +299,7 @@ def test_a_healthy_leader_stays(rates: tuple[float, ...], seed: int) -> None:
 
 
 @given(st.lists(RATES, min_size=2, max_size=4).map(tuple), st.floats(20, 60), st.integers(0, 2**32), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @example((1.0, 1.0), 30.0, 0, True)
 def test_a_killed_leader_is_replaced_within_the_lease(
     rates: tuple[float, ...], killed_at: float, seed: int, blind: bool
@@ -319,7 +320,7 @@ def test_a_killed_leader_is_replaced_within_the_lease(
 
 
 @given(st.lists(RATES, min_size=2, max_size=4).map(tuple), st.floats(20, 60), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_released_lease_is_taken_within_one_watch_latency(
     rates: tuple[float, ...], released_at: float, seed: int
 ) -> None:

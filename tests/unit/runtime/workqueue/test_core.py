@@ -1,5 +1,6 @@
 """The workqueue against a model that is too simple to be wrong."""
 
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -99,7 +100,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
 
 TestQueueAgainstModel = QueueAgainstModel.TestCase
-TestQueueAgainstModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestQueueAgainstModel.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 
 
 def test_keys_of_one_priority_come_out_in_the_order_they_became_due() -> None:
