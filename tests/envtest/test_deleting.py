@@ -1,6 +1,7 @@
 """What somebody deletes or changes by hand, and what the operator makes of it, also when it was not there."""
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest_asyncio
 from jobs import Place
@@ -42,6 +43,11 @@ async def place(cluster: Connection, admin: Client) -> AsyncGenerator[Place]:
         await here.queue()
         yield here
     await admin.delete(NAMESPACE, namespace)
+
+
+def of_others(name: str) -> dict[str, Any]:
+    """A KAI Queue that somebody else made."""
+    return {"apiVersion": KAI_QUEUE.api_version, "kind": KAI_QUEUE.kind, "metadata": {"name": name}, "spec": {}}
 
 
 async def settled(place: Place, name: str) -> None:
@@ -107,8 +113,7 @@ async def test_a_queue_takes_its_own_kai_queue_with_it(place: Place) -> None:
 
 async def test_a_queue_leaves_a_kai_queue_of_others_behind(place: Place) -> None:
     name = f"{place.namespace}-theirs"
-    theirs = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": {}}
-    await place.admin.create(KAI_QUEUE, theirs)
+    await place.admin.create(KAI_QUEUE, of_others(name))
     await place.queue("guest", kaiQueue=name)
     await place.condition("KaiQueueReady", "Conflict", "guest", kind=TORCHRUN_QUEUE)
     before = await place.admin.get(KAI_QUEUE, name)
@@ -137,18 +142,25 @@ async def test_a_queue_keeps_its_kai_queue_for_its_unfinished_jobs(place: Place,
 async def test_what_was_deleted_while_the_operator_was_down_goes_when_it_is_back(
     cluster: Connection, admin: Client, namespace: str
 ) -> None:
-    place, name = Place(admin, namespace), f"{namespace}-down"
+    place, name, theirs = Place(admin, namespace), f"{namespace}-down", f"{namespace}-theirs"
+    await admin.create(KAI_QUEUE, of_others(theirs))
     await place.queue(kaiQueue=name)
+    await place.queue("guest", kaiQueue=theirs)
     await place.job("long-down", numNodes=1)
     async with running_operator(cluster, namespace):
         await place.reaches(Phase.RUNNING, "long-down")
+        await place.condition("KaiQueueReady", "Conflict", "guest", kind=TORCHRUN_QUEUE)
     await admin.delete(TORCHRUN_QUEUE, "queue", namespace=namespace)
+    await admin.delete(TORCHRUN_QUEUE, "guest", namespace=namespace)
     await admin.delete(TORCHRUN_JOB, "long-down", namespace=namespace)
     await place.gone(TORCHRUN_JOB, "long-down")
     assert await place.exists(KAI_QUEUE, name)
     async with running_operator(cluster, namespace):
         await place.gone(TORCHRUN_QUEUE, "queue")
+        await place.gone(TORCHRUN_QUEUE, "guest")
     assert not await place.exists(KAI_QUEUE, name)
+    assert await place.exists(KAI_QUEUE, theirs)
+    await admin.delete(KAI_QUEUE, theirs)
 
 
 async def test_a_namespace_goes_with_all_that_is_in_it(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest_asyncio
 import yaml
 from jobs import Place
@@ -41,12 +42,12 @@ kind: StorageClass
 metadata: {{name: shared-files}}
 provisioner: {PROVISIONER}
 """
-MY_CODE = """
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: my-code}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
-"""
+MY_CODE = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "my-code"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -62,9 +63,14 @@ async def namespaces(
     before = kubelet.script
     kubelet.script = before.when(works_here, Play(run_s=None))
     await control_plane.kubectl("apply", "-f-", input=CLUSTER)
-    for name in names.values():
+
+    async def prepare(name: str) -> None:
         await create_namespace(admin, name)
-        await control_plane.kubectl("apply", f"--namespace={name}", "-f-", input=MY_CODE)
+        await admin.create(PVC, MY_CODE, name)
+
+    async with anyio.create_task_group() as tasks:
+        for name in names.values():
+            tasks.start_soon(prepare, name)
     yield names
     for name in names.values():
         await admin.delete(NAMESPACE, name)
