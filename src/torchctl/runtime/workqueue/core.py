@@ -5,7 +5,8 @@ Promises, each held by a property test against a model:
 - a key is never handed out twice at once: between `get` and `done` it is *processing*;
 - nothing is lost: a key added while it is processing is handed out again after `done`;
 - a key waits once, however often it is added, and the earliest due time wins; the highest priority too;
-- among keys that are due, a higher priority goes first and equal priorities go in the order they became due.
+- among keys that are due, a higher priority goes first and equal priorities go in the order they became due;
+- nothing starves: a key that has been due for `PATIENCE_S` goes before all that came after it.
 
 Time is an argument everywhere (`now`, seconds on any monotonic scale), so a test needs no clock. Heaps keep
 stale entries and drop them when they surface: an entry is alive only while it is the one its key points at.
@@ -13,18 +14,23 @@ stale entries and drop them when they surface: an entry is alive only while it i
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from torchctl.runtime.workqueue.ratelimit import RateLimiter
 
-__all__ = ["LOW_PRIORITY", "Item", "Statistics", "WorkQueue"]
+__all__ = ["LOW_PRIORITY", "PATIENCE_S", "Item", "Statistics", "WorkQueue"]
 
 K = TypeVar("K", bound=Hashable)
 
 LOW_PRIORITY = -100
 """Of keys from an initial list: fresh changes overtake them. controller-runtime uses the same value."""
+
+
+PATIENCE_S = 30.0
+"""How long a key of low priority lets others pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ class WorkQueue(Generic[K]):
         self._processing: dict[K, float] = {}
         self._delayed: list[tuple[float, int, K, _Waiting]] = []
         self._due: list[tuple[int, int, K, _Waiting]] = []
+        self._in_line: deque[tuple[K, _Waiting]] = deque()
         self._sequence = 0
         self._handed_out_at = -math.inf
 
@@ -118,14 +125,13 @@ class WorkQueue(Generic[K]):
     def get(self, now: float) -> Item[K] | None:
         """Hands out the first key that is due, or None. The caller owes a `done` for it."""
         self._release(now)
-        while self._due:
-            _, _, key, waiting = heapq.heappop(self._due)
-            if self._waiting.get(key) is not waiting or key in self._processing:
-                continue
-            del self._waiting[key]
-            self._processing[key] = self._handed_out_at = now
-            return Item(key, waiting.priority, now - waiting.due_at)
-        return None
+        chosen = self._longest_due(now) or self._highest()
+        if chosen is None:
+            return None
+        key, waiting = chosen
+        del self._waiting[key]
+        self._processing[key] = self._handed_out_at = now
+        return Item(key, waiting.priority, now - waiting.due_at)
 
     def done(self, key: K, now: float) -> float:
         """Ends the processing of `key`; what was added to it meanwhile may now be handed out.
@@ -164,12 +170,32 @@ class WorkQueue(Generic[K]):
         idle_s = now - self._handed_out_at
         return Statistics(due, delayed, len(ages), oldest_due_s, idle_s, max(ages, default=0.0), sum(ages))
 
+    def _longest_due(self, now: float) -> tuple[K, _Waiting] | None:
+        """The first in line, if its patience is at an end."""
+        while self._in_line and not self._is_up(*self._in_line[0]):
+            self._in_line.popleft()
+        if self._in_line and now - self._in_line[0][1].due_at >= PATIENCE_S:
+            return self._in_line.popleft()
+        return None
+
+    def _highest(self) -> tuple[K, _Waiting] | None:
+        while self._due:
+            _, _, key, waiting = heapq.heappop(self._due)
+            if self._is_up(key, waiting):
+                return key, waiting
+        return None
+
+    def _is_up(self, key: K, waiting: _Waiting) -> bool:
+        """Whether an entry is alive and may be handed out."""
+        return self._waiting.get(key) is waiting and key not in self._processing
+
     def _push(self, key: K, waiting: _Waiting, now: float) -> None:
         self._sequence += 1
         if waiting.due_at > now:
             heapq.heappush(self._delayed, (waiting.due_at, self._sequence, key, waiting))
         elif key not in self._processing:
             heapq.heappush(self._due, (-waiting.priority, self._sequence, key, waiting))
+            self._in_line.append((key, waiting))
 
     def _release(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from torchctl.runtime.workqueue import ExponentialLimiter, WorkQueue
+from torchctl.runtime.workqueue import LOW_PRIORITY, ExponentialLimiter, WorkQueue
+from torchctl.runtime.workqueue.core import PATIENCE_S
 
 KEYS = st.sampled_from("abcd")
 DELAYS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
@@ -59,7 +60,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert item.key in due
         due_at, priority = self.waiting.pop(item.key)
         assert (item.priority, item.waited_s) == (priority, self.now - due_at)
-        assert priority == max(priority for _, priority in due.values())
+        if item.waited_s < PATIENCE_S:
+            assert priority == max(priority for _, priority in due.values())
         self.processing.add(item.key)
 
     @precondition(lambda self: self.processing)
@@ -108,6 +110,20 @@ def test_keys_of_one_priority_come_out_in_the_order_they_became_due() -> None:
     for key in "cab":
         queue.add(key, 0.0)
     assert [item.key for item in iter(lambda: queue.get(1.0), None)] == ["c", "a", "b"]
+
+
+def test_a_key_of_low_priority_is_overtaken_for_a_while_and_not_for_ever() -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
+    queue.add("low", 0.0, priority=LOW_PRIORITY)
+    out = []
+    for second in range(100):
+        queue.add(f"high-{second}", float(second))
+        queue.add(f"other-{second}", float(second))
+        item = queue.get(float(second))
+        assert item is not None
+        out.append(item.key)
+        queue.done(item.key, float(second))
+    assert out.index("low") == PATIENCE_S
 
 
 def test_a_key_added_while_it_is_processed_comes_out_once_after_done() -> None:
