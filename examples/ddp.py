@@ -20,11 +20,10 @@ def main() -> None:
     options = parser.parse_args()
 
     dist.init_process_group(os.environ.get("TORCHRUN_BACKEND", "nccl" if torch.cuda.is_available() else "gloo"))
-    try:
-        train(options.steps, options.save_every)
-    finally:
-        # After the model is gone, which holds the group: gloo's threads must not outlive the interpreter.
-        dist.destroy_process_group()
+    train(options.steps, options.save_every)
+    # While this waits, gloo's threads let go of the last tensors; at the interpreter's end that would abort it.
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def train(steps: int, save_every: int) -> None:
