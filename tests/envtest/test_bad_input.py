@@ -308,6 +308,14 @@ async def test_what_belongs_to_others_is_left_as_it_was(place: Troubled) -> None
         assert not any(entry["manager"] == "torchctl" for entry in live["metadata"]["managedFields"]), name
 
 
+async def test_a_job_does_not_run_in_a_kai_queue_of_others(place: Troubled) -> None:
+    await told(place, next(trouble for trouble in TROUBLES if trouble.name == "of-others"))
+    await place.job("guest", jobQueue="of-others")
+    found = await place.condition("QueueFound", "QueueNotReady", "guest")
+    assert "KAI Queue bad-input-of-others" in found.message
+    assert not await place.exists(JOB, "guest")
+
+
 async def test_a_quota_that_is_raised_lets_the_job_go_on(place: Troubled, control_plane: ControlPlane) -> None:
     quota = yaml.safe_load(
         "{apiVersion: v1, kind: ResourceQuota, metadata: {name: narrow}, "
