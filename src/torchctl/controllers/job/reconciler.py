@@ -42,8 +42,6 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     controller = Controller(
         "torchrunjob",
         JobReconciler(manager, settings).reconcile,
-        workers=manager.settings.workers,
-        timeout_s=manager.settings.reconcile_timeout_s,
         max_retry_s=REFUSAL_REQUEUE_S,
     ).for_(TORCHRUN_JOB)
     for kind in (CONTROLLER_REVISION, SERVICE, JOB):
