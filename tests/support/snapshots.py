@@ -19,7 +19,7 @@ from torchctl.runtime.client import requests
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.intent import INTENT_ANNOTATION
 
-__all__ = ["Snapshot", "differences", "normalised", "take_snapshot"]
+__all__ = ["COUNTS", "Snapshot", "differences", "normalised", "take_snapshot"]
 
 KINDS = (TORCHRUN_QUEUE, TORCHRUN_JOB, CONTROLLER_REVISION, PVC, POD, KAI_PODGROUP, SERVICE, JOB, KAI_QUEUE)
 
@@ -38,6 +38,13 @@ MASKED = frozenset(
     }
 )
 
+COUNTS = frozenset(
+    path
+    for field in ("nodes.ready", "workers", "workersStatus")
+    for path in (f"status.{field}", f"metadata.managedFields.fieldsV1.f:status.f:{field.replace('.', '.f:')}")
+)
+"""Of a job that failed: they are of the moment at which that was seen, and the other workers are stopped from then on."""
+
 REPLACED = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "<address>"),
@@ -49,11 +56,14 @@ Snapshot = dict[str, Any]
 Json = dict[str, Any]
 
 
-async def take_snapshot(transport: AiohttpTransport, namespace: str, known: dict[str, str]) -> Snapshot:
+async def take_snapshot(
+    transport: AiohttpTransport, namespace: str, known: dict[str, str], masked: frozenset[str] = frozenset()
+) -> Snapshot:
     """Reads all that belongs to a namespace, KAI Queues claimed from it included.
 
     Args:
         known: Words for uids and nodes, to which those of this snapshot are added: what is left names what is gone.
+        masked: Paths that are not compared, besides MASKED.
     """
     objects: list[Json] = []
     for kind in KINDS:
@@ -62,7 +72,7 @@ async def take_snapshot(transport: AiohttpTransport, namespace: str, known: dict
             continue
         found = [item | {"kind": kind.kind} for item in json.loads(response.body)["items"]]
         objects += found if kind.namespaced else [item for item in found if _claimed_from(item, namespace)]
-    return normalised(objects, namespace, known)
+    return normalised(objects, namespace, known, masked)
 
 
 def differences(expected: Snapshot, actual: Snapshot) -> list[str]:
@@ -70,10 +80,12 @@ def differences(expected: Snapshot, actual: Snapshot) -> list[str]:
     return [*_differences("", expected, actual)]
 
 
-def normalised(objects: Iterable[Json], namespace: str, known: dict[str, str]) -> Snapshot:
+def normalised(
+    objects: Iterable[Json], namespace: str, known: dict[str, str], masked: frozenset[str] = frozenset()
+) -> Snapshot:
     """The snapshot of objects in their JSON form."""
     objects = sorted(objects, key=lambda item: (item["kind"], item["metadata"]["creationTimestamp"]))
-    text = json.dumps([_pruned(item, "") for item in objects])
+    text = json.dumps([_pruned(item, "", MASKED | masked) for item in objects])
     for item in objects:
         known[item["metadata"]["uid"]] = f"<uid of {item['kind']} {_stable_name(item)}>"
         text = text.replace(item["metadata"]["name"], _stable_name(item))
@@ -112,14 +124,14 @@ def _stable_name(item: Json) -> str:
     return name
 
 
-def _pruned(value: Any, path: str) -> Any:
+def _pruned(value: Any, path: str, masked: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        inner = {key: _pruned(item, f"{path}.{key}" if path else key) for key, item in value.items()}
-        return {key: item for key, item in inner.items() if (f"{path}.{key}" if path else key) not in MASKED}
+        paths = {key: f"{path}.{key}" if path else key for key in value}
+        return {key: _pruned(item, paths[key], masked) for key, item in value.items() if paths[key] not in masked}
     if path == "metadata.managedFields":
         ours = (entry for entry in value if entry["manager"] == FIELD_MANAGER)
         value = sorted(ours, key=lambda entry: (entry["operation"], entry.get("subresource", "")))
-    return [_pruned(item, path) for item in value] if isinstance(value, list) else value
+    return [_pruned(item, path, masked) for item in value] if isinstance(value, list) else value
 
 
 def _differences(path: str, expected: Any, actual: Any) -> Iterator[str]:

@@ -151,7 +151,9 @@ class _Teller:
         before: Snapshot | None = None
         with anyio.move_on_after(SETTLE_S):
             while True:
-                snapshot = await take_snapshot(self._stage.transport, self._telling.namespace, self._known)
+                snapshot = await take_snapshot(
+                    self._stage.transport, self._telling.namespace, self._known, self._story.masked
+                )
                 if snapshot in expected or (not expected and snapshot == before and _is_over(snapshot)):
                     return snapshot
                 before = snapshot
