@@ -43,7 +43,7 @@ COUNTS = frozenset(
     for field in ("nodes.ready", "workers", "workersStatus")
     for path in (f"status.{field}", f"metadata.managedFields.fieldsV1.f:status.f:{field.replace('.', '.f:')}")
 )
-"""Of a job that failed: they are of the moment at which that was seen, and the other workers are stopped from then on."""
+"""Of a job that failed: they are of the moment at which that was seen; the other workers are stopped from then on."""
 
 REPLACED = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
