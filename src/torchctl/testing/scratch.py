@@ -22,8 +22,11 @@ class Scratch:
         for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
             _sweep(lock)
         self.path = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
-        self._lock: IO[bytes] = (self.path / _LOCK).open("wb")
+        # It gets the name by which a sweep finds it once it is locked.
+        unseen = self.path / f"{_LOCK}.new"
+        self._lock: IO[bytes] = unseen.open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unseen.rename(self.path / _LOCK)
 
     def remove(self) -> None:
         """Removes it with all that is in it."""

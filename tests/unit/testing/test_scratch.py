@@ -1,9 +1,11 @@
 """What a killed process leaves in the temporary directory is gone once the next one starts."""
 
+import fcntl
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -40,3 +42,19 @@ def test_one_in_use_and_one_that_is_kept_stay() -> None:
     assert (kept.path / "log").exists()
     used.remove()
     assert not used.path.exists()
+
+
+def test_one_that_is_being_made_is_not_taken_for_a_dead_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, nested = fcntl.flock, False
+
+    def sweep_just_before(file: IO[bytes], operation: int) -> None:
+        nonlocal nested
+        if not nested:
+            nested = True
+            Scratch(_PREFIX).remove()
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_just_before)
+    made = Scratch(_PREFIX)
+    assert made.path.is_dir()
+    made.remove()
