@@ -108,6 +108,12 @@ class JobReason(_Reason):
         "The queue is being deleted, was not accepted, or its KAI Queue belongs to somebody else.",
         "Correct the queue as the message says; the job goes on by itself.",
     )
+    WAITING_FOR_QUEUE = (
+        "WaitingForQueue",
+        (JobCondition.QUEUE_FOUND,),
+        "The queue is new or was edited, and whose its KAI Queue is has not been looked up yet.",
+        "Wait a moment. If it stays, read the operator's log.",
+    )
     NO_WORKSPACE = "NoWorkspace", (JobCondition.WORKSPACE_READY,), "The job has no workspace."
     WORKSPACE_READY = "WorkspaceReady", (JobCondition.WORKSPACE_READY,), "The code is there."
     CLAIM_NOT_FOUND = (

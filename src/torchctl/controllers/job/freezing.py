@@ -20,10 +20,12 @@ from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.impossible import Impossible
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template import render
+from torchctl.controllers.queue.plan import manages
 from torchctl.controllers.queue.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.controllers.support import unsupported_in_run_policy
 from torchctl.runtime.conditions import find
+from torchctl.runtime.kinds import Condition
 
 __all__ = ["Frozen", "freeze", "unsupported"]
 
@@ -102,6 +104,9 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     problem = problem_of(queue, settings.kai_parent_queues)
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
+    if manages(queue) and _verdict(queue) is None:
+        message = f"waits until it is known whose KAI Queue {queue.spec.kai_queue} of TorchrunQueue {name} is"
+        return Finding(False, JobReason.WAITING_FOR_QUEUE, message)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
 
 
@@ -111,9 +116,14 @@ def _started(observed: Observed) -> bool:
 
 def _conflict(queue: TorchrunQueue) -> str:
     """Why nothing may start in the queue's KAI Queue: it is somebody else's, whose GPUs the pods would take."""
+    verdict = _verdict(queue)
+    return verdict.message if verdict is not None and verdict.reason == QueueReason.CONFLICT else ""
+
+
+def _verdict(queue: TorchrunQueue) -> Condition | None:
+    """What the queue's reconciler found of its KAI Queue; None until it has looked at this spec."""
     known = find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY)
-    current = known is not None and known.observed_generation == queue.metadata.generation
-    return known.message if known is not None and current and known.reason == QueueReason.CONFLICT else ""
+    return known if known is not None and known.observed_generation == queue.metadata.generation else None
 
 
 def _load(observed: Observed, accepted: Finding, queue_found: Finding, *, hold: bool) -> Frozen:

@@ -71,7 +71,9 @@ def _turned(change: Change[TorchrunQueue]) -> bool:
     before, after = (
         find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY) for queue in (change.old, change.new)
     )
-    return (before and before.reason) != (after and after.reason)
+    if before is None or after is None:
+        return before is not after
+    return (before.reason, before.observed_generation) != (after.reason, after.observed_generation)
 
 
 queue_turned = Predicate(_turned)

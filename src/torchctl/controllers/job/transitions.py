@@ -19,6 +19,7 @@ _WAITING = frozenset(
         JobReason.RUNNING,
         JobReason.SYNCING,
         JobReason.WAITING_FOR_ADMISSION,
+        JobReason.WAITING_FOR_QUEUE,
         JobReason.WORKERS_STARTING,
         JobReason.WORKERS_READY,
     }

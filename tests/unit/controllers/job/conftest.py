@@ -43,8 +43,11 @@ def job_of(text: str) -> TorchrunJob:
 
 
 def queue_of(text: str) -> TorchrunQueue:
+    """A TorchrunQueue from its spec in YAML, as its own reconciler leaves it where all is well."""
     meta = {"name": "research", "namespace": "team", "uid": "queue-uid", "generation": 1}
-    return decoded(TORCHRUN_QUEUE, {"metadata": meta, "spec": yaml.safe_load(text) or {}})  # type: ignore[no-any-return]
+    ready = {"type": "KaiQueueReady", "status": "True", "reason": "KaiQueueReady", "observedGeneration": 1}
+    body = {"metadata": meta, "spec": yaml.safe_load(text) or {}, "status": {"conditions": [ready]}}
+    return decoded(TORCHRUN_QUEUE, body)  # type: ignore[no-any-return]
 
 
 class World:
