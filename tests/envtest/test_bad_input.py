@@ -309,8 +309,8 @@ async def test_what_belongs_to_others_is_left_as_it_was(place: Troubled) -> None
 
 
 async def test_a_job_does_not_run_in_a_kai_queue_of_others(place: Troubled) -> None:
-    await told(place, next(trouble for trouble in TROUBLES if trouble.name == "of-others"))
-    await place.job("guest", jobQueue="of-others")
+    await place.job("guest", jobQueue="guest")
+    await place.queue("guest", kaiQueue="bad-input-of-others")
     found = await place.condition("QueueFound", "QueueNotReady", "guest")
     assert "KAI Queue bad-input-of-others" in found.message
     assert not await place.exists(JOB, "guest")
