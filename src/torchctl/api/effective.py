@@ -7,7 +7,8 @@ from torchctl.api.common import Backend, Distributed, PodRetention, RdzvBackend,
 from torchctl.api.fields import Model
 from torchctl.api.job import JobSpec, JobWorkspace
 from torchctl.api.names import MASTER_PORT
-from torchctl.api.queue import Checkpoints, QueueSpec, QueueWorkspace
+from torchctl.api.queue import QueueSpec
+from torchctl.api.storage import Checkpoints, QueueWorkspace
 
 __all__ = [
     "DEFAULT_CLAIM_SIZE",

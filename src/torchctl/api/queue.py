@@ -7,14 +7,12 @@ import msgspec
 from pydantic import Field
 
 from torchctl.api import quantity
-from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distributed, Distribution, RunPolicy
+from torchctl.api.common import Distributed, RunPolicy
 from torchctl.api.fields import (
     LIST_OF_NAMED,
     MAX_INT32,
     UNIQUE_NAMES,
     WRITTEN_OUT,
-    AccessMode,
-    AccessModes,
     Amount,
     AmountOrUnlimited,
     ClaimName,
@@ -24,20 +22,18 @@ from torchctl.api.fields import (
     LabelKey,
     Labels,
     LabelValue,
-    MountPath,
     Open,
-    Size,
 )
 from torchctl.api.model import KeptModel, Model
 from torchctl.api.names import GROUP, VERSION
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
+from torchctl.api.storage import Storage
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
 __all__ = [
     "TORCHRUN_QUEUE",
-    "Checkpoints",
     "ComputeResources",
     "ExtraResource",
     "ExtraTemplate",
@@ -52,10 +48,8 @@ __all__ = [
     "QueueQuota",
     "QueueSpec",
     "QueueStatus",
-    "QueueWorkspace",
     "ResourceState",
     "Scheduling",
-    "Storage",
     "Topology",
     "TorchrunQueue",
 ]
@@ -205,79 +199,6 @@ class Scheduling(Model):
         default=True, description="Whether all pods of a job start together or not at all. Default: true."
     )
     topology: Topology | None = Field(default=None, description="Placement by network topology (KAI). Default: none.")
-
-
-class QueueWorkspace(Model):
-    """The claim `<job>-workspace` that holds a job's code."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (ONE_SIZE,)
-
-    enabled: bool = Field(
-        default=False, description="Whether a job that says nothing of a workspace has one too. Default: false."
-    )
-    size: Size | None = Field(
-        default=None, description="Size of the claim, as a quantity. Not with sizePerGPU. Default: 10Gi."
-    )
-    size_per_gpu: Size | None = Field(
-        default=None,
-        description="Size of the claim per GPU of the whole job, at least one. Not with size. Default: none.",
-    )
-    storage_class: ClaimName | None = Field(
-        default=None, description="StorageClass of the claim. Default: the cluster's."
-    )
-    access_modes: AccessModes = Field(
-        default=(AccessMode.READ_WRITE_ONCE,), description="Access modes of the claim. Default: [ReadWriteOnce]."
-    )
-    mount_path: MountPath = Field(
-        default="/app", description="Where workers see the workspace: their working directory. Default: /app."
-    )
-    distribution: Distribution = Field(
-        default=Distribution.AUTO,
-        description="How the workspace reaches the workers: shared (they mount the claim), copy (an init container "
-        "copies it), "
-        "serve (the sync pod serves it) or auto. Default: auto.",
-    )
-
-
-class Checkpoints(Model):
-    """The claim `<job>-checkpoints`, or a shared one."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (ONE_SIZE, SHARED_OR_OWN)
-
-    enabled: bool = Field(default=False, description="Whether jobs get a checkpoints volume. Default: false.")
-    size: Size | None = Field(
-        default=None, description="Size of the claim, as a quantity. Not with sizePerGPU. Default: 10Gi."
-    )
-    size_per_gpu: Size | None = Field(
-        default=None,
-        description="Size of the claim per GPU of the whole job, at least one. Not with size. Default: none.",
-    )
-    storage_class: ClaimName | None = Field(
-        default=None, description="StorageClass of the claim. Default: the cluster's."
-    )
-    access_modes: AccessModes = Field(
-        default=(AccessMode.READ_WRITE_ONCE,), description="Access modes of the claim. Default: [ReadWriteOnce]."
-    )
-    claim_name: ClaimName | None = Field(
-        default=None,
-        description="An existing claim that all jobs share. Not with size, sizePerGPU. Default: one per job.",
-    )
-    mount_path: MountPath = Field(
-        default="/checkpoints", description="Where workers see it (TORCHRUN_CHECKPOINT_DIR). Default: /checkpoints."
-    )
-    retain: bool = Field(default=True, description="Whether the claim outlives the job. Default: true.")
-
-
-class Storage(Model):
-    """Volumes of the worker pods."""
-
-    shm_size_per_gpu: Size | None = Field(
-        default=None,
-        description="Size of /dev/shm (memory) per GPU of the pod, at least one. Default: the container runtime's.",
-    )
-    workspace: QueueWorkspace | None = Field(default=None, description="The jobs' code. Default: no workspace.")
-    datasets: Datasets = Field(default=(), description="Existing claims that every job mounts. Default: none.")
-    checkpoints: Checkpoints | None = Field(default=None, description="The jobs' checkpoints. Default: none.")
 
 
 class ExtraTemplate(KeptModel):

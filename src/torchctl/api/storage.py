@@ -1,0 +1,77 @@
+"""What a TorchrunQueue says of its jobs' volumes: shared memory, workspace, datasets, checkpoints."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distribution
+from torchctl.api.fields import AccessMode, AccessModes, ClaimName, MountPath, Size
+from torchctl.api.model import Model
+from torchctl.api.rules import Rule
+
+__all__ = ["Checkpoints", "QueueWorkspace", "Storage"]
+
+
+class ClaimFields(Model):
+    """What both claims of a job have in common."""
+
+    size: Size | None = Field(
+        default=None, description="Size of the claim, as a quantity. Not with sizePerGPU. Default: 10Gi."
+    )
+    size_per_gpu: Size | None = Field(
+        default=None,
+        description="Size of the claim per GPU of the whole job, at least one. Not with size. Default: none.",
+    )
+    storage_class: ClaimName | None = Field(
+        default=None, description="StorageClass of the claim. Default: the cluster's."
+    )
+    access_modes: AccessModes = Field(
+        default=(AccessMode.READ_WRITE_ONCE,), description="Access modes of the claim. Default: [ReadWriteOnce]."
+    )
+
+
+class QueueWorkspace(ClaimFields):
+    """The claim `<job>-workspace` that holds a job's code."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (ONE_SIZE,)
+
+    enabled: bool = Field(
+        default=False, description="Whether a job that says nothing of a workspace has one too. Default: false."
+    )
+    mount_path: MountPath = Field(
+        default="/app", description="Where workers see the workspace: their working directory. Default: /app."
+    )
+    distribution: Distribution = Field(
+        default=Distribution.AUTO,
+        description="How the workspace reaches the workers: shared (they mount the claim), copy (an init container "
+        "copies it), "
+        "serve (the sync pod serves it) or auto. Default: auto.",
+    )
+
+
+class Checkpoints(ClaimFields):
+    """The claim `<job>-checkpoints`, or a shared one."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (ONE_SIZE, SHARED_OR_OWN)
+
+    enabled: bool = Field(default=False, description="Whether jobs get a checkpoints volume. Default: false.")
+    claim_name: ClaimName | None = Field(
+        default=None,
+        description="An existing claim that all jobs share. Not with size, sizePerGPU. Default: one per job.",
+    )
+    mount_path: MountPath = Field(
+        default="/checkpoints", description="Where workers see it (TORCHRUN_CHECKPOINT_DIR). Default: /checkpoints."
+    )
+    retain: bool = Field(default=True, description="Whether the claim outlives the job. Default: true.")
+
+
+class Storage(Model):
+    """Volumes of the worker pods."""
+
+    shm_size_per_gpu: Size | None = Field(
+        default=None,
+        description="Size of /dev/shm (memory) per GPU of the pod, at least one. Default: the container runtime's.",
+    )
+    workspace: QueueWorkspace | None = Field(default=None, description="The jobs' code. Default: no workspace.")
+    datasets: Datasets = Field(default=(), description="Existing claims that every job mounts. Default: none.")
+    checkpoints: Checkpoints | None = Field(default=None, description="The jobs' checkpoints. Default: none.")
