@@ -19,6 +19,7 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 
 import aiohttp
+import anyio
 from yarl import URL
 
 from torchctl.runtime.client.config import Connection, CredentialsError
@@ -31,6 +32,7 @@ from torchctl.runtime.clock import Clock, SystemClock
 
 __all__ = ["AiohttpTransport", "Gate", "HttpResponse", "LineStream", "RequestMetrics", "Transport"]
 
+CLOSE_TIMEOUT_S = 2.0
 CONNECT_TIMEOUT_S = 4.0
 """TCP and TLS together, whatever the number of addresses. Below the margin that leader election leaves between two
 leaders, for a write has passed its gate by then."""
@@ -154,6 +156,11 @@ class AiohttpTransport:
     def __repr__(self) -> str:
         return f"<AiohttpTransport to {self._connection.host}>"
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has no session open."""
+        return all(session is None or session.closed for session in (self._requests, self._watches))
+
     async def __aenter__(self) -> Self:
         self._requests = _session(MAX_CONNECTIONS, self._user_agent)
         self._watches = _session(0, self._user_agent)
@@ -162,8 +169,9 @@ class AiohttpTransport:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for session in (self._requests, self._watches):
-            if session is not None:
+        # Shielded: whoever is cancelled leaves no socket open either.
+        with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
+            for session in filter(None, (self._requests, self._watches)):
                 await session.close()
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:

@@ -522,3 +522,16 @@ async def test_a_proxy_that_is_away_means_that_nothing_was_sent() -> None:
         with pytest.raises(Unavailable) as raised:
             await transport.send(WRITES[0])
     assert not raised.value.outcome_unknown
+
+
+async def test_a_transport_that_is_cancelled_leaves_no_socket_open() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="{}")
+
+    async with serving(answer) as url:
+        with anyio.CancelScope() as scope:
+            async with AiohttpTransport(Connection(url)) as transport:
+                await transport.send(GET)
+                scope.cancel()
+                await anyio.sleep_forever()
+        assert transport.is_closed
