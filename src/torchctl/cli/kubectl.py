@@ -9,7 +9,7 @@ __all__ = ["cli", "main"]
 @click.version_option(package_name="torchctl", prog_name="kubectl torchrun")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Train with PyTorch on Kubernetes from your own directory."""
+    """Train with PyTorch on Kubernetes. There are no commands yet: submit a TorchrunJob with `kubectl apply`."""
     click.echo(ctx.get_help())
 
 
