@@ -18,7 +18,6 @@ __all__ = [
     "JOB",
     "KAI_PODGROUP",
     "KAI_QUEUE",
-    "PERSISTENT_VOLUME_CLAIM",
     "POD",
     "PVC",
     "SERVICE",
@@ -208,7 +207,7 @@ class KaiPodGroup(msgspec.Struct, frozen=True, rename=camel):
 
 POD = Kind("", "v1", "Pod", "pods", Pod)
 JOB = Kind("batch", "v1", "Job", "jobs", Job)
-PERSISTENT_VOLUME_CLAIM = PVC = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", PersistentVolumeClaim)
+PVC = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", PersistentVolumeClaim)
 SERVICE = Kind("", "v1", "Service", "services", Service)
 CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions", ControllerRevision)
 KAI_QUEUE = Kind("scheduling.run.ai", "v2", "Queue", "queues", KaiQueue, namespaced=False)

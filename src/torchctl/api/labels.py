@@ -28,7 +28,6 @@ __all__ = [
     "ROLE",
     "ROLE_SYNC",
     "ROLE_WORKER",
-    "TEMPLATE_HASH",
     "job_labels",
     "owned_env",
     "owned_key",
@@ -46,7 +45,6 @@ QUEUE = "torchrun.ai/queue"
 QUEUE_UID = "torchrun.ai/queue-uid"
 ROLE = "torchrun.ai/role"
 ATTEMPT = "torchrun.ai/attempt"
-TEMPLATE_HASH = "torchrun.ai/template-hash"
 LEGACY_JOB_NAME = "torchrun-job-name"
 """The selector of the first documentation, which users have in their scripts."""
 

@@ -17,7 +17,6 @@ __all__ = [
     "MAX_QUEUE_NAME",
     "QUEUE_FINALIZER",
     "SERVE_PORT",
-    "SYNC_MARKER",
     "TRAINER",
     "VERSION",
     "checkpoints_claim",
@@ -47,9 +46,6 @@ TRAINER = "trainer"
 INIT_CONTAINER = "workspace"
 """The init container of a worker that brings the workspace into the pod."""
 KAI_SCHEDULER = "kai-scheduler"
-
-SYNC_MARKER = ".sync_success"
-"""The file at the root of a workspace claim that says that the workspace is complete, with its digest."""
 
 MASTER_PORT = 29500
 ETCD_PORT = 2379
