@@ -24,6 +24,13 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 echo "installing$missing"
+# Not to be started as a service of this machine: the node runs its own containerd.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 # shellcheck disable=SC2086 - a list of words
