@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -98,7 +98,8 @@ class Replicas:
 
     async def kill(self) -> None:
         for process in self.processes.values():
-            process.kill()
+            with suppress(ProcessLookupError):  # it ended by itself this very moment
+                process.kill()
             await process.wait()
 
 
