@@ -122,13 +122,11 @@ async def _report(cluster: ControlPlane, job: TorchrunJob) -> None:
     for condition in job.status.conditions:
         conditions.add_row(condition.type, condition.status, condition.reason, condition.message)
     console.print(conditions)
-    children = "pvc,pods,services,jobs,controllerrevisions"
-    console.print("\nIts children:")
-    console.print(
-        await cluster.kubectl("get", children, "-l", f"torchrun.ai/job-name={job.metadata.name}"), highlight=False
-    )
-    console.print("$ kubectl get trj,trq")
-    console.print(await cluster.kubectl("get", "trj,trq"), highlight=False, end="")
+    selector = f"torchrun.ai/job-name={job.metadata.name}"
+    children = ("get", "pvc,pods,services,jobs,controllerrevisions", "-l", selector)
+    for command in (children, ("get", "trj,trq")):
+        console.print(f"\n$ kubectl {' '.join(command)}", highlight=False)
+        console.print(await cluster.kubectl(*command), highlight=False, end="", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -383,6 +383,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=default)
     parser.add_argument("--name", default="docker.io/local/torchctl:dev")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     print(build(arguments.output, arguments.cache, arguments.name))
 
 

@@ -54,7 +54,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def network() -> Network:
     if os.geteuid() != 0:
-        pytest.skip("a real node needs root")
+        pytest.fail("a real node needs root")
     if not shutil.which("containerd"):
         pytest.fail("containerd is missing: run hack/node/install.sh")
     return Network.free()

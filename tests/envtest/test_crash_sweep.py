@@ -26,6 +26,8 @@ EVERY = 1 if os.environ.get("TORCHCTL_SWEEP") == "all" else 3
 
 AT_ONCE = 4
 KILLED = 20
+MAY_BE_MISSED = 0.2
+"""Share of the points that no telling may come by: some writes happen only where events come in a certain order."""
 KILLED_AT_ONCE = 3
 
 
@@ -75,6 +77,7 @@ async def test_a_crash_at_any_write_changes_nothing_in_the_end(
     swept = await sweep(in_process, story, normal, points[::EVERY], at_once=AT_ONCE)
     report(f"{swept} of {len(points)} points")
     assert swept.problems() == []
+    assert len(swept.missed) <= MAY_BE_MISSED * len(points[::EVERY]), swept
     assert pods_made(read_audit_log(log, start), [*normal, *swept.tellings]) == []
 
 
@@ -89,4 +92,5 @@ async def test_a_program_killed_at_any_write_is_followed_by_one_that_ends_the_sa
     swept = await sweep(as_process, story, normal, spread, at_once=KILLED_AT_ONCE)
     report(f"{swept} (by SIGKILL)")
     assert swept.problems() == []
+    assert len(swept.missed) <= MAY_BE_MISSED * KILLED, swept
     assert pods_made(read_audit_log(log, start), [*normal, *swept.tellings]) == []

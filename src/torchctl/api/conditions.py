@@ -204,7 +204,7 @@ class JobReason(_Reason):
     SUSPENDED = "Suspended", (JobCondition.SUSPENDED,), "The job stands still."
     NOT_SUSPENDED = "NotSuspended", (JobCondition.SUSPENDED,), "The job is not suspended."
     SUCCEEDED = "Succeeded", _END, "The workers' Job is complete, and no pod was told to stop before it ended."
-    RUNNING = "Running", _END, "The job has not ended."
+    NOT_ENDED = "NotEnded", _END, "The job has not ended."
     WORKER_FAILED = (
         "WorkerFailed",
         _END,

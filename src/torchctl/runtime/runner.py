@@ -174,7 +174,8 @@ class Runner:
 
     def _report(self, outcome: Outcome, delay_s: float | None) -> None:
         if outcome.kind != "error":
-            log.debug("reconciled", result=str(outcome.kind), again_in_s=delay_s, reason=str(outcome.error or ""))
+            why = {} if outcome.error is None else {"reason": str(outcome.error)}
+            log.debug("reconciled", result=str(outcome.kind), again_in_s=delay_s, **why)
         elif outcome.panic:
             log.error("reconcile raised", again_in_s=delay_s, exc_info=outcome.error)
         else:

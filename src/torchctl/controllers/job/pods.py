@@ -21,6 +21,7 @@ __all__ = [
     "succeeded",
     "termination",
     "told_to_stop",
+    "waits_for_claim",
 ]
 
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"
@@ -47,6 +48,8 @@ NEXT_STEPS = {
     "Unschedulable": "free or add such nodes, or ask for less",
 }
 """What a person does about a pod that Kubernetes says this of."""
+UNBOUND = "unbound immediate PersistentVolumeClaims"
+"""In kube-scheduler's message while a claim is not bound (pkg/scheduler/framework/plugins/volumebinding)."""
 _MAX_MESSAGE = 1024
 
 
@@ -104,9 +107,15 @@ def problem(pod: Pod) -> tuple[str, str] | None:
     return reason, f"pod {pod.metadata.name}: {shorten(message) or reason}; {step}"
 
 
+def waits_for_claim(pod: Pod) -> bool:
+    """Whether the scheduler only waits for a claim to be bound, which every claim needs a moment for."""
+    scheduled = find(pod.status.conditions, "PodScheduled")
+    return scheduled is not None and scheduled.status == "False" and UNBOUND in scheduled.message
+
+
 def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
     scheduled = find(pod.status.conditions, "PodScheduled")
-    if scheduled is not None and scheduled.status == "False":
+    if scheduled is not None and scheduled.status == "False" and not waits_for_claim(pod):
         yield scheduled.reason or "Unschedulable", scheduled.message
     for status in _statuses(pod):
         waiting = status.state.waiting

@@ -61,6 +61,8 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     )
     if plan.template is not None:
         status = _with_template(status, observed, plan, plan.template)
+    elif not status.nodes.desired:
+        status = msgspec.structs.replace(status, nodes=NodeCounts(desired=job.spec.num_nodes or 0))
     return _with_times(status, observed, plan.outcome, now)
 
 
@@ -134,7 +136,7 @@ def _waits_for(plan: Plan) -> str:
 
 def _complete(end: Outcome | None) -> Finding:
     if end is None:
-        return Finding(False, JobReason.RUNNING, "the job has not ended")
+        return Finding(False, JobReason.NOT_ENDED, "the job has not ended")
     if end.failure is None:
         return Finding(True, end.reason, end.message)
     return Finding(False, end.reason, "the job failed")
@@ -142,7 +144,7 @@ def _complete(end: Outcome | None) -> Finding:
 
 def _failed(end: Outcome | None) -> Finding:
     if end is None:
-        return Finding(False, JobReason.RUNNING, "nothing has failed")
+        return Finding(False, JobReason.NOT_ENDED, "nothing has failed")
     if end.failure is None:
         return Finding(False, end.reason, "nothing has failed")
     return Finding(True, end.reason, end.message, warn=True)

@@ -124,6 +124,9 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
         return Finding(False, *problem, warn=True)
     name, workspace = pod.metadata.name, template.workspace
     assert workspace is not None
+    if pods.waits_for_claim(pod):
+        message = f"pod {name} waits for its PersistentVolumeClaim to be bound; if it stays, see `kubectl describe pvc`"
+        return Finding(False, JobReason.SYNCING, message)
     if workspace.uploaded:
         message = f"pod {name} waits for the workspace to be uploaded; it gives up after {workspace.timeout_s} s"
         return Finding(False, JobReason.WAITING_FOR_UPLOAD, message)

@@ -168,6 +168,20 @@ def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(wor
         (
             {
                 "phase": "Pending",
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+                    }
+                ],
+            },
+            "Syncing",
+        ),
+        (
+            {
+                "phase": "Pending",
                 "containerStatuses": [
                     {"name": "fetch", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
                 ],
