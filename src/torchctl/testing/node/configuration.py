@@ -64,7 +64,7 @@ def kubelet(network: Network, root: Path, cgroup: str) -> str:
         "containerRuntimeEndpoint": f"unix://{root}/containerd.sock",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{cgroup}",
-        "cgroupsPerQOS": False,
+        "cgroupsPerQOS": True,
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
         "failSwapOn": False,

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["new_directory", "remove_cgroups", "sweep", "traces"]
+__all__ = ["make_cgroups", "new_directory", "remove_cgroups", "sweep", "traces"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _NAME = "torchctl-node"
@@ -16,6 +16,12 @@ _NAME = "torchctl-node"
 def new_directory() -> Path:
     """A node's directory; its name is the node's cgroup too, and names the process that answers for both."""
     return Path(tempfile.mkdtemp(prefix=f"{_NAME}-{os.getpid()}-")).resolve()
+
+
+def make_cgroups(name: str) -> None:
+    """Makes a cgroup in every hierarchy; the kubelet wants its root to exist."""
+    for hierarchy in _hierarchies():
+        (hierarchy / name).mkdir()
 
 
 def remove_cgroups(name: str, timeout_s: float = 10.0) -> None:
@@ -53,8 +59,14 @@ def sweep() -> None:
 
 
 def _tops(pattern: str) -> list[Path]:
-    hierarchies = (_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir()))
-    return [top for hierarchy in hierarchies for top in hierarchy.glob(pattern)]
+    return [top for hierarchy in _hierarchies() for top in hierarchy.glob(pattern)]
+
+
+def _hierarchies() -> list[Path]:
+    """Where cgroups are made: one place in version 2, one for each controller in version 1."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS]
+    return [path for path in _CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]
 
 
 def _remove(directory: Path, deadline: float) -> None:

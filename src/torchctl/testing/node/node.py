@@ -14,7 +14,7 @@ from torchctl.testing.assets import Assets, ensure
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.node import configuration
 from torchctl.testing.node.kubeconfig import portable
-from torchctl.testing.node.leftovers import new_directory, remove_cgroups, sweep
+from torchctl.testing.node.leftovers import make_cgroups, new_directory, remove_cgroups, sweep
 from torchctl.testing.node.namespaces import Namespaces
 from torchctl.testing.node.network import Network, connect
 from torchctl.testing.node.volumes import make_pool
@@ -120,6 +120,7 @@ class LocalNode:
 
     async def _start(self) -> None:
         await self._namespaces.start()
+        make_cgroups(self.directory.name)
         await anyio.to_thread.run_sync(connect, self.network, self._namespaces.pid, self._namespaces.enter)
         self._write_configuration()
         self._processes = {name: self._process(name, argv) for name, argv in self._commands().items()}
