@@ -14,7 +14,7 @@ import yaml
 from torchctl.testing.assets import Settings
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
 from torchctl.testing.node import LocalNode, Network
-from torchctl.testing.node.leftovers import traces
+from torchctl.testing.node.leftovers import hierarchies, traces
 from torchctl.testing.node.network import connected
 from torchctl.testing.node.oci import add_image
 from torchctl.testing.node.training import IMAGE, ensure_torch
@@ -70,10 +70,18 @@ async def control_plane(network: Network) -> AsyncGenerator[ControlPlane]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def node(control_plane: ControlPlane, network: Network, images: Path) -> AsyncGenerator[LocalNode]:
     """A Ready node. Once it is left, the machine is as it was."""
+    before = cgroups()
     async with LocalNode(control_plane, network, sandbox_image=IMAGE.name, images=[images]) as node:
         yield node
     assert not connected(network)
     assert not traces(node.directory)
+    assert cgroups() <= before
+
+
+def cgroups() -> set[str]:
+    """The top cgroups of this machine, but for those of nodes that others run meanwhile."""
+    tops = (path for hierarchy in hierarchies() for path in hierarchy.iterdir() if path.is_dir())
+    return {path.name for path in tops if not path.name.startswith("torchctl-node-")}
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["make_cgroups", "new_directory", "remove_cgroups", "sweep", "traces"]
+__all__ = ["hierarchies", "make_cgroups", "new_directory", "remove_cgroups", "sweep", "traces"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _NAME = "torchctl-node"
@@ -20,7 +20,7 @@ def new_directory() -> Path:
 
 def make_cgroups(name: str) -> None:
     """Makes a cgroup in every hierarchy; the kubelet wants its root to exist."""
-    for hierarchy in _hierarchies():
+    for hierarchy in hierarchies():
         (hierarchy / name).mkdir()
 
 
@@ -59,10 +59,10 @@ def sweep() -> None:
 
 
 def _tops(pattern: str) -> list[Path]:
-    return [top for hierarchy in _hierarchies() for top in hierarchy.glob(pattern)]
+    return [top for hierarchy in hierarchies() for top in hierarchy.glob(pattern)]
 
 
-def _hierarchies() -> list[Path]:
+def hierarchies() -> list[Path]:
     """Where cgroups are made: one place in version 2, one for each controller in version 1."""
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
