@@ -1,7 +1,6 @@
 """What a job becomes on a real API server is what its golden manifest says, field by field: tests/golden/README.md."""
 
-import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,16 @@ from typing import Any
 import anyio
 import pytest_asyncio
 import yaml
+from goldens import compared, here
 from jobs import Place
 from operators import operator_settings, running_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.api.kube import PVC
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
-from torchctl.runtime.client.errors import NotFound
-from torchctl.runtime.kinds import Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
@@ -27,9 +25,6 @@ from torchctl.testing.nodekinds import Pod
 from torchctl.testing.volumes import PROVISIONER
 
 JOBS = sorted((Path(__file__).parents[1] / "golden" / "jobs").glob("*.yaml"))
-KINDS: dict[str, Kind[Any]] = {kind.kind: kind for kind in (CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE)}
-UID = "0c5f3a52-6f0e-4a53-9f2b-1d1f4b6f7a10"
-"""Of the job in the golden manifests."""
 
 CLUSTER = f"""
 apiVersion: scheduling.k8s.io/v1
@@ -78,33 +73,6 @@ async def namespaces(
     kubelet.script = before
 
 
-def differing(expected: Any, live: Any, path: str = "") -> Iterator[str]:
-    """Where a field that `expected` names is not so; what the server adds is no difference. Lists are whole."""
-    if isinstance(expected, dict):
-        for key, value in expected.items():
-            yield from differing(value, (live or {}).get(key), f"{path}.{key}")
-    elif isinstance(expected, list) and len(expected) == len(live or ()):
-        for index, (value, there) in enumerate(zip(expected, live, strict=True)):
-            yield from differing(value, there, f"{path}[{index}]")
-    elif expected != live:
-        yield f"{path}: {expected!r} is {live!r}"
-
-
-async def compared(place: Place, expected: list[dict[str, Any]]) -> list[str] | None:
-    """All differences; None until every child is there."""
-    found: list[str] = []
-    for child in expected:
-        name = child["metadata"]["name"]
-        try:
-            live = await place.admin.get_raw(KINDS[child["kind"]], name, place.namespace)
-        except NotFound:
-            return None
-        if not isinstance(child.get("data", {}), dict):
-            child = {field: value for field, value in child.items() if field != "data"}
-        found += differing(child, live, f"{child['kind']}/{name}")
-    return found
-
-
 async def test_the_server_holds_what_the_golden_manifests_say(
     namespaces: dict[str, str], control_plane: ControlPlane, admin: Client, operator_account: Connection
 ) -> None:
@@ -112,14 +80,12 @@ async def test_the_server_holds_what_the_golden_manifests_say(
     async with running_operator(operator_account, settings=settings):
         for path in JOBS:
             queue, job, *_ = path.read_text().split("\n---\n")
-            here = f"{queue}\n---\n{job}".replace("namespace: team", f"namespace: {namespaces[path.stem]}")
-            await control_plane.kubectl("apply", "-f-", input=here)
+            inputs = f"{queue}\n---\n{job}".replace("namespace: team", f"namespace: {namespaces[path.stem]}")
+            await control_plane.kubectl("apply", "-f-", input=inputs)
         for path in JOBS:
             place = Place(admin, namespaces[path.stem])
             uid = (await admin.get(TORCHRUN_JOB, "demo", place.namespace)).metadata.uid
-            text = json.dumps([*yaml.safe_load_all(path.read_text())][2:]).replace(UID, uid)
-            text = text.replace('"namespace": "team"', f'"namespace": "{place.namespace}"')
-            expected = json.loads(text.replace(".team.svc.", f".{place.namespace}.svc."))
+            expected = here([*yaml.safe_load_all(path.read_text())][2:], uid, place.namespace)
 
             async def found(place: Place = place, expected: list[dict[str, Any]] = expected) -> tuple[Any] | None:
                 differences = await compared(place, expected)
