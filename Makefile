@@ -38,6 +38,7 @@ unit: venv ## Unit tests only: pure rules, and programs on loopback
 e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian packages, which it installs
 	hack/node/install.sh
 	$(BIN)/python -m torchctl.testing.assets --group node
+	$(BIN)/python -m torchctl.testing.node.training
 	$(BIN)/pytest tests/e2e
 
 image: venv ## Build the operator's image as an OCI archive, without a container engine (root, debootstrap)

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from torchctl.api.kube import JOB, POD, Job, Pod
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.codec import Added, Deleted, Modified
+from torchctl.runtime.client.codec import Added, Bookmark, Deleted, Modified
 from torchctl.runtime.client.errors import AlreadyExists
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta
@@ -38,12 +38,17 @@ async def until(
         async with client.watch(
             kind, namespace=namespace, fields=f"metadata.name={name}", send_initial_events=True
         ) as stream:
+            exists = False
             while True:
                 match client.codec.decode_event(kind, await stream.readline(within_s)):
-                    case Added(obj) | Modified(obj) if met(obj):
-                        return obj
+                    case Added(obj) | Modified(obj):
+                        exists = True
+                        if met(obj):
+                            return obj
                     case Deleted() if met(None):
                         return None
+                    case Bookmark(initial_events_end=True) if not exists and met(None):
+                        return None  # it was gone before the watch began
 
 
 def gone(obj: Object | None) -> bool:

@@ -46,6 +46,8 @@ async def test_every_right_is_used_and_no_request_is_denied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "OVERDUE", timedelta(milliseconds=20))  # it asks the Events for missing pods
+    log = control_plane.audit_log
+    start = log.stat().st_size
     settings = operator_settings(namespace)
     runtime = replace(settings.runtime, election=ElectionSettings(lease_namespace=OPERATOR_NAMESPACE))
     with suppress(NotFound):
@@ -57,9 +59,10 @@ async def test_every_right_is_used_and_no_request_is_denied(
         async with running_operator(connection, namespace, replace(settings, runtime=runtime)):
             await _use_all(Place(admin, namespace))
 
-    requests = [request for request in read_audit_log(control_plane.audit_log) if request.user.username == OPERATOR]
-    denied = [request for request in requests if request.was_denied]
-    assert denied == []
+    requests = [request for request in read_audit_log(log) if request.user.username == OPERATOR]
+    # Of this test's time: an API server that other tests restart denies until its authorizer is in sync.
+    denied = [request for request in read_audit_log(log, start) if request.was_denied]
+    assert [request for request in denied if request.user.username == OPERATOR] == []
     assert _granted() - _used(requests) - IN_ADMISSION == set()
     assert _used(requests) - _granted() == set()
 
