@@ -57,7 +57,9 @@ async def test_every_right_is_used_and_no_request_is_denied(
         proxy.answer(422, match=lambda exchange: "sendInitialEvents" in exchange.query, times=None, reason="Invalid")
         connection = proxy.connection(operator_account)
         async with running_operator(connection, namespace, replace(settings, runtime=runtime)):
-            await _use_all(Place(admin, namespace))
+            place = Place(admin, namespace)
+            await _use_all(place)
+            await _be_refused(place, control_plane)
 
     requests = [request for request in read_audit_log(log) if request.user.username == OPERATOR]
     # Of this test's time: an API server that other tests restart denies until its authorizer is in sync.
@@ -84,6 +86,15 @@ async def _use_all(place: Place) -> None:
         return any(event.count > 1 for event in await place.events("held"))
 
     await until(was_counted_up)
+
+
+async def _be_refused(place: Place, control_plane: ControlPlane) -> None:
+    """A quota that allows no pod: why a Job has none is only said in Events."""
+    await control_plane.kubectl("create", "quota", "none", "--hard=pods=0", f"--namespace={place.namespace}")
+    await place.queue("empty")
+    await place.job("empty", jobQueue="empty")
+    found = await place.condition("WorkersReady", "PodsNotCreated", "empty")
+    assert "exceeded quota" in found.message or "status unknown for quota" in found.message
 
 
 async def _live_through(place: Place, name: str) -> None:

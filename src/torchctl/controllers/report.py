@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.events import EventRecorder
 from torchctl.runtime.kinds import Kind, ObjectMeta, ObjectReference
 
@@ -56,6 +57,9 @@ class Reporter:
             },
             "status": msgspec.to_builtins(status),
         }
-        await self._client.apply(kind, body, subresource="status", force=True)
+        try:
+            await self._client.apply(kind, body, subresource="status", force=True)
+        except NotFound:
+            return  # deleted since it was read, and with it everybody who wants to know
         for type_, reason, message in events:
             self._events.event(reference(kind, meta), type_, reason, message)
