@@ -92,8 +92,8 @@ def _base(cache: Path) -> tuple[Path, Layer]:
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             new = Path(scratch, "root")
             include = f"--include={','.join(PACKAGES)}"
-            mirror = os.environ.get("TORCHCTL_DEBIAN_MIRROR", "http://deb.debian.org/debian")
-            _run("debootstrap", "--variant=minbase", include, SUITE, str(new), mirror)
+            mirror = filter(None, [os.environ.get("TORCHCTL_DEBIAN_MIRROR")])  # else debootstrap's own
+            _run("debootstrap", "--variant=minbase", include, SUITE, str(new), *mirror)
             _slim(new)
             _compile(new, new / f"usr/lib/python{PYTHON}", f"/usr/lib/python{PYTHON}")
             _write_layer(Path(scratch, "layer.tar"), new)
