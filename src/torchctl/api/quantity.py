@@ -58,7 +58,8 @@ class Quantity:
         sign = "-" if self.value < 0 else ""
         if nano == 0:
             return "0"
-        if self.format is Format.BINARY and nano % 10**9 == 0 and nano >= 1024 * 10**9:
+        # Without a binary suffix the text reads back as decimal, and that is what the server then keeps.
+        if self.format is Format.BINARY and nano % (1024 * 10**9) == 0:
             return sign + _binary(nano // 10**9)
         return sign + _decimal(nano, exponent_form=self.format is Format.EXPONENT)
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from torchctl.api.quantity import Format, Quantity, canonical, equal, parse
@@ -68,6 +68,7 @@ quantities = st.builds(Quantity, st.integers(0, 10**15).map(lambda n: Fraction(n
 
 
 @given(quantities)
+@example(Quantity(Fraction(125000), Format.BINARY))
 def test_the_canonical_form_is_exact_and_stable(quantity: Quantity) -> None:
     assert parse(str(quantity)).value == quantity.value
     assert canonical(str(quantity)) == str(quantity)
