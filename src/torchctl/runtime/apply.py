@@ -105,7 +105,7 @@ class Applier:
             return None
 
     async def _create(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> ObjectMeta:
-        managed: Kind[_Managed] = replace(kind, type=_Managed, dec_hook=None)  # type: ignore[arg-type, assignment]
+        managed: Kind[_Managed] = replace(kind, type=_Managed, dec_hook=None)  # type: ignore[arg-type, assignment]  # another type
         answer = await self._client.apply(managed, body)
         if any(map(self._is_foreign, answer.metadata.managed_fields)):
             await self._withdraw(managed, answer.metadata, body)
