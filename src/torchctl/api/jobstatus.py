@@ -6,11 +6,12 @@ from typing import Annotated
 import msgspec
 
 from torchctl.api.casing import camel
+from torchctl.api.causes import Cause
 from torchctl.api.phases import Phase
 from torchctl.api.statusfields import CONDITIONS, COUNTED, OBSERVED_GENERATION, count, mapping, moment, nested, text
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["Failure", "JobStatus", "NodeCounts", "Restarts", "WorkerCounts", "WorkspaceStatus"]
+__all__ = ["Failure", "Incident", "JobStatus", "NodeCounts", "Restarts", "WorkerCounts", "WorkspaceStatus"]
 
 
 class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
@@ -18,6 +19,9 @@ class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
 
     total: Annotated[int, count("Incidents, whatever the number of pods each one took.", shown=True)] = 0
     by_cause: Annotated[dict[str, Annotated[int, COUNTED]], mapping("Incidents by their cause.")] = {}
+    consecutive: Annotated[
+        int, count("Incidents since the workers last ran for long; the back-off doubles with it.")
+    ] = 0
 
 
 class NodeCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
@@ -58,6 +62,14 @@ class Failure(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     message: Annotated[str, text("What it said last.", max_length=32768)] = ""
 
 
+class Incident(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """An incident that is open: the first pod is lost, and what else goes with it is waited for."""
+
+    cause: Annotated[str, text("Cause, as status.restarts.byCause counts it.", enum=tuple(Cause))]
+    opened: Annotated[datetime, moment("When the operator saw it.")]
+    lost: Annotated[datetime | None, moment("When the pod that is taken for the first was lost.")] = None
+
+
 class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """What the operator saw and committed itself to."""
 
@@ -66,7 +78,12 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     observed_generation: Annotated[int, OBSERVED_GENERATION] = 0
     job_id: Annotated[str, text("Unique id of the job, for ever (TORCHRUN_JOB_ID).")] = ""
     attempt: Annotated[int, count("Attempt that runs or ran last, from 0 (TORCHRUN_ATTEMPT).")] = 0
-    active_seconds: Annotated[int, count("Seconds of active time over all attempts, not while suspended.")] = 0
+    active_seconds: Annotated[
+        int,
+        count(
+            "Seconds for which workers were placed, over the attempts that have ended; the one that runs is not in it."
+        ),
+    ] = 0
     restarts: Annotated[Restarts, nested(shown=True)] = Restarts()
     nodes: Annotated[NodeCounts, nested(shown=True)] = NodeCounts()
     gpus: Annotated[int, count("GPUs of the whole job.", shown=True)] = 0
@@ -80,5 +97,11 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     queue_revision: Annotated[str, text("ControllerRevision with the template that the job runs with.")] = ""
     workspace: WorkspaceStatus | None = None
     failure: Failure | None = None
+    incident: Incident | None = None
+    next_attempt_time: Annotated[
+        datetime | None, moment("When the attempt begins at the earliest, while it is waited for.")
+    ] = None
+    attempt_start_time: Annotated[datetime | None, moment("When the worker Job of the attempt was made.")] = None
+    attempt_ready_time: Annotated[datetime | None, moment("When all workers of the attempt were ready first.")] = None
     start_time: Annotated[datetime | None, moment("When the first worker Job was made.")] = None
     completion_time: Annotated[datetime | None, moment("When the job ended.")] = None

@@ -10,7 +10,17 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["FrozenCheckpoints", "FrozenKai", "FrozenRendezvous", "FrozenTemplate", "FrozenWorkspace"]
+from torchctl.api.job import JobSpec
+
+__all__ = [
+    "FrozenCheckpoints",
+    "FrozenElastic",
+    "FrozenKai",
+    "FrozenRendezvous",
+    "FrozenTemplate",
+    "FrozenTopology",
+    "FrozenWorkspace",
+]
 
 
 class FrozenWorkspace(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -60,16 +70,32 @@ class FrozenRendezvous(msgspec.Struct, frozen=True, rename="camel", omit_default
     port: int
 
 
+class FrozenTopology(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """A KAI Topology, and the levels of it that all pods must or should share."""
+
+    name: str
+    required: str = ""
+    preferred: str = ""
+
+
 class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The KAI queue that the pods are in, and whether they start together or not at all."""
 
     queue: str = ""
     gang: bool
+    topology: FrozenTopology | None = None
 
     @property
     def own_group(self) -> bool:
         """Whether the job has a PodGroup of its own, which needs a queue."""
         return self.gang and bool(self.queue)
+
+
+class FrozenElastic(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """How few nodes the job may run on, and how many."""
+
+    min_nodes: int
+    max_nodes: int
 
 
 class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -81,6 +107,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
     queue: str
     nodes: int
+    elastic: FrozenElastic | None = None
     gpus_per_node: int = 0
     nproc_per_node: int
     max_worker_restarts: int = 0
@@ -97,6 +124,15 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     @property
     def gpus(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def min_nodes(self) -> int:
+        """The fewest pods with which the job can train: all of them, unless it is elastic."""
+        return self.elastic.min_nodes if self.elastic else self.nodes
+
+    def desired(self, spec: JobSpec) -> int:
+        """How many pods the job should have now: numNodes of an elastic job may have changed since."""
+        return spec.num_nodes if self.elastic and spec.num_nodes is not None else self.nodes
 
     def data(self) -> dict[str, Any]:
         """The JSON form that a ControllerRevision holds."""

@@ -12,13 +12,15 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
 from torchctl.api.names import KAI_SCHEDULER, TRAINER
-from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.controllers.job import podspec, sizing
 from torchctl.controllers.job.frozen import (
     FrozenCheckpoints,
+    FrozenElastic,
     FrozenKai,
     FrozenRendezvous,
     FrozenTemplate,
+    FrozenTopology,
     FrozenWorkspace,
 )
 from torchctl.controllers.job.impossible import Impossible
@@ -78,6 +80,7 @@ def render(
     template = FrozenTemplate(
         queue=name,
         nodes=shape.nodes,
+        elastic=_elastic(spec),
         gpus_per_node=shape.gpus,
         nproc_per_node=spec.nproc_per_node or max(1, shape.gpus),
         max_worker_restarts=effective.run_policy(base, spec).max_worker_restarts,
@@ -92,6 +95,11 @@ def render(
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
+
+
+def _elastic(job: JobSpec) -> FrozenElastic | None:
+    asked = job.elastic
+    return FrozenElastic(min_nodes=asked.min_nodes, max_nodes=asked.max_nodes) if asked else None
 
 
 def _pod_template(queue: QueueSpec) -> dict[str, Any]:
@@ -111,7 +119,14 @@ def _kai(queue: QueueSpec) -> FrozenKai | None:
     scheduler = queue.scheduling.scheduler or (KAI_SCHEDULER if queue.kai_queue else "")
     if scheduler != KAI_SCHEDULER:
         return None
-    return FrozenKai(queue=queue.kai_queue or "", gang=queue.scheduling.gang)
+    return FrozenKai(queue=queue.kai_queue or "", gang=queue.scheduling.gang, topology=_topology(queue.scheduling))
+
+
+def _topology(scheduling: Scheduling) -> FrozenTopology | None:
+    asked = scheduling.topology
+    if asked is None:
+        return None
+    return FrozenTopology(name=asked.name, required=asked.required or "", preferred=asked.preferred or "")
 
 
 def _workspace(queue: QueueSpec, job: JobSpec, shape: Shape, claim_modes: Sequence[str]) -> FrozenWorkspace | None:

@@ -1,0 +1,44 @@
+"""Why an incident happened, and which budget of restarts it is paid from. docs/reference is made from this."""
+
+from enum import StrEnum
+from typing import Self
+
+__all__ = ["Budget", "Cause"]
+
+
+class Budget(StrEnum):
+    """Restarts of one kind: the faults of a cluster must not use up what a program's own faults may."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
+
+    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them, 3 where nobody says."
+    INFRASTRUCTURE = "Infrastructure", "What the cluster did to it; --max-infrastructure-restarts of them."
+    PREEMPTION = "Preemption", "What more important jobs did to it; --max-preemption-restarts of them."
+
+
+class Cause(StrEnum):
+    """The cause of an incident, told by the pod that was lost first. status.restarts.byCause counts them."""
+
+    meaning: str
+    budget: Budget
+
+    def __new__(cls, value: str, budget: Budget, meaning: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.budget, member.meaning = value, budget, meaning
+        return member
+
+    ERROR = "Error", Budget.USER, "The program ended with another exit code than 0."
+    OOM_KILLED = "OOMKilled", Budget.USER, "A container used more memory than its limit."
+    EVICTED = "Evicted", Budget.INFRASTRUCTURE, "The pod was evicted: a drain, or a node that ran out of something."
+    NODE_LOST = "NodeLost", Budget.INFRASTRUCTURE, "The pod's node is gone or not reachable."
+    REJECTED = "Rejected", Budget.INFRASTRUCTURE, "The node refused the pod that had been placed on it."
+    WORKSPACE_LOST = "WorkspaceLost", Budget.INFRASTRUCTURE, "A worker could not get the workspace."
+    DELETED = "Deleted", Budget.INFRASTRUCTURE, "Somebody deleted the pod."
+    VANISHED = "Vanished", Budget.INFRASTRUCTURE, "The pod is gone, and nothing says why."
+    BELOW_MINIMUM = "BelowMinimum", Budget.INFRASTRUCTURE, "An elastic job stayed below elastic.minNodes."
+    PREEMPTED = "Preempted", Budget.PREEMPTION, "The scheduler took the node for pods of higher priority."
