@@ -1,0 +1,75 @@
+"""What an exit code says, and whether another attempt could end otherwise: one table, which `restartPolicy:
+ExitCode` judges by and docs/reference is made from.
+
+The code is the one of the rank that failed first. A shell says 128 + n of a program that signal n ended, torchrun
+says -n: both are the same here.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+__all__ = ["EXIT_CODES", "OTHER", "OTHER_SIGNAL", "ExitClass", "ExitCode", "exit_code"]
+
+_SIGNALS = range(129, 193)
+"""128 + n for each signal of Linux, real-time ones included."""
+
+
+class ExitClass(StrEnum):
+    """Whether a failure is tried again."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
+
+    PERMANENT = "Permanent", "The same program would fail again: the job fails."
+    RETRIED = "Retried", "Somebody or something else ended the program: the job starts over."
+
+
+@dataclass(frozen=True, slots=True)
+class ExitCode:
+    """One row of the table. `code` is None where the row is about all that no other row names."""
+
+    code: int | None
+    class_: ExitClass
+    meaning: str
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that the code tells of."""
+        return self.code - 128 if self.code in _SIGNALS and self.code is not None else None
+
+
+_PERMANENT, _RETRIED = ExitClass.PERMANENT, ExitClass.RETRIED
+
+EXIT_CODES = (
+    ExitCode(1, _PERMANENT, "An exception that nobody caught, or exit 1."),
+    ExitCode(2, _PERMANENT, "Wrong arguments, or a script that Python or the shell does not find."),
+    ExitCode(126, _PERMANENT, "A program that is not executable."),
+    ExitCode(127, _PERMANENT, "A program that does not exist."),
+    ExitCode(128, _PERMANENT, "An exit code that is none, or a container that could not be started."),
+    ExitCode(130, _RETRIED, "SIGINT: interrupted from outside."),
+    ExitCode(137, _RETRIED, "SIGKILL: out of memory, or not ended within its grace period."),
+    ExitCode(138, _RETRIED, "SIGUSR1: the program's own wish to start over."),
+    ExitCode(139, _PERMANENT, "SIGSEGV: the program or a library of it read memory that is not its own."),
+    ExitCode(143, _RETRIED, "SIGTERM: told to stop, as in an eviction or a preemption."),
+)
+"""The codes that mean something by themselves."""
+
+OTHER_SIGNAL = ExitCode(
+    None,
+    _RETRIED,
+    "Any other signal, such as SIGABRT (134), with which NCCL's watchdog ends a rank whose peer is gone.",
+)
+OTHER = ExitCode(None, _PERMANENT, "Any other code: the program's own word.")
+
+_BY_CODE = {row.code: row for row in EXIT_CODES}
+
+
+def exit_code(code: int) -> ExitCode:
+    """The row that a code falls under; `code` may be negative, as torchrun tells signals."""
+    number = 128 - code if code < 0 else code
+    return _BY_CODE.get(number) or (OTHER_SIGNAL if number in _SIGNALS else OTHER)
