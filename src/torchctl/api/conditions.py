@@ -38,6 +38,7 @@ class JobCondition(_Condition):
 
     ACCEPTED = "Accepted", "The operator can run what the spec asks for."
     QUEUE_FOUND = "QueueFound", "The TorchrunQueue that spec.jobQueue names is there."
+    DEPENDENCIES_MET = "DependenciesMet", "The jobs of spec.dependsOn are, or were, what this job waits for."
     WORKSPACE_READY = "WorkspaceReady", "The job's code is where the workers find it."
     ADMITTED = "Admitted", "The gang scheduler has let the job in, or there is none to ask."
     WORKERS_READY = "WorkersReady", "All workers run and are ready."
@@ -114,6 +115,36 @@ class JobReason(_Reason):
         "The queue is new or was edited, and whose its KAI Queue is has not been looked up yet.",
         "Wait a moment. If it stays, read the operator's log.",
     )
+    NO_DEPENDENCIES = "NoDependencies", (JobCondition.DEPENDENCIES_MET,), "spec.dependsOn is empty."
+    DEPENDENCIES_MET = (
+        "DependenciesMet",
+        (JobCondition.DEPENDENCIES_MET,),
+        "Every job of spec.dependsOn was what this job waits for. It stays so, whatever becomes of them.",
+    )
+    WAITING_FOR_DEPENDENCY = (
+        "WaitingForDependency",
+        (JobCondition.DEPENDENCIES_MET,),
+        "A job of spec.dependsOn has not succeeded yet, or does not run yet.",
+        "Wait; `kubectl describe trj` of the job that the message names says what keeps it.",
+    )
+    DEPENDENCY_NOT_FOUND = (
+        "DependencyNotFound",
+        (JobCondition.DEPENDENCIES_MET,),
+        "There is no TorchrunJob of that name in the job's namespace, or it is being deleted.",
+        "Create it; this job goes on by itself.",
+    )
+    DEPENDENCY_CYCLE = (
+        "DependencyCycle",
+        (JobCondition.DEPENDENCIES_MET,),
+        "The jobs on the path in the message wait for each other, so that none of them can start.",
+        "Delete one of them and submit it again without the dependency; the others go on by themselves.",
+    )
+    DEPENDENCY_FAILED = (
+        "DependencyFailed",
+        (JobCondition.DEPENDENCIES_MET, *_END),
+        "A job of spec.dependsOn failed before this job could start, so that it never can.",
+        "Correct that job, and submit both again.",
+    )
     NO_WORKSPACE = "NoWorkspace", (JobCondition.WORKSPACE_READY,), "The job has no workspace."
     WORKSPACE_READY = "WorkspaceReady", (JobCondition.WORKSPACE_READY,), "The code is there."
     CLAIM_NOT_FOUND = (
@@ -148,6 +179,12 @@ class JobReason(_Reason):
         (JobCondition.ADMITTED,),
         "KAI has not placed the pods yet; the message has its reasons.",
         "Wait, free GPUs, or raise the quota or limit of the KAI Queue.",
+    )
+    GANG_TOO_SMALL = (
+        "GangTooSmall",
+        (JobCondition.ADMITTED,),
+        "The pods are not in the PodGroup that was made for them, but in one that does not place them all together.",
+        "Run KAI-Scheduler 0.15 or later, whose podgrouper heeds kai.scheduler/skip-podgrouper.",
     )
     KAI_NOT_INSTALLED = (
         "KaiNotInstalled",

@@ -3,13 +3,16 @@
 from torchctl.api.job import TorchrunJob
 from torchctl.runtime.kinds import Key
 
-__all__ = ["JOBS_BY_CLAIM", "JOBS_BY_QUEUE", "claims_of", "queue_of"]
+__all__ = ["JOBS_BY_CLAIM", "JOBS_BY_DEPENDENCY", "JOBS_BY_QUEUE", "claims_of", "dependencies_of", "queue_of"]
 
 JOBS_BY_QUEUE = "queue"
 """By the `namespace/name` of the queue that a job names."""
 
 JOBS_BY_CLAIM = "claim"
 """By the `namespace/name` of an existing claim that a job takes its workspace from."""
+
+JOBS_BY_DEPENDENCY = "dependency"
+"""By the `namespace/name` of each job that a job depends on."""
 
 
 def queue_of(job: TorchrunJob) -> tuple[str, ...]:
@@ -20,3 +23,7 @@ def claims_of(job: TorchrunJob) -> tuple[str, ...]:
     workspace = job.spec.volumes.workspace
     named = workspace.claim_name if workspace is not None else None
     return (str(Key(job.metadata.namespace, named)),) if named else ()
+
+
+def dependencies_of(job: TorchrunJob) -> tuple[str, ...]:
+    return tuple(str(Key(job.metadata.namespace, wanted.job)) for wanted in job.spec.depends_on)

@@ -1,0 +1,75 @@
+"""Reads from the cache which jobs a job waits for, and which jobs wait for it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torchctl.api.conditions import JobCondition
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.phases import TERMINAL, Phase
+from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY
+from torchctl.controllers.job.dependencies import waits_for
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.cache.informer import Change
+from torchctl.runtime.conditions import find
+from torchctl.runtime.kinds import Key, key_of
+from torchctl.runtime.predicate import Predicate
+from torchctl.runtime.reconcile import Request
+
+__all__ = ["MOST", "jobs_that_wait", "upstream", "upstream_turned"]
+
+MOST = 256
+"""Jobs that are read for one job. A cycle that is longer holds its jobs up all the same; it is not named."""
+
+
+def upstream(cache: Cache, job: TorchrunJob, most: int = MOST) -> dict[str, TorchrunJob | None]:
+    """The jobs that a job waits for, and those that these wait for, nearest first, at most `most`.
+
+    The direct ones are always among them (a spec has at most 16). Nothing is read for a job that waits no more.
+    """
+    namespace = job.metadata.namespace
+    return _upstream(job, lambda name: cache.get(TORCHRUN_JOB, Key(namespace, name)), most)
+
+
+def _upstream(job: TorchrunJob, read: Callable[[str], TorchrunJob | None], most: int) -> dict[str, TorchrunJob | None]:
+    found: dict[str, TorchrunJob | None] = {}
+    waiting = [job]
+    for one in waiting:
+        for wanted in waits_for(one):
+            if wanted.job in found or len(found) >= most:
+                continue
+            found[wanted.job] = other = read(wanted.job)
+            if other is not None:
+                waiting.append(other)
+    return found
+
+
+def jobs_that_wait(cache: Cache, job: TorchrunJob) -> tuple[Request, ...]:
+    """The jobs that wait for this one, and those that wait for them: a cycle that closes or opens concerns all.
+
+    The kind must be registered with the index `JOBS_BY_DEPENDENCY`.
+    """
+    found: dict[Key, None] = {}
+    reached = [key_of(job)]
+    for key in reached:
+        for other in cache.by_index(TORCHRUN_JOB, JOBS_BY_DEPENDENCY, str(key)):
+            if waits_for(other) and key_of(other) not in found:
+                found[key_of(other)] = None
+                reached.append(key_of(other))
+    return tuple(found)
+
+
+def _standing(job: TorchrunJob) -> tuple[object, ...]:
+    """What others can wait for in a job."""
+    met = find(job.status.conditions, JobCondition.DEPENDENCIES_MET)
+    phase = job.status.phase if job.status.phase in (Phase.RUNNING, *TERMINAL) else ""
+    return phase, met.status if met is not None else "", job.metadata.deletion_timestamp is not None
+
+
+def _turned(change: Change[Any]) -> bool:
+    if change.old is None or change.new is None:
+        return True
+    return _standing(change.old) != _standing(change.new)
+
+
+upstream_turned = Predicate(_turned)
+"""A job came or went, began to run, ended, or was let through: all that jobs which wait for it look at."""

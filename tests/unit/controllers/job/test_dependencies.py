@@ -1,0 +1,307 @@
+"""A job waits for the jobs that it names, says for which, and a knot of jobs that wait for each other is named."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchctl.api.conditions import JobReason
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
+from torchctl.controllers.job.dependencies import assess
+from torchctl.controllers.job.finding import Finding
+from torchctl.controllers.job.upstream import MOST, jobs_that_wait, upstream, upstream_turned
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.cache.informer import Change
+from torchctl.runtime.kinds import Key, Kind
+
+
+def a_job(
+    name: str, *waits: str, phase: str = "Pending", met: str = "", deleting: bool = False, failed: str = ""
+) -> TorchrunJob:
+    """A job that waits for others to succeed; `name!` is one that has to run. `met` is the reason of its condition."""
+    wanted = [{"job": one.rstrip("!"), **({"condition": "Running"} if one.endswith("!") else {})} for one in waits]
+    conditions = [{"type": "DependenciesMet", "status": "True", "reason": met}] if met else []
+    conditions += [{"type": "Failed", "status": "True", "reason": failed}] if failed else []
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}),
+        },
+        "spec": {"jobQueue": "research", "numNodes": 1, "command": "a", "dependsOn": wanted},
+        "status": {"phase": phase, "conditions": conditions},
+    }
+    return msgspec.convert(body, TORCHRUN_JOB.type, dec_hook=TORCHRUN_JOB.dec_hook)
+
+
+@dataclass
+class Shelf:
+    """Stands for the cache: jobs by name, with the index of whom they depend on."""
+
+    jobs: dict[str, TorchrunJob]
+    reads: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, *jobs: TorchrunJob) -> "Shelf":
+        return cls({job.metadata.name: job for job in jobs})
+
+    def get(self, kind: Kind[Any], key: Key) -> TorchrunJob | None:
+        assert (kind, key.namespace) == (TORCHRUN_JOB, "team")
+        self.reads.append(key.name)
+        return self.jobs.get(key.name)
+
+    def by_index(self, kind: Kind[Any], index: str, value: str) -> Iterable[TorchrunJob]:
+        assert (kind, index) == (TORCHRUN_JOB, JOBS_BY_DEPENDENCY)
+        return [job for job in self.jobs.values() if value in dependencies_of(job)]
+
+    def judged(self, name: str) -> Finding:
+        return assess(self.jobs[name], upstream(cast(Cache, self), self.jobs[name]))
+
+    def waiting(self, name: str) -> set[str]:
+        return {key.name for key in jobs_that_wait(cast(Cache, self), self.jobs[name])}
+
+
+def change(old: TorchrunJob | None, new: TorchrunJob | None) -> Change[TorchrunJob]:
+    return Change(TORCHRUN_JOB, "updated", old, new)
+
+
+def judged(job: TorchrunJob, *others: TorchrunJob) -> Finding:
+    return Shelf.of(job, *others).judged(job.metadata.name)
+
+
+def test_a_job_that_names_no_other_waits_for_none() -> None:
+    assert judged(a_job("train")) == Finding(True, JobReason.NO_DEPENDENCIES, "the job depends on no other job")
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Queued", "Starting", "Running", "Restarting", "Suspended"])
+def test_a_job_that_has_not_succeeded_is_waited_for(phase: str) -> None:
+    found = judged(a_job("train", "prep"), a_job("prep", phase=phase))
+    assert (found.ok, found.reason, found.warn) == (False, "WaitingForDependency", False)
+    assert found.message == "waits for TorchrunJob prep to succeed; this job goes on by itself then"
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "met"),
+    [
+        ("Succeeded", "", True),
+        ("Running", "", False),
+        ("Running", "!", True),
+        ("Succeeded", "!", True),
+        ("Starting", "!", False),
+        ("Restarting", "!", False),
+    ],
+)
+def test_succeeded_meets_both_wishes_and_running_only_its_own(phase: str, condition: str, met: bool) -> None:
+    found = judged(a_job("train", f"prep{condition}"), a_job("prep", phase=phase))
+    assert (found.ok, found.reason) == ((True, "DependenciesMet") if met else (False, "WaitingForDependency"))
+    assert "TorchrunJob prep" in found.message
+
+
+def test_all_that_is_missing_is_named_with_what_to_do_and_what_is_waited_for_besides() -> None:
+    found = judged(a_job("train", "a", "b", "c!", "d"), a_job("c"), a_job("d", phase="Succeeded"))
+    assert (found.reason, found.warn) == ("DependencyNotFound", True)
+    assert found.message == (
+        "TorchrunJob a does not exist: create it; TorchrunJob b does not exist: create it; waits for TorchrunJob c to "
+        "run; this job goes on by itself then"
+    )
+
+
+@pytest.mark.parametrize("condition", ["", "!"])
+def test_a_job_fails_with_the_one_that_it_waits_for_and_names_why(condition: str) -> None:
+    prep = a_job("prep", phase="Failed", failed="WorkerFailed")
+    found = judged(a_job("train", "missing", f"prep{condition}"), prep)
+    assert (found.ok, found.reason, found.warn) == (False, "DependencyFailed", True)
+    assert found.message.startswith("TorchrunJob prep has failed (WorkerFailed): ")
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Running", "Pending"])
+def test_a_job_that_is_being_deleted_is_as_good_as_missing_so_that_it_can_be_submitted_again(phase: str) -> None:
+    found = judged(a_job("train", "prep!"), a_job("prep", phase=phase, deleting=True))
+    assert (found.reason, found.warn) == ("DependencyNotFound", True)
+    assert "TorchrunJob prep is being deleted: create it again" in found.message
+
+
+def test_a_job_that_has_succeeded_is_enough_also_while_it_is_being_deleted() -> None:
+    assert judged(a_job("train", "prep"), a_job("prep", phase="Succeeded", deleting=True)).ok
+
+
+@pytest.mark.parametrize("others", [[], [a_job("prep", phase="Failed")], [a_job("prep", "train")]])
+def test_what_was_met_once_stays_so_whatever_becomes_of_the_others(others: list[TorchrunJob]) -> None:
+    shelf = Shelf.of(a_job("train", "prep", met="DependenciesMet"), *others)
+    assert (shelf.judged("train").ok, shelf.judged("train").reason) == (True, "DependenciesMet")
+    assert shelf.reads == []
+
+
+# Cycles.
+
+
+def test_a_cycle_is_named_with_its_path_as_each_of_its_jobs_sees_it() -> None:
+    shelf = Shelf.of(a_job("a", "b"), a_job("b", "c!"), a_job("c", "a"))
+    said = {name: shelf.judged(name) for name in "abc"}
+    assert {one.reason for one in said.values()} == {"DependencyCycle"}
+    assert all(one.warn and not one.ok for one in said.values())
+    for name, path in (("a", "a -> b -> c -> a"), ("b", "b -> c -> a -> b"), ("c", "c -> a -> b -> c")):
+        assert f", {path}: none of them can start; delete one" in said[name].message
+
+
+def test_a_job_that_waits_for_one_in_a_cycle_names_that_cycle() -> None:
+    shelf = Shelf.of(a_job("train", "b"), a_job("other", "c"), a_job("b", "c"), a_job("c", "a"), a_job("a", "b"))
+    for name in ("train", "other"):
+        assert shelf.judged(name).reason == "DependencyCycle"
+        assert ", a -> b -> c -> a: " in shelf.judged(name).message
+
+
+def test_a_cycle_that_one_of_its_jobs_has_left_holds_nobody_up() -> None:
+    jobs = (a_job("a", "b"), a_job("b", "c", met="DependenciesMet", phase="Running"), a_job("c", "a"))
+    assert {Shelf.of(*jobs).judged(name).reason for name in "ac"} == {"WaitingForDependency"}
+
+
+def test_a_failure_ends_a_cycle() -> None:
+    shelf = Shelf.of(a_job("a", "b", "prep"), a_job("b", "a"), a_job("prep", phase="Failed"))
+    assert shelf.judged("a").reason == "DependencyFailed"
+
+
+def test_a_long_cycle_is_cut_in_the_message() -> None:
+    names = [f"job-{index}" for index in range(40)]
+    shelf = Shelf.of(*(a_job(name, after) for name, after in zip(names, [*names[1:], names[0]], strict=True)))
+    message = shelf.judged("job-0").message
+    assert "job-0 -> job-1 -> " in message
+    assert message.partition(":")[0].endswith("job-9 -> ... -> job-0")
+    assert len(message) < 512
+
+
+def test_a_chain_is_read_up_to_a_bound() -> None:
+    shelf = Shelf.of(*(a_job(f"job-{index}", f"job-{index + 1}") for index in range(2 * MOST)))
+    assert shelf.judged("job-0").reason == "WaitingForDependency"
+    assert len(shelf.reads) == MOST
+
+
+NAMES = "abcdef"
+PHASES = ("Pending", "Running", "Succeeded", "Failed")
+
+
+@st.composite
+def graphs(draw: st.DrawFn, phases: tuple[str, ...] = PHASES) -> Shelf:
+    """Some jobs of which any may name any other, also such as do not exist."""
+    there = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
+    jobs = []
+    for name in there:
+        wanted = draw(st.lists(st.sampled_from(NAMES.replace(name, "")), max_size=3, unique=True))
+        waits = [one + draw(st.sampled_from(("", "!"))) for one in wanted]
+        phase = draw(st.sampled_from(phases))
+        through = phase in ("Running", "Succeeded") or draw(st.booleans() if phase == "Failed" else st.just(False))
+        jobs.append(a_job(name, *waits, phase=phase, met="DependenciesMet" if through else ""))
+    return Shelf.of(*jobs)
+
+
+def still_waits(job: TorchrunJob, others: Mapping[str, TorchrunJob]) -> list[str]:
+    """For whom a job still waits, written down once more: Failed and latched jobs wait for nobody."""
+    if job.status.phase == "Failed" or job.status.conditions:
+        return []
+    enough = {"Succeeded": ("Succeeded",), "Running": ("Running", "Succeeded")}
+    return [
+        wanted.job
+        for wanted in job.spec.depends_on
+        if wanted.job not in others or others[wanted.job].status.phase not in enough[wanted.condition]
+    ]
+
+
+def knots(jobs: Mapping[str, TorchrunJob]) -> set[str]:
+    """The jobs that no order can start, however the others fare: what is left when all that can start has."""
+    left = {name: still_waits(job, jobs) for name, job in jobs.items()}
+    while free := [name for name, waits in left.items() if not any(one in left for one in waits)]:
+        for name in free:
+            del left[name]
+    return set(left)
+
+
+@given(graphs())
+def test_a_cycle_is_told_exactly_where_no_order_would_let_the_job_start(shelf: Shelf) -> None:
+    stuck = knots(shelf.jobs)
+    for name, job in shelf.jobs.items():
+        if not still_waits(job, shelf.jobs):
+            continue
+        found = shelf.judged(name)
+        if found.reason == JobReason.DEPENDENCY_FAILED:
+            assert any(
+                shelf.jobs[one].status.phase == "Failed" for one in still_waits(job, shelf.jobs) if one in shelf.jobs
+            )
+            continue
+        assert (found.reason == JobReason.DEPENDENCY_CYCLE) == (name in stuck)
+        if name in stuck:
+            path = found.message.partition(", ")[2].partition(":")[0].split(" -> ")
+            assert path[0] == path[-1]
+            assert len(set(path)) == len(path) - 1 >= 2
+            for one, after in pairwise(path):
+                assert after in still_waits(shelf.jobs[one], shelf.jobs)
+
+
+def begun(job: TorchrunJob, phase: str) -> TorchrunJob:
+    waits = [wanted.job + ("!" if wanted.condition == "Running" else "") for wanted in job.spec.depends_on]
+    return a_job(job.metadata.name, *waits, phase=phase, met="DependenciesMet")
+
+
+@given(graphs(phases=("Pending",)), st.sets(st.sampled_from(NAMES)))
+def test_every_job_ends_unless_one_that_it_waits_for_is_missing_or_in_a_cycle(shelf: Shelf, failing: set[str]) -> None:
+    """Each job runs as soon as it may; what then still waits says why, and nobody is forgotten."""
+    live = replace(shelf, jobs=dict(shelf.jobs))
+    woken = set(live.jobs)
+    while woken:
+        name = min(woken)
+        woken.discard(name)
+        job = live.jobs[name]
+        if job.status.phase in ("Succeeded", "Failed"):
+            continue
+        if job.status.phase == "Running":
+            after = begun(job, "Failed" if name in failing else "Succeeded")
+        elif (found := live.judged(name)).ok:
+            after = begun(job, "Running")
+        elif found.reason == JobReason.DEPENDENCY_FAILED:
+            after = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, phase="Failed"))
+        else:
+            continue
+        live.jobs[name] = after
+        assert upstream_turned(change(job, after))
+        woken |= {name} | live.waiting(name)
+    for name, job in live.jobs.items():
+        if job.status.phase == "Pending":
+            held = set(still_waits(job, live.jobs))
+            assert any(one not in live.jobs or live.jobs[one].status.phase == "Pending" for one in held)
+            assert not any(live.jobs[one].status.phase == "Failed" for one in held if one in live.jobs)
+            assert (live.judged(name).reason == JobReason.DEPENDENCY_CYCLE) == (name in knots(live.jobs))
+
+
+# Who is woken.
+
+
+def test_a_change_of_a_job_concerns_those_that_wait_for_it_and_for_these() -> None:
+    shelf = Shelf.of(
+        a_job("prep"),
+        a_job("train", "prep"),
+        a_job("report", "train"),
+        a_job("runs", "prep", met="DependenciesMet"),
+        a_job("other", "elsewhere"),
+        a_job("ended", "prep", phase="Failed"),
+    )
+    assert shelf.waiting("prep") == {"train", "report"}
+
+
+def test_only_what_can_be_waited_for_wakes_others() -> None:
+    before = a_job("prep", phase="Pending")
+    assert upstream_turned(change(None, before))
+    assert upstream_turned(change(before, None))
+    assert not upstream_turned(change(before, a_job("prep", phase="Syncing")))
+    for after in (
+        a_job("prep", phase="Running"),
+        a_job("prep", phase="Failed"),
+        a_job("prep", deleting=True),
+        a_job("prep", met="NoDependencies"),
+    ):
+        assert upstream_turned(change(before, after))
+        assert not upstream_turned(change(after, after))
