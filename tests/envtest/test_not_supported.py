@@ -35,7 +35,6 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 QUEUES: dict[str, dict[str, Any]] = {
     "spec.scheduling.scheduler": {"scheduling": {"scheduler": "volcano"}},
-    "spec.scheduling.topology": {"scheduling": {"topology": {"name": "racks"}}},
     "spec.resources": {"resources": [{"name": "settings", "template": CONFIG_MAP}]},
     "spec.weight": {"weight": 2},
     "spec.maxNodes": {"maxNodes": 4},

@@ -1,18 +1,31 @@
-"""Step three: whether a gang scheduler has let the job in, and in its own words why not."""
+"""Step three: whether a gang scheduler has let the job in, and in its own words why not.
 
+The PodGroup that counts is the one that the pods say they are in, which need not be the one that was made for them:
+KAI's podgrouper puts the pods of a Job into one of its own where it does not know kai.scheduler/skip-podgrouper.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from torchctl.api import labels
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.kube import KaiPodGroup
+from torchctl.api.kube import KaiPodGroup, Pod
 from torchctl.controllers.job import pods
+from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.children.podgroup import group_name
 from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.conditions import find
 
-__all__ = ["assess"]
+__all__ = ["assess", "groups_of"]
 
 
-def assess(observed: Observed, template: FrozenTemplate) -> Finding:
-    """Judges admission from the PodGroup and the pods; who was admitted stays so for the attempt."""
+def assess(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup] | None = None) -> Finding:
+    """Judges admission from the PodGroups and the pods; who was admitted stays so for the attempt.
+
+    Args:
+        groups: The PodGroups that the pods are in (`groups_of`) and that exist, by name; None: the job's own.
+    """
     kai = template.kai
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
@@ -24,9 +37,14 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
         return Finding(False, JobReason.KAI_NOT_INSTALLED, message, warn=True)
     if kai is None or not kai.gang:
         return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
-    if sum(pods.is_scheduled(pod) or pods.succeeded(pod) for pod in observed.pods) >= template.nodes:
-        return Finding(True, JobReason.ADMITTED, f"all {template.nodes} pods are placed")
-    why = _why(observed.podgroup)
+    placed = sum(pods.is_scheduled(pod) or pods.succeeded(pod) for pod in observed.pods)
+    if placed >= template.min_nodes:
+        return Finding(True, JobReason.ADMITTED, _placed(placed, template))
+    known_groups = _own(observed) if groups is None else groups
+    why = _too_small(observed, template, known_groups)
+    if why:
+        return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
+    why = "; ".join(filter(None, (_why(group) for group in known_groups.values())))
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
     where = f"KAI queue {kai.queue}" if kai.queue else "KAI's default queue"
@@ -37,14 +55,61 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     )
 
 
-def _why(group: KaiPodGroup | None) -> str:
+def groups_of(workers: Iterable[Pod]) -> frozenset[str]:
+    """Names of the PodGroups that pods say they are in; KAI's podgrouper may write that after a pod was made."""
+    return frozenset(name for pod in workers if (name := pod.metadata.annotations.get(labels.KAI_POD_GROUP)))
+
+
+def _own(observed: Observed) -> Mapping[str, KaiPodGroup]:
+    group = observed.podgroup
+    return {group.metadata.name: group} if group is not None else {}
+
+
+def _placed(placed: int, template: FrozenTemplate) -> str:
+    if template.elastic is None:
+        return f"all {placed} pods are placed"
+    return f"{placed} pods are placed, and {template.min_nodes} are enough"
+
+
+def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> str:
+    """What is wrong with the gang that the pods really are, in which some might start without the others."""
+    if template.min_nodes == 1:
+        return ""
+    problem = next(_problems(observed, template, groups), "")
+    if not problem:
+        return ""
+    return (
+        f"{problem}: some of the {template.min_nodes} pods may start without the others; "
+        "let KAI's podgrouper heed kai.scheduler/skip-podgrouper (KAI-Scheduler 0.15 and later do)"
+    )
+
+
+def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> Iterator[str]:
+    """`groups` need not have the PodGroups of others; what cannot be seen there is not the gang that was asked for."""
+    there = sorted(groups_of(observed.pods))
+    if len(there) > 1:
+        yield f"the pods are in {len(there)} PodGroups, among them {there[0]} and {there[1]}"
+    ours = group_name(Owner.of(observed.job), observed.job.status.attempt)
+    for name in there:
+        group = groups.get(name)
+        if group is not None and _least(group) < template.min_nodes:
+            yield f"the pods are in PodGroup {name}, whose minMember is {_least(group)} and not {template.min_nodes}"
+        elif group is None and name != ours and template.kai is not None and template.kai.own_group:
+            yield f"the pods are in PodGroup {name} and not in {ours}"
+
+
+def _least(group: KaiPodGroup) -> int:
+    """KAI takes a PodGroup that says nothing for one without a gang."""
+    return int(group.spec.get("minMember") or 1)
+
+
+def _why(group: KaiPodGroup) -> str:
     """KAI's reasons, without their order, which is no information."""
-    status = group.status if group is not None else None
+    status = group.status
     said = {
         reason.message or reason.reason or condition.message or condition.reason
         for condition in (status.scheduling_conditions or () if status else ())
         if condition.status == "True"
         for reason in (condition.reasons or (condition,))
     }
-    name = group.metadata.name if group is not None else ""
-    return f"PodGroup {name}: {pods.shorten('; '.join(sorted(said)))}" if any(said) else ""
+    return f"PodGroup {group.metadata.name}: {pods.shorten('; '.join(sorted(said)))}" if any(said) else ""

@@ -20,6 +20,7 @@ __all__ = [
     "shorten",
     "succeeded",
     "termination",
+    "told_at",
     "told_to_stop",
     "waits_for_claim",
 ]
@@ -80,15 +81,20 @@ def is_scheduled(pod: Pod) -> bool:
 def told_to_stop(pod: Pod) -> bool:
     """Whether the pod was told to stop before it ended by itself.
 
-    The deletion time is when its grace is over. Both times are whole seconds; a trainer that ends in the second in
+    Both times are whole seconds; a trainer that ends in the second in
     which it was told to may well have been told first.
     """
-    until = pod.metadata.deletion_timestamp
-    if until is None:
+    told = told_at(pod)
+    if told is None:
         return False
-    told = until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
     ended = _ended_at(pod)
     return ended is None or told <= ended
+
+
+def told_at(pod: Pod) -> datetime | None:
+    """When the pod was told to stop: the deletion time is when its grace is over."""
+    until = pod.metadata.deletion_timestamp
+    return until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0) if until is not None else None
 
 
 def pulled(pod: Pod, container: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from torchctl.api.conditions import QueueReason
-from torchctl.api.names import TRAINER
+from torchctl.api.names import KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.rules import problems
 from torchctl.controllers.job.merge import plain
@@ -27,6 +27,9 @@ def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> I
     fields = unsupported_in_queue(queue.spec)
     if fields:
         yield QueueReason.NOT_SUPPORTED_YET, f"{', '.join(fields)}: not supported yet; remove the field"
+    misplaced = _topology_problem(queue.spec)
+    if misplaced:
+        yield QueueReason.INVALID_SPEC, f"spec.scheduling.topology: {misplaced}"
     parent = queue.spec.parent_kai_queue
     if parent is not None and allowed_parents is not None and parent not in allowed_parents:
         yield (
@@ -34,6 +37,20 @@ def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> I
             f"spec.parentKaiQueue: {parent} is not among the parents that this operator allows "
             f"(--kai-parent-queues): {', '.join(sorted(allowed_parents)) or 'none'}",
         )
+
+
+def _topology_problem(spec: QueueSpec) -> str:
+    """Topology is a property of the job's PodGroup, which it has where KAI places it as a gang."""
+    scheduling = spec.scheduling
+    if scheduling.topology is None:
+        return ""
+    if spec.kai_queue is None or scheduling.scheduler not in (None, KAI_SCHEDULER):
+        return "only KAI places by topology: set spec.kaiQueue, and no other spec.scheduling.scheduler, or remove it"
+    if not scheduling.gang:
+        return "a topology is shared by a gang: set spec.scheduling.gang to true, or remove the topology"
+    if scheduling.topology.required is None and scheduling.topology.preferred is None:
+        return "names no level: set required or preferred to a level of the KAI Topology"
+    return ""
 
 
 def _container_problem(spec: QueueSpec) -> str:

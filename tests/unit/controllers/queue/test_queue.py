@@ -158,7 +158,6 @@ def test_the_first_container_is_the_trainer_and_the_only_one_of_that_name(
         ({"maxNodes": 4}, "spec.maxNodes"),
         ({"quota": {"gpus": 8}}, "spec.quota.gpus"),
         ({"scheduling": {"scheduler": "volcano"}}, "spec.scheduling.scheduler"),
-        ({"scheduling": {"topology": {"name": "t"}}}, "spec.scheduling.topology"),
         ({"runPolicy": {"ttlSecondsAfterFinished": 5}}, "spec.runPolicy.ttlSecondsAfterFinished"),
     ],
 )
@@ -169,6 +168,29 @@ def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], 
     assert accepted is not None
     assert (accepted.status, accepted.reason) == ("False", "NotSupportedYet")
     assert field in accepted.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({}, "set spec.kaiQueue"),
+        ({"kaiQueue": "train", "scheduling": {"scheduler": "other"}}, "no other spec.scheduling.scheduler"),
+        ({"kaiQueue": "train", "scheduling": {"gang": False}}, "set spec.scheduling.gang to true"),
+        ({"kaiQueue": "train", "scheduling": {"topology": {"name": "net"}}}, "set required or preferred"),
+        ({"kaiQueue": "train", "scheduling": {"scheduler": "kai-scheduler"}}, ""),
+        ({"kaiQueue": "train", "scheduling": {"topology": {"name": "net", "preferred": "rack"}}}, ""),
+    ],
+)
+def test_a_topology_is_for_gangs_of_kais_and_names_a_level(spec: dict[str, Any], says: str) -> None:
+    scheduling = {"topology": {"name": "net", "required": "rack"}} | spec.pop("scheduling", {})
+    seen = observed(queue(finalizers=(), scheduling=scheduling, **spec))
+    status = derive(seen, plan(seen), None, NOW)
+    accepted = find(status.conditions, "Accepted")
+    assert accepted is not None
+    assert (accepted.status == "True") is (not says)
+    if says:
+        assert (accepted.reason, "spec.scheduling.topology: " in accepted.message) == ("InvalidSpec", True)
+        assert says in accepted.message
 
 
 def test_a_resource_that_is_left_out_is_unbounded_and_units_are_kais() -> None:

@@ -1,4 +1,4 @@
-"""KAI's PodGroup of an attempt: all of its pods are placed together, or none.
+"""KAI's PodGroup of an attempt: all of its pods are placed together (of an elastic job the fewest), or none.
 
 A PodGroup of our own is what makes an Indexed Job a gang in KAI: the one that KAI's podgrouper would make has
 minMember 1, and whether it reads the Job's annotation depends on which owners it may see.
@@ -9,21 +9,33 @@ from typing import Any
 from torchctl.api import labels, names
 from torchctl.api.kube import KAI_PODGROUP
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.frozen import FrozenTemplate, FrozenTopology
 
-__all__ = ["gang_annotations", "job_annotations", "kai_labels", "pod_group"]
+__all__ = ["gang_annotations", "group_name", "job_annotations", "kai_labels", "pod_group"]
 
 
 def pod_group(owner: Owner, template: FrozenTemplate, attempt: int) -> dict[str, Any]:
     """The PodGroup of an attempt. KAI knows PodGroups by bare name, so the job's uid is in it."""
     kai = template.kai
     assert kai is not None
-    name = names.kai_pod_group(names.worker_job(owner.name, attempt), owner.uid)
+    name = group_name(owner, attempt)
     body = owner.body(KAI_PODGROUP, name, labels.ROLE_WORKER, attempt=attempt, labels=kai_labels(template))
-    spec: dict[str, Any] = {"minMember": template.nodes, "queue": kai.queue}
+    spec: dict[str, Any] = {"minMember": template.min_nodes, "queue": kai.queue}
     if "priorityClassName" in template.pod["spec"]:
         spec["priorityClassName"] = template.pod["spec"]["priorityClassName"]
+    if kai.topology is not None:
+        spec["topologyConstraint"] = _constraint(kai.topology)
     return body | {"spec": spec}
+
+
+def group_name(owner: Owner, attempt: int) -> str:
+    """The name of the attempt's PodGroup, which no other attempt and no other job ever has."""
+    return names.kai_pod_group(names.worker_job(owner.name, attempt), owner.uid)
+
+
+def _constraint(topology: FrozenTopology) -> dict[str, str]:
+    levels = {"requiredTopologyLevel": topology.required, "preferredTopologyLevel": topology.preferred}
+    return {"topology": topology.name} | {field: level for field, level in levels.items() if level}
 
 
 def kai_labels(template: FrozenTemplate) -> dict[str, str]:
@@ -35,12 +47,11 @@ def gang_annotations(owner: Owner, template: FrozenTemplate, attempt: int) -> di
     """Annotations of the pods that belong to the PodGroup."""
     if template.kai is None or not template.kai.own_group:
         return {}
-    group = names.kai_pod_group(names.worker_job(owner.name, attempt), owner.uid)
-    return {labels.KAI_POD_GROUP: group, labels.KAI_SKIP_PODGROUPER: "true"}
+    return {labels.KAI_POD_GROUP: group_name(owner, attempt), labels.KAI_SKIP_PODGROUPER: "true"}
 
 
 def job_annotations(template: FrozenTemplate) -> dict[str, str]:
     """The gang's size for a KAI before 0.15, which makes the PodGroup itself; later ones ignore it."""
     if template.kai is None or not template.kai.gang:
         return {}
-    return {labels.KAI_BATCH_MIN_MEMBER: str(template.nodes)}
+    return {labels.KAI_BATCH_MIN_MEMBER: str(template.min_nodes)}

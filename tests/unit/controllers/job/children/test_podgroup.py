@@ -1,0 +1,92 @@
+"""What KAI is told of a job: one PodGroup for each attempt, its least size, and where its pods may be."""
+
+from typing import Any
+
+import pytest
+
+from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels, pod_group
+from torchctl.controllers.job.frozen import (
+    FrozenElastic,
+    FrozenKai,
+    FrozenRendezvous,
+    FrozenTemplate,
+    FrozenTopology,
+)
+
+OWNER = Owner("demo", "team", "0c5f", "research")
+KAI = FrozenKai(queue="gpus", gang=True)
+
+
+def template(kai: FrozenKai | None = KAI, *, elastic: FrozenElastic | None = None, **pod: Any) -> FrozenTemplate:
+    return FrozenTemplate(
+        queue="research",
+        nodes=4,
+        elastic=elastic,
+        nproc_per_node=1,
+        backend="gloo",
+        rendezvous=FrozenRendezvous(backend="c10d", port=29500),
+        cluster_domain="cluster.local",
+        operator_image="torchctl:test",
+        kai=kai,
+        pod={"metadata": {}, "spec": pod},
+    )
+
+
+def test_a_gang_of_fixed_size_is_all_of_its_pods() -> None:
+    body = pod_group(OWNER, template(), 0)
+    assert body["spec"] == {"minMember": 4, "queue": "gpus"}
+    assert body["metadata"]["labels"]["kai.scheduler/queue"] == "gpus"
+    assert job_annotations(template()) == {"kai.scheduler/batch-min-member": "4"}
+
+
+def test_an_elastic_gang_is_the_fewest_pods_with_which_the_job_can_train() -> None:
+    given = template(elastic=FrozenElastic(min_nodes=2, max_nodes=8))
+    assert pod_group(OWNER, given, 0)["spec"]["minMember"] == 2
+    assert job_annotations(given) == {"kai.scheduler/batch-min-member": "2"}
+
+
+@pytest.mark.parametrize(("attempt", "name"), [(0, "pg-demo-0c5f"), (3, "pg-demo-r3-0c5f")])
+def test_each_attempt_has_a_pod_group_of_its_own_which_its_pods_name(attempt: int, name: str) -> None:
+    assert pod_group(OWNER, template(), attempt)["metadata"]["name"] == name
+    assert gang_annotations(OWNER, template(), attempt) == {
+        "pod-group-name": name,
+        "kai.scheduler/skip-podgrouper": "true",
+    }
+
+
+def test_the_pods_priority_is_the_pod_groups() -> None:
+    assert pod_group(OWNER, template(priorityClassName="train"), 0)["spec"]["priorityClassName"] == "train"
+
+
+@pytest.mark.parametrize(
+    ("topology", "constraint"),
+    [
+        (FrozenTopology(name="net", required="rack"), {"topology": "net", "requiredTopologyLevel": "rack"}),
+        (FrozenTopology(name="net", preferred="rack"), {"topology": "net", "preferredTopologyLevel": "rack"}),
+        (
+            FrozenTopology(name="net", required="zone", preferred="rack"),
+            {"topology": "net", "requiredTopologyLevel": "zone", "preferredTopologyLevel": "rack"},
+        ),
+    ],
+)
+def test_a_topology_is_the_pod_groups_constraint(topology: FrozenTopology, constraint: dict[str, str]) -> None:
+    kai = FrozenKai(queue="gpus", gang=True, topology=topology)
+    assert pod_group(OWNER, template(kai), 0)["spec"]["topologyConstraint"] == constraint
+
+
+@pytest.mark.parametrize("kai", [None, FrozenKai(queue="gpus", gang=False), FrozenKai(queue="", gang=True)])
+def test_without_a_gang_in_a_queue_the_pods_name_no_pod_group(kai: FrozenKai | None) -> None:
+    assert gang_annotations(OWNER, template(kai), 0) == {}
+
+
+def test_who_is_not_kais_says_nothing_to_it() -> None:
+    assert (kai_labels(template(None)), job_annotations(template(None))) == ({}, {})
+
+
+def test_the_queues_topology_is_what_the_job_is_frozen_with(world: Any) -> None:
+    queue = "{image: a:1, kaiQueue: gpus, scheduling: {topology: {name: net, required: rack}}}"
+    w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
+    w.settle()
+    group = next(body for (kind, _), body in w.objects.items() if kind == "PodGroup")
+    assert group["spec"]["topologyConstraint"] == {"topology": "net", "requiredTopologyLevel": "rack"}

@@ -1,0 +1,143 @@
+"""Admission is judged from the PodGroups that the pods are really in, and told in KAI's own words."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
+from torchctl.controllers.job.admission import assess, groups_of
+from torchctl.controllers.job.frozen import FrozenElastic, FrozenKai, FrozenRendezvous, FrozenTemplate
+from torchctl.controllers.job.observed import Observed
+from torchctl.runtime.kinds import Kind
+
+OURS, THEIRS = "pg-demo-0c5f", "pg-demo-4711"
+QUEUED = FrozenKai(queue="gpus", gang=True)
+
+
+def decoded(kind: Kind[Any], body: Any) -> Any:
+    return msgspec.convert(body, kind.type, dec_hook=kind.dec_hook)
+
+
+def template(*, kai: FrozenKai = QUEUED, nodes: int = 3, elastic: FrozenElastic | None = None) -> FrozenTemplate:
+    return FrozenTemplate(
+        queue="research",
+        nodes=nodes,
+        elastic=elastic,
+        gpus_per_node=8,
+        nproc_per_node=8,
+        backend="nccl",
+        rendezvous=FrozenRendezvous(backend="c10d", port=29500),
+        cluster_domain="cluster.local",
+        operator_image="torchctl:test",
+        kai=kai,
+        pod={"metadata": {}, "spec": {}},
+    )
+
+
+def pod(index: int, group: str = OURS, node: str = "") -> Pod:
+    meta = {"name": f"demo-{index}-x", "annotations": {"pod-group-name": group} if group else {}}
+    return decoded(POD, {"metadata": meta, "spec": {"nodeName": node}})  # type: ignore[no-any-return]
+
+
+def group(name: str = OURS, least: int | None = 3, *said: str) -> KaiPodGroup:
+    """A PodGroup as KAI leaves it, with its reasons for not placing it."""
+    reasons = [{"reason": "OverLimit", "message": text} for text in said]
+    condition = {"type": "UnschedulableOnNodePool", "status": "True", "reason": "Unschedulable", "reasons": reasons}
+    spec = {"minMember": least} if least is not None else {}
+    status = {"schedulingConditions": [condition]} if said else None
+    return decoded(KAI_PODGROUP, {"metadata": {"name": name}, "spec": spec, "status": status})  # type: ignore[no-any-return]
+
+
+def seen(*pods: Pod, own: KaiPodGroup | None = None, kai_available: bool = True) -> Observed:
+    spec = {"jobQueue": "research", "numNodes": 3, "command": "python train.py"}
+    job = decoded(TORCHRUN_JOB, {"metadata": {"name": "demo", "namespace": "team", "uid": "0c5f"}, "spec": spec})
+    return Observed(job=job, pods=pods, podgroup=own, kai_available=kai_available)
+
+
+def waiting(name: str = OURS) -> tuple[Pod, ...]:
+    return tuple(pod(index, name) for index in range(3))
+
+
+def test_the_pod_groups_of_pods_are_those_that_they_name() -> None:
+    assert groups_of((pod(0), pod(1, THEIRS), pod(2, ""))) == {OURS, THEIRS}
+
+
+def test_a_gang_that_waits_gives_kais_reasons_in_an_order_that_does_not_change() -> None:
+    said = ("queue gpus is over its limit", "no node has 8 GPUs")
+    for reasons in (said, said[::-1]):
+        found = assess(seen(*waiting()), template(), {OURS: group(OURS, 3, *reasons)})
+        assert (found.ok, found.reason, found.warn) == (False, "WaitingForAdmission", True)
+        assert found.message == f"PodGroup {OURS}: no node has 8 GPUs; queue gpus is over its limit"
+
+
+def test_a_gang_of_which_kai_says_nothing_yet_waits_in_its_queue() -> None:
+    for groups in ({}, {OURS: group()}):
+        found = assess(seen(*waiting()), template(), groups)
+        assert (found.reason, found.message) == ("WaitingForAdmission", "waits for 24 GPUs in KAI queue gpus")
+        assert not found.warn
+
+
+def test_the_jobs_own_pod_group_counts_where_no_others_are_given() -> None:
+    found = assess(seen(*waiting(), own=group(OURS, 3, "no room")), template())
+    assert found.message == f"PodGroup {OURS}: no room"
+
+
+@pytest.mark.parametrize("least", [1, 2, None])
+def test_pods_that_another_put_into_a_smaller_gang_are_told_with_the_next_step(least: int | None) -> None:
+    found = assess(seen(*waiting(THEIRS)), template(), {THEIRS: group(THEIRS, least)})
+    assert (found.ok, found.reason, found.warn) == (False, "GangTooSmall", True)
+    assert f"the pods are in PodGroup {THEIRS}, whose minMember is {least or 1} and not 3" in found.message
+    assert "skip-podgrouper (KAI-Scheduler 0.15 and later do)" in found.message
+
+
+def test_a_gang_of_anothers_making_that_is_as_large_as_asked_for_is_good_enough() -> None:
+    found = assess(seen(*waiting(THEIRS)), template(), {THEIRS: group(THEIRS, 3, "no room")})
+    assert (found.reason, found.message) == ("WaitingForAdmission", f"PodGroup {THEIRS}: no room")
+
+
+def test_a_pod_group_that_cannot_be_seen_is_not_the_one_that_was_asked_for() -> None:
+    found = assess(seen(*waiting(THEIRS), own=group()), template())
+    assert (found.reason, f"the pods are in PodGroup {THEIRS} and not in {OURS}" in found.message) == (
+        "GangTooSmall",
+        True,
+    )
+
+
+def test_pods_in_several_pod_groups_are_no_gang_however_large_each_is() -> None:
+    groups = {OURS: group(), THEIRS: group(THEIRS)}
+    found = assess(seen(pod(0), pod(1), pod(2, THEIRS)), template(), groups)
+    assert (found.reason, "in 2 PodGroups" in found.message) == ("GangTooSmall", True)
+
+
+def test_a_job_of_one_pod_is_a_gang_wherever_it_is() -> None:
+    found = assess(seen(pod(0, THEIRS)), template(nodes=1), {THEIRS: group(THEIRS, 1)})
+    assert found.reason == "WaitingForAdmission"
+
+
+def test_in_kais_default_queue_the_gang_is_kais_to_make_and_is_read_back() -> None:
+    kais = template(kai=FrozenKai(gang=True))
+    assert assess(seen(*waiting(THEIRS)), kais, {}).message == "waits for 24 GPUs in KAI's default queue"
+    assert assess(seen(*waiting(THEIRS)), kais, {THEIRS: group(THEIRS, 1)}).reason == "GangTooSmall"
+    assert assess(seen(*waiting(THEIRS)), kais, {THEIRS: group(THEIRS, 3)}).reason == "WaitingForAdmission"
+
+
+def test_a_gang_is_admitted_when_all_of_it_is_placed_wherever_it_is() -> None:
+    placed = tuple(pod(index, THEIRS, f"node-{index}") for index in range(3))
+    found = assess(seen(*placed), template(), {THEIRS: group(THEIRS, 1)})
+    assert (found.ok, found.reason, found.message) == (True, "Admitted", "all 3 pods are placed")
+    assert not assess(seen(*placed[:2]), template(), {THEIRS: group(THEIRS, 1)}).ok
+
+
+def test_an_elastic_gang_is_admitted_with_the_fewest_pods() -> None:
+    elastic = template(elastic=FrozenElastic(min_nodes=2, max_nodes=8))
+    pods = (pod(0, OURS, "node-0"), pod(1, OURS, "node-1"), pod(2))
+    found = assess(seen(*pods), elastic, {OURS: group(OURS, 2)})
+    assert (found.ok, found.message) == (True, "2 pods are placed, and 2 are enough")
+    assert not assess(seen(*pods[1:]), elastic, {OURS: group(OURS, 2)}).ok
+
+
+def test_without_kai_the_condition_says_what_to_install() -> None:
+    found = assess(seen(kai_available=False), template())
+    assert (found.reason, "install KAI-Scheduler" in found.message) == ("KaiNotInstalled", True)
