@@ -28,6 +28,7 @@ class Source:
         labels: Label selector of the watch; empty for all.
         optional: The kind may be missing in the cluster; the controller starts without it and sees its
             objects once it is installed.
+        delay_s: A change leads to a reconcile so many seconds later, one for all changes that come meanwhile.
     """
 
     kind: Kind[Any]
@@ -35,6 +36,7 @@ class Source:
     predicate: Predicate = ALWAYS
     labels: str = ""
     optional: bool = False
+    delay_s: float = 0.0
 
 
 class Controller:
@@ -88,9 +90,13 @@ class Controller:
         predicate: Predicate = ALWAYS,
         labels: str = "",
         optional: bool = False,
+        delay_s: float = 0.0,
     ) -> Self:
-        """Any other kind that the reconciler reads, and which keys a change of it concerns."""
-        return self._watch(Source(kind, mapper, predicate, labels, optional))
+        """Any other kind that the reconciler reads, and which keys a change of it concerns.
+
+        What is only counted bears a `delay_s`: a reconcile then follows within that time, however many changes come.
+        """
+        return self._watch(Source(kind, mapper, predicate, labels, optional, delay_s))
 
     def _watch(self, source: Source) -> Self:
         self.sources.append(source)

@@ -48,7 +48,7 @@ class _Enqueue:
             return
         priority = LOW_PRIORITY if change.initial else 0
         for request in requests_for(change, self.source.mapper):
-            if self.queue.add(request, priority=priority):
+            if self.queue.add(request, priority=priority, delay_s=self.source.delay_s):
                 self.metrics.queue.adds_total.inc()
 
 

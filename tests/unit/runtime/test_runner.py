@@ -15,7 +15,7 @@ from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.errors import Conflict, Unavailable
 from torchctl.runtime.client.writes import Written, note_write
 from torchctl.runtime.controller import Controller
-from torchctl.runtime.kinds import LEASE, Key, Lease, ObjectMeta, OwnerReference
+from torchctl.runtime.kinds import EVENT, LEASE, Event, Key, Lease, ObjectMeta, OwnerReference
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.reconcile import Request, Result, TerminalError
 from torchctl.runtime.runner import Runner
@@ -353,3 +353,32 @@ def test_a_key_that_waits_already_is_not_counted_as_added_again() -> None:
             bench.runner.close()
 
     virtualtime.run(main)
+
+
+def test_what_is_only_counted_waits_for_its_like_and_a_change_of_the_object_itself_does_not() -> None:
+    times: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            times.append(round(anyio.current_time(), 3))
+
+        bench = Bench(reconcile)
+        bench.controller.watches(EVENT, lambda event: (A,), delay_s=1.0)
+        events = bench.cache.register(EVENT)
+        await bench.listed(lease("a", 1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.runner.run)
+            for number in range(1, 31):  # ten each second
+                await anyio.sleep(0.1)
+                await events.feed(Applied(Event(ObjectMeta(name=f"e{number}", namespace="ns"))))
+            await anyio.sleep(2.05)
+            await events.feed(Applied(Event(ObjectMeta(name="late", namespace="ns"))))
+            await bench.feed(lease("a", 2))
+            await anyio.sleep(2)
+            bench.runner.close()
+
+    virtualtime.run(main)
+    *counted, last = times
+    assert len(counted) == 4, "of the object itself, and one for each second of changes"
+    assert all(later - earlier >= 1.0 for earlier, later in pairwise(counted))
+    assert last == 5.05, "due at once, and not again a second later"

@@ -31,9 +31,9 @@ class Queue(Generic[K]):
     def __repr__(self) -> str:
         return repr(self._core)
 
-    def add(self, key: K, *, priority: int = 0) -> bool:
-        """Makes `key` due now. Returns whether it did not wait in the queue already."""
-        is_new = self._core.add(key, self._clock.monotonic(), priority=priority)
+    def add(self, key: K, *, priority: int = 0, delay_s: float = 0.0) -> bool:
+        """Makes `key` due, now or after a delay. Returns whether it did not wait in the queue already."""
+        is_new = self._core.add_after(key, delay_s, self._clock.monotonic(), priority=priority)
         self._wake()
         return is_new
 
