@@ -37,6 +37,7 @@ class ScriptedKubelet:
         client: Acts for the kubelets, the provisioner and the gang scheduler; an administrator's.
         script: What happens to pods. `script` may be replaced at any time, for the pods that come after.
         nodes: The nodes, which are deleted in the end.
+        binds_gangs: Whether pods of other schedulers than the default one are bound here; False where theirs runs.
         at_once: How many requests may be under way at once.
         clock: For times and waits.
     """
@@ -47,6 +48,7 @@ class ScriptedKubelet:
         *,
         script: Script | None = None,
         nodes: Sequence[NodeSpec] | None = None,
+        binds_gangs: bool = True,
         at_once: int = 16,
         clock: Clock | None = None,
     ) -> None:
@@ -57,6 +59,7 @@ class ScriptedKubelet:
         self._fleet = Fleet(client, nodes if nodes is not None else default_nodes(), persist=persist, clock=clock)
         self._provisioner = Provisioner(client, self._cache, persist)
         self._binder = Binder(client, self._cache, self._fleet, self._provisioner)
+        self._binds_gangs = binds_gangs
         self._players = Players(
             client,
             self._cache,
@@ -120,8 +123,10 @@ class ScriptedKubelet:
             await self._cache.wait_synced(30.0)
             self._fleet.port = await stack.enter_async_context(serve_logs(self._players.log))
             await self._fleet.create()
-            for part in (self._fleet, self._provisioner, self._players, self._binder):
+            for part in (self._fleet, self._provisioner, self._players):
                 tasks.start_soon(part.run)
+            if self._binds_gangs:
+                tasks.start_soon(self._binder.run)
             ready.set()
             await self._leave.wait()
             tasks.cancel_scope.cancel()
