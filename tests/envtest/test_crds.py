@@ -86,6 +86,7 @@ REFUSED_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("spec.numNodes", {"spec.elastic": {"minNodes": 3, "maxNodes": 4}}),
     ("spec.elastic", {**ELASTIC, "spec.distributed": {"rdzvBackend": "static"}}),
     # what runs
+    ("spec.priorityClassName", {"spec.priorityClassName": "system-node-critical"}),
     ("spec.jobQueue", {"spec.jobQueue": ABSENT}),
     ("spec.jobQueue", {"spec.jobQueue": "other/queue"}),
     ("command and args", {"spec.command": ABSENT}),
@@ -196,6 +197,7 @@ REFUSED_NAMES = [
 """Rules over the whole object, which a spec alone cannot break."""
 
 REFUSED_QUEUES: list[tuple[str, dict[str, Any]]] = [
+    ("spec.scheduling.priorityClassName", {"spec.scheduling": {"priorityClassName": "system-cluster-critical"}}),
     ("spec.kaiQueue", {"spec.kaiQueue": "Not_DNS"}),
     ("spec.kaiQueue", {"spec.kaiQueue": "x" * 64}),
     ("spec.kaiQueuePolicy", {"spec.kaiQueuePolicy": "Adopt"}),

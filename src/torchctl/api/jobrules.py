@@ -161,6 +161,12 @@ JOB_RULES = (
         field="args",
     ),
     Rule(
+        cel="!self.?priorityClassName.orValue('').startsWith('system-')",
+        message="priorityClassName must not be one of the cluster's own: system-* may evict what keeps nodes alive",
+        holds=lambda self: not (self.priority_class_name or "").startswith("system-"),
+        field="priorityClassName",
+    ),
+    Rule(
         cel="!has(self.elastic) || has(self.numNodes)",
         message="elastic goes with numNodes only",
         holds=lambda self: self.elastic is None or self.num_nodes is not None,

@@ -183,6 +183,15 @@ class Topology(Model):
 class Scheduling(Model):
     """Which scheduler places the worker pods, and where."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!self.?priorityClassName.orValue('').startsWith('system-')",
+            message="priorityClassName must not be one of the cluster's own: system-* may evict what keeps nodes alive",
+            holds=lambda self: not (self.priority_class_name or "").startswith("system-"),
+            field="priorityClassName",
+        ),
+    )
+
     scheduler: DnsName | None = Field(
         default=None,
         description="Name of the scheduler: kai-scheduler, volcano or another. Default: kai-scheduler when kaiQueue "
@@ -211,18 +220,28 @@ class ExtraTemplate(KeptModel):
 
 
 class ExtraResource(Model):
-    """An object that the operator keeps in the queue's namespace."""
+    """An object that the operator keeps in the queue's namespace. One of that name that the queue did not make is never
+    touched."""
 
-    name: DnsName = Field(description="Name of the object, or what it begins with.")
+    name: DnsName = Field(
+        description="Name of the object, or what it begins with. The object of an entry that is removed goes once no "
+        "unfinished job of the queue is left; a PersistentVolumeClaim stays for ever, with its data, and is found again."
+    )
     name_mode: NameMode = Field(
-        default=NameMode.EXACT, description="exact, or prefix: a hash of the template follows. Default: exact."
+        default=NameMode.EXACT,
+        description="exact: the object has this name, and a change of the template changes it. prefix: a hash of the "
+        "template follows, so that a change makes another object; jobs that run keep theirs, and where the pods of a "
+        "new job name the prefix they get the new one. Default: exact.",
     )
     template: ExtraTemplate = Field(
-        description="A PersistentVolumeClaim or ConfigMap. Its metadata is rebuilt: name, namespace and owner are "
-        "the operator's."
+        description="A ConfigMap (data, binaryData, immutable) or PersistentVolumeClaim (spec). Of its metadata only "
+        "labels and annotations are taken, without those of the operator and of Kubernetes. What somebody changes in "
+        "the object is changed back, what somebody adds is left; of a claim only the size can change, and only grow."
     )
     immutable: bool = Field(
-        default=False, description="Whether the object is never changed once it exists. Default: false."
+        default=False,
+        description="Whether the object is left as it is once it exists: neither a later template nor what somebody "
+        "changes in it leads to a write. Made again if it is deleted. Default: false.",
     )
 
 
@@ -255,12 +274,12 @@ class QueueSpec(Model):
     kai_queue: DnsName | None = Field(default=None, description="Name of the KAI queue. Default: no KAI queue.")
     kai_queue_policy: KaiQueuePolicy = Field(
         default=KaiQueuePolicy.MANAGE,
-        description="Manage: the operator makes and owns the KAI queue. Reference: it is the admin's and never "
-        "written. "
-        "Default: Manage.",
+        description="Manage: the operator makes and owns the KAI queue, which goes with this one. Reference: it is the "
+        "admin's and never written. From Manage to Reference the KAI queue is handed over as it is. Default: Manage.",
     )
     parent_kai_queue: DnsName | None = Field(
-        default=None, description="Parent of the KAI queue; it has to exist and differ from kaiQueue. Default: none."
+        default=None,
+        description="Parent of the KAI queue; it has to exist and differ from kaiQueue. For policy Manage. Default: none.",
     )
     kai_resources: KaiResources = Field(
         default=KaiResources(), description="What the KAI queue guarantees and allows. Default: unbounded."
@@ -318,7 +337,7 @@ class QueueSpec(Model):
             json_schema_extra=LIST_OF_NAMED,
         ),
         UNIQUE_NAMES,
-    ] = Field(default=(), description="Further objects that the operator keeps for this queue. Default: none.")
+    ] = Field(default=(), description="ConfigMaps and claims that the operator keeps for this queue. Default: none.")
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1, description="Share of this queue where no gang scheduler orders the jobs. Default: 1."
     )
