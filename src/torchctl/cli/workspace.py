@@ -58,13 +58,12 @@ def workspace() -> None:
 
 
 @workspace.command()
-@click.option("--source", type=click.Choice(["git", "zip", "existing"]), required=True)
+@click.option("--source", type=click.Choice(["git", "zip", "s3", "existing"]), required=True)
 @click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
-@click.option("--url", default="", help="Of a git repository (https, ssh) or a zip file (https).")
+@click.option("--url", default="", help="Of a git repository (https, ssh), a zip file (https), or in a bucket (s3).")
 @click.option("--ref", default="", help="Branch, tag or full commit id; the default branch if absent.")
 @click.option("--sub-path", default="", help="Directory in an existing claim.")
-@click.option("--sha256", default="", help="Checksum that the zip file must have.")
-@click.option("--revision", default="", help="Another value syncs the same source again.")
+@click.option("--revision", default="", help="What it must be: for git a ref, else the SHA-256 of the content.")
 @click.option("--secret-dir", "secret", type=_DIRECTORY, help="Mounted Secret with credentials.")
 @_TIMEOUT
 @_LOG
@@ -74,7 +73,7 @@ def fetch(termination_log: Path, **options: Any) -> None:
     from torchctl.workspace.fetch import fetch as fetch_workspace
     from torchctl.workspace.request import FetchRequest
 
-    names = ("source", "root", "url", "ref", "sub_path", "sha256", "revision", "secret", "timeout_s")
+    names = ("source", "root", "url", "ref", "sub_path", "revision", "secret", "timeout_s")
     request = FetchRequest(**{name: options[name] for name in names}, limits=_limits(options))
 
     async def main() -> Marker:
@@ -85,14 +84,15 @@ def fetch(termination_log: Path, **options: Any) -> None:
 
 @workspace.command()
 @click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@click.option("--revision", default="", help="The revision, or the digest, that is waited for; any if absent.")
 @_TIMEOUT
 @_LOG
-def wait(root: Path, timeout_s: float, termination_log: Path) -> None:
+def wait(root: Path, revision: str, timeout_s: float, termination_log: Path) -> None:
     """Wait until a claim has been filled by somebody else."""
     from torchctl.workspace.handout import wait as wait_for_marker
 
     async def main() -> Marker:
-        return await wait_for_marker(root, timeout_s=timeout_s)
+        return await wait_for_marker(root, timeout_s=timeout_s, revision=revision)
 
     _finish("wait", main, termination_log)
 

@@ -1,4 +1,4 @@
-"""Downloading one file over https: bounded in bytes and time, resumed after a broken connection, hashed on the way."""
+"""Downloading one file: bounded in bytes and time, resumed after a broken connection, hashed on the way."""
 
 import hashlib
 import socket
@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urljoin
 
 import aiohttp
@@ -13,14 +14,14 @@ import anyio
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from .errors import Refused, Unreachable
+from .errors import Refused, Unreachable, WorkspaceError
 from .secret import Secret
 from .urls import Redactor, check_address, check_url, origin
 
-__all__ = ["download", "session", "tls"]
+__all__ = ["Server", "WebServer", "download", "session", "tls"]
 
 _TRIES = 5
-_REDIRECTS = 5
+_MAX_REFUSAL = 64 * 1024
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 
@@ -64,36 +65,93 @@ async def session(context: ssl.SSLContext) -> AsyncIterator[aiohttp.ClientSessio
         yield opened
 
 
-async def download(url: str, target: Path, *, secret: Secret, max_bytes: int, sha256: str = "") -> str:
-    """Download `url` (https) into `target`.
+class Server(Protocol):
+    """How one kind of server is asked, and what its refusals mean."""
+
+    @property
+    def schemes(self) -> tuple[str, ...]: ...
+
+    @property
+    def redirects(self) -> int:
+        """How many are followed."""
+
+    @property
+    def condition(self) -> str:
+        """The header that makes a resumed download safe: If-Range, or If-Match where the server knows only that."""
+
+    def shown(self, text: str) -> str:
+        """A text without what is secret in it."""
+
+    def headers(self, url: str, *, home: bool) -> Mapping[str, str]:
+        """What authorizes a request; `home` is false once a redirect has led to another origin."""
+
+    def refusal(self, shown: str, response: aiohttp.ClientResponse, body: bytes) -> WorkspaceError:
+        """The error behind an answer that is neither a success nor worth another try."""
+
+
+class WebServer:
+    """A web server with a file: https, a user name and a password or none."""
+
+    schemes = ("https",)
+    redirects = 5
+    condition = "If-Range"
+
+    def __init__(self, secret: Secret) -> None:
+        self._secret = secret
+
+    def shown(self, text: str) -> str:
+        return self._secret.redactor()(text)
+
+    def headers(self, url: str, *, home: bool) -> Mapping[str, str]:
+        authorization = self._secret.basic()
+        return {"Authorization": authorization} if home and authorization else {}
+
+    def refusal(self, shown: str, response: aiohttp.ClientResponse, body: bytes) -> WorkspaceError:
+        steps = {401: "Check the Secret that secretRef names", 403: "Check the rights of the credentials"}
+        return Refused(
+            f"cannot download {shown}: the server answered {response.status}",
+            next_step=steps.get(response.status, "Check volumes.workspace.url"),
+        )
+
+
+async def download(
+    http: aiohttp.ClientSession,
+    server: Server,
+    url: str,
+    target: Path,
+    *,
+    max_bytes: int,
+    sha256: str = "",
+    etag: str = "",
+) -> str:
+    """Download `url` into `target`.
 
     Args:
-        url: redirects are followed to https only; credentials stay with the first origin.
+        url: credentials stay with its origin, whatever a redirect says.
         sha256: hexadecimal; when given, the file must have it.
+        etag: when given, the file must be of this version.
 
     Returns:
         The SHA-256 of the file, hexadecimal.
 
     Raises:
         Refused: the URL, the answer or the checksum is not acceptable, or the file is larger than `max_bytes`.
-        Unreachable: the server did not answer well after a few tries.
+        Unreachable: the server did not answer well after a few tries, or has another version by now.
     """
-    check_url(url, ("https",))
-    shown = secret.redactor()(url)
-    transfer = _Transfer(url, target, secret, max_bytes, shown)
-    async with session(tls(secret.ca)) as http:
-        for attempt in range(1, _TRIES + 1):
-            try:
-                await transfer.run(http)
-                break
-            except (aiohttp.ClientError, OSError, Unreachable) as error:
-                _give_up(error, attempt, shown)
-            await anyio.sleep(2**attempt / 4)
+    check_url(url, server.schemes)
+    transfer = _Transfer(server, url, target, max_bytes, etag)
+    for attempt in range(1, _TRIES + 1):
+        try:
+            await transfer.run(http)
+            break
+        except (aiohttp.ClientError, OSError, Unreachable) as error:
+            _give_up(error, attempt, transfer.shown)
+        await anyio.sleep(2**attempt / 4)
     found = transfer.hash.hexdigest()
     if sha256 and found != sha256.lower():
         raise Refused(
-            f"{shown} has the SHA-256 {found}, not {sha256}",
-            next_step="Update the checksum, or find out who changed it",
+            f"{transfer.shown} has the SHA-256 {found}, not {sha256}",
+            next_step="Update volumes.workspace.revision, or find out who changed the file",
         )
     return found
 
@@ -122,13 +180,14 @@ def _give_up(error: Exception, attempt: int, shown: str) -> None:
 class _Transfer:
     """One file, over as many connections as it takes."""
 
-    def __init__(self, url: str, target: Path, secret: Secret, max_bytes: int, shown: str) -> None:
+    def __init__(self, server: Server, url: str, target: Path, max_bytes: int, etag: str) -> None:
         self.hash = hashlib.sha256()
+        self.shown = server.shown(url)
+        self._server = server
         self._url = url
         self._target = target
-        self._secret = secret
         self._max_bytes = max_bytes
-        self._shown = shown
+        self._wanted = etag
         self._done = 0
         self._etag = ""
 
@@ -137,7 +196,7 @@ class _Transfer:
         Refused, Unreachable, aiohttp.ClientError: the latter two are worth another call, which resumes.
         """
         async with self._follow(http) as response:
-            self._check_status(response)
+            await self._check_status(response)
             if response.status != 206:
                 self._restart(response.headers)
             self._check_size(self._done + (response.content_length or 0))
@@ -150,39 +209,34 @@ class _Transfer:
 
     @asynccontextmanager
     async def _follow(self, http: aiohttp.ClientSession) -> AsyncIterator[aiohttp.ClientResponse]:
-        home = origin(check_url(self._url, ("https",)))
+        schemes = self._server.schemes
+        first = origin(check_url(self._url, schemes))
         url = self._url
-        for _ in range(_REDIRECTS + 1):
-            trusted = origin(check_url(url, ("https",))) == home
-            async with http.get(
-                URL(url, encoded=True), headers=self._headers(trusted), allow_redirects=False
-            ) as response:
-                if response.status not in _MOVED:
+        for _ in range(self._server.redirects + 1):
+            home = origin(check_url(url, schemes)) == first
+            headers = {**self._server.headers(url, home=home), **self._conditions()}
+            async with http.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as response:
+                if response.status not in _MOVED or not self._server.redirects:
                     yield response
                     return
                 url = urljoin(url, response.headers.get("Location", ""))
-        raise Refused(f"{self._shown} redirects more than {_REDIRECTS} times")
+        raise Refused(f"{self.shown} redirects more than {self._server.redirects} times")
 
-    def _headers(self, trusted: bool) -> Mapping[str, str]:
-        headers = {}
-        authorization = self._secret.basic()
-        if trusted and authorization:
-            headers["Authorization"] = authorization
+    def _conditions(self) -> Mapping[str, str]:
         if self._done and self._etag:
-            headers |= {"Range": f"bytes={self._done}-", "If-Range": self._etag}
-        return headers
+            return {"Range": f"bytes={self._done}-", self._server.condition: self._etag}
+        return {"If-Match": self._wanted} if self._wanted else {}
 
-    def _check_status(self, response: aiohttp.ClientResponse) -> None:
+    async def _check_status(self, response: aiohttp.ClientResponse) -> None:
         status = response.status
         if status in (200, 206):
             return
+        if status == 412:
+            self._done = 0
+            raise Unreachable(f"{self.shown} was changed while it was fetched")
         if status in _RETRIED:
             raise Unreachable(f"the server answered {status}")
-        steps = {401: "Check the Secret that secretRef names", 403: "Check the rights of the credentials"}
-        raise Refused(
-            f"cannot download {self._shown}: the server answered {status}",
-            next_step=steps.get(status, "Check volumes.workspace.url"),
-        )
+        raise self._server.refusal(self.shown, response, await response.content.read(_MAX_REFUSAL))
 
     def _restart(self, headers: Mapping[str, str]) -> None:
         etag = headers.get("ETag", "")
@@ -194,6 +248,6 @@ class _Transfer:
     def _check_size(self, total: int) -> None:
         if total > self._max_bytes:
             raise Refused(
-                f"{self._shown} has more than {self._max_bytes} bytes",
+                f"{self.shown} has more than {self._max_bytes} bytes",
                 next_step="Leave out what training does not need; put data into a dataset claim",
             )

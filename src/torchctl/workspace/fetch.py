@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from .core import parts_of
 from .errors import Refused
 from .git import fetch_git
-from .gitcommand import GitSource
 from .marker import Marker, read_marker, write_marker
 from .request import FetchRequest
+from .s3 import S3Source
 from .secret import Secret, load_secret
 from .staging import Staging
 from .steps import deadline, drive
@@ -37,10 +37,12 @@ async def fetch(request: FetchRequest, *, environ: Mapping[str, str]) -> Marker:
             return present
         secret = load_secret(request.secret)
         staging.open()
-        revision = await _fill(request, staging, secret, environ)
+        archive = await _fill(request, staging, secret, environ)
         summary = await drive(digest(staging.tree, request.limits))
+        if not archive:
+            _expect(request, summary.digest)
         marker = Marker(
-            revision=revision,
+            revision=archive or summary.digest,
             digest=summary.digest,
             bytes=summary.bytes,
             files=summary.files,
@@ -52,23 +54,43 @@ async def fetch(request: FetchRequest, *, environ: Mapping[str, str]) -> Marker:
 
 
 async def _fill(request: FetchRequest, staging: Staging, secret: Secret, environ: Mapping[str, str]) -> str:
+    """Fetch into the staging area. Returns the commit or the archive's digest; nothing where only the tree has one."""
     if request.source == "git":
         return await fetch_git(
-            GitSource(request.url, request.ref),
-            staging.tree,
-            staging.scratch,
-            secret=secret,
-            limits=request.limits,
-            environ=environ,
+            request.git, staging.tree, staging.scratch, secret=secret, limits=request.limits, environ=environ
         )
-    from .download import download  # aiohttp is half of the program's start-up, and git needs none of it
+    # aiohttp is half of the program's start-up, and git needs none of it
+    checksum = await (_fill_s3 if request.source == "s3" else _fill_zip)(request, staging, secret)
+    return f"sha256:{checksum}" if checksum else ""
 
-    archive = staging.scratch / "workspace.zip"
-    checksum = await download(
-        request.url, archive, secret=secret, max_bytes=request.limits.max_bytes, sha256=request.sha256
+
+async def _fill_zip(request: FetchRequest, staging: Staging, secret: Secret) -> str:
+    from .download import WebServer, download, session, tls
+
+    archive, limits = staging.scratch / "workspace.zip", request.limits
+    async with session(tls(secret.ca)) as http:
+        checksum = await download(
+            http, WebServer(secret), request.url, archive, max_bytes=limits.max_bytes, sha256=request.sha256
+        )
+    await drive(unpack_zip(archive, staging.tree, limits))
+    return checksum
+
+
+async def _fill_s3(request: FetchRequest, staging: Staging, secret: Secret) -> str:
+    from .s3fetch import fetch_s3
+
+    source = S3Source.parse(request.url)
+    return await fetch_s3(
+        source, staging.tree, staging.scratch, secret=secret, limits=request.limits, sha256=request.sha256
     )
-    await drive(unpack_zip(archive, staging.tree, request.limits))
-    return f"sha256:{checksum}"
+
+
+def _expect(request: FetchRequest, found: str) -> None:
+    if request.sha256 and found != f"sha256:{request.sha256}":
+        raise Refused(
+            f"the workspace has the digest {found}, not sha256:{request.sha256}",
+            next_step="Update volumes.workspace.revision, or find out who changed the source",
+        )
 
 
 async def _adopt(request: FetchRequest) -> Marker:
@@ -79,6 +101,7 @@ async def _adopt(request: FetchRequest) -> Marker:
         if root.is_symlink() or not root.is_dir():
             raise Refused(f"the claim has no directory {request.sub_path}", next_step="Check volumes.workspace.subPath")
     summary = await drive(digest(root, request.limits))
+    _expect(request, summary.digest)
     marker = Marker(
         revision=summary.digest,
         digest=summary.digest,

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 
 from .copies import copy_tree
-from .core import Limits
+from .core import Limits, show
 from .errors import Refused, Unreachable, WorkspaceError
 from .marker import Marker, read_marker
 from .staging import Staging
@@ -18,16 +18,20 @@ _POLL_S = 0.5
 _TRIES = 3
 
 
-async def wait(root: Path, *, timeout_s: float) -> Marker:
+async def wait(root: Path, *, timeout_s: float, revision: str = "") -> Marker:
     """Wait until the claim has its marker. Polled: a network file system tells nobody of another machine's writes.
+
+    Args:
+        revision: a marker of another revision or digest is not the one; empty: any is.
 
     Raises:
         Unreachable: it did not appear in time.
     """
-    async with deadline(timeout_s, f"waiting for the workspace in {root}"):
+    what = f"the workspace's revision {show(revision)}" if revision else "the workspace"
+    async with deadline(timeout_s, f"waiting for {what} in {root}"):
         while True:
             marker = read_marker(root)
-            if marker is not None:
+            if marker is not None and (not revision or revision in _names_of(marker)):
                 return marker
             await anyio.sleep(_POLL_S)
 
@@ -54,6 +58,15 @@ async def copy(source: Path, target: Path, *, timeout_s: float, limits: Limits, 
                 await anyio.sleep(attempt)  # a client of a network file system may lag behind the marker
             marker = (read_marker(source) if marked else await _unmarked(source, limits)) or marker
         return await _copy_once(source, target, marker, limits)
+
+
+def _names_of(marker: Marker) -> tuple[str, ...]:
+    return (
+        marker.revision,
+        marker.revision.removeprefix("sha256:"),
+        marker.digest,
+        marker.digest.removeprefix("sha256:"),
+    )
 
 
 def already_there(target: Path, digest_: str) -> bool:

@@ -19,11 +19,11 @@ class Marker:
     """What a claim holds.
 
     Args:
-        revision: the commit id (git), `sha256:` of the archive (zip), or the digest (existing).
+        revision: the commit id (git), `sha256:` of the archive (zip, s3), or the digest (existing, a folder of s3).
         digest: of the tree as `tree.digest` defines it; every copy of the workspace is held against it.
         bytes: sum of the sizes of all files.
         files: number of files and links.
-        source: git, zip, existing.
+        source: git, zip, s3, existing.
         request: fingerprint of what was asked for, so that asking again is a no-op.
     """
 

@@ -7,6 +7,7 @@ from .core import Limits, parts_of, show
 from .errors import Refused
 from .gitcommand import GitSource
 from .marker import fingerprint
+from .s3 import S3Source
 from .urls import check_url
 
 __all__ = ["FetchRequest"]
@@ -19,12 +20,13 @@ class FetchRequest:
     """Where a workspace comes from and where it goes.
 
     Args:
-        source: `git`, `zip` or `existing`.
+        source: `git`, `zip`, `s3` or `existing`.
         root: the claim's mount point; for `existing` the claim that has the workspace.
-        url, ref: of a git repository or a zip file; a ref is a branch, a tag or a full commit id.
+        url, ref: of a git repository, a zip file or what is in a bucket; a ref is a branch, a tag or a full commit id.
         sub_path: for `existing`: the directory in the claim that is the workspace.
-        sha256: for `zip`: the checksum that the file must have.
-        revision: the user's word for "sync again": another value makes another request of the same source.
+        revision: which one it must be. For `git` what is checked out, over `ref`; for the others a SHA-256 in
+            hexadecimal, with or without `sha256:` before it, of the archive or, where there is none, of the tree.
+            Another value makes another request of the same source.
         secret: directory of the mounted Secret.
         timeout_s: for everything together.
     """
@@ -34,7 +36,6 @@ class FetchRequest:
     url: str = ""
     ref: str = ""
     sub_path: str = ""
-    sha256: str = ""
     revision: str = ""
     secret: Path | None = None
     timeout_s: float = 600.0
@@ -48,14 +49,28 @@ class FetchRequest:
             if getattr(self, name):
                 raise Refused(f"the source {self.source} has no {name.replace('_', '-')}")
         if self.source == "git":
-            GitSource(self.url, self.ref).check()
+            self.git.check()
+        elif self.source == "s3":
+            S3Source.parse(self.url)
         elif self.source == "zip":
             check_url(self.url, ("https",))
         if self.sha256 and (len(self.sha256) != 64 or not set(self.sha256) <= _HEX):
-            raise Refused(f"{show(self.sha256)} is not a SHA-256 in hexadecimal")
+            raise Refused(
+                f"the revision {show(self.revision)} is not a SHA-256 in hexadecimal",
+                next_step=f"For source {self.source} volumes.workspace.revision is sha256: and 64 digits",
+            )
         parts_of(self.sub_path, self.limits)
         if not self.root.is_dir():
             raise Refused(f"there is no directory {self.root}", next_step="Mount the claim there")
+
+    @property
+    def git(self) -> GitSource:
+        return GitSource(self.url, self.revision or self.ref)
+
+    @property
+    def sha256(self) -> str:
+        """The digest that the content must have, in hexadecimal; empty where any will do."""
+        return "" if self.source == "git" else self.revision.removeprefix("sha256:").lower()
 
     @property
     def fingerprint(self) -> str:
@@ -65,13 +80,13 @@ class FetchRequest:
             url=self.url,
             ref=self.ref,
             sub_path=self.sub_path,
-            sha256=self.sha256.lower(),
-            revision=self.revision,
+            revision=self.sha256 or self.revision,
         )
 
 
 _UNUSED = {
-    "git": ("sub_path", "sha256"),
+    "git": ("sub_path",),
     "zip": ("sub_path", "ref"),
-    "existing": ("url", "ref", "sha256"),
+    "s3": ("sub_path", "ref"),
+    "existing": ("url", "ref"),
 }

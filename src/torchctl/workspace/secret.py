@@ -8,18 +8,38 @@ from pathlib import Path
 from .errors import Refused
 from .urls import Redactor
 
-__all__ = ["Secret", "load_secret"]
+__all__ = ["S3Access", "Secret", "load_secret"]
 
 _MAX_BYTES = 256 * 1024
 
 
+@dataclass(frozen=True, kw_only=True)
+class S3Access:
+    """Who asks an S3 server, and where it is.
+
+    Args:
+        region: us-east-1 where nothing is said, which is also what most servers besides AWS go by.
+        endpoint: `https://host` or `http://host`; AWS's own where it is empty.
+        addressing: `path` (bucket in the path) or `virtual` (bucket in the host); empty: virtual at AWS, else path.
+    """
+
+    access_key_id: str = ""
+    secret_access_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+    region: str = ""
+    endpoint: str = ""
+    addressing: str = ""
+
+
 @dataclass(frozen=True)
 class Secret:
-    """What a source may need: the keys of `kubernetes.io/basic-auth` and `kubernetes.io/ssh-auth`, and a few more.
+    """What a source may need: the keys of `kubernetes.io/basic-auth` and `kubernetes.io/ssh-auth`, those that AWS's
+    tools call their variables, and a few more.
 
     Args:
         username, password: for https; a password alone (a token) goes with the user name `git`.
         ssh_privatekey, known_hosts: for ssh; both are needed.
+        s3: for s3; without keys of its own the bucket is asked as anybody.
         ca: certificates to trust for this source instead of the machine's, PEM.
     """
 
@@ -27,6 +47,7 @@ class Secret:
     password: str = field(default="", repr=False)
     ssh_privatekey: str = field(default="", repr=False)
     known_hosts: str = ""
+    s3: S3Access = field(default_factory=S3Access)
     ca: Path | None = None
 
     def basic(self) -> str | None:
@@ -39,7 +60,8 @@ class Secret:
     def redactor(self) -> Redactor:
         """A redactor that knows every form in which these credentials are used."""
         key = [line for line in self.ssh_privatekey.splitlines() if not line.startswith("---")]
-        return Redactor([self.password, (self.basic() or "").removeprefix("Basic "), *key])
+        basic = (self.basic() or "").removeprefix("Basic ")
+        return Redactor([self.password, basic, *key, self.s3.secret_access_key, self.s3.session_token])
 
 
 def load_secret(directory: Path | None) -> Secret:
@@ -58,8 +80,33 @@ def load_secret(directory: Path | None) -> Secret:
         password=_read(directory, "password").strip() or _read(directory, "token").strip(),
         ssh_privatekey=_read(directory, "ssh-privatekey"),
         known_hosts=_read(directory, "known_hosts"),
+        s3=_s3(directory),
         ca=ca if os.path.exists(ca) else None,
     )
+
+
+def _s3(directory: Path) -> S3Access:
+    """Raises:
+    Refused: there is one of the two keys without the other.
+    """
+
+    def first(*keys: str) -> str:
+        return next((value for key in keys if (value := _read(directory, key).strip())), "")
+
+    access = S3Access(
+        access_key_id=first("AWS_ACCESS_KEY_ID"),
+        secret_access_key=first("AWS_SECRET_ACCESS_KEY"),
+        session_token=first("AWS_SESSION_TOKEN"),
+        region=first("AWS_REGION", "AWS_DEFAULT_REGION"),
+        endpoint=first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        addressing=first("AWS_S3_ADDRESSING_STYLE"),
+    )
+    if bool(access.access_key_id) != bool(access.secret_access_key):
+        raise Refused(
+            "the Secret has only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            next_step="Put both into the Secret that secretRef names, or neither for a bucket that anybody may read",
+        )
+    return access
 
 
 def _read(directory: Path, key: str) -> str:

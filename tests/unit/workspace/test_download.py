@@ -55,10 +55,11 @@ async def test_a_zip_arrives_with_its_checksum_as_revision(server: "Server", cla
 async def test_a_wrong_checksum_is_refused(server: "Server", claim: Path) -> None:
     server.routes["/code.zip"] = _plain
     with pytest.raises(Refused, match="has the SHA-256"):
-        await _fetch(server, claim, sha256="0" * 64)
+        await _fetch(server, claim, revision="0" * 64)
     assert read_marker(claim) is None
-    good = await _fetch(server, claim, sha256=hashlib.sha256(DATA).hexdigest().upper())
+    good = await _fetch(server, claim, revision=hashlib.sha256(DATA).hexdigest().upper())
     assert good.files == 2
+    assert (await _fetch(server, claim, revision=good.revision)) == good
 
 
 async def test_a_connection_that_breaks_is_resumed_where_it_broke(server: "Server", claim: Path) -> None:

@@ -73,13 +73,15 @@ async def test_the_second_fetch_of_the_same_request_is_a_no_op(
 async def test_another_revision_replaces_the_whole_tree(
     server: "Server", repository: "Repository", claim: Path
 ) -> None:
-    await _fetch(server, claim, "main")
+    first = await _fetch(server, claim, "main")
     repository.git("rm", "--quiet", "train.py")
     commit = repository.commit({"new.py": ""})
-    marker = await _fetch(server, claim, "main", revision="2")
+    marker = await _fetch(server, claim, "main", revision=commit)
     assert marker.revision == commit
     assert not (claim / "train.py").exists()
     assert (claim / "new.py").exists()
+    back = await _fetch(server, claim, "main", revision=first.revision)
+    assert (back.revision, back.digest) == (first.revision, first.digest)
 
 
 async def test_modes_and_links_survive_and_attributes_hide_nothing(
@@ -140,7 +142,7 @@ async def test_credentials_come_from_the_secret_and_are_never_shown(
     assert "canary" not in marker.to_json()
     (secret / "password").write_text("canary-wrong")
     with pytest.raises(WorkspaceError) as raised:
-        await _fetch(server, claim, secret=secret, revision="2")
+        await _fetch(server, claim, secret=secret, revision="main")
     assert "canary" not in str(raised.value)
 
 
