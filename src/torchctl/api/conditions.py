@@ -269,6 +269,7 @@ class JobReason(_Reason):
 
 
 _KAI = (QueueCondition.KAI_QUEUE_READY,)
+_RESOURCES = QueueCondition.RESOURCES_READY
 
 
 class QueueReason(_Reason):
@@ -290,7 +291,7 @@ class QueueReason(_Reason):
     PARENT_NOT_ALLOWED = (
         "ParentNotAllowed",
         (QueueCondition.ACCEPTED,),
-        "The operator may not make KAI Queues under this parent (--kai-parent-queues).",
+        "The operator may make KAI Queues only under certain parents (--kai-parent-queues), and this is none of them.",
         "Name one of the parents in the message, or have the operator's administrator allow this one.",
     )
     NO_KAI_QUEUE = "NoKaiQueue", _KAI, "The spec asks for no KAI Queue."
@@ -307,6 +308,12 @@ class QueueReason(_Reason):
         "The KAI Queue that parentKaiQueue names does not exist, and KAI ignores queues without their parent.",
         "Create the parent, or name another.",
     )
+    PARENT_CYCLE = (
+        "ParentCycle",
+        _KAI,
+        "The KAI Queue would be its own ancestor, and KAI ignores all queues of such a circle.",
+        "Name another parent.",
+    )
     KAI_QUEUE_NOT_FOUND = (
         "KaiQueueNotFound",
         _KAI,
@@ -321,27 +328,40 @@ class QueueReason(_Reason):
     )
     FOREIGN_OBJECT = (
         "ForeignObject",
-        _KAI,
-        "As Conflict, noticed while the KAI Queue was written.",
-        "As for Conflict.",
+        (*_KAI, _RESOURCES),
+        "An object of a name that the queue needs exists and is not the queue's. It was left as it is.",
+        "Delete or rename that object, or choose another name.",
     )
     REFUSED = (
         "Refused",
-        _KAI,
-        "The API server, or KAI's webhook, refused the KAI Queue.",
+        (*_KAI, _RESOURCES),
+        "The API server, KAI's webhook or an admission policy refused an object of the queue.",
         "Correct what the message names; it is tried again every minute.",
+    )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        (_RESOURCES,),
+        "A ResourceQuota of the namespace refused an object of spec.resources.",
+        "Raise the quota or free some of it; it is tried again every minute.",
     )
     DELETING = (
         "Deleting",
-        _KAI,
-        "The queue is being deleted; its KAI Queue stays until its unfinished jobs have ended.",
+        (*_KAI, _RESOURCES),
+        "The queue is being deleted; its KAI Queue and ConfigMaps stay until the jobs that may use them have ended.",
         "Wait for the jobs in the message, or delete them.",
     )
-    NO_RESOURCES = "NoResources", (QueueCondition.RESOURCES_READY,), "The spec asks for no further objects."
+    NO_RESOURCES = "NoResources", (_RESOURCES,), "The spec asks for no further objects."
+    RESOURCES_READY = "ResourcesReady", (_RESOURCES,), "The objects of spec.resources are as the queue asks."
+    RESOURCE_NOT_READY = (
+        "ResourceNotReady",
+        (_RESOURCES,),
+        "An object of spec.resources is there, but not as the queue asks, and the operator cannot make it so.",
+        "Do what the message says; status.resources has every object.",
+    )
     READY = "Ready", (QueueCondition.READY,), "Jobs can be submitted."
     NOT_READY = (
         "NotReady",
-        (QueueCondition.READY, QueueCondition.KAI_QUEUE_READY),
+        (QueueCondition.READY, *_KAI, _RESOURCES),
         "Another condition is not true.",
         "See that condition; the message names it.",
     )

@@ -14,6 +14,7 @@ from torchctl.api.casing import camel
 from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
 
 __all__ = [
+    "CONFIG_MAP",
     "CONTROLLER_REVISION",
     "JOB",
     "KAI_PODGROUP",
@@ -21,6 +22,7 @@ __all__ = [
     "POD",
     "PVC",
     "SERVICE",
+    "ConfigMap",
     "ContainerState",
     "ContainerStatus",
     "ControllerRevision",
@@ -147,6 +149,15 @@ class PersistentVolumeClaim(msgspec.Struct, frozen=True, rename=camel):
     status: ClaimStatus = ClaimStatus()
 
 
+class ConfigMap(msgspec.Struct, frozen=True, rename=camel):
+    """A ConfigMap with everything that is in it: only those that the operator made are cached."""
+
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+    immutable: bool | None = None
+
+
 class Service(msgspec.Struct, frozen=True, rename=camel):
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
@@ -208,6 +219,7 @@ class KaiPodGroup(msgspec.Struct, frozen=True, rename=camel):
 POD = Kind("", "v1", "Pod", "pods", Pod)
 JOB = Kind("batch", "v1", "Job", "jobs", Job)
 PVC = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", PersistentVolumeClaim)
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap)
 SERVICE = Kind("", "v1", "Service", "services", Service)
 CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions", ControllerRevision)
 KAI_QUEUE = Kind("scheduling.run.ai", "v2", "Queue", "queues", KaiQueue, namespaced=False)

@@ -26,11 +26,13 @@ __all__ = [
     "QUEUE",
     "QUEUE_UID",
     "ROLE",
+    "ROLE_RESOURCE",
     "ROLE_SYNC",
     "ROLE_WORKER",
     "job_labels",
     "owned_env",
     "owned_key",
+    "queue_labels",
     "selector",
 ]
 
@@ -50,6 +52,8 @@ LEGACY_JOB_NAME = "torchrun-job-name"
 
 ROLE_WORKER = "worker"
 ROLE_SYNC = "sync"
+ROLE_RESOURCE = "resource"
+"""Of an object of a queue's spec.resources."""
 
 KAI_QUEUE = "kai.scheduler/queue"
 KAI_SKIP_PODGROUPER = "kai.scheduler/skip-podgrouper"
@@ -116,6 +120,18 @@ def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:
         QUEUE: queue,
         ROLE: role,
         LEGACY_JOB_NAME: job,
+    }
+
+
+def queue_labels(queue: str) -> dict[str, str]:
+    """The labels of every object of a queue's spec.resources."""
+    return {
+        APP_NAME: "torchrun-queue",
+        APP_INSTANCE: queue,
+        APP_COMPONENT: ROLE_RESOURCE,
+        APP_MANAGED_BY: "torchctl",
+        QUEUE: queue,
+        ROLE: ROLE_RESOURCE,
     }
 
 

@@ -15,7 +15,9 @@ __all__ = [
     "MASTER_PORT",
     "MAX_JOB_NAME",
     "MAX_QUEUE_NAME",
+    "PREFLIGHT_CONTAINER",
     "QUEUE_FINALIZER",
+    "RESOURCES_FINALIZER",
     "SERVE_PORT",
     "TRAINER",
     "VERSION",
@@ -41,10 +43,15 @@ FIELD_MANAGER = "torchctl"
 QUEUE_FINALIZER = f"{GROUP}/kai-queue"
 """Held by a TorchrunQueue while its KAI Queue exists: that one is cluster-scoped, so no owner reference can do."""
 
+RESOURCES_FINALIZER = f"{GROUP}/resources"
+"""Held by a TorchrunQueue while there are ConfigMaps of its own, which go with it: running jobs may need them."""
+
 TRAINER = "trainer"
 """The container of a worker that runs the user's command."""
 INIT_CONTAINER = "workspace"
 """The init container of a worker that brings the workspace into the pod."""
+PREFLIGHT_CONTAINER = "preflight"
+"""The init container of a worker that asks whether the workers can meet at all."""
 KAI_SCHEDULER = "kai-scheduler"
 
 MASTER_PORT = 29500

@@ -225,7 +225,7 @@ class ExtraResource(Model):
 
     name: DnsName = Field(
         description="Name of the object, or what it begins with. The object of an entry that is removed goes once no "
-        "unfinished job of the queue is left; a PersistentVolumeClaim stays for ever, with its data, and is found again."
+        "unfinished job of the queue is left; a PersistentVolumeClaim stays, with its data, and is found again."
     )
     name_mode: NameMode = Field(
         default=NameMode.EXACT,
@@ -279,7 +279,7 @@ class QueueSpec(Model):
     )
     parent_kai_queue: DnsName | None = Field(
         default=None,
-        description="Parent of the KAI queue; it has to exist and differ from kaiQueue. For policy Manage. Default: none.",
+        description="Parent of the KAI queue (policy Manage); it has to exist and differ from kaiQueue. Default: none.",
     )
     kai_resources: KaiResources = Field(
         default=KaiResources(), description="What the KAI queue guarantees and allows. Default: unbounded."

@@ -25,14 +25,12 @@ class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=Tr
     """The KAI Queue behind this queue, as KAI reports it."""
 
     name: Annotated[str, text("Name of the KAI Queue.")] = ""
-    uid: Annotated[
-        str, text("UID of the KAI Queue that this queue made; only that one is ever changed or deleted.")
-    ] = ""
+    uid: Annotated[str, text("UID of the KAI Queue. Only one that this queue made is ever changed or deleted.")] = ""
     allocated: Annotated[
-        dict[str, Annotated[str, AMOUNT]], mapping("Resources that the queue has, as quantities.")
+        dict[str, Annotated[str, AMOUNT]], mapping("What the pods in it have got, by KAI's count, as quantities.")
     ] = {}
     requested: Annotated[
-        dict[str, Annotated[str, AMOUNT]], mapping("Resources that its pods ask for, as quantities.")
+        dict[str, Annotated[str, AMOUNT]], mapping("What the pods in it ask for, by KAI's count, as quantities.")
     ] = {}
 
 
@@ -51,7 +49,7 @@ class JobCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
 class GpuCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """GPUs of the queue's unfinished jobs."""
 
-    requested: Annotated[int, count("GPUs of all unfinished jobs.")] = 0
+    requested: Annotated[int, count("GPUs of all jobs that are neither finished nor suspended.")] = 0
     running: Annotated[int, count("GPUs of the jobs whose workers run.", shown=True)] = 0
 
 
@@ -61,7 +59,9 @@ class ResourceState(msgspec.Struct, frozen=True, rename=camel, omit_defaults=Tru
     kind: Annotated[str, text("Kind of the object.")] = ""
     name: Annotated[str, text("Name of the object.")] = ""
     ready: Annotated[bool, flag("Whether it is as the queue says.")] = False
-    message: Annotated[str, text("What keeps it from being so.", max_length=32768)] = ""
+    message: Annotated[
+        str, text("What keeps it from being so, or where it is not what the template says by now.", max_length=32768)
+    ] = ""
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):

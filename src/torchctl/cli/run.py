@@ -125,6 +125,12 @@ def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
 @_option("--etcd-endpoint", default="etcd.etcd-system.svc:2379", help="For jobs that meet in etcd.")
 @_option("--gpu-type-label", default="nvidia.com/gpu.product", help="Node label that gpuType selects.")
 @_option("--kai-parent-queues", default=None, help="KAI queues, comma separated, that may be parents. Default: all.")
+@_option(
+    "--queue-status-period",
+    default=1.0,
+    type=click.FloatRange(0, 60),
+    help="Seconds by which the counts in a queue's status may lag behind its jobs; changes within are one write.",
+)
 @_option("--namespace", default="", help="Watch only this namespace. Default: all.")
 @_option("--workers", default=8, type=click.IntRange(1, 256), help="Jobs that are reconciled at once.")
 @_option("--leader-elect/--no-leader-elect", default=True, help="Elect a leader among the replicas.")
@@ -162,6 +168,7 @@ def _settings(options: dict[str, Any]) -> Operator:
             or cluster_domain_of(resolv_conf.read_text() if resolv_conf.exists() else ""),
             etcd_endpoint=options["etcd_endpoint"],
             gpu_type_label=options["gpu_type_label"],
+            queue_status_period_s=options["queue_status_period"],
             kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),
         ),
         runtime=RuntimeSettings(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
+from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.kinds import EVENT, LEASE, Kind
 
@@ -44,6 +44,8 @@ QUEUE_CONTROLLER = (
     Permission(TORCHRUN_QUEUE, ("patch",), "status"),
     Permission(TORCHRUN_JOB, WATCH),
     Permission(KAI_QUEUE, (*READ, *APPLY, "delete")),
+    Permission(CONFIG_MAP, (*READ, *APPLY, "delete")),  # delete: one that spec.resources ask for no more
+    Permission(PVC, (*READ, *APPLY)),  # never delete: claims of spec.resources hold data
 )
 
 JOB_CONTROLLER = (

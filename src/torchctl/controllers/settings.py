@@ -2,7 +2,34 @@
 
 from dataclasses import dataclass
 
-__all__ = ["OperatorSettings"]
+__all__ = ["OperatorSettings", "Restarting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarting:
+    """How attempts follow each other. None of it is frozen: what runs already goes on by the settings of today.
+
+    Args:
+        settle_s: Seconds for which an incident stays open, so that the first of the pods that are lost in it is known,
+            whatever the order in which they are reported. Not waited for where every pod of the attempt has ended.
+        backoff_s: Seconds before the attempt after the first incident; doubled by each further one.
+        max_backoff_s: The longest of these waits.
+        stable_s: Seconds of all workers being ready, after which the next incident counts as the first again.
+        stuck_pod_s: Seconds after the end of its grace at which a pod that is still there is deleted by force: its
+            node does not answer, and would hold the next attempt up for ever.
+        below_minimum_s: Seconds for which an elastic job may have fewer ready pods than minNodes.
+        max_infrastructure: Restarts that a job may make for what the cluster did to it.
+        max_preemption: Restarts that a job may make for what jobs of higher priority did to it.
+    """
+
+    settle_s: float = 5.0
+    backoff_s: float = 10.0
+    max_backoff_s: float = 300.0
+    stable_s: float = 600.0
+    stuck_pod_s: float = 30.0
+    below_minimum_s: float = 120.0
+    max_infrastructure: int = 20
+    max_preemption: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +42,10 @@ class OperatorSettings:
             one means that workers never find each other.
         etcd_endpoint: `host:port` for the rendezvous backends etcd and etcd-v2 where neither job nor queue names one.
         gpu_type_label: Node label that nodeResources.gpuType selects.
-        kai_parent_queues: KAI queues under which a TorchrunQueue may create its own; None: all.
+        kai_parent_queues: KAI queues under which a TorchrunQueue may create its own; None: all, and none at all.
+        queue_status_period_s: How long the counts in a queue's status may lag behind its jobs. Changes within that
+            time are one write; 0 writes each of them.
+        restarting: How attempts follow each other.
     """
 
     image: str
@@ -23,3 +53,5 @@ class OperatorSettings:
     etcd_endpoint: str = "etcd.etcd-system.svc:2379"
     gpu_type_label: str = "nvidia.com/gpu.product"
     kai_parent_queues: frozenset[str] | None = None
+    queue_status_period_s: float = 1.0
+    restarting: Restarting = Restarting()

@@ -12,7 +12,6 @@ def unsupported_in_queue(spec: QueueSpec) -> tuple[str, ...]:
     """Paths of the fields of a TorchrunQueue that ask for what does not work yet."""
     asked = {
         "spec.scheduling.scheduler": spec.scheduling.scheduler == VOLCANO,
-        "spec.resources": bool(spec.resources),
         "spec.weight": spec.weight != 1,
         "spec.maxNodes": spec.max_nodes is not None,
         "spec.quota.gpus": spec.quota.gpus is not None,

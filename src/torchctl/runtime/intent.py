@@ -23,7 +23,7 @@ from typing import Any
 
 from torchctl.runtime.kinds import ObjectMeta
 
-__all__ = ["INTENT_ANNOTATION", "Decision", "Ownership", "Verdict", "controlled_by", "decide", "digest_of"]
+__all__ = ["INTENT_ANNOTATION", "Decision", "Ownership", "Verdict", "controlled_by", "decide", "digest_of", "holds"]
 
 INTENT_ANNOTATION = "torchctl.runtime/intent"
 """Holds the digest of what was last applied."""
@@ -114,7 +114,7 @@ def decide(
     frozen = IMMUTABLE.get(kind, ())
     compared = _without(intent, (*frozen, *((name,) for name in IDENTITY)))
     atoms = ATOMIC.get(kind, ())
-    if meta.annotations.get(INTENT_ANNOTATION) == digest and _holds(compared, live) and _equal(intent, live, atoms):
+    if meta.annotations.get(INTENT_ANNOTATION) == digest and holds(compared, live) and _equal(intent, live, atoms):
         return Decision(Verdict.KEEP)
     body = _with_digest(_with_live(intent, live, frozen), digest)
     body["metadata"]["uid"] = meta.uid
@@ -141,7 +141,7 @@ def _with_live(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequen
     body = deepcopy(dict(intent))
     for *parents, leaf in paths:
         at, there = _descend(body, parents), _descend(live, parents)
-        if at is None or there is None or leaf not in at or _holds(at[leaf], there.get(leaf)):
+        if at is None or there is None or leaf not in at or holds(at[leaf], there.get(leaf)):
             continue
         if leaf in there:
             at[leaf] = deepcopy(there[leaf])
@@ -164,7 +164,7 @@ def _equal(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequence[t
     return all(want is None or want.keys() == (have or {}).keys() for want, have in pairs)
 
 
-def _holds(want: Any, have: Any) -> bool:
+def holds(want: Any, have: Any) -> bool:
     """Whether every field of `want` has its value in `have`, which may have more.
 
     An empty map or list equals an absent one: the server drops both. Lists of named things are compared by
@@ -173,7 +173,7 @@ def _holds(want: Any, have: Any) -> bool:
     if want is None or want == {} or want == []:
         return have is None or have == want or (want == {} and isinstance(have, dict))
     if isinstance(want, Mapping):
-        return isinstance(have, Mapping) and all(_holds(value, have.get(key)) for key, value in want.items())
+        return isinstance(have, Mapping) and all(holds(value, have.get(key)) for key, value in want.items())
     if isinstance(want, Sequence) and not isinstance(want, str):
         return _list_holds(want, have)
     return bool(want == have)
@@ -184,8 +184,8 @@ def _list_holds(want: Sequence[Any], have: Any) -> bool:
         return False
     wanted, there = _by_name(want), _by_name(have)
     if wanted is not None and there is not None:
-        return all(name in there and _holds(item, there[name]) for name, item in wanted.items())
-    return len(want) == len(have) and all(_holds(item, other) for item, other in zip(want, have, strict=True))
+        return all(name in there and holds(item, there[name]) for name, item in wanted.items())
+    return len(want) == len(have) and all(holds(item, other) for item, other in zip(want, have, strict=True))
 
 
 def _by_name(items: Sequence[Any]) -> dict[str, Any] | None:

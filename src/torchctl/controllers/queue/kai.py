@@ -7,13 +7,14 @@ TorchrunQueue in an annotation, and a finalizer on the TorchrunQueue sees to its
 from typing import Any
 
 from torchctl.api import names
+from torchctl.api.kube import KaiQueue
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, QUEUE_UID
 from torchctl.api.quantity import parse
 from torchctl.api.queue import ComputeResources, GpuResources, TorchrunQueue
-from torchctl.runtime.intent import Ownership
+from torchctl.runtime.intent import INTENT_ANNOTATION, Ownership
 from torchctl.runtime.kinds import ObjectMeta
 
-__all__ = ["QUEUE_NAMESPACE", "claim_of", "claimed_by", "kai_queue"]
+__all__ = ["QUEUE_NAMESPACE", "claim_of", "claimed_by", "kai_queue", "release"]
 
 QUEUE_NAMESPACE = f"{names.GROUP}/queue-namespace"
 UNBOUNDED = -1
@@ -59,6 +60,24 @@ def kai_queue(queue: TorchrunQueue) -> dict[str, Any]:
                 "memory": _compute(resources.memory, _megabytes),
             },
         },
+    }
+
+
+def release(kai_queue: KaiQueue) -> dict[str, Any]:
+    """The merge patch that hands a KAI Queue of ours over, as it is, to whoever looks after it from now on.
+
+    Claim and label go, and so do the records of who set which field: else the next server-side apply of somebody else
+    would be a conflict with us. Guarded by the version on which that was decided.
+    """
+    claim = (QUEUE, QUEUE_NAMESPACE, QUEUE_UID, INTENT_ANNOTATION)
+    return {
+        "metadata": {
+            "uid": kai_queue.metadata.uid,
+            "resourceVersion": kai_queue.metadata.resource_version,
+            "labels": {APP_MANAGED_BY: None},
+            "annotations": dict.fromkeys(claim),
+            "managedFields": [{}],
+        }
     }
 
 

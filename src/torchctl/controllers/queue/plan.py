@@ -1,63 +1,44 @@
 """What a TorchrunQueue needs done, decided from one observation. Pure.
 
-A queue with a KAI Queue of its own passes through: finalizer, then KAI Queue; and on its way out, once no
-unfinished job is left: KAI Queue gone, then finalizer gone. In between, a KAI Queue that was claimed under
-an earlier `spec.kaiQueue` goes too, likewise once no unfinished job is left.
+What a queue has beyond itself it remembers by finalizers: one while there is a KAI Queue of its own, one while there
+are ConfigMaps of its own. They come first, and go last. What is not wanted any more (another kaiQueue, a changed or
+removed entry of resources, the queue itself) goes once no unfinished job can need it. A KAI Queue that the queue only
+refers to any more is handed over: the claim is taken off, and it stays as it is.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from torchctl.api.job import TorchrunJob
-from torchctl.api.kube import KaiQueue
-from torchctl.api.names import QUEUE_FINALIZER
-from torchctl.api.phases import TERMINAL
+from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue
+from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
 from torchctl.api.queue import KaiQueuePolicy, TorchrunQueue
-from torchctl.controllers.queue.kai import claimed_by, kai_queue
+from torchctl.controllers.queue.kai import kai_queue
+from torchctl.controllers.queue.observed import Observed
+from torchctl.controllers.queue.resources import Extra, extras, growth, storage
+from torchctl.controllers.queue.validate import manages as asks_for_kai
 from torchctl.controllers.queue.validate import problem_of
 
-__all__ = ["KAI_POLL_S", "RETRY_S", "Observed", "Plan", "Refusal", "is_foreign", "look_again", "manages", "plan"]
+__all__ = [
+    "KAI_POLL_S",
+    "RETRY_S",
+    "Growth",
+    "Observed",
+    "Plan",
+    "Refusal",
+    "Refused",
+    "look_again",
+    "manages",
+    "parent_problem",
+    "plan",
+]
 
 RETRY_S = 60.0
 """When to try again what was refused; a change of what was watched comes first."""
 
 KAI_POLL_S = 10.0
 """How often to look for KAI where it is missing. Its arrival brings no object, so no change tells of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """All that the reconciler knows of a queue.
-
-    Attributes:
-        queue: The queue itself.
-        jobs: The TorchrunJobs that name it.
-        kai_available: Whether the cluster has KAI's Queue kind.
-        kai_queues: Every KAI Queue, by name.
-        allowed_parents: Under which parents the operator may make KAI Queues; None: under any.
-    """
-
-    queue: TorchrunQueue
-    jobs: tuple[TorchrunJob, ...]
-    kai_available: bool
-    kai_queues: Mapping[str, KaiQueue]
-    allowed_parents: frozenset[str] | None = None
-
-    @property
-    def kai_queue(self) -> KaiQueue | None:
-        """The KAI Queue of the name that the spec asks for, whoever owns it."""
-        return self.kai_queues.get(self.queue.spec.kai_queue or "")
-
-    @property
-    def claimed(self) -> tuple[KaiQueue, ...]:
-        """The KAI Queues that this queue made."""
-        ours = claimed_by(self.queue.metadata.uid)
-        return tuple(found for found in self.kai_queues.values() if ours(found.metadata))
-
-    @property
-    def unfinished(self) -> tuple[TorchrunJob, ...]:
-        return tuple(job for job in self.jobs if job.status.phase not in TERMINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +50,33 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """What was not taken: of the KAI Queue, and of the objects of spec.resources by kind and name."""
+
+    kai: Refusal | None = None
+    objects: Mapping[tuple[str, str], Refusal] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.kai is not None or bool(self.objects)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A claim that should be larger. Only that can be changed of a claim, and only upwards."""
+
+    extra: Extra
+    uid: str
+
+    @property
+    def storage(self) -> str:
+        return storage(self.extra.body["spec"])
+
+    def patch(self) -> dict[str, Any]:
+        """Guarded by the uid: a claim that took the name meanwhile is another."""
+        return {"metadata": {"uid": self.uid}, "spec": {"resources": {"requests": {"storage": self.storage}}}}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do.
 
@@ -76,50 +84,118 @@ class Plan:
         problem: Why nothing can be done with this spec: reason and message of Accepted=False.
         finalizers: metadata.finalizers as they must be, before anything else is done; None where they are right.
         apply: The KAI Queue to apply.
+        release: KAI Queues to hand over: the claim goes, they stay.
         delete: KAI Queues of ours that must go.
+        objects: Objects of spec.resources to apply.
+        grow: Claims to enlarge.
+        prune: ConfigMaps of ours that must go.
     """
 
     problem: tuple[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
     apply: Mapping[str, Any] | None = None
+    release: tuple[KaiQueue, ...] = ()
     delete: tuple[KaiQueue, ...] = ()
+    objects: tuple[Extra, ...] = ()
+    grow: tuple[Growth, ...] = ()
+    prune: tuple[ConfigMap, ...] = ()
 
 
 def manages(queue: TorchrunQueue) -> bool:
     """Whether the queue asks the operator for a KAI Queue."""
-    return queue.spec.kai_queue is not None and queue.spec.kai_queue_policy is KaiQueuePolicy.MANAGE
+    return asks_for_kai(queue.spec)
 
 
-def plan(observed: Observed) -> Plan:
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Decides the next step of a queue.
+
+    Args:
+        now: The time, aware of its zone.
+    """
     if observed.queue.metadata.deletion_timestamp is not None:
-        return _plan_deletion(observed)
+        return _plan_deletion(observed, now)
     problem = problem_of(observed.queue, observed.allowed_parents)
     if problem is not None:
         return Plan(problem=problem)
-    if not manages(observed.queue):
-        return _let_go(observed)
-    if not observed.kai_available:
-        return Plan()
-    if not _holds_finalizer(observed):
-        return Plan(finalizers=(*observed.queue.metadata.finalizers, QUEUE_FINALIZER))
-    wanted = observed.queue.spec.kai_queue
+    held, needed = observed.queue.metadata.finalizers, _needed(observed)
+    missing = tuple(finalizer for finalizer in needed if finalizer not in held)
+    if missing:
+        return Plan(finalizers=(*held, *missing))
+    objects = _wanted(observed)
+    released = _handed_over(observed)
     return Plan(
-        apply=kai_queue(observed.queue) if _parent_exists(observed) and not is_foreign(observed) else None,
-        delete=tuple(found for found in _idle(observed) if found.metadata.name != wanted),
+        finalizers=_without(held, (*needed, QUEUE_FINALIZER) if manages(observed.queue) else needed),
+        apply=kai_queue(observed.queue) if _may_apply(observed) else None,
+        release=released,
+        delete=tuple(found for found in _idle(observed) if found not in released and not _is_wanted(observed, found)),
+        objects=objects,
+        grow=_growing(observed, objects),
+        prune=() if observed.unfinished else _obsolete(observed),
     )
 
 
-def _plan_deletion(observed: Observed) -> Plan:
-    if observed.unfinished or not _holds_finalizer(observed):
-        return Plan()
-    return _let_go(observed)
+def _plan_deletion(observed: Observed, now: datetime) -> Plan:
+    """Handing over waits for nobody, all else for the jobs: KAI Queues go by us, ConfigMaps with their owner."""
+    released = _handed_over(observed)
+    if released or observed.holding(now):
+        return Plan(release=released)
+    if observed.claimed:
+        return Plan(delete=observed.claimed)
+    return Plan(finalizers=_without(observed.queue.metadata.finalizers, ()))
 
 
-def _let_go(observed: Observed) -> Plan:
-    """The KAI Queues first; only once they are seen gone the finalizer, which is what remembers them."""
-    if observed.claimed or not _holds_finalizer(observed):
-        return Plan(delete=_idle(observed))
-    return Plan(finalizers=tuple(held for held in observed.queue.metadata.finalizers if held != QUEUE_FINALIZER))
+def _needed(observed: Observed) -> tuple[str, ...]:
+    """The finalizers that the queue must hold, one of KAI's only once there can be something to remember."""
+    kai = (manages(observed.queue) and observed.kai_available) or bool(observed.claimed)
+    config_maps = any(entry.template.kind == CONFIG_MAP.kind for entry in observed.queue.spec.resources)
+    return (
+        *((QUEUE_FINALIZER,) if kai else ()),
+        *((RESOURCES_FINALIZER,) if config_maps or observed.config_maps else ()),
+    )
+
+
+def _without(held: tuple[str, ...], needed: Collection[str]) -> tuple[str, ...] | None:
+    """The finalizers without those of ours that are not needed any more; None where none is to go."""
+    ours = {QUEUE_FINALIZER, RESOURCES_FINALIZER} - set(needed)
+    kept = tuple(finalizer for finalizer in held if finalizer not in ours)
+    return kept if kept != held else None
+
+
+# The KAI Queue.
+
+
+def _may_apply(observed: Observed) -> bool:
+    available = manages(observed.queue) and observed.kai_available
+    return available and not observed.is_foreign and parent_problem(observed) == ""
+
+
+def parent_problem(observed: Observed) -> str:
+    """Why KAI would ignore the queue for its parent; empty where it would not, or there is none."""
+    name, parent = observed.queue.spec.kai_queue, observed.queue.spec.parent_kai_queue
+    if parent is None:
+        return ""
+    if parent not in observed.kai_queues:
+        return f"KAI Queue {parent} does not exist, and KAI ignores queues without their parent"
+    ancestors = [parent]
+    while (found := observed.kai_queues.get(ancestors[-1])) is not None:
+        above = found.spec.get("parentQueue")
+        if above == name:
+            circle = " under ".join((str(name), *ancestors, str(name)))
+            return f"the KAI Queues would stand in a circle, {circle}, and KAI ignores such queues"
+        if not above or above in ancestors:
+            return ""
+        ancestors.append(above)
+    return ""
+
+
+def _handed_over(observed: Observed) -> tuple[KaiQueue, ...]:
+    """The KAI Queue of ours that the spec has come to refer to: jobs run in it, and somebody may count on it."""
+    refers = observed.queue.spec.kai_queue_policy is KaiQueuePolicy.REFERENCE
+    return tuple(found for found in observed.claimed if refers and found.metadata.name == observed.queue.spec.kai_queue)
+
+
+def _is_wanted(observed: Observed, found: KaiQueue) -> bool:
+    return manages(observed.queue) and found.metadata.name == observed.queue.spec.kai_queue
 
 
 def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
@@ -127,23 +203,44 @@ def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
     return () if observed.unfinished else observed.claimed
 
 
-def _parent_exists(observed: Observed) -> bool:
-    parent = observed.queue.spec.parent_kai_queue
-    return parent is None or parent in observed.kai_queues
+# The objects of spec.resources.
 
 
-def is_foreign(observed: Observed) -> bool:
-    """Whether the KAI Queue of the name that the spec asks for is somebody else's."""
-    found = observed.kai_queue
-    return found is not None and not claimed_by(observed.queue.metadata.uid)(found.metadata)
+def _wanted(observed: Observed) -> tuple[Extra, ...]:
+    """Those to apply: all but what is there and is never to be changed."""
+    return tuple(extra for extra in extras(observed.queue) if not _is_kept(observed, extra))
 
 
-def _holds_finalizer(observed: Observed) -> bool:
-    return QUEUE_FINALIZER in observed.queue.metadata.finalizers
+def _is_kept(observed: Observed, extra: Extra) -> bool:
+    there = observed.objects.get(extra.key)
+    return there is not None and extra.ours(there.metadata) and extra.entry.immutable
 
 
-def look_again(observed: Observed, refusal: Refusal | None) -> float | None:
+def _growing(observed: Observed, wanted: tuple[Extra, ...]) -> tuple[Growth, ...]:
+    there = ((extra, observed.objects.get(extra.key)) for extra in wanted if extra.kind == PVC)
+    return tuple(
+        Growth(extra, live.metadata.uid)
+        for extra, live in there
+        if live is not None
+        and extra.ours(live.metadata)
+        and live.metadata.deletion_timestamp is None
+        and growth(extra, live) > 0  # type: ignore[arg-type]  # objects of kind PVC are claims
+    )
+
+
+def _obsolete(observed: Observed) -> tuple[ConfigMap, ...]:
+    wanted = {extra.key for extra in extras(observed.queue)}
+    return tuple(
+        found
+        for found in observed.config_maps
+        if (CONFIG_MAP.kind, found.metadata.name) not in wanted and found.metadata.deletion_timestamp is None
+    )
+
+
+def look_again(observed: Observed, refused: Refused, now: datetime) -> float | None:
     """Seconds until the next look that no change brings about, or None."""
-    if refusal is not None:
+    if refused:
         return RETRY_S
+    if observed.queue.metadata.deletion_timestamp is not None:
+        return observed.freezing_s(now) or None
     return KAI_POLL_S if observed.queue.spec.kai_queue and not observed.kai_available else None

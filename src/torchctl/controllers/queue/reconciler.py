@@ -1,39 +1,72 @@
 """The TorchrunQueue reconciler: reads the cache, carries the plan out, reports."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import KAI_QUEUE, KaiQueue
-from torchctl.api.labels import QUEUE
+from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
+from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
+from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.indexes import JOBS_BY_QUEUE, queue_of
-from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by
-from torchctl.controllers.queue.plan import KAI_POLL_S, RETRY_S, Observed, Plan, Refusal, look_again, plan
+from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by, release
+from torchctl.controllers.queue.plan import (
+    KAI_POLL_S,
+    RETRY_S,
+    Growth,
+    Observed,
+    Plan,
+    Refusal,
+    Refused,
+    look_again,
+    plan,
+)
+from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
+from torchctl.controllers.queue.validate import problem_of
 from torchctl.controllers.refusals import refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
-from torchctl.runtime.kinds import Key
+from torchctl.runtime.kinds import Key, Kind
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import generation_changed
 from torchctl.runtime.reconcile import Request, Result
 
 __all__ = ["QueueReconciler", "setup"]
 
+OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
+"""Label selector of the ConfigMaps that queues make: those of others are neither watched nor cached."""
+
+BY_QUEUE = "torchrun-queue"
+"""Index of ConfigMaps by the uid of their TorchrunQueue."""
+
 
 def setup(manager: Manager, settings: OperatorSettings) -> None:
     """Adds the controller of TorchrunQueues to a manager."""
     manager.cache.register(TORCHRUN_JOB, indexes={JOBS_BY_QUEUE: queue_of})
+    manager.cache.register(CONFIG_MAP, labels=OURS, indexes={BY_QUEUE: owner_of})
+    counted_s = settings.queue_status_period_s
     reconciler = QueueReconciler(manager, settings)
     manager.add(
         Controller("torchrunqueue", reconciler.reconcile, workers=2, max_retry_s=RETRY_S)
         .for_(TORCHRUN_QUEUE, predicate=generation_changed)
-        .watches(TORCHRUN_JOB, lambda job: (Key(job.metadata.namespace, job.spec.job_queue),))
-        .watches(KAI_QUEUE, reconciler.queues_of_kai_queue, optional=True)
+        .owns(CONFIG_MAP, labels=OURS)
+        .watches(PVC, queue_of_claim)
+        .watches(KAI_QUEUE, reconciler.queues_of_kai_queue, predicate=generation_changed, optional=True)
+        # What is only counted: one write for all that changes within that time.
+        .watches(KAI_QUEUE, reconciler.queues_of_kai_queue, optional=True, delay_s=counted_s)
+        .watches(TORCHRUN_JOB, lambda job: (Key(job.metadata.namespace, job.spec.job_queue),), delay_s=counted_s)
     )
+
+
+def queue_of_claim(claim: PersistentVolumeClaim) -> tuple[Request, ...]:
+    """The queue whose spec.resources ask for it, or once did."""
+    labels = claim.metadata.labels
+    name = labels.get(QUEUE) if labels.get(ROLE) == ROLE_RESOURCE else None
+    return (Key(claim.metadata.namespace, name),) if name else ()
 
 
 class QueueReconciler:
@@ -50,17 +83,18 @@ class QueueReconciler:
         queue = self._cache.get(TORCHRUN_QUEUE, request)
         if queue is None:
             return None
-        observed = self._observe(queue)
-        todo = plan(observed)
+        observed, now = self._observe(queue), self._manager.clock.now()
+        todo = plan(observed, now)
         if todo.finalizers is not None:
-            if not observed.kai_available and await self._is_left(queue):
+            forgets_kai = QUEUE_FINALIZER in set(queue.metadata.finalizers) - set(todo.finalizers)
+            if forgets_kai and not observed.kai_available and await self._is_left(queue):
                 return Result(requeue_after_s=KAI_POLL_S)
             await self._set_finalizers(queue, todo.finalizers)
             return Result(requeue_after_s=0)
-        refusal = await self._act(queue, todo)
-        status = derive(observed, todo, refusal, self._manager.clock.now())
+        refused = await self._act(queue, todo)
+        status = derive(observed, todo, refused, now)
         await self._reporter.report(TORCHRUN_QUEUE, queue, status, transitions(queue.status, status))
-        return Result(requeue_after_s=look_again(observed, refusal))
+        return Result(requeue_after_s=look_again(observed, refused, now))
 
     def queues_of_kai_queue(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """The queue that claims it, and those that name it, as their own or as their parent."""
@@ -82,21 +116,46 @@ class QueueReconciler:
             kai_available=self._cache.informer(KAI_QUEUE).available,
             kai_queues={found.metadata.name: found for found in self._cache.list(KAI_QUEUE)},
             allowed_parents=self._settings.kai_parent_queues,
+            objects=self._objects(queue),
+            config_maps=self._cache.by_index(CONFIG_MAP, BY_QUEUE, queue.metadata.uid),
         )
 
-    async def _act(self, queue: TorchrunQueue, todo: Plan) -> Refusal | None:
-        try:
-            if todo.apply is not None:
-                await self._manager.applier.apply(KAI_QUEUE, todo.apply, claimed_by(queue.metadata.uid))
-            for kai_queue in todo.delete:
-                await self._delete(kai_queue)
-        except (ForeignObject, ApiError) as error:
-            return Refusal(*refusal_reason(error, f"KAI Queue {queue.spec.kai_queue}"))
-        return None
+    def _objects(self, queue: TorchrunQueue) -> dict[tuple[str, str], Any]:
+        """What there is of the names that the queue asks for; nothing where its spec is not accepted anyway."""
+        asked = () if problem_of(queue, self._settings.kai_parent_queues) else extras(queue)
+        found = {extra.key: self._cache.get(extra.kind, Key(queue.metadata.namespace, extra.name)) for extra in asked}
+        return {key: there for key, there in found.items() if there is not None}
 
-    async def _delete(self, kai_queue: KaiQueue) -> None:
+    async def _act(self, queue: TorchrunQueue, todo: Plan) -> Refused:
+        kai = await _refusal(f"KAI Queue {queue.spec.kai_queue}", lambda: self._act_on_kai(queue, todo))
+        objects = {extra.key: await _refusal(str(extra), self._application(extra)) for extra in todo.objects}
+        for growing in todo.grow:
+            extra = growing.extra
+            objects[extra.key] = objects[extra.key] or await _refusal(str(extra), self._growth(growing))
+        for config_map in todo.prune:
+            await self._delete(CONFIG_MAP, config_map)
+        return Refused(kai, {key: refusal for key, refusal in objects.items() if refusal is not None})
+
+    async def _act_on_kai(self, queue: TorchrunQueue, todo: Plan) -> None:
+        if todo.apply is not None:
+            await self._manager.applier.apply(KAI_QUEUE, todo.apply, claimed_by(queue.metadata.uid))
+        for kai_queue in todo.release:
+            await self._client.merge_patch(KAI_QUEUE, kai_queue.metadata.name, release(kai_queue))
+        for kai_queue in todo.delete:
+            await self._delete(KAI_QUEUE, kai_queue)
+
+    def _application(self, extra: Extra) -> Callable[[], Awaitable[Any]]:
+        return lambda: self._manager.applier.apply(extra.kind, extra.body, extra.ours)
+
+    def _growth(self, growing: Growth) -> Callable[[], Awaitable[Any]]:
+        name, patch = growing.extra.name, growing.patch()
+        namespace = growing.extra.body["metadata"]["namespace"]
+        return lambda: self._client.merge_patch(PVC, name, patch, namespace=namespace)
+
+    async def _delete(self, kind: Kind[Any], found: Any) -> None:
+        meta = found.metadata
         try:
-            await self._client.delete(KAI_QUEUE, kai_queue.metadata.name, uid=kai_queue.metadata.uid)
+            await self._client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
         except NotFound:
             return
 
@@ -122,3 +181,16 @@ class QueueReconciler:
             "metadata": {"resourceVersion": queue.metadata.resource_version, "finalizers": list(finalizers)}
         }
         await self._client.merge_patch(TORCHRUN_QUEUE, queue.metadata.name, patch, namespace=queue.metadata.namespace)
+
+
+async def _refusal(what: str, write: Callable[[], Awaitable[Any]]) -> Refusal | None:
+    """Why the write was refused; None where it was not.
+
+    Raises:
+        ApiError: The API server could not be asked, or what the write was decided on is no more.
+    """
+    try:
+        await write()
+    except (ForeignObject, ApiError) as error:
+        return Refusal(*refusal_reason(error, what))
+    return None

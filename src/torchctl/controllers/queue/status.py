@@ -1,13 +1,14 @@
 """The status of a TorchrunQueue, derived from what was observed. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from torchctl.api.conditions import QueueCondition, QueueReason
 from torchctl.api.job import TorchrunJob
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
+from torchctl.api.quantity import canonical
 from torchctl.api.queue import (
     GpuCounts,
     JobCounts,
@@ -15,25 +16,41 @@ from torchctl.api.queue import (
     QueueStatus,
     TorchrunQueue,
 )
+from torchctl.controllers.queue.inventory import Item, inventory, verdict
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, is_foreign, manages
+from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, manages, parent_problem
 from torchctl.runtime.conditions import carry_over
 from torchctl.runtime.intent import digest_of
 from torchctl.runtime.kinds import Condition
 
 __all__ = ["counted_as", "derive", "transitions"]
 
+_SILENT = (QueueReason.NO_KAI_QUEUE, QueueReason.NO_RESOURCES, QueueReason.NOT_READY)
+"""Reasons that nobody needs to be told of."""
+
+_COUNTED_AS: Mapping[str, str] = {
+    Phase.SYNCING: "syncing",
+    Phase.QUEUED: "queued",
+    Phase.STARTING: "running",
+    Phase.RUNNING: "running",
+    Phase.RESTARTING: "running",
+    Phase.SUSPENDED: "suspended",
+    Phase.SUCCEEDED: "succeeded",
+    Phase.FAILED: "failed",
+}
+
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
 
 
-def derive(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> QueueStatus:
+def derive(observed: Observed, plan: Plan, refused: Refused, now: datetime) -> QueueStatus:
     """The status after a reconcile that carried `plan` out, save for what was refused."""
     queue = observed.queue
+    items = _items(observed, plan, refused)
     verdicts = {
         QueueCondition.ACCEPTED: _accepted(plan),
-        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, refusal),
-        QueueCondition.RESOURCES_READY: ("True", QueueReason.NO_RESOURCES, "the queue asks for no further objects"),
+        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, refused.kai, now),
+        QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, now),
     }
     verdicts[QueueCondition.READY] = _ready(verdicts)
     conditions = tuple(
@@ -46,6 +63,7 @@ def derive(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetim
         kai_queue=_kai_status(observed),
         jobs=_job_counts(observed.jobs),
         gpus=_gpu_counts(observed.jobs),
+        resources=tuple(item.state for item in items) if items is not None else queue.status.resources,
         template_hash=template_hash(queue),
     )
 
@@ -57,16 +75,7 @@ def template_hash(queue: TorchrunQueue) -> str:
 
 def counted_as(phase: str) -> str:
     """Under which field of status.jobs a job in this phase counts."""
-    return {
-        Phase.SYNCING: "syncing",
-        Phase.QUEUED: "queued",
-        Phase.STARTING: "running",
-        Phase.RUNNING: "running",
-        Phase.RESTARTING: "running",
-        Phase.SUSPENDED: "suspended",
-        Phase.SUCCEEDED: "succeeded",
-        Phase.FAILED: "failed",
-    }.get(Phase(phase) if phase else Phase.PENDING, "pending")
+    return _COUNTED_AS.get(phase, "pending")
 
 
 def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str], ...]:
@@ -75,9 +84,7 @@ def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str
     return tuple(
         ("Normal" if condition.status == "True" else "Warning", condition.reason, condition.message)
         for condition in new.conditions
-        if before.get(condition.type) != (condition.status, condition.reason)
-        and condition.type != QueueCondition.RESOURCES_READY
-        and condition.reason not in (QueueReason.NO_KAI_QUEUE, QueueReason.NOT_READY)
+        if before.get(condition.type) != (condition.status, condition.reason) and condition.reason not in _SILENT
     )
 
 
@@ -87,12 +94,32 @@ def _accepted(plan: Plan) -> Verdict:
     return "True", QueueReason.ACCEPTED, "the spec is valid"
 
 
-def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None) -> Verdict:
+def _items(observed: Observed, plan: Plan, refused: Refused) -> tuple[Item, ...] | None:
+    """How the objects of spec.resources stand; None where nothing is done about them, so that all is as it was."""
+    idle = plan.problem is not None or observed.queue.metadata.deletion_timestamp is not None
+    return None if idle else inventory(observed, refused.objects)
+
+
+def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | None, now: datetime) -> Verdict:
+    if items is not None:
+        asked = {item.extra.name for item in items}
+        return verdict(items, sum(found.metadata.name not in asked for found in observed.config_maps))
+    if not observed.queue.spec.resources and not observed.config_maps:
+        return "True", QueueReason.NO_RESOURCES, "the queue asks for no further objects"
+    if plan.problem is not None:
+        return "False", QueueReason.NOT_READY, "the spec was not accepted"
+    kept = _kept_for(observed, now)
+    return "False", QueueReason.DELETING, f"ConfigMaps {f'are {kept}' if kept else 'go'}; claims stay, with their data"
+
+
+def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Verdict:
     queue, name = observed.queue, observed.queue.spec.kai_queue
     if name is None:
         return "True", QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue"
-    if queue.metadata.deletion_timestamp is not None:
-        return "False", QueueReason.DELETING, _deleting_message(observed)
+    if queue.metadata.deletion_timestamp is not None and refusal is None:
+        if not manages(queue):
+            return "False", QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays"
+        return "False", QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}"
     if plan.problem is not None:
         return "False", QueueReason.NOT_READY, "the spec was not accepted"
     if not observed.kai_available:
@@ -120,14 +147,16 @@ def _referenced(observed: Observed, name: str) -> Verdict:
 
 def _managed(observed: Observed, name: str) -> Verdict:
     parent, found = observed.queue.spec.parent_kai_queue, observed.kai_queue
-    if parent is not None and parent not in observed.kai_queues:
-        return (
-            "False",
-            QueueReason.PARENT_NOT_FOUND,
-            f"spec.parentKaiQueue: KAI Queue {parent} does not exist, and KAI ignores queues without their parent: "
-            "create it, or name another",
+    problem = parent_problem(observed)
+    if problem:
+        known = parent in observed.kai_queues
+        reason, step = (
+            (QueueReason.PARENT_CYCLE, "name another")
+            if known
+            else (QueueReason.PARENT_NOT_FOUND, "create it, or name another")
         )
-    if found is not None and is_foreign(observed):
+        return "False", reason, f"spec.parentKaiQueue: {problem}: {step}"
+    if found is not None and observed.is_foreign:
         owner = "/".join(filter(None, (found.metadata.annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
         return (
             "False",
@@ -138,12 +167,10 @@ def _managed(observed: Observed, name: str) -> Verdict:
     return "True", QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} is as this queue asks"
 
 
-def _deleting_message(observed: Observed) -> str:
-    waiting = [job.metadata.name for job in observed.unfinished]
-    if not waiting:
-        return "the KAI Queue is being deleted"
+def _kept_for(observed: Observed, now: datetime) -> str:
+    waiting = [job.metadata.name for job in observed.holding(now)]
     shown = ", ".join(sorted(waiting)[:5]) + (", ..." if len(waiting) > 5 else "")
-    return f"the KAI Queue is kept until {len(waiting)} unfinished job(s) end: {shown}"
+    return f"kept until {len(waiting)} unfinished job(s) end: {shown}" if waiting else ""
 
 
 def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:
@@ -155,7 +182,7 @@ def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
     found = observed.kai_queue
-    if found is None or (manages(observed.queue) and is_foreign(observed)):
+    if found is None or (manages(observed.queue) and observed.is_foreign):
         return None
     status = found.status
     return KaiQueueStatus(
@@ -167,7 +194,16 @@ def _kai_status(observed: Observed) -> KaiQueueStatus | None:
 
 
 def _amounts(resources: dict[str, str | int | float] | None) -> dict[str, str]:
-    return {name: str(amount) for name, amount in (resources or {}).items()}
+    return {name: _amount(amount) for name, amount in (resources or {}).items()}
+
+
+def _amount(amount: str | int | float) -> str:
+    """As a quantity is written, whether KAI has it as text or as a number; what is none is passed on as it is."""
+    text = f"{amount:f}" if isinstance(amount, float) else str(amount)
+    try:
+        return canonical(text)
+    except ValueError:
+        return text
 
 
 def _job_counts(jobs: Iterable[TorchrunJob]) -> JobCounts:
@@ -175,6 +211,6 @@ def _job_counts(jobs: Iterable[TorchrunJob]) -> JobCounts:
 
 
 def _gpu_counts(jobs: Iterable[TorchrunJob]) -> GpuCounts:
-    unfinished = [job for job in jobs if job.status.phase not in TERMINAL]
-    running = (job.status.gpus for job in unfinished if job.status.phase == Phase.RUNNING)
-    return GpuCounts(requested=sum(job.status.gpus for job in unfinished), running=sum(running))
+    asking = [job for job in jobs if job.status.phase not in (*TERMINAL, Phase.SUSPENDED)]
+    running = (job.status.gpus for job in asking if job.status.phase == Phase.RUNNING)
+    return GpuCounts(requested=sum(job.status.gpus for job in asking), running=sum(running))

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 from torchctl.api.conditions import QueueReason
 from torchctl.api.names import KAI_SCHEDULER, TRAINER
-from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.api.queue import KaiQueuePolicy, QueueSpec, TorchrunQueue
 from torchctl.api.rules import problems
 from torchctl.controllers.job.merge import plain
+from torchctl.controllers.queue import resources
 from torchctl.controllers.queue.podtemplate import misshapen
 from torchctl.controllers.support import unsupported_in_queue
 
-__all__ = ["problem_of"]
+__all__ = ["manages", "problem_of"]
 
 
 def problem_of(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> tuple[str, str] | None:
@@ -30,13 +31,22 @@ def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> I
     misplaced = _topology_problem(queue.spec)
     if misplaced:
         yield QueueReason.INVALID_SPEC, f"spec.scheduling.topology: {misplaced}"
-    parent = queue.spec.parent_kai_queue
-    if parent is not None and allowed_parents is not None and parent not in allowed_parents:
+    for index, entry in enumerate(queue.spec.resources):
+        wrong = resources.problem_of(entry)
+        if wrong:
+            yield QueueReason.INVALID_SPEC, f"spec.resources[{index}] ({entry.name}): template.{wrong}"
+    if allowed_parents is not None and manages(queue.spec) and queue.spec.parent_kai_queue not in allowed_parents:
+        parent = queue.spec.parent_kai_queue
         yield (
             QueueReason.PARENT_NOT_ALLOWED,
-            f"spec.parentKaiQueue: {parent} is not among the parents that this operator allows "
+            f"spec.parentKaiQueue: {parent or 'none'} is not among the parents that this operator allows "
             f"(--kai-parent-queues): {', '.join(sorted(allowed_parents)) or 'none'}",
         )
+
+
+def manages(spec: QueueSpec) -> bool:
+    """Whether the queue asks the operator for a KAI Queue."""
+    return spec.kai_queue is not None and spec.kai_queue_policy is KaiQueuePolicy.MANAGE
 
 
 def _topology_problem(spec: QueueSpec) -> str:

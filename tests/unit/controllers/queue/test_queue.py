@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -11,14 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
-from torchctl.api.kube import KaiQueue
+from torchctl.api.kube import KaiQueue, KaiQueueStatus
 from torchctl.api.names import QUEUE_FINALIZER
 from torchctl.api.phases import TERMINAL, Phase
+from torchctl.api.quantity import parse
 from torchctl.api.queue import QueueSpec, TorchrunQueue
-from torchctl.controllers.queue.kai import claimed_by, kai_queue
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, look_again, plan
+from torchctl.controllers.queue.kai import claimed_by, kai_queue, release
+from torchctl.controllers.queue.observed import FREEZING
+from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, look_again
+from torchctl.controllers.queue.plan import plan as plan_at
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.runtime.conditions import find
+from torchctl.runtime.intent import INTENT_ANNOTATION
 from torchctl.runtime.kinds import ObjectMeta
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,9 +45,14 @@ def kai(name: str, claim: str = "queue-uid") -> KaiQueue:
     return KaiQueue(ObjectMeta(name=name, uid=f"uid-{name}", annotations={"torchrun.ai/queue-uid": claim}))
 
 
+def plan(seen: Observed) -> Plan:
+    return plan_at(seen, NOW)
+
+
 def job(name: str, phase: str, gpus: int = 8) -> TorchrunJob:
     spec = JobSpec.model_validate({"jobQueue": "gpu", "numNodes": 1, "command": "true"})
-    return TorchrunJob(ObjectMeta(name=name, namespace="team"), spec, JobStatus(phase=phase, gpus=gpus))
+    status = JobStatus(phase=phase, gpus=gpus, queue_revision=f"{name}-1")
+    return TorchrunJob(ObjectMeta(name=name, namespace="team"), spec, status)
 
 
 def observed(subject: TorchrunQueue, *existing: KaiQueue, jobs: tuple[TorchrunJob, ...] = ()) -> Observed:
@@ -50,7 +60,7 @@ def observed(subject: TorchrunQueue, *existing: KaiQueue, jobs: tuple[TorchrunJo
 
 
 def condition(seen: Observed, type_: str, refusal: Refusal | None = None) -> tuple[str, str]:
-    status = derive(seen, plan(seen), refusal, NOW)
+    status = derive(seen, plan(seen), Refused(refusal), NOW)
     found = find(status.conditions, type_)
     assert found is not None
     return found.status, found.reason
@@ -75,7 +85,7 @@ def test_a_kai_queue_of_another_is_a_conflict_whose_message_names_its_owner() ->
     seen = observed(queue(kaiQueue="train"), foreign)
     assert plan(seen).apply is None
     assert condition(seen, "KaiQueueReady") == ("False", "Conflict")
-    assert derive(seen, plan(seen), None, NOW).kai_queue is None
+    assert derive(seen, plan(seen), Refused(), NOW).kai_queue is None
     assert not claimed_by("queue-uid")(foreign.metadata)
 
 
@@ -104,7 +114,7 @@ def test_a_kai_queue_that_was_renamed_leaves_none_behind() -> None:
     assert [found.metadata.name for found in plan(seen).delete] == ["old"]
 
 
-@pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {"kaiQueue": "old", "kaiQueuePolicy": "Reference"}, {}])
+@pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {"kaiQueue": "x", "kaiQueuePolicy": "Reference"}, {}])
 def test_a_kai_queue_that_is_not_wanted_any_more_stays_while_jobs_may_be_in_it(spec: dict[str, Any]) -> None:
     seen = observed(queue(**spec), kai("old"), jobs=(job("a", Phase.RUNNING),))
     assert plan(seen).delete == ()
@@ -115,24 +125,81 @@ def test_without_kai_nothing_fails_and_the_queue_looks_again() -> None:
     seen = replace(observed(queue(kaiQueue="train")), kai_available=False)
     assert plan(seen) == Plan()
     assert condition(seen, "KaiQueueReady") == ("False", "KaiNotInstalled")
-    assert look_again(seen, None) == 10.0
+    assert look_again(seen, Refused(), NOW) == 10.0
 
 
 def test_a_deleted_queue_keeps_its_kai_queue_until_its_jobs_are_done() -> None:
     subject = queue(deleting=True, kaiQueue="train")
     busy = observed(subject, kai("train"), jobs=(job("a", Phase.RUNNING), job("b", Phase.FAILED)))
     assert plan(busy) == Plan()
-    assert "1 unfinished job(s) end: a" in derive(busy, plan(busy), None, NOW).conditions[1].message
+    assert "1 unfinished job(s) end: a" in derive(busy, plan(busy), Refused(), NOW).conditions[1].message
     done = observed(subject, kai("train"), jobs=(job("a", Phase.SUCCEEDED),))
     assert [found.metadata.name for found in plan(done).delete] == ["train"]
     assert plan(done).finalizers is None
     assert plan(observed(subject)).finalizers == ()
 
 
-def test_turning_the_management_off_lets_the_kai_queue_go_first_and_then_the_finalizer() -> None:
-    subject = queue(kaiQueue="train", kaiQueuePolicy="Reference")
-    assert [found.metadata.name for found in plan(observed(subject, kai("train"))).delete] == ["train"]
-    assert plan(observed(subject)).finalizers == ()
+@pytest.mark.parametrize("deleting", [False, True])
+@pytest.mark.parametrize("jobs", [(), (job("a", Phase.RUNNING),)])
+def test_from_manage_to_reference_the_kai_queue_is_handed_over_and_then_forgotten(
+    deleting: bool, jobs: tuple[TorchrunJob, ...]
+) -> None:
+    subject = queue(kaiQueue="train", kaiQueuePolicy="Reference", deleting=deleting)
+    todo = plan(observed(subject, kai("train"), jobs=jobs))
+    assert [found.metadata.name for found in todo.release] == ["train"]
+    assert (todo.delete, todo.finalizers) == ((), None)
+    assert plan(observed(subject, kai("train", claim=""))).finalizers == ()
+
+
+def test_what_is_handed_over_keeps_its_values_and_loses_every_trace_of_the_claim() -> None:
+    made = kai_queue(queue(kaiQueue="train"))["metadata"]
+    patch = release(kai("train"))
+    assert set(patch) == {"metadata"}
+    assert set(made["annotations"]) | {INTENT_ANNOTATION} == set(patch["metadata"]["annotations"])
+    assert set(made["labels"]) == set(patch["metadata"]["labels"])
+    assert {*patch["metadata"]["annotations"].values(), *patch["metadata"]["labels"].values()} == {None}
+    assert patch["metadata"]["uid"] == "uid-train"
+
+
+def test_a_kai_queue_that_is_not_asked_for_at_all_any_more_goes_first_and_then_the_finalizer() -> None:
+    assert [found.metadata.name for found in plan(observed(queue(), kai("train"))).delete] == ["train"]
+    assert plan(observed(queue())).finalizers == ()
+
+
+def test_a_job_that_waits_for_a_queue_of_this_name_does_not_hold_its_deletion_up() -> None:
+    waiting = msgspec.structs.replace(job("waits", ""), status=JobStatus())
+    seen = observed(queue(deleting=True, kaiQueue="train"), kai("train"), jobs=(waiting,))
+    assert plan(seen) == Plan(), "it may just be freezing its template"
+    assert look_again(seen, Refused(), NOW) == FREEZING.total_seconds()
+    assert [found.metadata.name for found in plan_at(seen, NOW + FREEZING).delete] == ["train"]
+    assert look_again(seen, Refused(), NOW + FREEZING) is None
+
+
+def test_a_deletion_that_kais_webhook_refuses_says_so() -> None:
+    seen = observed(queue(deleting=True, kaiQueue="train"), kai("train"))
+    assert condition(seen, "KaiQueueReady") == ("False", "Deleting")
+    assert condition(seen, "KaiQueueReady", Refusal("Refused", "has child queues")) == ("False", "Refused")
+
+
+def test_a_kai_queue_that_would_be_its_own_ancestor_is_not_made() -> None:
+    subject = queue(kaiQueue="a", parentKaiQueue="b")
+    b, c = (msgspec.structs.replace(kai(name, claim=""), spec={"parentQueue": above}) for name, above in ("bc", "ca"))
+    seen = observed(subject, b, c)
+    assert plan(seen).apply is None
+    assert condition(seen, "KaiQueueReady") == ("False", "ParentCycle")
+    message = derive(seen, plan(seen), Refused(), NOW).conditions[1].message
+    assert "a under b under c under a" in message
+    fine = observed(subject, b, msgspec.structs.replace(c, spec={"parentQueue": "c"}))
+    assert plan(fine).apply is not None, "a circle of others is theirs"
+
+
+def test_a_queue_at_the_root_is_not_under_an_allowed_parent_and_a_reference_needs_none() -> None:
+    seen = replace(observed(queue(kaiQueue="train")), allowed_parents=frozenset({"dev"}))
+    assert condition(seen, "Accepted") == ("False", "ParentNotAllowed")
+    specs: tuple[dict[str, Any], ...] = ({"kaiQueue": "train", "kaiQueuePolicy": "Reference"}, {})
+    for spec in specs:
+        seen = replace(observed(queue(finalizers=(), **spec)), allowed_parents=frozenset({"dev"}))
+        assert condition(seen, "Accepted") == ("True", "Accepted")
 
 
 @pytest.mark.parametrize(
@@ -158,12 +225,11 @@ def test_the_first_container_is_the_trainer_and_the_only_one_of_that_name(
         ({"maxNodes": 4}, "spec.maxNodes"),
         ({"quota": {"gpus": 8}}, "spec.quota.gpus"),
         ({"scheduling": {"scheduler": "volcano"}}, "spec.scheduling.scheduler"),
-        ({"runPolicy": {"ttlSecondsAfterFinished": 5}}, "spec.runPolicy.ttlSecondsAfterFinished"),
     ],
 )
 def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], field: str) -> None:
     seen = observed(queue(finalizers=(), **spec))
-    status = derive(seen, plan(seen), None, NOW)
+    status = derive(seen, plan(seen), Refused(), NOW)
     accepted = find(status.conditions, "Accepted")
     assert accepted is not None
     assert (accepted.status, accepted.reason) == ("False", "NotSupportedYet")
@@ -184,7 +250,7 @@ def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], 
 def test_a_topology_is_for_gangs_of_kais_and_names_a_level(spec: dict[str, Any], says: str) -> None:
     scheduling = {"topology": {"name": "net", "required": "rack"}} | spec.pop("scheduling", {})
     seen = observed(queue(finalizers=(), scheduling=scheduling, **spec))
-    status = derive(seen, plan(seen), None, NOW)
+    status = derive(seen, plan(seen), Refused(), NOW)
     accepted = find(status.conditions, "Accepted")
     assert accepted is not None
     assert (accepted.status == "True") is (not says)
@@ -201,20 +267,58 @@ def test_a_resource_that_is_left_out_is_unbounded_and_units_are_kais() -> None:
     assert resources["memory"] == {"quota": 1073.741824, "limit": -1, "overQuotaWeight": 1}
 
 
+@given(amount=st.integers(0, 10**15), suffix=st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi"]))
+def test_no_unit_of_kais_loses_more_than_a_thousandth_of_a_cpu_or_a_byte(amount: int, suffix: str) -> None:
+    text = f"{amount}{suffix}"
+    spec = {"cpu": {"quota": text}, "memory": {"quota": text}}
+    resources = kai_queue(queue(kaiQueue="train", kaiResources=spec))["spec"]["resources"]
+    exact = parse(text).value
+    assert 0 <= resources["cpu"]["quota"] - exact * 1000 < 1
+    if exact < 10**15:  # a petabyte
+        assert abs(Fraction(resources["memory"]["quota"]) * 10**6 - exact) < 1
+
+
+def test_what_a_kai_queue_may_have_besides_its_resources_is_there_when_it_is_asked_for_and_only_then() -> None:
+    asked: dict[str, Any] = {
+        "parentKaiQueue": "root",
+        "kaiPriority": 7,
+        "preemptMinRuntime": "10m",
+        "reclaimMinRuntime": "1h30m",
+    }
+    assert set(kai_queue(queue(kaiQueue="train"))["spec"]) == {"resources"}
+    found = kai_queue(queue(kaiQueue="train", **asked))["spec"]
+    assert {key: value for key, value in found.items() if key != "resources"} == {
+        "parentQueue": "root",
+        "priority": 7,
+        "preemptMinRuntime": "10m",
+        "reclaimMinRuntime": "1h30m",
+    }
+
+
+def test_kais_amounts_are_told_as_quantities_whatever_it_writes_them_as() -> None:
+    reported = KaiQueueStatus(allocated={"gpu": 0.5, "cpu": 4, "memory": "2048Mi"}, requested={"odd": "a lot"})
+    there = msgspec.structs.replace(kai("train"), status=reported)
+    seen = observed(queue(kaiQueue="train"), there)
+    told = derive(seen, plan(seen), Refused(), NOW).kai_queue
+    assert told is not None
+    assert told.allocated == {"gpu": "500m", "cpu": "4", "memory": "2Gi"}
+    assert told.requested == {"odd": "a lot"}
+
+
 def test_a_refusal_is_the_condition_and_is_tried_again() -> None:
     seen, refusal = observed(queue(kaiQueue="train")), Refusal("Refused", "KAI Queue train: no")
     assert condition(seen, "KaiQueueReady", refusal) == ("False", "Refused")
-    assert look_again(seen, refusal) == 60.0
+    assert look_again(seen, Refused(refusal), NOW) == 60.0
 
 
 @given(st.lists(st.sampled_from(["", *Phase]), max_size=20))
 def test_every_job_is_counted_once(phases: list[str]) -> None:
     jobs = tuple(job(f"j{number}", phase) for number, phase in enumerate(phases))
     seen = observed(queue(finalizers=()), jobs=jobs)
-    status = derive(seen, plan(seen), None, NOW)
+    status = derive(seen, plan(seen), Refused(), NOW)
     counts = Counter(msgspec.to_builtins(status.jobs))
     assert sum(msgspec.structs.astuple(status.jobs)) == len(phases) == sum(counts.values())
-    assert status.gpus.requested == 8 * sum(phase not in TERMINAL for phase in phases)
+    assert status.gpus.requested == 8 * sum(phase not in (*TERMINAL, Phase.SUSPENDED) for phase in phases)
 
 
 @given(st.booleans(), st.booleans(), st.sampled_from([None, "train"]))
@@ -223,9 +327,9 @@ def test_a_second_reconcile_writes_nothing_and_says_nothing(kai_there: bool, for
     subject = queue(finalizers=(QUEUE_FINALIZER,) if name else (), **spec)
     existing = (kai("train", claim="x" if foreign else "queue-uid"),) if kai_there else ()
     seen = observed(subject, *existing)
-    status = derive(seen, plan(seen), None, NOW)
+    status = derive(seen, plan(seen), Refused(), NOW)
     again = replace(seen, queue=msgspec.structs.replace(subject, status=status))
-    later = derive(again, plan(again), None, NOW.replace(year=2027))
+    later = derive(again, plan(again), Refused(), NOW.replace(year=2027))
     assert later == status
     assert transitions(status, later) == ()
 

@@ -1,0 +1,98 @@
+"""How the objects of spec.resources stand, each by itself and all together. Pure."""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from torchctl.api.conditions import QueueReason
+from torchctl.api.kube import PVC, PersistentVolumeClaim
+from torchctl.api.queue import ResourceState
+from torchctl.controllers.queue.observed import Observed
+from torchctl.controllers.queue.plan import Refusal
+from torchctl.controllers.queue.resources import Extra, extras, growth, storage
+from torchctl.runtime.intent import INTENT_ANNOTATION, digest_of, holds
+from torchctl.runtime.kinds import Object
+
+__all__ = ["Item", "inventory", "verdict"]
+
+LOST = "Lost"
+"""Phase of a claim whose volume is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object: as the queue asks where `reason` is empty; `message` may say more then, too."""
+
+    extra: Extra
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def state(self) -> ResourceState:
+        """What stands in status.resources."""
+        kind, name = self.extra.key
+        return ResourceState(kind=kind, name=name, ready=not self.reason, message=self.message)
+
+
+def inventory(observed: Observed, refused: Mapping[tuple[str, str], Refusal]) -> tuple[Item, ...]:
+    """Every entry of spec.resources after a reconcile that applied what it planned, save for what was refused."""
+    return tuple(_item(extra, observed.objects.get(extra.key), refused) for extra in extras(observed.queue))
+
+
+def verdict(items: tuple[Item, ...], older: int) -> tuple[str, str, str]:
+    """Status, reason and message of the condition ResourcesReady.
+
+    Args:
+        older: ConfigMaps that are not asked for any more, and are still there.
+    """
+    kept = f"; {older} older one(s) go once no unfinished job can need them" if older else ""
+    if not items:
+        return "True", QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}"
+    wrong = [item for item in items if item.reason]
+    if wrong:
+        return "False", wrong[0].reason, f"{wrong[0].extra}: {wrong[0].message}{_more(len(wrong) - 1)}"
+    return "True", QueueReason.RESOURCES_READY, f"{len(items)} object(s) are as the queue asks{kept}"
+
+
+def _more(number: int) -> str:
+    return f"; {number} more in status.resources" if number else ""
+
+
+def _item(extra: Extra, there: Object | None, refused: Mapping[tuple[str, str], Refusal]) -> Item:
+    refusal = refused.get(extra.key)
+    if refusal is not None:
+        return Item(extra, refusal.reason, refusal.message)
+    if there is None or not extra.ours(there.metadata):
+        return Item(extra)  # it has just been made
+    wrong = next(_troubles(extra, there), "")
+    if wrong:
+        return Item(extra, QueueReason.RESOURCE_NOT_READY, wrong)
+    return Item(extra, message=next(_remarks(extra, there), ""))
+
+
+def _troubles(extra: Extra, there: Object) -> Iterator[str]:
+    if there.metadata.deletion_timestamp is not None:
+        yield "is being deleted; it is made again once it is gone"
+    if isinstance(there, PersistentVolumeClaim) and not extra.entry.immutable:
+        if there.status.phase == LOST:
+            yield "has lost its volume; delete the claim, it is made again then"
+        if not holds(_fixed(extra.body["spec"]), there.spec):
+            yield (
+                "exists with another spec, and of a claim's spec only the size can be changed: restore the template, "
+                "give it another name, or set nameMode: prefix"
+            )
+
+
+def _remarks(extra: Extra, there: Object) -> Iterator[str]:
+    if extra.entry.immutable and there.metadata.annotations.get(INTENT_ANNOTATION) != digest_of(extra.body):
+        yield "was made from an earlier template and stays as it is: immutable"
+    if extra.kind == PVC and isinstance(there, PersistentVolumeClaim) and growth(extra, there) < 0:
+        yield f"has {storage(there.spec)}, more than is asked for: a claim cannot shrink"
+
+
+def _fixed(spec: dict[str, Any]) -> dict[str, Any]:
+    """A claim's spec without its size."""
+    fixed = deepcopy(spec)
+    fixed.get("resources", {}).get("requests", {}).pop("storage", None)
+    return fixed
