@@ -6,7 +6,7 @@ from pathlib import Path
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 
-__all__ = ["CONFIG", "OPERATOR", "OPERATOR_NAMESPACE", "install", "install_kai"]
+__all__ = ["CONFIG", "KAI_CRDS", "OPERATOR", "OPERATOR_NAMESPACE", "install", "install_kai"]
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 OPERATOR_NAMESPACE = "torchctl-system"
