@@ -120,6 +120,8 @@ REFUSED_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("spec.volumes.workspace.ref", workspace(**GIT, ref="--upload-pack=x")),
     ("spec.volumes.workspace.ref", workspace(**GIT, ref="a..b")),
     ("spec.volumes.workspace.url", workspace(source="git", url="file:///etc")),
+    ("spec.volumes.workspace.url", workspace(source="zip", url="https://169.254.169.254/latest")),
+    ("spec.volumes.workspace.url", workspace(source="git", url="ssh://git@[FD00:EC2::254]/code")),
     ("spec.volumes.workspace.url", workspace(source="git", url="ext::sh -c touch% /tmp/x")),
     ("spec.volumes.workspace.url", workspace(source="git", url="http://git.example.com/team/code")),
     ("spec.volumes.workspace.url", workspace(source="git", url="s3://bucket/code")),

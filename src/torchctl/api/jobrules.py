@@ -12,6 +12,12 @@ __all__ = ["JOB_OBJECT_RULES", "JOB_RULES", "URL", "WORKSPACE_RULES"]
 URL = r"^(https|ssh|s3)://[A-Za-z0-9_\[]\S*$"
 """The schemes that the workspace program speaks. The first character keeps options away from ssh."""
 
+_METADATA = (
+    "(?i)^(https|ssh)://([^/?#]*@)?(169[.]254[.]|100[.]100[.]100[.]200|metadata([.:/]|$)|"
+    "[^a-z0-9](fe[89ab][0-9a-f]:|fd00:ec2::254|::ffff:(169[.]254[.]|a9fe:)))"
+)
+"""Addresses that answer to whoever is on the machine. A name that leads there is refused when it is looked up."""
+
 _FROZEN = (
     "jobQueue",
     "numGPUs",
@@ -127,6 +133,12 @@ WORKSPACE_RULES = (
         cel="!has(self.url) || !self.url.matches('^[a-z0-9]+://[^/?#]*@-')",
         message="the host in url must not start with '-'",
         holds=lambda self: self.url is None or not re.match("[a-z0-9]+://[^/?#]*@-", self.url),
+        field="url",
+    ),
+    Rule(
+        cel=f"!has(self.url) || !self.url.matches('{_METADATA}')",
+        message="the host in url must not be a machine's own metadata service",
+        holds=lambda self: self.url is None or not re.match(_METADATA, self.url),
         field="url",
     ),
     Rule(
