@@ -248,6 +248,18 @@ class JobReason(_Reason):
         "A worker failed; status.failure has the first one, with rank and exit code where they are known.",
         "Read status.failure and the pod's log; correct the program and submit the job again.",
     )
+    ETCD_V2_DISABLED = (
+        "EtcdV2Disabled",
+        _END,
+        "The rendezvous backend is etcd or etcd-v2, and the etcd server has its v2 API switched off, or has none.",
+        "Start the server with --enable-v2 (etcd 3.4 or 3.5), or use rdzvBackend c10d; submit the job again.",
+    )
+    PREFLIGHT_FAILED = (
+        "PreflightFailed",
+        _END,
+        "torchrun cannot meet at the endpoint of the rendezvous: what answers is no etcd that it can use.",
+        "Correct distributed.rdzvEndpoint or rdzvConf as the message says, and submit the job again.",
+    )
     JOB_DISAPPEARED = (
         "JobDisappeared",
         _END,

@@ -15,6 +15,9 @@ class _Command(NamedTuple):
 
 
 COMMANDS = {
+    "preflight": _Command(
+        "torchctl.cli.preflight", "preflight", "Ask what a worker needs before it starts (used in its pods)."
+    ),
     "run": _Command("torchctl.cli.run", "run", "Run the operator."),
     "workspace": _Command("torchctl.cli.workspace", "workspace", "Fetch and hand out a job's code (used in its pods)."),
 }

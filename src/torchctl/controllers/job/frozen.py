@@ -62,12 +62,13 @@ class FrozenCheckpoints(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 class FrozenRendezvous(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """How torchrun meets; an empty endpoint is worker 0 of the attempt."""
+    """How torchrun meets; an empty endpoint is worker 0 of the attempt. `preflight`: the workers ask first."""
 
     backend: str
     endpoint: str = ""
     conf: dict[str, str] = {}
     port: int
+    preflight: bool = False
 
 
 class FrozenTopology(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

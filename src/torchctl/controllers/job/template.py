@@ -7,13 +7,17 @@ operator owns is added last, by the renderers.
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from torchctl.api import effective, quantity
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
+from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
 from torchctl.api.names import KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.controllers.job import podspec, sizing
+from torchctl.controllers.job.children import preflight
 from torchctl.controllers.job.frozen import (
     FrozenCheckpoints,
     FrozenElastic,
@@ -52,10 +56,13 @@ def render(
     trainer = given["spec"]["containers"][0]
     shape = sizing.shape(spec, _gpus_per_node(base, trainer), name)
     distributed = effective.distributed(base, spec, gpus=shape.gpus)
-    endpoint = distributed.rdzv_endpoint or (settings.etcd_endpoint if distributed.rdzv_backend in _ETCD else "")
-    rendezvous = FrozenRendezvous(
-        backend=distributed.rdzv_backend, endpoint=endpoint, conf=distributed.rdzv_conf, port=distributed.port
-    )
+    rendezvous = _rendezvous(distributed, settings)
+    if spec.elastic is not None and distributed.rdzv_backend is RdzvBackend.STATIC:
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"spec.elastic does not go with distributed.rdzvBackend static of TorchrunQueue {name}: "
+            "set spec.distributed.rdzvBackend to c10d",
+        )
     workspace = _workspace(base, spec, shape, claim_modes)
     checkpoints = _checkpoints(base, spec, shape)
     kai = _kai(base)
@@ -86,7 +93,7 @@ def render(
         max_worker_restarts=effective.run_policy(base, spec).max_worker_restarts,
         queue_run_policy=plain(base.run_policy),
         backend=distributed.backend,
-        rendezvous=rendezvous,
+        rendezvous=msgspec.structs.replace(rendezvous, preflight=preflight.applies(rendezvous, spec.launcher, pod)),
         cluster_domain=settings.cluster_domain,
         operator_image=settings.image,
         workspace=workspace,
@@ -95,6 +102,11 @@ def render(
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
+
+
+def _rendezvous(asked: EffectiveDistributed, settings: OperatorSettings) -> FrozenRendezvous:
+    endpoint = asked.rdzv_endpoint or (settings.etcd_endpoint if asked.rdzv_backend in _ETCD else "")
+    return FrozenRendezvous(backend=asked.rdzv_backend, endpoint=endpoint, conf=asked.rdzv_conf, port=asked.port)
 
 
 def _elastic(job: JobSpec) -> FrozenElastic | None:

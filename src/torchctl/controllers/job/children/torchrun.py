@@ -14,7 +14,7 @@ from torchctl.api import names
 from torchctl.api.common import RdzvBackend
 from torchctl.controllers.job.frozen import FrozenTemplate
 
-__all__ = ["Rendezvous", "environment", "hosts_by_index", "rendezvous"]
+__all__ = ["Rendezvous", "defaults", "environment", "hosts_by_index", "nnodes", "rendezvous"]
 
 _IP = "status.podIP"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -52,15 +52,16 @@ def environment(
     """The operator's part of a worker's environment, in the order in which a user's `$(NAME)` may refer to it."""
     meeting = rendezvous(template, job, namespace, uid, attempt)
     backend, conf = template.rendezvous.backend, template.rendezvous.conf
+    nodes = nnodes(template)
     values = {
-        "PET_NNODES": str(template.nodes),
+        "PET_NNODES": nodes,
         "PET_NPROC_PER_NODE": str(template.nproc_per_node),
         "PET_RDZV_BACKEND": backend,
         "PET_RDZV_ENDPOINT": meeting.endpoint,
         "PET_RDZV_ID": meeting.id,
         "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in sorted(conf.items())),
         "PET_MAX_RESTARTS": str(template.max_worker_restarts),
-        "NNODES": str(template.nodes),
+        "NNODES": nodes,
         "NPROC_PER_NODE": str(template.nproc_per_node),
         "MASTER_ADDR": meeting.master,
         "MASTER_PORT": str(meeting.port),
@@ -69,7 +70,7 @@ def environment(
         "TORCHRUN_ATTEMPT": str(attempt),
         "TORCHRUN_BACKEND": template.backend,
         "TORCHRUN_CHECKPOINT_DIR": checkpoints,
-        "TORCHELASTIC_ERROR_FILE": "/dev/termination-log",
+        "TORCHELASTIC_ERROR_FILE": _termination_log(template),
     }
     fields = {"POD_IP": _IP, "NODE_RANK": INDEX}
     if template.pod["spec"].get("hostNetwork"):
@@ -83,16 +84,28 @@ def environment(
     ]
 
 
+def nnodes(template: FrozenTemplate) -> str:
+    """torchrun's --nnodes: `min:max` where the job is elastic, whatever the number of nodes is at the moment."""
+    elastic = template.elastic
+    return f"{elastic.min_nodes}:{elastic.max_nodes}" if elastic else str(template.nodes)
+
+
 def defaults(template: FrozenTemplate) -> dict[str, str]:
     """Variables that users may set otherwise."""
     # A survivor's cached store address makes a replacement of its peer wait for ever (torch 2.13).
-    alone = {} if template.nodes == 1 else {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    alone = {} if nnodes(template) == "1" else {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     return {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"} | alone
 
 
 def hosts_by_index(backend: str, endpoint: str, conf: dict[str, str], *, host_network: bool) -> bool:
     """Whether is_host has to be said: with the host's network there is no hosts file in which a pod finds itself."""
     return host_network and backend == RdzvBackend.C10D and not endpoint and "is_host" not in conf
+
+
+def _termination_log(template: FrozenTemplate) -> str:
+    """Where the kubelet looks for the trainer's last words."""
+    trainer = template.pod["spec"]["containers"][0]
+    return str(trainer.get("terminationMessagePath", "/dev/termination-log"))
 
 
 def _field(name: str, path: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from torchctl.controllers.job.children.containers import (
 )
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels
+from torchctl.controllers.job.children.preflight import preflight_containers
 from torchctl.controllers.job.children.workspace import archive_url, checkpoints_name, claim_name
 from torchctl.controllers.job.frozen import FrozenTemplate, FrozenWorkspace
 from torchctl.controllers.job.merge import by_key
@@ -59,6 +60,7 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, suspend:
 
 def _pod(owner: Owner, template: FrozenTemplate, attempt: int) -> Json:
     pod, spec = template.pod, template.pod["spec"]
+    meeting = torchrun.rendezvous(template, owner.name, owner.namespace, owner.uid, attempt)
     labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | kai_labels(template)
     annotations = pod["metadata"].get("annotations", {}) | gang_annotations(owner, template, attempt)
     trainer, *sidecars = spec["containers"]
@@ -66,7 +68,11 @@ def _pod(owner: Owner, template: FrozenTemplate, attempt: int) -> Json:
     spec = spec | {
         "subdomain": names.service(owner.name),
         "containers": [_trainer(owner, template, attempt, trainer), *sidecars],
-        "initContainers": [*_init(owner, template), *spec.get("initContainers", ())],
+        "initContainers": [
+            *preflight_containers(template, meeting.endpoint),
+            *_init(owner, template),
+            *spec.get("initContainers", ()),
+        ],
         "volumes": volumes,
     }
     metadata = {"labels": labels} | ({"annotations": annotations} if annotations else {})

@@ -3,9 +3,18 @@
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from torchctl.api.common import Distributed
+from torchctl.api.job import JobSpec, TorchrunJob
+from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.controllers.job.children import torchrun
+from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.impossible import Impossible
+from torchctl.controllers.job.template import render
+from torchctl.controllers.settings import OperatorSettings
+from torchctl.runtime.kinds import ObjectMeta
 
 TWO = "{{jobQueue: research, numNodes: 2, command: python train.py, distributed: {distributed}}}"
 MASTER = "demo-0.demo.team.svc.cluster.local"
@@ -112,3 +121,76 @@ def test_on_the_hosts_network_workers_tell_each_other_their_address(world: Any) 
     host = "{image: a:1, podTemplate: {spec: {hostNetwork: true}}}"
     assert environment(world, queue=host)["PET_LOCAL_ADDR"] == "(field)"
     assert "PET_LOCAL_ADDR" not in environment(world)
+
+
+def rendered(distributed: str = "{}", job: str = "numNodes: 2", queue: str = "image: a:1") -> FrozenTemplate:
+    meta = ObjectMeta(name="demo", namespace="team", uid="0c5f", generation=1)
+    spec = f"{{jobQueue: research, {job}, command: python train.py, distributed: {distributed}}}"
+    return render(
+        TorchrunJob(meta, JobSpec.model_validate(yaml.safe_load(spec))),
+        TorchrunQueue(ObjectMeta(name="research", namespace="team"), QueueSpec.model_validate(yaml.safe_load(queue))),
+        OperatorSettings(image="torchctl:test"),
+    )
+
+
+def worker(template: FrozenTemplate) -> dict[str, str]:
+    variables = torchrun.environment(template, "demo", "team", "0c5f", 0)
+    return {variable["name"]: variable.get("value", "(field)") for variable in variables} | torchrun.defaults(template)
+
+
+ELASTIC = "numNodes: {}, elastic: {{minNodes: 1, maxNodes: 3}}"
+
+
+@pytest.mark.parametrize("backend", ["c10d", "etcd", "etcd-v2"])
+def test_an_elastic_job_tells_torchrun_its_bounds_and_restarts_in_place(backend: str) -> None:
+    found = worker(rendered(f"{{rdzvBackend: {backend}}}", ELASTIC.format(2)))
+    assert (found["PET_NNODES"], found["NNODES"]) == ("1:3", "1:3")
+    assert found["PET_MAX_RESTARTS"] == "100"
+
+
+def test_scaling_changes_nothing_that_a_running_pod_was_made_from() -> None:
+    environments = [torchrun.environment(rendered(job=ELASTIC.format(n)), "demo", "team", "0c5f", 0) for n in (1, 2, 3)]
+    assert environments[0] == environments[1] == environments[2]
+
+
+@pytest.mark.parametrize(
+    ("job", "shared"),
+    [("numNodes: 1", True), ("numNodes: 2", False), (ELASTIC.format(1), False)],
+)
+def test_the_store_is_shared_only_where_nobody_can_ever_join(job: str, shared: bool) -> None:
+    assert ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in worker(rendered(job=job))) is shared
+
+
+def test_a_queue_that_is_static_cannot_run_an_elastic_job() -> None:
+    queue = "{image: a:1, distributed: {rdzvBackend: static}}"
+    with pytest.raises(Impossible, match="static of TorchrunQueue research: set spec"):
+        rendered(job=ELASTIC.format(2), queue=queue)
+    assert worker(rendered("{rdzvBackend: c10d}", ELASTIC.format(2), queue))["PET_NNODES"] == "1:3"
+
+
+def test_torchrun_reports_where_the_kubelet_looks() -> None:
+    assert worker(rendered())["TORCHELASTIC_ERROR_FILE"] == "/dev/termination-log"
+    moved = "{image: a:1, podTemplate: {spec: {containers: [{name: trainer, terminationMessagePath: /tmp/end}]}}}"
+    assert worker(rendered(queue=moved))["TORCHELASTIC_ERROR_FILE"] == "/tmp/end"
+
+
+@pytest.mark.parametrize("backend", ["c10d", "static", "etcd", "etcd-v2"])
+@pytest.mark.parametrize("queue", ["image: a:1", "{image: a:1, nodeResources: {gpus: 0}}"])
+def test_every_backend_has_every_variable_and_none_is_zero_processes(backend: str, queue: str) -> None:
+    found = worker(rendered(f"{{rdzvBackend: {backend}}}", queue=queue))
+    common = {
+        *(
+            "PET_NNODES",
+            "PET_NPROC_PER_NODE",
+            "PET_RDZV_BACKEND",
+            "PET_RDZV_ENDPOINT",
+            "PET_RDZV_ID",
+            "PET_MAX_RESTARTS",
+        ),
+        *("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "POD_IP"),
+        *("TORCHRUN_JOB_NAME", "TORCHRUN_JOB_ID", "TORCHRUN_ATTEMPT", "TORCHRUN_BACKEND", "TORCHELASTIC_ERROR_FILE"),
+        *("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
+    }
+    only_static = {"PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
+    assert set(found) == common | (only_static if backend == "static" else set())
+    assert (found["PET_NPROC_PER_NODE"], found["NPROC_PER_NODE"]) == ("1", "1")

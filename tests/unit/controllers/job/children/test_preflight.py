@@ -1,0 +1,138 @@
+"""The init container that asks etcd, and what is read of its end."""
+
+from typing import Any
+
+import pytest
+
+from torchctl.api.conditions import JobReason
+from torchctl.controllers.job.preflights import preflight
+
+JOB = "{{jobQueue: research, numNodes: 2, command: python a.py, distributed: {distributed}{more}}}"
+TLS = "protocol: https, ca_cert: /tls/ca.crt, ssl_cert: /tls/client.crt, ssl_cert_key: /keys/client.key"
+VOLUMES = """, volumes: {
+  additionalVolumes: [{name: tls, secret: {secretName: etcd-tls}}, {name: keys, secret: {secretName: etcd-keys}}],
+  additionalMounts: [
+    {name: tls, mountPath: /tls}, {name: keys, mountPath: /keys, subPath: of-etcd}, {name: tls, mountPath: /t}]}"""
+
+
+def containers(world: Any, distributed: str, more: str = "", queue: str = "image: a:1") -> list[dict[str, Any]]:
+    """The init containers of a worker."""
+    w = world(JOB.format(distributed=distributed, more=more), queue)
+    w.settle()
+    if w.seen.sync_pods:
+        w.sync_succeeds()
+        w.sync_serves()
+        w.settle()
+    found: list[dict[str, Any]] = w.spec("Job", "demo")["template"]["spec"].get("initContainers", [])
+    return found
+
+
+@pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
+def test_workers_that_meet_in_etcd_ask_it_first(world: Any, backend: str) -> None:
+    (container,) = containers(world, f"{{rdzvBackend: {backend}, rdzvEndpoint: etcd.mine}}")
+    assert container["name"] == "preflight"
+    assert container["image"] == "torchctl:test"
+    assert container["command"] == ["torchctl", "preflight"]
+    assert container["args"] == ["etcd", "--endpoint=etcd.mine:2379", "--timeout=300"]
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert "volumeMounts" not in container
+
+
+def test_the_question_comes_before_the_work(world: Any) -> None:
+    queue = "{image: a:1, storage: {workspace: {enabled: true}}, podTemplate: {spec: {initContainers: [{name: own}]}}}"
+    more = ", volumes: {workspace: {source: git, url: 'https://git.example.com/a.git'}}"
+    names = [container["name"] for container in containers(world, "{rdzvBackend: etcd-v2}", more, queue)]
+    assert names == ["preflight", "workspace", "own"]
+
+
+@pytest.mark.parametrize(
+    ("distributed", "more"),
+    [
+        ("{}", ""),
+        ("{rdzvBackend: c10d, rdzvEndpoint: 'store:4000'}", ""),
+        ("{rdzvBackend: static}", ""),
+        ("{rdzvBackend: etcd-v2}", ", launcher: none"),
+        ("{rdzvBackend: etcd-v2, rdzvConf: {protocol: carrier-pigeon}}", ""),
+    ],
+)
+def test_nobody_asks_where_etcd_is_not_used(world: Any, distributed: str, more: str) -> None:
+    assert containers(world, distributed, more) == []
+
+
+def test_it_asks_with_the_certificates_that_torchrun_is_given(world: Any) -> None:
+    distributed = f"{{rdzvBackend: etcd-v2, rdzvEndpoint: 'etcd:2379', rdzvConf: {{{TLS}}}}}"
+    (container,) = containers(world, distributed, VOLUMES)
+    assert container["args"] == [
+        "etcd",
+        "--endpoint=etcd:2379",
+        "--protocol=https",
+        "--ca=/tls/ca.crt",
+        "--certificate=/tls/client.crt",
+        "--key=/keys/client.key",
+        "--timeout=300",
+    ]
+    assert container["volumeMounts"] == [
+        {"name": "tls", "mountPath": "/tls", "readOnly": True},
+        {"name": "keys", "mountPath": "/keys", "subPath": "of-etcd", "readOnly": True},
+    ]
+
+
+def test_the_older_backend_calls_its_certificates_otherwise(world: Any) -> None:
+    conf = "protocol: HTTPS, cacert: /tls/ca.crt, ca_cert: /elsewhere"
+    (container,) = containers(world, f"{{rdzvBackend: etcd, rdzvConf: {{{conf}}}}}", VOLUMES)
+    assert container["args"][2:4] == ["--protocol=https", "--ca=/tls/ca.crt"]
+
+
+@pytest.mark.parametrize("path", ["/etc/ssl/ca.crt", "/tlsx/ca.crt", "/tls"])
+def test_nobody_asks_with_a_certificate_that_only_the_trainers_image_has(world: Any, path: str) -> None:
+    distributed = f"{{rdzvBackend: etcd-v2, rdzvConf: {{protocol: https, ca_cert: {path}}}}}"
+    assert containers(world, distributed, VOLUMES) == []
+
+
+def test_certificates_mean_nothing_without_tls(world: Any) -> None:
+    (container,) = containers(world, "{rdzvBackend: etcd-v2, rdzvConf: {ca_cert: /etc/ssl/ca.crt}}")
+    assert container["args"] == ["etcd", "--endpoint=etcd.etcd-system.svc:2379", "--timeout=300"]
+
+
+def ended(world: Any, code: int, message: str, name: str = "preflight") -> Any:
+    w = world(JOB.format(distributed="{rdzvBackend: etcd-v2}", more=""))
+    state = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
+    w.play("demo-1-x", phase="Failed", initContainerStatuses=[{"name": name, "state": state}])
+    return w.seen.pods[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "permanent"),
+    [
+        (69, JobReason.ETCD_V2_DISABLED, True),
+        (76, JobReason.PREFLIGHT_FAILED, True),
+        (75, JobReason.PREFLIGHT_FAILED, False),
+    ],
+)
+def test_what_it_found_is_a_reason_with_its_own_words(world: Any, code: int, reason: str, permanent: bool) -> None:
+    found = preflight(ended(world, code, "preflight: etcd 3.4.23 at etcd:2379 answers.\nStart it"))
+    assert found is not None
+    assert (found.reason, found.permanent) == (reason, permanent)
+    assert found.message == "pod demo-1-x: etcd 3.4.23 at etcd:2379 answers. Start it"
+
+
+def test_a_kubelet_that_lost_the_words_leaves_the_code(world: Any) -> None:
+    found = preflight(ended(world, 69, ""))
+    assert found is not None
+    assert found.message == "pod demo-1-x: exit code 69"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(0, "preflight"), (143, "preflight"), (137, "preflight"), (69, "workspace")]
+)
+def test_a_preflight_that_was_stopped_found_nothing(world: Any, code: int, name: str) -> None:
+    assert preflight(ended(world, code, "x", name)) is None
+
+
+def test_the_exit_statuses_are_those_of_the_program() -> None:
+    from torchctl.controllers.job import preflights
+    from torchctl.preflight.core import NotUsable, OutOfReach, V2Off
+
+    assert {error.exit_code for error in (NotUsable, OutOfReach, V2Off)} == set(preflights._REASONS)
+    assert preflights._REASONS[V2Off.exit_code] is JobReason.ETCD_V2_DISABLED
