@@ -6,7 +6,7 @@ from typing import Any
 from torchctl.api import labels, quantity
 from torchctl.api.job import JobSpec
 from torchctl.api.queue import QueueSpec
-from torchctl.controllers.job import merge, security, sizing
+from torchctl.controllers.job import merge, references, security, sizing
 from torchctl.controllers.job.children.command import argv
 from torchctl.controllers.job.children.torchrun import hosts_by_index
 from torchctl.controllers.job.frozen import FrozenCheckpoints, FrozenRendezvous, FrozenWorkspace
@@ -55,8 +55,8 @@ def merge_pod(parts: Parts) -> Json:
         spec["volumes"] = volumes
     if base.get("hostNetwork"):
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    canonical: Json = merge.canonical(spec)
-    return {"metadata": _metadata(parts), "spec": canonical}
+    pod = {"metadata": _metadata(parts), "spec": merge.canonical(spec)}
+    return references.resolve(pod, parts.queue)
 
 
 def _metadata(parts: Parts) -> Json:

@@ -1,0 +1,447 @@
+"""The objects of a queue's spec.resources: what they are, whose they are, and what becomes of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchctl.api.conditions import QueueReason
+from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
+from torchctl.api.kube import CONFIG_MAP, PVC
+from torchctl.api.labels import owned_key
+from torchctl.api.names import RESOURCES_FINALIZER
+from torchctl.api.phases import Phase
+from torchctl.api.queue import ExtraResource, QueueSpec, TorchrunQueue
+from torchctl.controllers.queue.inventory import inventory
+from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, plan
+from torchctl.controllers.queue.resources import extras, growth, object_name, problem_of
+from torchctl.controllers.queue.status import derive, transitions
+from torchctl.runtime.conditions import find
+from torchctl.runtime.intent import Verdict, decide
+from torchctl.runtime.kinds import Object, ObjectMeta
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KINDS = {"ConfigMap": CONFIG_MAP, "PersistentVolumeClaim": PVC}
+
+
+def config_map(name: str = "settings", **more: Any) -> dict[str, Any]:
+    data = more.pop("data", {"a": "1"})
+    return {"name": name, "template": {"apiVersion": "v1", "kind": "ConfigMap", "data": data}, **more}
+
+
+def claim(name: str = "cache", size: Any = "10Gi", **more: Any) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}} | more.pop("spec", {})
+    return {"name": name, "template": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec}, **more}
+
+
+def running(name: str = "a") -> TorchrunJob:
+    spec = JobSpec.model_validate({"jobQueue": "gpu", "numNodes": 1, "command": "true"})
+    return TorchrunJob(ObjectMeta(name=name, namespace="team"), spec, JobStatus(Phase.RUNNING, queue_revision="r"))
+
+
+@dataclass
+class World:
+    """A queue and the namespace's objects; `step` is one reconcile that the API server takes all of."""
+
+    resources: list[dict[str, Any]]
+    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    jobs: tuple[TorchrunJob, ...] = ()
+    deleting: bool = False
+    uid: str = "queue-uid"
+    finalizers: tuple[str, ...] = ()
+    writes: int = 0
+    made: int = 0
+
+    @property
+    def queue(self) -> TorchrunQueue:
+        meta = ObjectMeta(
+            name="gpu",
+            namespace="team",
+            uid=self.uid,
+            finalizers=self.finalizers,
+            deletion_timestamp=NOW if self.deleting else None,
+        )
+        return TorchrunQueue(meta, QueueSpec.model_validate({"resources": self.resources}))
+
+    def live(self) -> dict[tuple[str, str], Object]:
+        return {key: msgspec.convert(body, KINDS[key[0]].type) for key, body in self.objects.items()}
+
+    def observed(self) -> Observed:
+        live, queue = self.live(), self.queue
+        asked = {extra.key for extra in extras(queue)}
+        owned = [
+            found
+            for (kind, _), found in live.items()
+            if kind == "ConfigMap" and any(ref.uid == self.uid for ref in found.metadata.owner_references)
+        ]
+        return Observed(
+            queue,
+            self.jobs,
+            True,
+            {},
+            objects={key: found for key, found in live.items() if key in asked},
+            config_maps=tuple(owned),  # type: ignore[arg-type]  # of that kind
+        )
+
+    def plan(self) -> Plan:
+        return plan(self.observed(), NOW)
+
+    def step(self) -> Refused:
+        observed = self.observed()
+        todo, refused = plan(observed, NOW), {}
+        if todo.finalizers is not None:
+            self.finalizers = todo.finalizers
+            self.writes += 1
+            return self.step()
+        for extra in todo.objects:
+            found = observed.objects.get(extra.key)
+            raw = None if found is None else msgspec.to_builtins(found)
+            decision = decide(extra.body, None if found is None else found.metadata, raw, extra.ours)
+            if decision.verdict is Verdict.FOREIGN:
+                refused[extra.key] = Refusal("ForeignObject", "theirs")
+            if decision.body is not None:
+                self._write(extra.key, decision.body)
+        for growing in todo.grow:
+            self.objects[growing.extra.key]["spec"]["resources"]["requests"]["storage"] = growing.storage
+            self.writes += 1
+        for found in todo.prune:
+            del self.objects["ConfigMap", found.metadata.name]
+            self.writes += 1
+        return Refused(None, refused)
+
+    def _write(self, key: tuple[str, str], body: Mapping[str, Any]) -> None:
+        self.made += key not in self.objects
+        uid = self.objects.get(key, {}).get("metadata", {}).get("uid", f"uid-{self.made}")
+        self.objects[key] = {**body, "metadata": {**body["metadata"], "uid": uid}}
+        self.writes += 1
+
+    def ready(self) -> tuple[str, str, str]:
+        observed = self.observed()
+        status = derive(observed, plan(observed, NOW), self.step(), NOW)
+        found = find(status.conditions, "ResourcesReady")
+        assert found is not None
+        return found.status, found.reason, found.message
+
+
+def test_what_a_queue_asks_for_is_made_once_and_belongs_to_it() -> None:
+    world = World([config_map(), claim()])
+    assert world.plan() == Plan(finalizers=(RESOURCES_FINALIZER,)), "who makes ConfigMaps remembers them first"
+    world.step()
+    made = world.objects["ConfigMap", "settings"]["metadata"]
+    assert [(ref["kind"], ref["uid"], ref["controller"]) for ref in made["ownerReferences"]] == [
+        ("TorchrunQueue", "queue-uid", True)
+    ]
+    assert "ownerReferences" not in world.objects["PersistentVolumeClaim", "cache"]["metadata"], "data outlives a queue"
+    writes = world.writes
+    assert world.ready() == ("True", "ResourcesReady", "2 object(s) are as the queue asks")
+    assert world.writes == writes, "a second reconcile writes nothing"
+
+
+def test_claims_alone_need_no_finalizer_for_nothing_is_to_be_cleared_up() -> None:
+    world = World([claim()])
+    world.step()
+    assert world.finalizers == ()
+
+
+def test_of_a_templates_metadata_only_harmless_labels_and_annotations_are_taken() -> None:
+    entry = config_map()
+    keys = (
+        "app.kubernetes.io/managed-by",
+        "torchrun.ai/queue",
+        "kai.scheduler/queue",
+        "pv.kubernetes.io/x",
+        "k8s.io/y",
+    )
+    entry["template"]["metadata"] = {
+        "name": "other",
+        "namespace": "kube-system",
+        "generateName": "x",
+        "finalizers": ["mine/stay"],
+        "ownerReferences": [{"uid": "x"}],
+        "creationTimestamp": None,
+        "labels": {"tier": "gold", **dict.fromkeys(keys, "theirs")},
+        "annotations": {"note": "hi", "torchctl.runtime/intent": "x", **dict.fromkeys(keys, "theirs")},
+    }
+    entry["template"]["status"] = {}
+    (extra,) = extras(World([entry]).queue)
+    metadata = extra.body["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("settings", "team")
+    assert metadata["annotations"] == {"note": "hi"}
+    assert metadata["labels"].pop("tier") == "gold"
+    assert all(map(owned_key, metadata["labels"])) and "theirs" not in metadata["labels"].values()
+    assert set(metadata) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
+    assert set(extra.body) == {"apiVersion", "kind", "metadata", "data"}
+
+
+@given(kind=st.sampled_from([config_map, claim]), labels=st.dictionaries(st.text(max_size=3), st.text(max_size=3)))
+def test_a_foreign_object_of_the_name_is_never_touched_and_the_condition_says_so(
+    kind: Any, labels: dict[str, str]
+) -> None:
+    world = World([kind()])
+    key = extras(world.queue)[0].key
+    theirs = {"metadata": {"name": key[1], "namespace": "team", "labels": labels, "uid": "theirs"}}
+    world.objects[key] = theirs
+    assert world.ready()[:2] == ("False", "ForeignObject")
+    assert world.objects == {key: theirs}
+    world.resources = []
+    world.step()
+    assert world.objects == {key: theirs}
+
+
+def test_drift_is_restored_unless_the_entry_is_immutable() -> None:
+    for immutable in (False, True):
+        world = World([config_map(immutable=immutable)])
+        world.step()
+        key = ("ConfigMap", "settings")
+        world.objects[key]["data"] = {"a": "changed", "b": "added"}
+        world.step()
+        assert world.objects[key]["data"]["a"] == ("changed" if immutable else "1")
+
+
+def test_an_immutable_object_stays_as_it_was_made_and_is_made_again_when_it_is_gone() -> None:
+    world = World([config_map(immutable=True)])
+    world.step()
+    world.resources = [config_map(immutable=True, data={"a": "2"})]
+    writes = world.writes
+    status, _, _ = world.ready()
+    assert (status, world.writes) == ("True", writes)
+    (item,) = inventory(world.observed(), {})
+    assert (item.state.ready, "stays as it is" in item.state.message) == (True, True)
+    del world.objects["ConfigMap", "settings"]
+    world.step()
+    assert world.objects["ConfigMap", "settings"]["data"] == {"a": "2"}
+
+
+@given(
+    first=st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
+    then=st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
+)
+def test_the_name_of_a_prefix_follows_what_is_in_the_object_and_nothing_else(
+    first: dict[str, str], then: dict[str, str]
+) -> None:
+    one, other = (ExtraResource.model_validate(config_map(nameMode="prefix", data=data)) for data in (first, then))
+    assert (object_name(one) == object_name(other)) == (first == then)
+    assert object_name(one).startswith("settings-") and len(object_name(one)) == len("settings-") + 10
+    immutable = ExtraResource.model_validate(config_map(nameMode="prefix", data=first, immutable=True))
+    assert object_name(immutable) == object_name(one)
+
+
+def test_a_changed_prefix_makes_another_object_and_the_older_one_goes_when_no_unfinished_job_is_left() -> None:
+    world = World([config_map(nameMode="prefix")], jobs=(running(),))
+    world.step()
+    world.resources = [config_map(nameMode="prefix", data={"a": "2"})]
+    world.step()
+    assert len(world.objects) == 2
+    assert (
+        world.ready()[2] == "1 object(s) are as the queue asks; 1 older one(s) go once no unfinished job can need them"
+    )
+    world.jobs = ()
+    world.step()
+    assert [body["data"] for body in world.objects.values()] == [{"a": "2"}]
+
+
+def test_an_entry_that_is_removed_takes_its_config_map_with_it_and_lets_its_claim_go() -> None:
+    world = World([config_map(), claim()], jobs=(running(),))
+    world.step()
+    before = dict(world.objects)
+    world.resources = []
+    world.step()
+    assert world.objects == before, "a job may need them"
+    world.jobs = ()
+    world.step()
+    assert set(world.objects) == {("PersistentVolumeClaim", "cache")}
+    world.step()
+    assert world.finalizers == ()
+    writes = world.writes
+    world.resources = [claim()]
+    world.step()
+    assert world.writes == writes, "found again as it is"
+
+
+def test_a_claim_is_found_again_by_a_queue_of_the_same_name_only() -> None:
+    world = World([claim()])
+    world.step()
+    world.uid = "the-next-queue"
+    assert world.ready()[1] == "ResourcesReady"
+    world.objects["PersistentVolumeClaim", "cache"]["metadata"]["labels"]["torchrun.ai/queue"] = "another"
+    assert world.ready()[1] == "ForeignObject"
+
+
+def test_a_queue_that_is_being_deleted_keeps_its_config_maps_for_the_jobs_that_run() -> None:
+    world = World([config_map()], jobs=(running("a"),))
+    world.step()
+    world.deleting = True
+    assert world.plan() == Plan()
+    status, reason, message = world.ready()
+    assert (status, reason) == ("False", "Deleting")
+    assert message == "ConfigMaps are kept until 1 unfinished job(s) end: a; claims stay, with their data"
+    world.jobs = ()
+    assert world.plan() == Plan(finalizers=())
+
+
+def test_a_claim_grows_and_never_shrinks() -> None:
+    world = World([claim(size="10Gi")])
+    world.step()
+    world.resources = [claim(size="20Gi")]
+    world.step()
+    spec = world.objects["PersistentVolumeClaim", "cache"]["spec"]
+    assert spec["resources"]["requests"]["storage"] == "20Gi"
+    writes = world.writes
+    world.step()
+    assert world.writes == writes
+    world.resources = [claim(size="5Gi")]
+    world.step()
+    assert spec["resources"]["requests"]["storage"] == "20Gi"
+    (item,) = inventory(world.observed(), {})
+    assert (item.state.ready, item.state.message) == (True, "has 20Gi, more than is asked for: a claim cannot shrink")
+
+
+def test_a_claim_of_which_the_template_wants_what_cannot_change_says_so() -> None:
+    world = World([claim()])
+    world.step()
+    world.resources = [claim(spec={"storageClassName": "fast"})]
+    world.step()
+    status, reason, message = world.ready()
+    assert (status, reason) == ("False", "ResourceNotReady")
+    assert message.startswith("PersistentVolumeClaim cache: exists with another spec")
+    world.resources = [claim(spec={"storageClassName": "fast"}, nameMode="prefix")]
+    world.step()
+    assert world.ready()[0] == "True"
+    assert len(world.objects) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"metadata": {"deletionTimestamp": NOW}}, "is being deleted"),
+        ({"status": {"phase": "Lost"}}, "lost its volume"),
+    ],
+)
+def test_a_claim_in_trouble_is_not_ready(change: dict[str, Any], says: str) -> None:
+    world = World([claim()])
+    world.step()
+    body = world.objects["PersistentVolumeClaim", "cache"]
+    for part, more in change.items():
+        body[part] = {**body.get(part, {}), **more}
+    status, reason, message = world.ready()
+    assert (status, reason, says in message) == ("False", "ResourceNotReady", True)
+
+
+def test_the_same_size_in_another_spelling_is_no_change() -> None:
+    world = World([claim(size="1024Gi")])
+    world.step()
+    world.objects["PersistentVolumeClaim", "cache"]["spec"]["resources"]["requests"]["storage"] = "1Ti"
+    (extra,) = extras(world.queue)
+    assert growth(extra, world.live()[extra.key]) == 0  # type: ignore[arg-type]  # a claim
+    assert extra.body["spec"]["resources"]["requests"]["storage"] == "1Ti"
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        (config_map(data={"a": 1}), "data must be an object of strings"),
+        (config_map(data=["a"]), "data must be an object of strings"),
+        (
+            {"name": "x", "template": {"apiVersion": "v1", "kind": "ConfigMap", "spec": {}}},
+            "spec is no field of a Conf",
+        ),
+        ({"name": "x", "template": {"apiVersion": "v1", "kind": "ConfigMap", "immutable": "yes"}}, "immutable must be"),
+        ({"name": "x", "template": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": []}}, "metadata must be"),
+        (
+            {"name": "x", "template": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": {"a": 1}}}},
+            "metadata.labels must be",
+        ),
+        ({"name": "x", "template": {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}}, "spec is missing"),
+        (claim(size="much"), "spec.resources.requests.storage must be a quantity"),
+        (claim(size=0), "spec.resources.requests.storage must be a quantity"),
+        (claim(spec={"resources": []}), "spec.resources must be an object"),
+        (claim(spec={"resources": {"requests": "all"}}), "spec.resources.requests must be an object"),
+        (config_map(), ""),
+        (claim(), ""),
+    ],
+)
+def test_a_template_of_another_shape_is_told_by_its_field(entry: dict[str, Any], says: str) -> None:
+    found = problem_of(ExtraResource.model_validate(entry))
+    assert found.startswith(says) if says else found == ""
+    if says:
+        seen = Observed(World([entry]).queue, (), True, {})
+        problem = plan(seen, NOW).problem
+        assert problem is not None
+        assert problem[1].startswith(f"spec.resources[0] ({entry['name']}): template.{says}")
+        accepted = derive(seen, plan(seen, NOW), Refused(), NOW)
+        assert find(accepted.conditions, "ResourcesReady").reason == QueueReason.NOT_READY  # type: ignore[union-attr]
+
+
+def test_every_entry_has_its_state_and_the_condition_names_the_first_that_is_wrong() -> None:
+    world = World([config_map("a"), config_map("b"), claim("c")])
+    world.step()
+    refused = Refused(
+        None, {("ConfigMap", "b"): Refusal("Refused", "no"), ("PersistentVolumeClaim", "c"): Refusal("R", "no")}
+    )
+    seen = world.observed()
+    status = derive(seen, plan(seen, NOW), refused, NOW)
+    assert [(state.kind, state.name, state.ready, state.message) for state in status.resources] == [
+        ("ConfigMap", "a", True, ""),
+        ("ConfigMap", "b", False, "no"),
+        ("PersistentVolumeClaim", "c", False, "no"),
+    ]
+    found = find(status.conditions, "ResourcesReady")
+    assert found is not None
+    assert (found.reason, found.message) == ("Refused", "ConfigMap b: no; 1 more in status.resources")
+    assert [event[:2] for event in transitions(seen.queue.status, status)][-1] == ("Warning", "Refused")
+
+
+HAPPENINGS = st.sampled_from(["step", "edit", "remove", "back", "drift", "gone", "job", "done", "prefix", "immutable"])
+
+
+@given(happenings=st.lists(HAPPENINGS, max_size=25))
+def test_whatever_happens_a_foreign_object_stays_and_at_rest_nothing_is_written(happenings: list[str]) -> None:
+    world, theirs = World([config_map(), claim()]), {"metadata": {"name": "theirs", "namespace": "team", "uid": "x"}}
+    world.objects["ConfigMap", "theirs"] = theirs
+    options: dict[str, Any] = {}
+    version = 0
+    for what in happenings:
+        match what:
+            case "step":
+                world.step()
+            case "edit":
+                version += 1
+                world.resources = [config_map(data={"a": str(version)}, **options), claim()]
+            case "prefix" | "immutable":
+                options |= {"nameMode": "prefix"} if what == "prefix" else {"immutable": True}
+            case "remove":
+                world.resources = []
+            case "back":
+                world.resources = [config_map(**options), config_map("theirs"), claim()]
+            case "drift":
+                for key, body in world.objects.items():
+                    body.update({"data": {"a": "drift"}} if key[1] != "theirs" and key[0] == "ConfigMap" else {})
+            case "gone":
+                world.objects.pop(("ConfigMap", "settings"), None)
+            case "job" | "done":
+                world.jobs = (running(),) if what == "job" else ()
+    claims = {key for key in world.objects if key[0] == "PersistentVolumeClaim"}
+    world.step()
+    world.step()
+    writes = world.writes
+    world.step()
+    assert world.writes == writes
+    assert world.objects["ConfigMap", "theirs"] == theirs
+    assert claims <= set(world.objects), "no claim is ever deleted"
+    asked = {extra.key for extra in extras(world.queue)}
+    assert asked <= set(world.objects)
+    if not world.jobs:
+        owned = {key for key in world.objects if key[0] == "ConfigMap"} - {("ConfigMap", "theirs")}
+        assert owned <= asked, "without jobs nothing older is left"
+
+
+def test_a_second_look_at_what_was_refused_comes_by_itself() -> None:
+    seen = replace(World([]).observed())
+    assert not Refused()
+    assert Refused(None, {("ConfigMap", "a"): Refusal("Refused", "no")})
+    assert plan(seen, NOW) == Plan()
