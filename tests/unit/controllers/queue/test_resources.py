@@ -23,10 +23,10 @@ from torchctl.controllers.queue.resources import extras, growth, object_name, pr
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.runtime.conditions import find
 from torchctl.runtime.intent import Verdict, decide
-from torchctl.runtime.kinds import Object, ObjectMeta
+from torchctl.runtime.kinds import Kind, Object, ObjectMeta
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-KINDS = {"ConfigMap": CONFIG_MAP, "PersistentVolumeClaim": PVC}
+KINDS: dict[str, Kind[Any]] = {"ConfigMap": CONFIG_MAP, "PersistentVolumeClaim": PVC}
 
 
 def config_map(name: str = "settings", **more: Any) -> dict[str, Any]:
@@ -173,7 +173,8 @@ def test_of_a_templates_metadata_only_harmless_labels_and_annotations_are_taken(
     assert (metadata["name"], metadata["namespace"]) == ("settings", "team")
     assert metadata["annotations"] == {"note": "hi"}
     assert metadata["labels"].pop("tier") == "gold"
-    assert all(map(owned_key, metadata["labels"])) and "theirs" not in metadata["labels"].values()
+    assert all(map(owned_key, metadata["labels"]))
+    assert "theirs" not in metadata["labels"].values()
     assert set(metadata) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
     assert set(extra.body) == {"apiVersion", "kind", "metadata", "data"}
 
@@ -226,7 +227,8 @@ def test_the_name_of_a_prefix_follows_what_is_in_the_object_and_nothing_else(
 ) -> None:
     one, other = (ExtraResource.model_validate(config_map(nameMode="prefix", data=data)) for data in (first, then))
     assert (object_name(one) == object_name(other)) == (first == then)
-    assert object_name(one).startswith("settings-") and len(object_name(one)) == len("settings-") + 10
+    assert object_name(one).startswith("settings-")
+    assert len(object_name(one)) == len("settings-") + 10
     immutable = ExtraResource.model_validate(config_map(nameMode="prefix", data=first, immutable=True))
     assert object_name(immutable) == object_name(one)
 
