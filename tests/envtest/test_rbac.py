@@ -32,8 +32,9 @@ from torchctl.testing.proxy import FaultProxy
 Right = tuple[str, str, str]
 """API group, resource with its subresource, and verb."""
 
-IN_ADMISSION = {("torchrun.ai", "torchrunjobs/finalizers", "update")}
-"""Asked for by the admission plugin OwnerReferencesPermissionEnforcement, which makes no request of its own."""
+IN_ADMISSION = {("torchrun.ai", "torchrunjobs/finalizers", "update"), ("operator.torchrun.ai", "identity", "assume")}
+"""Asked for by the admission plugin OwnerReferencesPermissionEnforcement, and by our own admission policies: neither
+makes a request."""
 
 pytestmark = pytest.mark.usefixtures("kubelet")
 

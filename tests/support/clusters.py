@@ -21,9 +21,9 @@ ESTABLISHED = ("wait", "--for=condition=Established", "crd", "--all", "--timeout
 
 
 async def install(cluster: ControlPlane) -> Connection:
-    """CRDs and rights from config/; returns the operator's service account, which they are given to."""
+    """CRDs, rights and policies from config/; returns the operator's service account, which they are given to."""
     await cluster.kubectl("apply", "-f", str(CONFIG / "manager" / "namespace.yaml"))
-    for part in ("crd", "rbac"):
+    for part in ("crd", "rbac", "admission"):
         await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CONFIG / part))
     await cluster.kubectl(*ESTABLISHED)
     return await cluster.service_account_connection(OPERATOR_NAMESPACE, "torchctl")

@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
+from torchctl.api.names import GROUP, VERSION
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.runtime.kinds import EVENT, LEASE, Kind
+from torchctl.runtime.kinds import EVENT, LEASE, Kind, ObjectMeta
 
 __all__ = ["JOB_CONTROLLER", "QUEUE_CONTROLLER", "RUNTIME", "Permission", "leader_election", "policy"]
 
@@ -37,9 +40,19 @@ class Permission:
         return rule | {"verbs": list(self.verbs)}
 
 
+class Identity(msgspec.Struct, frozen=True):
+    """Served by nobody. Whoever may `assume` it is taken for the operator by the policies in config/admission."""
+
+    metadata: ObjectMeta
+
+
+IDENTITY = Kind(f"operator.{GROUP}", VERSION, "Identity", "identity", Identity)
+"""In a group of its own: a role with every right on torchrun.ai does not have this one."""
+
 RUNTIME = (Permission(EVENT, APPLY),)
 
 QUEUE_CONTROLLER = (
+    Permission(IDENTITY, ("assume",)),
     Permission(TORCHRUN_QUEUE, (*WATCH, "patch")),  # patch: the finalizer
     Permission(TORCHRUN_QUEUE, ("patch",), "status"),
     Permission(TORCHRUN_JOB, WATCH),
@@ -49,6 +62,7 @@ QUEUE_CONTROLLER = (
 )
 
 JOB_CONTROLLER = (
+    Permission(IDENTITY, ("assume",)),
     Permission(TORCHRUN_JOB, WATCH),
     Permission(TORCHRUN_JOB, ("patch",), "status"),
     # Children block their owner's deletion, which OwnerReferencesPermissionEnforcement ties to this.
