@@ -1,4 +1,4 @@
-"""Makes docs/reference/ from the code: the conditions from the tables in the API, the fields from the CRDs.
+"""Makes docs/reference/ from the code: conditions, incidents, exit codes from the API's tables, fields from the CRDs.
 
 `make manifests` writes them with everything else that is generated.
 """
@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torchctl.api.conditions import JobCondition, JobReason, QueueCondition, QueueReason
+from torchctl.api.causes import Budget, Cause
+from torchctl.api.conditions import EventType, JobCondition, JobReason, QueueCondition, QueueReason
 from torchctl.api.crd import crds
+from torchctl.api.exitcodes import EXIT_CODES, OTHER, OTHER_SIGNAL, ExitClass
 from torchctl.api.phases import Phase
 from torchctl.controllers.job.pods import NEXT_STEPS
 
@@ -23,6 +25,7 @@ def generated() -> dict[Path, str]:
     """Every page with its content."""
     return {
         DOCS / "conditions.md": HEADER.format(source="src/torchctl/api/conditions.py") + conditions(),
+        DOCS / "incidents.md": HEADER.format(source="src/torchctl/api/causes.py and exitcodes.py") + incidents(),
         DOCS / "api.md": HEADER.format(source="src/torchctl/api/") + fields(),
     }
 
@@ -37,8 +40,14 @@ def conditions() -> str:
         (
             "# Conditions of torchrun.ai/v1alpha1\n",
             "What a job or a queue does, and what keeps it, stands in `status.conditions`. Every condition has a "
-            "reason that programs may rely on, and a message that names the object and the next step; a change that "
-            "matters to a person comes with an Event. `kubectl describe trj <job>` shows both.\n",
+            "reason that programs may rely on, and a message that names the object and the next step. "
+            "`kubectl describe trj <job>` shows them, and the Events.\n",
+            "## Events\n",
+            "When a condition turns to a reason whose row below names a type of Event, one of that type is recorded "
+            "under that reason, with the condition's message. A phase that a job comes to is a `Normal` Event under "
+            "the phase's name, unless a reason has told of it already; `Pending` has none, and `Failed` is a `Warning` "
+            "under the reason of the condition `Failed`. A message that changes while reason and status stay is no "
+            "Event. Repeats are counted in one Event.\n",
             "## Phases of a TorchrunJob\n",
             "One word, derived from the conditions.\n",
             table(("Phase", "Means"), ((f"`{phase}`", phase.meaning) for phase in Phase)),
@@ -64,10 +73,47 @@ def reasons(of: type[JobReason] | type[QueueReason]) -> str:
             ", ".join(f"`{type_}`" for type_ in reason.conditions),
             reason.meaning,
             reason.step or "Nothing.",
+            f"`{reason.event}`" if reason.event is not EventType.NONE else "",
         )
         for reason in of
     )
-    return table(("Reason", "Stands in", "Means", "What to do"), rows)
+    return table(("Reason", "Stands in", "Means", "What to do", "Event"), rows)
+
+
+# Incidents.
+
+
+def incidents() -> str:
+    """The causes of incidents with their budgets, and what an exit code says."""
+    causes = ((f"`{cause}`", cause.budget, cause.meaning) for cause in Cause)
+    return "\n".join(
+        (
+            "# Incidents and exit codes\n",
+            "A pod that is lost opens an incident, however many pods it takes with it. It is counted once, under the "
+            "cause of the pod that was lost first, in `status.restarts.byCause`; `status.failure` describes it.\n",
+            "## Budgets\n",
+            "Each cause is paid from a budget of its own. The job fails with the incident that its budget does not "
+            "hold.\n",
+            table(("Budget", "Is for"), ((budget, budget.meaning) for budget in Budget)),
+            "## Causes\n",
+            table(("Cause", "Budget", "Means"), causes),
+            "## Exit codes\n",
+            "What `runPolicy.restartPolicy: ExitCode` judges by: the code of the rank that failed first. torchrun's "
+            "own exit code is 1 whatever its ranks did, so the rank's is read from the error report in the termination "
+            "message; without one the container's own counts. A shell tells of signal n as 128 + n and torchrun as -n: "
+            "both are the same row.\n",
+            table(("Code", "Class", "Means"), exit_codes()),
+            table(("Class", "Means"), ((class_, class_.meaning) for class_ in ExitClass)),
+        )
+    )
+
+
+def exit_codes() -> Iterator[tuple[str, ...]]:
+    for row in EXIT_CODES:
+        code = f"`{row.code}`" if row.signal is None else f"`{row.code}`, `-{row.signal}`"
+        yield code, row.class_, row.meaning
+    yield "another signal", OTHER_SIGNAL.class_, OTHER_SIGNAL.meaning
+    yield "another code", OTHER.class_, OTHER.meaning
 
 
 # Fields.

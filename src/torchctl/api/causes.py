@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Self
 
-__all__ = ["Budget", "Cause"]
+__all__ = ["Budget", "Cause", "cause_named"]
 
 
 class Budget(StrEnum):
@@ -42,3 +42,8 @@ class Cause(StrEnum):
     VANISHED = "Vanished", Budget.INFRASTRUCTURE, "The pod is gone, and nothing says why."
     BELOW_MINIMUM = "BelowMinimum", Budget.INFRASTRUCTURE, "An elastic job stayed below elastic.minNodes."
     PREEMPTED = "Preempted", Budget.PREEMPTION, "The scheduler took the node for pods of higher priority."
+
+
+def cause_named(name: str) -> Cause | None:
+    """The cause that a status names; None for one that only another version of the operator knows."""
+    return next((cause for cause in Cause if cause == name), None)

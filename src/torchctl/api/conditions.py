@@ -1,12 +1,21 @@
 """The conditions of both kinds, and the reasons that they give: what a person acts on, and what code branches on.
 
-Each reason says here what it means and what to do about it; docs/reference/conditions.md is made from this.
+Each reason says here what it means, what to do about it, and whether an Event tells of it; docs/reference/conditions.md
+is made from this.
 """
 
 from enum import StrEnum
 from typing import Self
 
-__all__ = ["JobCondition", "JobReason", "QueueCondition", "QueueReason"]
+__all__ = ["EventType", "JobCondition", "JobReason", "QueueCondition", "QueueReason"]
+
+
+class EventType(StrEnum):
+    """The Event that goes with a reason, or with a phase. Not every reason is worth one."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+    NONE = ""
 
 
 class _Condition(StrEnum):
@@ -21,15 +30,27 @@ class _Condition(StrEnum):
 
 
 class _Reason(StrEnum):
-    """A reason: in which conditions it stands, what it means, and what a person does about it (nothing, if empty)."""
+    """A reason: in which conditions it stands, what it means, and what a person does about it (nothing, if empty).
+
+    An Event tells when a condition turns to it: a Warning where there is something to do, unless a row says otherwise.
+    """
 
     conditions: tuple[_Condition, ...]
     meaning: str
     step: str
+    event: EventType
 
-    def __new__(cls, value: str, conditions: tuple[_Condition, ...], meaning: str, step: str = "") -> Self:
+    def __new__(
+        cls,
+        value: str,
+        conditions: tuple[_Condition, ...],
+        meaning: str,
+        step: str = "",
+        event: EventType | None = None,
+    ) -> Self:
         member = str.__new__(cls, value)
         member._value_, member.conditions, member.meaning, member.step = value, conditions, meaning, step
+        member.event = event if event is not None else EventType.WARNING if step else EventType.NONE
         return member
 
 
@@ -78,12 +99,6 @@ class JobReason(_Reason):
         "The spec breaks a rule, or job and queue together lack something, such as an image.",
         "Correct the field that the message names; where it is immutable, submit another job.",
     )
-    NOT_SUPPORTED_YET = (
-        "NotSupportedYet",
-        (JobCondition.ACCEPTED,),
-        "The spec asks for something that this version of the operator does not do.",
-        "Remove the field that the message names, or run a version that has it.",
-    )
     IMPOSSIBLE_GPU_COUNT = (
         "ImpossibleGPUCount",
         (JobCondition.ACCEPTED,),
@@ -95,6 +110,13 @@ class JobReason(_Reason):
         (JobCondition.ACCEPTED,),
         "The workspace's claim cannot be filled, or not be mounted by all nodes of the job.",
         "Change accessModes or distribution in the queue's storage.workspace; the job goes on by itself.",
+    )
+    CHECKPOINTS_ON_ONE_NODE = (
+        "CheckpointsOnOneNode",
+        (JobCondition.ACCEPTED,),
+        "The spec is valid, but only one node can mount its checkpoints claim and the job has several pods: those on "
+        "another node wait for the volume for ever.",
+        "Set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node; there it is no trouble.",
     )
     QUEUE_FOUND = "QueueFound", (JobCondition.QUEUE_FOUND,), "The queue is there."
     QUEUE_NOT_FOUND = (
@@ -114,18 +136,22 @@ class JobReason(_Reason):
         (JobCondition.QUEUE_FOUND,),
         "The queue is new or was edited, and whose its KAI Queue is has not been looked up yet.",
         "Wait a moment. If it stays, read the operator's log.",
+        EventType.NONE,
     )
     NO_DEPENDENCIES = "NoDependencies", (JobCondition.DEPENDENCIES_MET,), "spec.dependsOn is empty."
     DEPENDENCIES_MET = (
         "DependenciesMet",
         (JobCondition.DEPENDENCIES_MET,),
         "Every job of spec.dependsOn was what this job waits for. It stays so, whatever becomes of them.",
+        "",
+        EventType.NORMAL,
     )
     WAITING_FOR_DEPENDENCY = (
         "WaitingForDependency",
         (JobCondition.DEPENDENCIES_MET,),
         "A job of spec.dependsOn has not succeeded yet, or does not run yet.",
         "Wait; `kubectl describe trj` of the job that the message names says what keeps it.",
+        EventType.NONE,
     )
     DEPENDENCY_NOT_FOUND = (
         "DependencyNotFound",
@@ -146,7 +172,7 @@ class JobReason(_Reason):
         "Correct that job, and submit both again.",
     )
     NO_WORKSPACE = "NoWorkspace", (JobCondition.WORKSPACE_READY,), "The job has no workspace."
-    WORKSPACE_READY = "WorkspaceReady", (JobCondition.WORKSPACE_READY,), "The code is there."
+    WORKSPACE_READY = "WorkspaceReady", (JobCondition.WORKSPACE_READY,), "The code is there.", "", EventType.NORMAL
     CLAIM_NOT_FOUND = (
         "ClaimNotFound",
         (JobCondition.WORKSPACE_READY,),
@@ -165,6 +191,7 @@ class JobReason(_Reason):
         (JobCondition.WORKSPACE_READY,),
         "The sync pod waits for somebody to bring the code (source zip without url).",
         "Upload the workspace before the time in the message is over.",
+        EventType.NORMAL,
     )
     SYNC_FAILED = (
         "SyncFailed",
@@ -172,13 +199,20 @@ class JobReason(_Reason):
         "A sync pod failed; three tries are made.",
         "Read the message and `kubectl logs <job>-sync-<n> -c fetch`; correct url, ref or Secret and submit again.",
     )
-    ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed."
+    WORKSPACE_TIMEOUT = (
+        "WorkspaceTimeout",
+        (JobCondition.WORKSPACE_READY, *_END),
+        "The workspace was not there volumes.workspace.timeoutSeconds after its first sync pod was made.",
+        "Do what the message says of the last try; submit the job again, with a longer timeoutSeconds if it needs one.",
+    )
+    ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed.", "", EventType.NORMAL
     NO_GANG = "NoGang", (JobCondition.ADMITTED,), "No gang scheduler: the pods are placed one by one."
     WAITING_FOR_ADMISSION = (
         "WaitingForAdmission",
         (JobCondition.ADMITTED,),
         "KAI has not placed the pods yet; the message has its reasons.",
         "Wait, free GPUs, or raise the quota or limit of the KAI Queue.",
+        EventType.NONE,
     )
     GANG_TOO_SMALL = (
         "GangTooSmall",
@@ -195,6 +229,23 @@ class JobReason(_Reason):
     WORKERS_READY = "WorkersReady", (JobCondition.WORKERS_READY,), "All workers run."
     WORKERS_STARTING = "WorkersStarting", (JobCondition.WORKERS_READY,), "Some workers do not run yet."
     NOT_STARTED = "NotStarted", _LATER, "An earlier step comes first."
+    INCIDENT = (
+        "Incident",
+        (JobCondition.WORKERS_READY,),
+        "A worker was lost; what else goes with it is waited for, a few seconds.",
+        "Nothing; the job starts over by itself if its run policy allows it.",
+    )
+    RESTARTING = (
+        "Restarting",
+        (JobCondition.WORKERS_READY,),
+        "The next attempt waits for its back-off, and for the pods of the earlier ones to be gone.",
+    )
+    BELOW_MINIMUM = (
+        "BelowMinimum",
+        (JobCondition.WORKERS_READY,),
+        "An elastic job has fewer ready workers than elastic.minNodes, and waits for replacements.",
+        "Free or add nodes. After a while it counts as an incident.",
+    )
     FINISHED = "Finished", (JobCondition.WORKERS_READY,), "The job has ended."
     IMAGE_PULL_BACK_OFF = (
         "ImagePullBackOff",
@@ -238,7 +289,13 @@ class JobReason(_Reason):
         "A ResourceQuota of the namespace refused an object of the job.",
         "Raise the quota or free some of it; it is tried again every minute.",
     )
-    SUSPENDED = "Suspended", (JobCondition.SUSPENDED,), "The job stands still."
+    SUSPENDED = (
+        "Suspended",
+        (JobCondition.SUSPENDED, JobCondition.WORKERS_READY),
+        "The job stands still; its workspace and its checkpoints stay.",
+        "Set spec.suspend to false; the next attempt begins then.",
+        EventType.NONE,
+    )
     NOT_SUSPENDED = "NotSuspended", (JobCondition.SUSPENDED,), "The job is not suspended."
     SUCCEEDED = "Succeeded", _END, "The workers' Job is complete, and no pod was told to stop before it ended."
     NOT_ENDED = "NotEnded", _END, "The job has not ended."
@@ -272,11 +329,23 @@ class JobReason(_Reason):
         "The last try to bring the workspace failed.",
         "Read the message and the sync pod's log; correct url, ref or Secret and submit the job again.",
     )
-    RESTARTS_NOT_SUPPORTED_YET = (
-        "RestartsNotSupportedYet",
+    RESTARTS_EXHAUSTED = (
+        "RestartsExhausted",
         _END,
-        "A worker failed, the run policy asks for another attempt, and this version makes none.",
-        "Read status.failure; submit the job again.",
+        "A worker was lost, and every restart that its cause may use up is used; status.restarts counts them.",
+        "Read status.failure; correct what causes it and submit the job again, or allow more restarts.",
+    )
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        _END,
+        "The job was active for longer than runPolicy.activeDeadlineSeconds, all attempts taken together.",
+        "Submit it again with a longer deadline; it goes on from its checkpoints if it writes any.",
+    )
+    STARTUP_TIMEOUT = (
+        "StartupTimeout",
+        _END,
+        "The workers were placed, and not all of them ready within runPolicy.startupTimeoutSeconds.",
+        "Read the message, which says what they waited for; correct that, or allow more time.",
     )
 
 
@@ -287,7 +356,7 @@ _RESOURCES = QueueCondition.RESOURCES_READY
 class QueueReason(_Reason):
     """Reasons in the conditions of a TorchrunQueue."""
 
-    ACCEPTED = "Accepted", (QueueCondition.ACCEPTED,), "The spec is valid."
+    ACCEPTED = "Accepted", (QueueCondition.ACCEPTED,), "The spec is valid.", "", EventType.NORMAL
     INVALID_SPEC = (
         "InvalidSpec",
         (QueueCondition.ACCEPTED,),
@@ -307,7 +376,13 @@ class QueueReason(_Reason):
         "Name one of the parents in the message, or have the operator's administrator allow this one.",
     )
     NO_KAI_QUEUE = "NoKaiQueue", _KAI, "The spec asks for no KAI Queue."
-    KAI_QUEUE_READY = "KaiQueueReady", _KAI, "The KAI Queue is as the spec asks, or exists (policy Reference)."
+    KAI_QUEUE_READY = (
+        "KaiQueueReady",
+        _KAI,
+        "The KAI Queue is as the spec asks, or exists (policy Reference).",
+        "",
+        EventType.NORMAL,
+    )
     KAI_NOT_INSTALLED = (
         "KaiNotInstalled",
         _KAI,
@@ -363,17 +438,24 @@ class QueueReason(_Reason):
         "Wait for the jobs in the message, or delete them.",
     )
     NO_RESOURCES = "NoResources", (_RESOURCES,), "The spec asks for no further objects."
-    RESOURCES_READY = "ResourcesReady", (_RESOURCES,), "The objects of spec.resources are as the queue asks."
+    RESOURCES_READY = (
+        "ResourcesReady",
+        (_RESOURCES,),
+        "The objects of spec.resources are as the queue asks.",
+        "",
+        EventType.NORMAL,
+    )
     RESOURCE_NOT_READY = (
         "ResourceNotReady",
         (_RESOURCES,),
         "An object of spec.resources is there, but not as the queue asks, and the operator cannot make it so.",
         "Do what the message says; status.resources has every object.",
     )
-    READY = "Ready", (QueueCondition.READY,), "Jobs can be submitted."
+    READY = "Ready", (QueueCondition.READY,), "Jobs can be submitted.", "", EventType.NORMAL
     NOT_READY = (
         "NotReady",
         (QueueCondition.READY, *_KAI, _RESOURCES),
         "Another condition is not true.",
         "See that condition; the message names it.",
+        EventType.NONE,
     )

@@ -42,8 +42,10 @@ class WorkerCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True
 
 
 class WorkspaceStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
-    """The workspace that was synced."""
+    """The workspace that was synced, or is about to be synced again."""
 
+    requested: Annotated[str, text("spec.volumes.workspace.revision that was asked for, where there was one.")] = ""
+    pod: Annotated[str, text("First sync pod of a revision that was asked for later.")] = ""
     revision: Annotated[str, text("Commit or digest that the workers run.")] = ""
     source: Annotated[str, text("Where it came from: zip, git, s3 or existing.")] = ""
     digest: Annotated[str, text("SHA-256 of its content.")] = ""
@@ -102,6 +104,9 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
         datetime | None, moment("When the attempt begins at the earliest, while it is waited for.")
     ] = None
     attempt_start_time: Annotated[datetime | None, moment("When the worker Job of the attempt was made.")] = None
+    attempt_active_time: Annotated[
+        datetime | None, moment("When all pods of the attempt were placed: since then its time counts.")
+    ] = None
     attempt_ready_time: Annotated[datetime | None, moment("When all workers of the attempt were ready first.")] = None
     start_time: Annotated[datetime | None, moment("When the first worker Job was made.")] = None
     completion_time: Annotated[datetime | None, moment("When the job ended.")] = None

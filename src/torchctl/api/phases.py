@@ -21,8 +21,8 @@ class Phase(StrEnum):
     QUEUED = "Queued", "The job waits for the gang scheduler; Admitted has its reasons."
     STARTING = "Starting", "The workers are placed and start; WorkersReady says what keeps them."
     RUNNING = "Running", "All workers run."
-    RESTARTING = "Restarting", "An attempt failed and the next one comes. No job gets here yet."
-    SUSPENDED = "Suspended", "The job stands still because spec.suspend says so. No job gets here yet."
+    RESTARTING = "Restarting", "An attempt was lost and the next one comes; WorkersReady says when."
+    SUSPENDED = "Suspended", "The job stands still because spec.suspend says so."
     SUCCEEDED = "Succeeded", "The job has ended well."
     FAILED = "Failed", "The job has failed; Failed and status.failure say how."
 

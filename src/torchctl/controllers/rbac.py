@@ -70,11 +70,11 @@ JOB_CONTROLLER = (
     Permission(TORCHRUN_QUEUE, WATCH),
     Permission(CONTROLLER_REVISION, (*READ, *APPLY)),
     Permission(PVC, (*READ, *APPLY)),
-    Permission(POD, (*READ, *APPLY, "delete")),  # delete: a sync pod that serves beyond the end of its job
+    Permission(POD, (*READ, *APPLY, "delete")),  # delete: what serves beyond the end, or is stuck on a lost node
     Permission(EVENT, ("list",)),  # why the Job controller could not create pods
     Permission(SERVICE, (*READ, *APPLY)),
-    Permission(JOB, (*READ, *APPLY)),
-    Permission(KAI_PODGROUP, (*READ, *APPLY)),
+    Permission(JOB, (*READ, *APPLY, "delete")),  # delete: of an earlier attempt
+    Permission(KAI_PODGROUP, (*READ, *APPLY, "delete")),
 )
 
 

@@ -5,14 +5,12 @@ crash at any point either the revision is there and holds, or it is made again: 
 a queue that was edited meanwhile it is another, and it is recorded anew as long as nothing runs.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from torchctl.api import names
 from torchctl.api.conditions import JobReason, QueueCondition, QueueReason
-from torchctl.api.job import JobSpec, QueueUpdatePolicy, WorkspaceSource
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.rules import problems
 from torchctl.controllers.job.finding import Finding
@@ -23,11 +21,10 @@ from torchctl.controllers.job.template import render
 from torchctl.controllers.queue.plan import manages
 from torchctl.controllers.queue.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.controllers.support import unsupported_in_run_policy
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["Frozen", "freeze", "unsupported"]
+__all__ = ["Frozen", "freeze"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,43 +45,40 @@ class Frozen:
     missing_claim: str = ""
 
 
-def unsupported(spec: JobSpec) -> tuple[str, ...]:
-    """Paths of the fields of a TorchrunJob that ask for what does not work yet."""
-    workspace = spec.volumes.workspace
-    asked = {
-        "spec.suspend": spec.suspend,
-        "spec.elastic": spec.elastic is not None,
-        "spec.dependsOn": bool(spec.depends_on),
-        "spec.queueUpdatePolicy": spec.queue_update_policy is not QueueUpdatePolicy.FROZEN,
-        "spec.volumes.workspace.source": workspace is not None and workspace.source is WorkspaceSource.S3,
-        "spec.volumes.workspace.revision": workspace is not None and workspace.revision is not None,
-    }
-    return (*(path for path, is_asked in asked.items() if is_asked), *unsupported_in_run_policy(spec.run_policy))
-
-
 def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
     """The job's template: the frozen one, or the one to freeze."""
     job = observed.job
-    fields = unsupported(job.spec)
     broken = "" if observed.revision is not None else "; ".join(map(str, problems(job.spec)))
-    accepted = _accepted(fields, broken)
+    accepted = _accepted(broken)
     queue_found = _queue_found(observed, settings)
     if observed.revision is not None:
-        hold = bool(fields) or queue_found.reason == JobReason.QUEUE_NOT_READY
+        hold = queue_found.reason == JobReason.QUEUE_NOT_READY
         return _load(observed, accepted, queue_found, hold=hold)
     if observed.queue is None or not queue_found.ok or not accepted.ok:
         return Frozen(accepted, queue_found, revision=job.status.queue_revision, hold=True)
     return _render(observed, observed.queue, settings, accepted, queue_found)
 
 
-def _accepted(fields: Sequence[str], broken: str) -> Finding:
+def _accepted(broken: str) -> Finding:
     if broken:
         return Finding(False, JobReason.INVALID_SPEC, f"{broken}; submit another job instead", warn=True)
-    if fields:
-        return Finding(
-            False, JobReason.NOT_SUPPORTED_YET, f"{', '.join(fields)}: not supported yet; remove the field", warn=True
-        )
     return Finding(True, JobReason.ACCEPTED, "the spec is valid")
+
+
+def _with_caveat(accepted: Finding, observed: Observed, template: FrozenTemplate) -> Finding:
+    """What is accepted and may yet not work: whether it does is for the scheduler to say, and for nobody here."""
+    kept = template.checkpoints
+    if not accepted.ok or kept is None or kept.claim or template.nodes == 1:
+        return accepted
+    modes = kept.access_modes if observed.checkpoints is None else _modes(observed.checkpoints.spec)
+    if not modes or "ReadWriteMany" in modes:
+        return accepted
+    message = (
+        f"the spec is valid; PersistentVolumeClaim {names.checkpoints_claim(observed.job.metadata.name)} is "
+        f"{'/'.join(modes)} and the job has {template.nodes} pods: those on another node than the first one will wait "
+        "for the volume for ever; set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node"
+    )
+    return Finding(True, JobReason.CHECKPOINTS_ON_ONE_NODE, message)
 
 
 def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
@@ -111,7 +105,8 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
 
 
 def _started(observed: Observed) -> bool:
-    return observed.job.status.start_time is not None or observed.worker_job is not None
+    """Whether the attempt has its Job: from then on its template is what it is."""
+    return observed.job.status.attempt_start_time is not None or observed.worker_job is not None
 
 
 def _conflict(queue: TorchrunQueue) -> str:
@@ -134,7 +129,7 @@ def _load(observed: Observed, accepted: Finding, queue_found: Finding, *, hold: 
     except msgspec.ValidationError as error:
         message = f"ControllerRevision {name} cannot be read ({error}): submit the job again"
         return Frozen(Finding(False, JobReason.INVALID_SPEC, message, warn=True), queue_found, None, name, hold=True)
-    return Frozen(accepted, queue_found, template, name, hold)
+    return Frozen(_with_caveat(accepted, observed, template), queue_found, template, name, hold)
 
 
 def _render(
@@ -154,7 +149,7 @@ def _render(
     if _started(observed) and name != recorded:
         # What runs was made from a template that nobody can name any more; it is left as it is.
         return Frozen(accepted, queue_found, revision=recorded, hold=True)
-    return Frozen(accepted, queue_found, template, name)
+    return Frozen(_with_caveat(accepted, observed, template), queue_found, template, name)
 
 
 def _modes(spec: dict[str, object]) -> tuple[str, ...]:

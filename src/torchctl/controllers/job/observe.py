@@ -18,6 +18,7 @@ from torchctl.api.kube import (
 )
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.upstream import upstream
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, controller_of
 
@@ -26,20 +27,20 @@ __all__ = ["BY_JOB", "Observed", "by_job", "observe"]
 T = TypeVar("T", bound=Object)
 
 BY_JOB = "torchrun-job"
-"""Index of pods by the uid of their TorchrunJob."""
+"""Index of pods, Jobs and PodGroups by the uid of their TorchrunJob."""
 
 
-def by_job(pod: Pod) -> Iterable[str]:
+def by_job(child: Object) -> Iterable[str]:
     """The index function of `BY_JOB`."""
-    uid = pod.metadata.labels.get(labels.JOB_UID)
+    uid = child.metadata.labels.get(labels.JOB_UID)
     return (uid,) if uid else ()
 
 
 def observe(cache: Cache, key: Key) -> Observed | None:
     """Reads a job and its surroundings; None where there is no such job.
 
-    The kinds read must be registered: pods with the index `BY_JOB`, KAI's PodGroup as optional, claims without a
-    label selector, since a job may name a claim that is the user's.
+    The kinds read must be registered: pods, Jobs and KAI's PodGroup (optional) with the index `BY_JOB`, claims without
+    a label selector, since a job may name a claim that is the user's.
     """
     job = cache.get(TORCHRUN_JOB, key)
     if job is None:
@@ -47,6 +48,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     uid, name = job.metadata.uid, job.metadata.name
     child = names.worker_job(name, job.status.attempt)
     kai = cache.informer(KAI_PODGROUP).available
+    old_jobs = _earlier(cache.by_index(JOB, BY_JOB, uid), job)
     pods = cache.by_index(POD, BY_JOB, uid)
     worker_job = _own(cache, JOB, key, child, uid)
     claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
@@ -62,6 +64,10 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         worker_job=worker_job,
         pods=tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job)),
         podgroup=_own(cache, KAI_PODGROUP, key, names.kai_pod_group(child, uid), uid) if kai else None,
+        old_jobs=old_jobs,
+        old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
+        old_groups=_earlier(cache.by_index(KAI_PODGROUP, BY_JOB, uid), job) if kai else (),
+        upstream=upstream(cache, job),
         kai_available=kai,
     )
 
@@ -96,3 +102,24 @@ def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -
     if worker_job is not None:
         return owner.uid == worker_job.metadata.uid
     return owner.name == child and pod.metadata.labels.get(labels.ATTEMPT) == str(job.status.attempt)
+
+
+def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:
+    """Those of our own children that belong to an earlier attempt."""
+    ours = (child for child in children if _controlled_by(child.metadata, job.metadata.uid))
+    return tuple(child for child in ours if _attempt(child.metadata) < job.status.attempt)
+
+
+def _attempt(meta: ObjectMeta) -> int:
+    text = meta.labels.get(labels.ATTEMPT, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _is_old_worker(pod: Pod, job: TorchrunJob, jobs: Iterable[Job]) -> bool:
+    """A pod of an earlier attempt's Job; where that is gone, one that says so, under the name it must have had."""
+    owner, attempt = controller_of(pod), _attempt(pod.metadata)
+    if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
+        return False
+    alive = next((one.metadata.uid for one in jobs if one.metadata.name == owner.name), owner.uid)
+    known = owner.name == names.worker_job(job.metadata.name, attempt) and owner.uid == alive
+    return known and attempt < job.status.attempt

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torchctl.api.job import TorchrunJob
 from torchctl.api.kube import ControllerRevision, Job, KaiPodGroup, PersistentVolumeClaim, Pod, Service
 from torchctl.api.queue import TorchrunQueue
+from torchctl.controllers.job.dependencies import Upstream
 
 __all__ = ["Observed"]
 
@@ -21,6 +22,10 @@ class Observed:
         checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
         sync_pods: Every try that is there.
         pods: The workers of the attempt.
+        old_jobs: The Jobs of earlier attempts.
+        old_pods: The workers of earlier attempts.
+        old_groups: KAI's PodGroups of earlier attempts.
+        upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         kai_available: Whether the cluster has KAI's kinds.
         create_failure: Why the Job controller cannot create the workers, in its own words, where somebody asked.
     """
@@ -36,5 +41,9 @@ class Observed:
     worker_job: Job | None = None
     pods: tuple[Pod, ...] = ()
     podgroup: KaiPodGroup | None = None
+    old_jobs: tuple[Job, ...] = ()
+    old_pods: tuple[Pod, ...] = ()
+    old_groups: tuple[KaiPodGroup, ...] = ()
+    upstream: Upstream = field(default_factory=dict)
     kai_available: bool = True
     create_failure: str = ""

@@ -12,6 +12,7 @@ __all__ = [
     "NEXT_STEPS",
     "failed",
     "fatal",
+    "has_ended",
     "index",
     "is_ready",
     "is_scheduled",
@@ -95,6 +96,11 @@ def told_at(pod: Pod) -> datetime | None:
     """When the pod was told to stop: the deletion time is when its grace is over."""
     until = pod.metadata.deletion_timestamp
     return until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0) if until is not None else None
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether nothing of the pod runs any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
 
 
 def pulled(pod: Pod, container: str) -> bool:

@@ -10,10 +10,19 @@ from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, 
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER, worker_job
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
-from torchctl.controllers.indexes import JOBS_BY_CLAIM, JOBS_BY_QUEUE, claims_of, queue_of
+from torchctl.controllers.indexes import (
+    JOBS_BY_CLAIM,
+    JOBS_BY_DEPENDENCY,
+    JOBS_BY_QUEUE,
+    claims_of,
+    dependencies_of,
+    queue_of,
+)
+from torchctl.controllers.job.actions import Child, Refusal, Removal
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
-from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Child, Plan, Refusal, Removal, plan
+from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
+from torchctl.controllers.job.upstream import jobs_that_wait, upstream_turned
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
@@ -37,8 +46,11 @@ OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 def setup(manager: Manager, settings: OperatorSettings) -> None:
     """Adds the controller of TorchrunJobs to a manager."""
     cache = manager.cache
-    cache.register(TORCHRUN_JOB, indexes={JOBS_BY_QUEUE: queue_of, JOBS_BY_CLAIM: claims_of})
+    indexes = {JOBS_BY_QUEUE: queue_of, JOBS_BY_CLAIM: claims_of, JOBS_BY_DEPENDENCY: dependencies_of}
+    cache.register(TORCHRUN_JOB, indexes=indexes)
     cache.register(POD, labels=OURS, indexes={BY_JOB: by_job})
+    cache.register(JOB, labels=OURS, indexes={BY_JOB: by_job})
+    cache.register(KAI_PODGROUP, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
     controller = Controller(
         "torchrunjob",
         JobReconciler(manager, settings).reconcile,
@@ -49,6 +61,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     controller.owns(KAI_PODGROUP, labels=OURS, optional=True)
     controller.watches(POD, job_of_child, labels=OURS)
     controller.watches(PVC, partial(jobs_of_claim, cache))
+    controller.watches(TORCHRUN_JOB, partial(jobs_that_wait, cache), predicate=upstream_turned)
     controller.watches(TORCHRUN_QUEUE, partial(jobs_of_queue, cache), predicate=generation_changed | queue_turned)
     manager.add(controller)
 
@@ -139,8 +152,10 @@ class JobReconciler:
         return None
 
     async def _remove(self, removal: Removal) -> None:
-        key = removal.key
+        key, grace_s = removal.key, 0 if removal.force else None
         try:
-            await self._manager.client.delete(removal.kind, key.name, namespace=key.namespace, uid=removal.uid)
+            await self._manager.client.delete(
+                removal.kind, key.name, namespace=key.namespace, uid=removal.uid, grace_seconds=grace_s
+            )
         except NotFound:
             return

@@ -13,16 +13,20 @@ from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.controllers.job import workers
+from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.torchrun import rendezvous
 from torchctl.controllers.job.finding import Finding
+from torchctl.controllers.job.freezing import Frozen
 from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.lifecycle import Life, Stage
+from torchctl.controllers.job.losses import sentence
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.outcome import Outcome
-from torchctl.controllers.job.plan import Plan, Refusal
+from torchctl.controllers.job.plan import Plan
 from torchctl.controllers.job.syncing import missing_claim
 from torchctl.controllers.job.transitions import transitions
-from torchctl.runtime.conditions import carry_over, find
+from torchctl.runtime.conditions import carry_over, find, is_true
 from torchctl.runtime.kinds import Condition
 
 __all__ = ["derive", "phase_of", "transitions"]
@@ -34,7 +38,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     A job that ended keeps its status for ever.
     """
     job, old = observed.job, observed.job.status
-    if plan.idle or plan.frozen is None:
+    if plan.idle or plan.frozen is None or plan.life is None:
         ended = old.phase in TERMINAL
         return msgspec.structs.replace(old, observed_generation=job.metadata.generation) if ended else old
     findings = _steady(_with_refusals(_findings(observed, plan), refusals, job.metadata.name), old)
@@ -52,18 +56,25 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
         ),
         now,
     )
+    life = plan.life
     status = msgspec.structs.replace(
-        old,
+        life.status,
         phase=phase_of(conditions),
         conditions=conditions,
         observed_generation=job.metadata.generation,
-        queue_revision=plan.frozen.revision,
+        queue_revision=_revision(observed, plan.frozen, life),
     )
     if plan.template is not None:
         status = _with_template(status, observed, plan, plan.template)
     elif not status.nodes.desired:
         status = msgspec.structs.replace(status, nodes=NodeCounts(desired=job.spec.num_nodes or 0))
-    return _with_times(status, observed, plan.outcome, now)
+    return _with_times(status, observed, now) if life.stage is Stage.RUN and life.outcome is None else status
+
+
+def _revision(observed: Observed, frozen: Frozen, life: Life) -> str:
+    """The template's name, unless it was just decided that the next attempt takes another one."""
+    forgotten = observed.job.status.queue_revision and not life.status.queue_revision
+    return "" if forgotten else frozen.revision
 
 
 def phase_of(conditions: Iterable[Condition]) -> Phase:
@@ -81,6 +92,8 @@ def phase_of(conditions: Iterable[Condition]) -> Phase:
     ):
         if true(type_):
             return phase
+    if by_type[JobCondition.WORKERS_READY].reason in (JobReason.INCIDENT, JobReason.RESTARTING):
+        return Phase.RESTARTING
     if by_type[JobCondition.WORKSPACE_READY].reason == JobReason.NOT_STARTED:
         return Phase.PENDING
     if by_type[JobCondition.WORKERS_READY].reason != JobReason.NOT_STARTED:
@@ -91,26 +104,73 @@ def phase_of(conditions: Iterable[Condition]) -> Phase:
 
 
 def _findings(observed: Observed, plan: Plan) -> dict[JobCondition, Finding]:
-    frozen, end = plan.frozen, plan.outcome
+    frozen, life = plan.frozen, plan.life
     assert frozen is not None
-    waits = Finding(False, JobReason.NOT_STARTED, _waits_for(plan))
+    assert life is not None
+    end, waits = plan.outcome, Finding(False, JobReason.NOT_STARTED, _waits_for(plan))
 
     def else_(type_: JobCondition) -> Finding:
         """What was known of a step, of a job that runs on without a template; else what the step waits for."""
         known = find(observed.job.status.conditions, type_) if observed.job.status.start_time else None
         return Finding(known.status == "True", known.reason, known.message) if known else waits
 
-    workspace = missing_claim(frozen.missing_claim) if frozen.missing_claim else else_(JobCondition.WORKSPACE_READY)
+    needs = plan.dependencies or else_(JobCondition.DEPENDENCIES_MET)
     return {
         JobCondition.ACCEPTED: frozen.accepted,
         JobCondition.QUEUE_FOUND: frozen.queue_found,
-        JobCondition.WORKSPACE_READY: plan.syncing.finding if plan.syncing else workspace,
-        JobCondition.ADMITTED: plan.admission or else_(JobCondition.ADMITTED),
-        JobCondition.WORKERS_READY: plan.workers or else_(JobCondition.WORKERS_READY),
-        JobCondition.SUSPENDED: Finding(False, JobReason.NOT_SUSPENDED, "the job is not suspended"),
+        JobCondition.DEPENDENCIES_MET: needs,
+        JobCondition.WORKSPACE_READY: _workspace(plan, needs, waits) or else_(JobCondition.WORKSPACE_READY),
+        JobCondition.ADMITTED: _admitted(plan, waits) or else_(JobCondition.ADMITTED),
+        JobCondition.WORKERS_READY: _workers(observed, plan, waits) or else_(JobCondition.WORKERS_READY),
+        JobCondition.SUSPENDED: _suspended(life, end),
         JobCondition.COMPLETE: _complete(end),
         JobCondition.FAILED: _failed(end),
     }
+
+
+def _workspace(plan: Plan, needs: Finding, waits: Finding) -> Finding | None:
+    frozen = plan.frozen
+    assert frozen is not None
+    if frozen.missing_claim:
+        return missing_claim(frozen.missing_claim)
+    if plan.syncing is None:
+        return None
+    return plan.syncing.finding if needs.ok or plan.syncing.finding.ok else waits
+
+
+def _admitted(plan: Plan, waits: Finding) -> Finding | None:
+    """An attempt that has ended takes its admission with it; who has ended keeps what was known."""
+    assert plan.life is not None
+    between = plan.life.outcome is None and plan.life.stage in (Stage.WAIT, Stage.SUSPENDED)
+    return waits if between else plan.admission
+
+
+def _workers(observed: Observed, plan: Plan, waits: Finding) -> Finding | None:
+    life = plan.life
+    assert life is not None
+    if life.outcome is not None:
+        return Finding(False, JobReason.FINISHED, "the job has ended")
+    if life.stage is Stage.SUSPENDED:
+        return Finding(False, JobReason.SUSPENDED, "the job is suspended: set spec.suspend to false to go on")
+    if life.stage is Stage.SETTLE:
+        lost = sentence(life.status.failure) if life.status.failure else "a worker was lost"
+        return Finding(False, JobReason.INCIDENT, f"{lost}; waits for what else is lost with it", warn=True)
+    if life.stage is Stage.WAIT and life.status.next_attempt_time is not None:
+        return Finding(False, JobReason.RESTARTING, _next_attempt(life.status, life.status.next_attempt_time))
+    return waits if life.stage is Stage.WAIT else plan.workers
+
+
+def _next_attempt(status: JobStatus, due: datetime) -> str:
+    """The same words for as long as it is waited for: times of the clock, and no number that moves."""
+    return (
+        f"attempt {status.attempt} begins after {due.strftime('%H:%M:%S')} UTC, once no pod of an earlier attempt runs"
+    )
+
+
+def _suspended(life: Life, end: Outcome | None) -> Finding:
+    if life.stage is Stage.SUSPENDED and end is None:
+        return Finding(True, JobReason.SUSPENDED, "spec.suspend is true: no worker runs; the next attempt follows it")
+    return Finding(False, JobReason.NOT_SUSPENDED, "the job is not suspended")
 
 
 def _steady(findings: dict[JobCondition, Finding], old: JobStatus) -> dict[JobCondition, Finding]:
@@ -125,12 +185,14 @@ def _steady(findings: dict[JobCondition, Finding], old: JobStatus) -> dict[JobCo
 
 
 def _waits_for(plan: Plan) -> str:
-    frozen = plan.frozen
+    frozen, needs = plan.frozen, plan.dependencies
     assert frozen is not None
     if not frozen.accepted.ok:
         return "waits for the spec to be accepted"
     if not frozen.queue_found.ok:
         return "waits for the queue"
+    if needs is not None and not needs.ok:
+        return "waits for the jobs that it depends on"
     return f"waits for PersistentVolumeClaim {frozen.missing_claim}" if frozen.missing_claim else "waits for its turn"
 
 
@@ -181,14 +243,14 @@ def _step_of(refusal: Refusal, job: str) -> JobCondition:
 def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: FrozenTemplate) -> JobStatus:
     job, owner = observed.job, Owner.of(observed.job)
     meeting = rendezvous(template, owner.name, owner.namespace, owner.uid, status.attempt)
-    counts = workers.count(observed)
+    counts, nodes = workers.count(observed), template.desired(job.spec)
     return msgspec.structs.replace(
         status,
         job_id=job.metadata.uid,
-        nodes=NodeCounts(desired=template.nodes, ready=counts.ready),
-        gpus=template.gpus,
+        nodes=NodeCounts(desired=nodes, ready=counts.ready),
+        gpus=nodes * template.gpus_per_node,
         workers=counts,
-        workers_status=_in_short(counts, template.nodes, plan.outcome),
+        workers_status=_in_short(counts, nodes, plan.outcome),
         selector=selector(owner.selector(ROLE_WORKER)),
         master_endpoint=meeting.endpoint,
         rendezvous_id=meeting.id,
@@ -205,14 +267,19 @@ def _in_short(counts: WorkerCounts, nodes: int, end: Outcome | None) -> str:
     return f"{counts.running}/{nodes} running"
 
 
-def _with_times(status: JobStatus, observed: Observed, end: Outcome | None, now: datetime) -> JobStatus:
-    """startTime once the child Job was seen: from then on a Job that is gone is a failure, and never made again."""
-    child = observed.worker_job
-    start = status.start_time or (child.metadata.creation_timestamp if child is not None else None)
-    if end is None:
-        return msgspec.structs.replace(status, start_time=start)
-    done = (child.status.completion_time if child is not None else None) or now.replace(microsecond=0)
-    active = max(0, int((done - start).total_seconds())) if start is not None else 0
+def _with_times(status: JobStatus, observed: Observed, now: datetime) -> JobStatus:
+    """What was seen of the attempt: its Job (which from then on is missed where it is not), its workers.
+
+    Before the Job was seen nothing of this is known; what is known once stays.
+    """
+    child, moment = observed.worker_job, now.replace(microsecond=0)
+    start = status.attempt_start_time or (child.metadata.creation_timestamp if child is not None else None)
+    placed = start is not None and is_true(status.conditions, JobCondition.ADMITTED)
+    ready = start is not None and is_true(status.conditions, JobCondition.WORKERS_READY)
     return msgspec.structs.replace(
-        status, start_time=start, completion_time=done, active_seconds=active, failure=end.failure
+        status,
+        start_time=status.start_time or start,
+        attempt_start_time=start,
+        attempt_active_time=status.attempt_active_time or (moment if placed else None),
+        attempt_ready_time=status.attempt_ready_time or (moment if ready else None),
     )

@@ -1,13 +1,21 @@
-"""Step two: the workspace. Which sync pod should exist, whether the code is there, and what is wrong if it is not."""
+"""Step two: the workspace. Which sync pod should exist, whether the code is there, and what is wrong if it is not.
+
+A workspace is synced once, and again when volumes.workspace.revision asks for another one. The second time the claim is
+written over while the pods of the first time are still there to be read, so what is asked for is written to status
+first (`requested`, and the name of the first pod that is asked for it); pods before that one are history. A running
+attempt keeps what it has: a new revision is for the next one.
+"""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import msgspec
 
-from torchctl.api import names
+from torchctl.api import labels, names
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.job import Failure, WorkspaceStatus
+from torchctl.api.job import Failure, TorchrunJob, WorkspaceStatus
 from torchctl.api.kube import Pod
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.children.sync import FETCH
@@ -16,11 +24,13 @@ from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.conditions import find
+from torchctl.runtime.kinds import Condition
 
 __all__ = ["TRIES", "Syncing", "assess", "missing_claim"]
 
 TRIES = 3
 """Sync pods that may fail before the job does."""
+_FOLLOWS = "; revision "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,33 +39,92 @@ class Syncing:
 
     Args:
         number: The try whose pod should exist, None where there is nothing to do.
-        report: What was synced.
+        revision: What that pod is asked for.
+        remove: Sync pods that have to go first: they would write, or serve, another revision.
+        report: What status should say of the workspace.
         failure: The last try's failure, when there is no further one.
+        reason: Of the job's end, where there is a failure.
+        look_again_s: Seconds until the time for the sync is over.
     """
 
     finding: Finding
     number: int | None = None
+    revision: str = ""
+    remove: tuple[Pod, ...] = ()
     report: WorkspaceStatus | None = None
     failure: Failure | None = None
+    reason: JobReason = JobReason.WORKSPACE_SYNC_FAILED
+    look_again_s: float | None = None
 
 
-def assess(observed: Observed, template: FrozenTemplate) -> Syncing:
-    """Judges the workspace from the claim and the latest sync pod; what was ready once stays so."""
+def assess(observed: Observed, template: FrozenTemplate, now: datetime | None = None) -> Syncing:
+    """Judges the workspace from the claim and the sync pods; what was ready once stays so for the attempt.
+
+    Args:
+        now: The time, aware of its zone; without it no time is ever over.
+    """
     if template.workspace is None:
         return Syncing(Finding(True, JobReason.NO_WORKSPACE, "the job has no workspace"))
     status = observed.job.status
     known = find(status.conditions, JobCondition.WORKSPACE_READY)
-    ready = known is not None and known.status == "True"
-    latest = max(observed.sync_pods, key=_number, default=None)
-    if ready and known is not None and (not serves(template) or _all_pulled(observed, template)):
-        return Syncing(Finding(True, known.reason, known.message), report=status.workspace)
+    stale = status.workspace is not None and not _is_met(_wanted(observed.job), status.workspace)
+    again = stale and not _is_in_use(observed)
+    if known is not None and known.status == "True" and not again and not _still_serves(observed, template):
+        return Syncing(_stays(known, observed, stale=stale), report=status.workspace)
     lost = _claim_lost(observed, template, was_synced=status.workspace is not None)
     if lost is not None:
         return Syncing(lost, report=status.workspace)
-    if latest is None:
-        message = f"pod {names.sync_pod(observed.job.metadata.name)} is about to be created"
-        return Syncing(Finding(False, JobReason.SYNCING, message), 0)
-    return _judge(latest, template, status.workspace)
+    if again:
+        return _again(observed)
+    return _in_time(_sync(observed, template), observed, template, now)
+
+
+def missing_claim(name: str) -> Finding:
+    """A claim of the user's that is not there (yet)."""
+    message = f"PersistentVolumeClaim {name} does not exist; create it, this job goes on by itself then"
+    return Finding(False, JobReason.CLAIM_NOT_FOUND, message, warn=True)
+
+
+# What is asked for, and what there is.
+
+
+def _wanted(job: TorchrunJob) -> str:
+    workspace = job.spec.volumes.workspace
+    return (workspace.revision if workspace is not None else None) or ""
+
+
+def _is_met(wanted: str, there: WorkspaceStatus) -> bool:
+    """Whether a revision is the one that was synced; none asked for is the one that was."""
+    return wanted in ("", there.requested, there.revision, there.revision.removeprefix("sha256:"))
+
+
+def _is_in_use(observed: Observed) -> bool:
+    """Whether workers of an attempt may read the workspace."""
+    begun = observed.worker_job is not None or observed.job.status.attempt_start_time is not None
+    return begun or not all(map(pods.has_ended, observed.old_pods))
+
+
+def _still_serves(observed: Observed, template: FrozenTemplate) -> bool:
+    """Whether there may be workers that have not pulled the workspace yet."""
+    if not serves(template):
+        return False
+    done = [pod for pod in observed.pods if pods.pulled(pod, names.INIT_CONTAINER) or pods.succeeded(pod)]
+    return template.elastic is not None or len(done) < template.nodes
+
+
+def _stays(known: Condition, observed: Observed, *, stale: bool) -> Finding:
+    message = known.message.partition(_FOLLOWS)[0]
+    follows = f"{_FOLLOWS}{_wanted(observed.job)} follows with the next attempt" if stale else ""
+    return Finding(True, known.reason, message + follows)
+
+
+def _again(observed: Observed) -> Syncing:
+    """Another revision: it is written to status which one, and from which pod on."""
+    wanted, last = _wanted(observed.job), observed.job.status.workspace
+    assert last is not None
+    first = max(_next(observed.sync_pods), _number_in(last.pod) + 1)
+    report = WorkspaceStatus(requested=wanted, pod=names.sync_pod(observed.job.metadata.name, first))
+    return Syncing(Finding(False, JobReason.SYNCING, f"revision {wanted} is about to be synced"), report=report)
 
 
 def _claim_lost(observed: Observed, template: FrozenTemplate, *, was_synced: bool) -> Finding | None:
@@ -74,35 +143,110 @@ def _claim_lost(observed: Observed, template: FrozenTemplate, *, was_synced: boo
     return None
 
 
-def missing_claim(name: str) -> Finding:
-    """A claim of the user's that is not there (yet)."""
-    message = f"PersistentVolumeClaim {name} does not exist; create it, this job goes on by itself then"
-    return Finding(False, JobReason.CLAIM_NOT_FOUND, message, warn=True)
+# The sync itself.
 
 
-def _judge(pod: Pod, template: FrozenTemplate, known: WorkspaceStatus | None) -> Syncing:
+def _sync(observed: Observed, template: FrozenTemplate) -> Syncing:
+    record, every = observed.job.status.workspace, observed.sync_pods
+    target = _wanted(observed.job) if record is None else record.requested
+    if record is None:
+        brought = [pod for pod in every if _is_done(pod, template) and revision_of(pod) != target]
+        if brought:  # before anybody saw it, another one was asked for
+            report = _report(brought[-1], None)
+            return Syncing(Finding(False, JobReason.SYNCING, f"revision {target} is about to be synced"), report=report)
+    ours = _ours(observed)
+    tries = _tries(ours)
+    others = [pod for pod in every if pod not in ours and not pods.has_ended(pod)]
+    if others:
+        message = f"pod {others[0].metadata.name} of another revision is being stopped; another follows when it is gone"
+        remove = tuple(pod for pod in others if pod.metadata.deletion_timestamp is None)
+        return Syncing(Finding(False, JobReason.SYNCING, message), remove=remove, report=record)
+    latest = max(ours, key=_number, default=None)
+    if latest is None:
+        number = max(_next(every), _number_in(record.pod) if record is not None else 0)
+        message = f"pod {names.sync_pod(observed.job.metadata.name, number)} is about to be created"
+        return Syncing(Finding(False, JobReason.SYNCING, message), number, target, report=record)
+    return replace(_judge(latest, tries, template, record), revision=target)
+
+
+def _ours(observed: Observed) -> tuple[Pod, ...]:
+    """The pods that are asked for what is wanted now, and that are not history."""
+    record = observed.job.status.workspace
+    target = _wanted(observed.job) if record is None else record.requested
+    first = _number_in(record.pod) if record is not None else 0
+    return tuple(pod for pod in observed.sync_pods if _number(pod) >= first and revision_of(pod) == target)
+
+
+def _tries(ours: Sequence[Pod]) -> list[Pod]:
+    """Those since the last one that brought the workspace: a pod that is only to serve what is there may come late."""
+    last = max((_number(pod) for pod in ours if pods.pulled(pod, FETCH)), default=-1)
+    return [pod for pod in ours if _number(pod) > last]
+
+
+def _judge(pod: Pod, tries: Sequence[Pod], template: FrozenTemplate, record: WorkspaceStatus | None) -> Syncing:
     name, number = pod.metadata.name, _number(pod)
     if pod.metadata.deletion_timestamp is not None:
-        return Syncing(
-            Finding(False, JobReason.SYNCING, f"pod {name} is being deleted; another follows when it is gone")
-        )
-    if pods.is_ready(pod) if serves(template) else pods.succeeded(pod):
-        report = _report(pod) or known
+        if serves(template) and pods.pulled(pod, FETCH):
+            message = f"pod {name}, which served the workspace, is being deleted; another takes its place"
+            return Syncing(Finding(False, JobReason.SYNCING, message), number + 1, report=record)
+        message = f"pod {name} is being deleted; another follows when it is gone"
+        return Syncing(Finding(False, JobReason.SYNCING, message), report=record)
+    if _is_done(pod, template):
+        report = _report(pod, record)
         done = f" at {report.revision}" if report and report.revision else ""
         ready = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace{done}")
-        return Syncing(ready, number if serves(template) else None, report)
-    if pod.status.phase in ("Failed", "Succeeded"):
-        return _failed(pod, number)
-    return Syncing(_progress(pod, template), number)
+        return Syncing(ready, number if serves(template) else None, report=report)
+    if pods.has_ended(pod):
+        return _failed(pod, tries, record)
+    return Syncing(_progress(pod, template), number, report=record)
 
 
-def _failed(pod: Pod, number: int) -> Syncing:
+def _failed(pod: Pod, tries: Sequence[Pod], record: WorkspaceStatus | None) -> Syncing:
     name, cause = pod.metadata.name, _cause(pod)
-    said = f"pod {name} failed (try {number + 1} of {TRIES}): {cause.message}"
-    if number + 1 < TRIES:
-        return Syncing(Finding(False, JobReason.SYNC_FAILED, said, warn=True), number + 1)
+    if pods.pulled(pod, FETCH):
+        said = f"pod {name}, which served the workspace, failed: {cause.message}"
+        return Syncing(Finding(False, JobReason.SYNC_FAILED, said, warn=True), _number(pod) + 1, report=record)
+    count = sum(map(pods.has_ended, tries))
+    said = f"pod {name} failed (try {count} of {TRIES}): {cause.message}"
+    if count < TRIES:
+        return Syncing(Finding(False, JobReason.SYNC_FAILED, said, warn=True), _number(pod) + 1, report=record)
     message = f"{said}; see `kubectl logs {name} -c {FETCH}`, correct the source and submit the job again"
-    return Syncing(Finding(False, JobReason.SYNC_FAILED, message, warn=True), failure=cause)
+    return Syncing(Finding(False, JobReason.SYNC_FAILED, message, warn=True), report=record, failure=cause)
+
+
+def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: datetime | None) -> Syncing:
+    """The same, unless the time for all tries together is over: it begins with the first pod that is asked."""
+    assert template.workspace is not None
+    tries = _tries(_ours(observed))
+    begun = min((pod.metadata.creation_timestamp for pod in tries if pod.metadata.creation_timestamp), default=None)
+    if found.finding.ok or found.failure is not None or begun is None or now is None:
+        return found
+    limit = template.workspace.timeout_s
+    left = (begun + timedelta(seconds=limit) - now).total_seconds()
+    if left > 0:
+        return replace(found, look_again_s=left)
+    latest = max(tries, key=_number)
+    message = f"the workspace was not there after {limit} s (volumes.workspace.timeoutSeconds): {found.finding.message}"
+    failure = Failure(
+        pod=latest.metadata.name,
+        node=latest.spec.node_name,
+        reason=JobReason.WORKSPACE_TIMEOUT,
+        message=found.finding.message,
+    )
+    finding = Finding(False, JobReason.WORKSPACE_TIMEOUT, message, warn=True)
+    return Syncing(finding, report=found.report, failure=failure, reason=JobReason.WORKSPACE_TIMEOUT)
+
+
+# What a sync pod says.
+
+
+def revision_of(pod: Pod) -> str:
+    """The revision that a sync pod was asked for."""
+    return pod.metadata.annotations.get(labels.WORKSPACE_REVISION, "")
+
+
+def _is_done(pod: Pod, template: FrozenTemplate) -> bool:
+    return pods.is_ready(pod) if serves(template) else pods.succeeded(pod)
 
 
 def _cause(pod: Pod) -> Failure:
@@ -133,21 +277,31 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
     return Finding(False, JobReason.SYNCING, f"pod {name} is bringing the workspace ({workspace.source})")
 
 
-def _report(pod: Pod) -> WorkspaceStatus | None:
-    """What the fetch container says in its termination message; nothing where it is no such report."""
+def _report(pod: Pod, record: WorkspaceStatus | None) -> WorkspaceStatus | None:
+    """What the fetch container says in its termination message, and what it was asked for.
+
+    Where it says nothing that is such a report, only the latter is known.
+    """
+    asked, first = revision_of(pod), record.pod if record is not None else ""
     ended = pods.termination(pod, FETCH)
     try:
         said = json.loads(ended.message) if ended else None
-        return msgspec.convert(said, WorkspaceStatus) if said else None
+        report = msgspec.convert(said, WorkspaceStatus) if said else None
     except (ValueError, RecursionError, msgspec.ValidationError):
-        return None
+        report = None
+    if report is None:
+        return record or (WorkspaceStatus(requested=asked) if asked else None)
+    return msgspec.structs.replace(report, requested=asked, pod=first)
 
 
-def _all_pulled(observed: Observed, template: FrozenTemplate) -> bool:
-    done = [pod for pod in observed.pods if pods.pulled(pod, names.INIT_CONTAINER) or pods.succeeded(pod)]
-    return len(done) >= template.nodes
+def _next(every: Sequence[Pod]) -> int:
+    return max((_number(pod) + 1 for pod in every), default=0)
 
 
 def _number(pod: Pod) -> int:
-    tail = pod.metadata.name.rpartition("-")[2]
+    return _number_in(pod.metadata.name)
+
+
+def _number_in(name: str) -> int:
+    tail = name.rpartition("-")[2]
     return int(tail) if tail.isdecimal() else 0

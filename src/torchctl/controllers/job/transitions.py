@@ -1,6 +1,6 @@
 """Which Events go with a change of status."""
 
-from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.conditions import EventType, JobCondition, JobReason
 from torchctl.api.job import JobStatus
 from torchctl.api.phases import Phase
 from torchctl.runtime.conditions import find
@@ -8,26 +8,12 @@ from torchctl.runtime.kinds import Condition
 
 __all__ = ["transitions"]
 
-_WAITING = frozenset(
-    {
-        JobReason.ACCEPTED,
-        JobReason.FINISHED,
-        JobReason.NO_GANG,
-        JobReason.NO_WORKSPACE,
-        JobReason.NOT_ENDED,
-        JobReason.NOT_STARTED,
-        JobReason.QUEUE_FOUND,
-        JobReason.SYNCING,
-        JobReason.WAITING_FOR_ADMISSION,
-        JobReason.WAITING_FOR_QUEUE,
-        JobReason.WORKERS_STARTING,
-        JobReason.WORKERS_READY,
-    }
-)
-"""Reasons that need no Event of their own: nothing is wrong, and the phase tells the same."""
+_EVENTS = {str(reason): reason.event for reason in JobReason}
+"""Reasons of Kubernetes' own are not among them: each is a trouble."""
 _STEPS = (
     JobCondition.ACCEPTED,
     JobCondition.QUEUE_FOUND,
+    JobCondition.DEPENDENCIES_MET,
     JobCondition.WORKSPACE_READY,
     JobCondition.ADMITTED,
     JobCondition.WORKERS_READY,
@@ -55,12 +41,10 @@ def transitions(old: JobStatus, new: JobStatus) -> tuple[tuple[str, str, str], .
 
 
 def _turned(old: Condition | None, new: Condition | None) -> tuple[str, str, str] | None:
-    if new is None or new.reason in _WAITING:
+    if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
         return None
-    if old is not None and (old.status, old.reason) == (new.status, new.reason):
-        return None
-    calm = new.status == "True" or new.reason == JobReason.WAITING_FOR_UPLOAD
-    return "Normal" if calm else "Warning", new.reason, new.message
+    type_ = _EVENTS.get(new.reason, EventType.WARNING)
+    return (type_, new.reason, new.message) if type_ else None
 
 
 def _phase(phase: Phase, new: JobStatus, told: set[str]) -> list[tuple[str, str, str]]:

@@ -28,27 +28,28 @@ def count(observed: Observed) -> WorkerCounts:
     )
 
 
-def assess(observed: Observed, template: FrozenTemplate, now: datetime, *, ended: bool) -> Finding:
-    """Judges the workers from their pods."""
+def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Finding:
+    """Judges the workers from their pods. An elastic job is ready with as many as it needs at least."""
     name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
-    if ended:
-        return Finding(False, JobReason.FINISHED, "the job has ended")
     if observed.worker_job is None:
         return Finding(False, JobReason.NOT_STARTED, f"Job {name} has not been created yet")
+    counts, wanted = count(observed), template.desired(observed.job.spec)
+    ready = sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
+    if template.elastic and ready >= template.min_nodes:
+        return Finding(True, JobReason.WORKERS_READY, f"{ready} of {wanted} workers of Job {name} are ready")
     wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)
     if wrong is not None:
         return Finding(False, *wrong, warn=True)
     if are_overdue(observed, template, now):
         why = pods.shorten(observed.create_failure) or f"see the Events of `kubectl describe job {name}`"
-        message = (
-            f"Job {name} has {len(observed.pods)} of {template.nodes} pods, a quota or a policy may refuse them: {why}"
-        )
+        message = f"Job {name} has {len(observed.pods)} of {wanted} pods, a quota or a policy may refuse them: {why}"
         return Finding(False, JobReason.PODS_NOT_CREATED, message, warn=True)
-    counts = count(observed)
-    ready = sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
-    if ready >= template.nodes:
-        return Finding(True, JobReason.WORKERS_READY, f"all {template.nodes} workers of Job {name} are ready")
-    started = f"{counts.running + counts.succeeded} of {template.nodes}"
+    if ready >= wanted:
+        return Finding(True, JobReason.WORKERS_READY, f"all {wanted} workers of Job {name} are ready")
+    if template.elastic and observed.job.status.attempt_ready_time is not None:
+        message = f"{ready} workers of Job {name} are ready, at least {template.min_nodes} have to be: waits for others"
+        return Finding(False, JobReason.BELOW_MINIMUM, message, warn=True)
+    started = f"{counts.running + counts.succeeded} of {wanted}"
     return Finding(False, JobReason.WORKERS_STARTING, f"{started} workers of Job {name} run")
 
 
@@ -66,7 +67,7 @@ def look_again_s(observed: Observed, template: FrozenTemplate, now: datetime) ->
 
 def _due(observed: Observed, template: FrozenTemplate) -> datetime | None:
     job = observed.worker_job
-    if job is None or job.status.conditions or len(observed.pods) >= template.nodes:
+    if job is None or job.status.conditions or len(observed.pods) >= template.desired(observed.job.spec):
         return None
     created = job.metadata.creation_timestamp
     return created + OVERDUE if created is not None else None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from torchctl.api.conditions import QueueCondition, QueueReason
+from torchctl.api.conditions import EventType, QueueCondition, QueueReason
 from torchctl.api.job import TorchrunJob
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
@@ -25,8 +25,7 @@ from torchctl.runtime.kinds import Condition
 
 __all__ = ["counted_as", "derive", "transitions"]
 
-_SILENT = (QueueReason.NO_KAI_QUEUE, QueueReason.NO_RESOURCES, QueueReason.NOT_READY)
-"""Reasons that nobody needs to be told of."""
+_EVENTS = {str(reason): reason.event for reason in QueueReason}
 
 _COUNTED_AS: Mapping[str, str] = {
     Phase.SYNCING: "syncing",
@@ -82,9 +81,10 @@ def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str
     """The Events that go with a change of status: (type, reason, message), one for each condition that turned."""
     before = {condition.type: (condition.status, condition.reason) for condition in old.conditions}
     return tuple(
-        ("Normal" if condition.status == "True" else "Warning", condition.reason, condition.message)
+        (type_, condition.reason, condition.message)
         for condition in new.conditions
-        if before.get(condition.type) != (condition.status, condition.reason) and condition.reason not in _SILENT
+        if before.get(condition.type) != (condition.status, condition.reason)
+        and (type_ := _EVENTS.get(condition.reason, EventType.WARNING))
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 
+from torchctl.api import labels, names
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import (
     CONTROLLER_REVISION,
@@ -18,11 +19,13 @@ from torchctl.api.kube import (
     POD,
     PVC,
     SERVICE,
+    Job,
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Plan, Refusal, plan
+from torchctl.controllers.job.plan import Plan, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Condition, Kind
@@ -99,8 +102,25 @@ class World:
             changed = True
             self.log.append(status.phase)
         job = msgspec.structs.replace(self.seen.job, status=status)
+        if status.attempt != observed.job.status.attempt:
+            self._begin_next()
+        if status.queue_revision != observed.job.status.queue_revision:
+            self.seen = replace(self.seen, revision=None)
         self.seen = replace(self.seen, job=job)
         return changed
+
+    def _begin_next(self) -> None:
+        """What was of the attempt is of an earlier one."""
+        seen = self.seen
+        self.seen = replace(
+            seen,
+            worker_job=None,
+            pods=(),
+            podgroup=None,
+            old_jobs=(*seen.old_jobs, *filter(None, (seen.worker_job,))),
+            old_pods=(*seen.old_pods, *seen.pods),
+            old_groups=(*seen.old_groups, *filter(None, (seen.podgroup,))),
+        )
 
     def settle(self, limit: int = 20) -> None:
         """Reconciles until nothing changes any more; more than `limit` times is a hot loop."""
@@ -127,11 +147,20 @@ class World:
         field = self._field(kind, name)
         if kind == POD:
             self.pod(live) if old is None else None
+        elif kind == JOB and name in {job.metadata.name for job in self.seen.old_jobs}:
+            self._old_job(live)
         elif field and (old is None or kind == JOB):
             if old is not None:
                 live = msgspec.structs.replace(live, status=getattr(self.seen, field).status)
             self.seen = replace(self.seen, **{field: live})
         return True
+
+    def _old_job(self, live: Job) -> None:
+        known = tuple(
+            msgspec.structs.replace(live, status=job.status) if job.metadata.name == live.metadata.name else job
+            for job in self.seen.old_jobs
+        )
+        self.seen = replace(self.seen, old_jobs=known)
 
     def _live(self, kind: Kind[Any], body: dict[str, Any]) -> dict[str, Any]:
         meta = body["metadata"] | {
@@ -161,8 +190,12 @@ class World:
         gone: dict[str, Any] = {
             "sync_pods": tuple(pod for pod in self.seen.sync_pods if pod.metadata.name != name),
             "pods": tuple(pod for pod in self.seen.pods if pod.metadata.name != name),
+            "old_pods": tuple(pod for pod in self.seen.old_pods if pod.metadata.name != name),
+            "old_jobs": tuple(job for job in self.seen.old_jobs if job.metadata.name != name),
+            "old_groups": tuple(group for group in self.seen.old_groups if group.metadata.name != name),
         }
-        if kind == JOB.kind:
+        current = self.seen.worker_job
+        if kind == JOB.kind and current is not None and current.metadata.name == name:
             self.seen = replace(self.seen, worker_job=None)
         if kind == PVC.kind:
             self.seen = replace(self.seen, workspace=None)
@@ -180,6 +213,7 @@ class World:
             "name": name,
             "uid": f"uid-of-{name}",
             "annotations": {"batch.kubernetes.io/job-completion-index": index.group(1)} if index else {},
+            "labels": {labels.ATTEMPT: str(self.seen.job.status.attempt)} if index else {},
         }
         known = msgspec.to_builtins(pods[name].metadata) if name in pods else base
         self.pod(decoded(POD, {"metadata": known | meta, "spec": {"nodeName": node}, "status": status}))
@@ -272,7 +306,16 @@ class World:
 
     def worker(self, index: int, phase: str = "Running", **status: Any) -> None:
         ready = [{"type": "Ready", "status": "True" if phase == "Running" else "False"}]
-        self.play(f"demo-{index}-x", phase=phase, **({"conditions": ready} | status))
+        job = names.worker_job("demo", self.seen.job.status.attempt)
+        self.play(f"{job}-{index}-x", phase=phase, **({"conditions": ready} | status))
+
+    def old_worker(self, name: str, **status: Any) -> None:
+        """What has become of a worker of an earlier attempt."""
+        known = next(pod for pod in self.seen.old_pods if pod.metadata.name == name)
+        meta = msgspec.to_builtins(known.metadata) | status.pop("metadata", {})
+        spec, others = msgspec.to_builtins(known.spec), [pod for pod in self.seen.old_pods if pod is not known]
+        pod = decoded(POD, {"metadata": meta, "spec": spec, "status": status})
+        self.seen = replace(self.seen, old_pods=(*others, pod))
 
     def worker_fails(self, index: int, code: int = 1, message: str = "", after_s: float = 10, **more: Any) -> None:
         at = EPOCH + timedelta(seconds=after_s)

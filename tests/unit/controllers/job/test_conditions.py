@@ -4,35 +4,10 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.job.plan import Refusal
+from torchctl.controllers.job.actions import Refusal
 
 CPU = "{jobQueue: research, numNodes: 2, command: python train.py}"
 KAI = "{image: a:1, kaiQueue: gpus}"
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("suspend", "true"),
-        ("elastic", "{minNodes: 1, maxNodes: 3}"),
-        ("dependsOn", "[{job: other}]"),
-        ("queueUpdatePolicy", "NextAttempt"),
-        ("volumes", "{workspace: {source: s3, url: 's3://bucket/code.zip'}}"),
-        ("volumes", "{workspace: {source: zip, revision: abc}}"),
-        ("runPolicy", "{ttlSecondsAfterFinished: 5}"),
-        ("runPolicy", "{activeDeadlineSeconds: 5}"),
-        ("runPolicy", "{startupTimeoutSeconds: 5}"),
-        ("runPolicy", "{podRetention: None}"),
-    ],
-)
-def test_what_is_not_supported_yet_is_refused_by_name_and_nothing_is_made(world: Any, field: str, value: str) -> None:
-    w = world(f"{{jobQueue: research, numNodes: 2, command: python train.py, {field}: {value}}}")
-    w.settle()
-    status, reason, message = w.condition("Accepted")
-    assert (status, reason) == ("False", "NotSupportedYet")
-    assert f"spec.{field}" in message
-    assert (w.phase, w.objects) == ("Pending", {})
-    assert [event[:2] for event in w.events if event[0] == "Warning"] == [("Warning", "NotSupportedYet")]
 
 
 @pytest.mark.parametrize("policy", ["{maxRestarts: 0}", "{restartPolicy: Never}", "{podRetention: All}"])
@@ -40,22 +15,6 @@ def test_restart_fields_and_what_already_holds_are_accepted(world: Any, policy: 
     w = world(f"{{jobQueue: research, numNodes: 1, command: python a.py, runPolicy: {policy}}}")
     w.settle()
     assert w.condition("Accepted")[:2] == ("True", "Accepted")
-
-
-def test_a_job_that_runs_is_not_touched_by_an_edit_that_is_not_supported(world: Any) -> None:
-    w = world(CPU)
-    w.settle()
-    for index in range(2):
-        w.worker(index)
-    w.settle()
-    before = dict(w.objects)
-    w.edit(suspend=True)
-    w.settle()
-    assert w.condition("Accepted")[1] == "NotSupportedYet"
-    assert (w.phase, w.objects) == ("Running", before)
-    w.job_is("Complete")
-    w.settle()
-    assert w.phase == "Succeeded"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def a_job(
 ) -> TorchrunJob:
     """A job that waits for others to succeed; `name!` is one that has to run. `met` is the reason of its condition."""
     wanted = [{"job": one.rstrip("!"), **({"condition": "Running"} if one.endswith("!") else {})} for one in waits]
-    conditions = [{"type": "DependenciesMet", "status": "True", "reason": met}] if met else []
+    conditions = [{"type": "DependenciesMet", "status": "True", "reason": met, "message": "so it was"}] if met else []
     conditions += [{"type": "Failed", "status": "True", "reason": failed}] if failed else []
     body = {
         "metadata": {

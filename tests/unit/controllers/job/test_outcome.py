@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from torchctl.api.effective import EffectiveRunPolicy
-from torchctl.controllers.job.outcome import would_restart
 from torchctl.controllers.job.rootcause import RootCause, root_cause
 
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
@@ -47,29 +45,28 @@ def running(world: Any, job: str = TWO) -> Any:
     return w
 
 
-def test_the_first_failure_ends_the_job_and_says_that_a_restart_was_asked_for(world: Any) -> None:
-    w = running(world)
-    w.worker_fails(1, 42, "boom")
+def ends(w: Any) -> Any:
+    """Lets the open incident settle."""
     w.settle()
-    assert w.phase == "Failed"
-    said, asks = w.condition("Failed")[2].split("; restartPolicy ")
-    assert w.condition("Failed")[:2] == ("True", "RestartsNotSupportedYet")
-    assert said == "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom"
-    assert asks.startswith("OnFailure with maxRestarts 3 asks for another attempt, and restarts are not supported yet")
+    w.later(5)
+    w.settle()
+    return w
+
+
+def test_a_failure_that_no_policy_retries_ends_the_job_and_is_described(world: Any) -> None:
+    w = running(world, NEVER)
+    w.worker_fails(1, 42, "boom")
+    ends(w)
+    assert w.condition("Failed")[:2] == ("True", "WorkerFailed")
+    assert w.condition("Failed")[2] == (
+        "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom; restartPolicy is Never; "
+        "see `kubectl logs demo-1-x`"
+    )
     failure = w.seen.job.status.failure
     assert (failure.pod, failure.node, failure.rank, failure.exit_code) == ("demo-1-x", "node-1", 1, 42)
     assert (failure.reason, failure.message) == ("Error", "boom")
-    assert [event[:2] for event in w.events][-1] == ("Warning", "RestartsNotSupportedYet")
+    assert [event[:2] for event in w.events][-2:] == [("Warning", "Incident"), ("Warning", "WorkerFailed")]
     assert w.condition("WorkersReady")[1] == "Finished"
-
-
-def test_a_failure_that_no_policy_would_retry_is_a_failure_of_a_worker(world: Any) -> None:
-    w = running(world, NEVER)
-    w.worker_fails(0, 3)
-    w.settle()
-    assert w.condition("Failed")[:2] == ("True", "WorkerFailed")
-    assert "pod demo-0-x on node node-1, rank 0 failed with exit code 3" in w.condition("Failed")[2]
-    assert "kubectl logs demo-0-x" in w.condition("Failed")[2]
 
 
 def test_the_code_that_counts_is_the_one_of_torchruns_root_cause(world: Any) -> None:
@@ -103,12 +100,15 @@ def test_a_pod_that_the_job_controller_stops_after_the_first_failure_is_not_the_
 
 
 def test_a_pod_that_is_told_to_stop_is_an_incident_at_once_and_the_rest_is_stopped(world: Any) -> None:
-    w = running(world)
+    w = running(world, NEVER)
     w.worker(0, metadata={"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30})
+    w.step()
+    assert w.phase == "Restarting"
+    assert w.seen.job.status.failure.reason == "Deleted"
+    w.later(5)
     w.step()
     assert w.phase == "Failed"
     assert w.last.children == (), "nothing is stopped before the outcome stands"
-    assert w.seen.job.status.failure.reason == "Deleted"
     w.settle()
     assert w.spec("Job", "demo")["suspend"] is True
     assert not w.step()
@@ -138,15 +138,15 @@ def test_a_job_with_a_failed_pod_is_left_to_its_controller(world: Any) -> None:
 
 
 def test_a_trainer_that_fails_beside_a_living_sidecar_is_a_failure_and_the_pod_is_stopped(world: Any) -> None:
-    w = running(world)
+    w = running(world, NEVER)
     state = [{"name": "trainer", "state": {"terminated": {"exitCode": 5, "finishedAt": w.now}}}]
     w.worker(0, "Running", containerStatuses=state)
-    w.settle()
+    ends(w)
     assert (w.phase, w.seen.job.status.failure.exit_code) == ("Failed", 5)
     assert w.spec("Job", "demo")["suspend"] is True
 
 
-@pytest.mark.parametrize(("told_after", "phase"), [(5, "Failed"), (10, "Failed"), (11, "Succeeded")])
+@pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
 def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
     world: Any, told_after: int, phase: str
 ) -> None:
@@ -187,10 +187,10 @@ def test_counts_alone_are_no_success(world: Any) -> None:
 
 
 def test_a_job_that_failed_waits_a_moment_for_the_pod_that_failed(world: Any) -> None:
-    w = running(world)
+    w = running(world, NEVER)
     w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     w.settle()
-    assert (w.phase, w.last.requeue_after_s) == ("Running", 5)
+    assert (w.phase, w.last.requeue_after_s) == ("Restarting", 5)
     w.later(5)
     w.settle()
     assert w.phase == "Failed"
@@ -198,30 +198,12 @@ def test_a_job_that_failed_waits_a_moment_for_the_pod_that_failed(world: Any) ->
 
 
 def test_an_evicted_pod_is_told_with_its_reason(world: Any) -> None:
-    w = running(world)
+    w = running(world, NEVER)
     w.worker(1, "Failed", reason="Evicted", message="The node was low on resource: memory.", conditions=[])
-    w.settle()
+    ends(w)
     failure = w.seen.job.status.failure
     assert (failure.reason, failure.exit_code) == ("Evicted", None)
     assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.condition("Failed")[2]
-
-
-@pytest.mark.parametrize(
-    ("policy", "limit", "code", "expected"),
-    [
-        ("OnFailure", 3, 1, True),
-        ("OnFailure", 0, 1, False),
-        ("OnFailure", 3, None, True),
-        ("Never", 3, None, False),
-        *(("ExitCode", 3, code, False) for code in (1, 2, 126, 127, 128, 139, 42)),
-        *(("ExitCode", 3, code, True) for code in (130, 137, 138, 143, -9, -15, 134, None)),
-    ],
-)
-def test_what_would_be_restarted(policy: str, limit: int, code: int | None, expected: bool) -> None:
-    from torchctl.api.common import PodRetention, RestartPolicy
-
-    effective = EffectiveRunPolicy(limit, 0, RestartPolicy(policy), None, None, None, PodRetention.FAILED)
-    assert would_restart(effective, code) is expected
 
 
 @pytest.mark.parametrize(
@@ -288,9 +270,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize("message", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_termination_message_keeps_a_failure_from_being_told(world: Any, message: str) -> None:
-    w = running(world)
+    w = running(world, NEVER)
     w.worker_fails(1, 3, message)
-    w.settle()
+    ends(w)
     assert w.phase == "Failed"
     failure = w.seen.job.status.failure
     msgspec.json.encode(w.seen.job.status)

@@ -148,12 +148,14 @@ def test_a_sync_pod_that_is_being_deleted_is_waited_for(world: Any) -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_job_that_ended_is_never_run_again_even_if_its_job_is_deleted(world: Any, phase: str) -> None:
-    w = world(CPU)
+    w = world(CPU.replace("}", ", runPolicy: {restartPolicy: Never}}"))
     w.settle()
     if phase == "Succeeded":
         w.job_is("Complete")
     else:
         w.worker_fails(0)
+    w.settle()
+    w.later(5)
     w.settle()
     w.remove("Job", "demo")
     w.remove("Pod", "demo-0-x")

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchctl.api import labels, quantity
+from torchctl.api.causes import Budget, Cause
 from torchctl.api.job import JobSpec
+from torchctl.api.names import worker_job
 from torchctl.api.phases import TERMINAL
+from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.impossible import Impossible
-from torchctl.controllers.job.plan import Refusal
 from torchctl.controllers.job.sizing import shape
 
 OWNED_KEYS = st.sampled_from([*labels.OWNED_KEYS, labels.KAI_QUEUE, labels.JOB_UID, labels.ATTEMPT, "torchrun.ai/x"])
@@ -132,11 +134,19 @@ HAPPENINGS = (
     "worker 0 ends",
     "worker 1 fails",
     "worker 1 deleted",
+    "worker 1 evicted",
+    "worker gone",
+    "earlier pods end",
+    "earlier pods gone",
     "complete",
     "failed",
     "revision gone",
     "job gone",
+    "earlier job gone",
     "suspend asked",
+    "resume asked",
+    "scaled",
+    "long later",
 )
 
 
@@ -145,9 +155,10 @@ class Walk:
 
     def __init__(self, world: Any, job: str, queue: str) -> None:
         self.w = world(job, queue)
-        self.lost = False
-        self.body: Any = None
+        self.gone: set[str] = set()
+        self.bodies: dict[str, Any] = {}
         self.outcome: Any = None
+        self.before = self.w.seen.job.status
 
     def happen(self, what: str) -> None:
         w, job = self.w, self.w.seen.worker_job
@@ -193,39 +204,87 @@ class Walk:
                 w.job_is(what.capitalize())
             case "revision gone":
                 w.remove("ControllerRevision", w.seen.job.status.queue_revision)
-            case "job gone":
-                self.lost |= job is not None and w.seen.job.status.start_time is not None
-                self.body = None
-                w.remove("Job", "demo")
-            case "suspend asked":
-                w.edit(suspend=True)
+            case "job gone" if job:
+                if w.seen.job.status.attempt_start_time is not None:
+                    self.gone.add(job.metadata.name)
+                self.bodies.pop(job.metadata.name, None)
+                w.remove("Job", job.metadata.name)
+            case "earlier job gone":
+                for old in w.seen.old_jobs:
+                    w.remove("Job", old.metadata.name)
+            case "suspend asked" | "resume asked":
+                w.edit(suspend=what == "suspend asked")
+            case "worker 1 evicted" if job:
+                target = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+                w.worker(1, metadata={"deletionTimestamp": w.now}, conditions=target)
+            case "worker gone" if w.seen.pods:
+                w.remove("Pod", w.seen.pods[0].metadata.name)
+            case "earlier pods end" | "earlier pods gone":
+                for pod in w.seen.old_pods:
+                    if what.endswith("gone"):
+                        w.remove("Pod", pod.metadata.name)
+                    else:
+                        w.old_worker(pod.metadata.name, phase="Failed")
+            case "scaled" if w.seen.job.spec.elastic:
+                w.edit(num_nodes=5 - w.seen.job.spec.num_nodes)
+            case "long later":
+                w.later(700)
 
     def check(self) -> None:
-        w, status = self.w, self.w.seen.job.status
-        jobs = {name: body["spec"] for (kind, name), body in w.objects.items() if kind == "Job"}
-        assert set(jobs) <= {"demo"}
-        assert not (self.lost and jobs), "a Job that was seen is never made again"
-        if jobs and self.body is not None:
-            assert jobs["demo"]["template"] == self.body, "the template of a Job never changes"
-        self.body = jobs["demo"]["template"] if jobs else None
+        w, status, before = self.w, self.w.seen.job.status, self.before
+        jobs = {name: body["spec"]["template"] for (kind, name), body in w.objects.items() if kind == "Job"}
+        assert set(jobs) <= {worker_job("demo", number) for number in range(status.attempt + 1)}
+        assert not self.gone & set(jobs), "a Job that was seen is never made again"
+        for name in set(jobs) & set(self.bodies):
+            assert jobs[name] == self.bodies[name], "the template of a Job never changes"
+        if set(jobs) - set(self.bodies):
+            assert all(pod.status.phase in ("Succeeded", "Failed") for pod in w.seen.old_pods), "one gang at a time"
+        self.bodies = {**jobs}
         if w.objects:
-            assert status.queue_revision
+            assert status.queue_revision or status.attempt
+        self._check_restarts(before, status)
         if self.outcome is not None:
             assert (status.phase, status.conditions, status.failure) == self.outcome
             assert not any(child.kind.kind != "Job" for child in w.last.children)
         if status.phase in TERMINAL and self.outcome is None:
             self.outcome = (status.phase, status.conditions, status.failure)
-        assert len({condition.type for condition in status.conditions}) == len(status.conditions) in (0, 8)
+        assert len({condition.type for condition in status.conditions}) == len(status.conditions) in (0, 9)
         assert all(condition.reason and condition.message for condition in status.conditions)
+        self.before = status
+
+    @staticmethod
+    def _check_restarts(before: Any, status: Any) -> None:
+        restarts = status.restarts
+        assert status.attempt - before.attempt >= 0, "attempts never go back"
+        assert restarts.total - before.restarts.total >= 0
+        assert restarts.total == sum(restarts.by_cause.values())
+        assert restarts.total <= status.attempt + 1, "an attempt has one incident at most"
+        of_user = sum(number for cause, number in restarts.by_cause.items() if Cause(cause).budget is Budget.USER)
+        assert of_user <= MAX_RESTARTS + 1
+        if status.phase in TERMINAL:
+            assert (status.incident, status.next_attempt_time) == (None, None)
+            assert status.completion_time is not None
+
+
+MAX_RESTARTS = 2
+SHAPES = ("", ", elastic: {minNodes: 1, maxNodes: 3}", ", queueUpdatePolicy: NextAttempt", ", suspend: true")
 
 
 @pytest.mark.parametrize("queue", ["image: trainer:1", "{image: trainer:1, kaiQueue: gpus}"])
-@given(happenings=st.lists(st.sampled_from(HAPPENINGS), max_size=40), workspace=st.sampled_from(["", "zip", "git"]))
-@settings(deadline=None, max_examples=150)
-def test_whatever_happens_in_whatever_order(world: Any, queue: str, happenings: list[str], workspace: str) -> None:
+@given(
+    happenings=st.lists(st.sampled_from(HAPPENINGS), max_size=60),
+    workspace=st.sampled_from(["", "zip", "git"]),
+    shaped=st.sampled_from(SHAPES),
+)
+@settings(deadline=None, max_examples=200)
+def test_whatever_happens_in_whatever_order(
+    world: Any, queue: str, happenings: list[str], workspace: str, shaped: str
+) -> None:
+    """One incident for one cause, attempts only go forward, budgets hold, an end is an end, rest is rest."""
     source = {"": "", "zip": "{workspace: {source: zip}}", "git": "{workspace: {source: git, url: 'https://g/a'}}"}
     volumes = f", volumes: {source[workspace]}" if workspace else ""
-    walk = Walk(world, f"{{jobQueue: research, numNodes: 2, command: python a.py{volumes}}}", queue)
+    policy = f", runPolicy: {{maxRestarts: {MAX_RESTARTS}}}"
+    walk = Walk(world, f"{{jobQueue: research, numNodes: 2, command: python a.py{volumes}{shaped}{policy}}}", queue)
     for what in happenings:
         walk.happen(what)
         walk.check()

@@ -9,7 +9,7 @@ from typing import Any
 from torchctl.api import names
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import POD
-from torchctl.api.labels import ROLE_SYNC
+from torchctl.api.labels import ROLE_SYNC, WORKSPACE_REVISION
 from torchctl.controllers.job import security
 from torchctl.controllers.job.children.containers import (
     CLAIM_ROOT,
@@ -35,12 +35,12 @@ _PLACEMENT = ("nodeSelector", "affinity", "tolerations")
 Json = dict[str, Any]
 
 
-def sync_pod(owner: Owner, template: FrozenTemplate, number: int) -> Json:
-    """The `number`-th try to fill the claim."""
+def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: str = "") -> Json:
+    """The `number`-th try to fill the claim, with what the source has or with a revision of it."""
     workspace = template.workspace
     assert workspace is not None
     workers = template.pod["spec"]
-    fetch = _fetch(workspace, template.operator_image)
+    fetch = _fetch(workspace, template.operator_image, revision)
     spec: Json = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -56,18 +56,19 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int) -> Json:
         spec |= {"containers": [fetch]} | {key: workers[key] for key in _PLACEMENT if key in workers}
     if "imagePullSecrets" in workers:
         spec["imagePullSecrets"] = workers["imagePullSecrets"]
-    return owner.body(POD, names.sync_pod(owner.name, number), ROLE_SYNC) | {"spec": spec}
+    asked = {WORKSPACE_REVISION: revision} if revision else None
+    return owner.body(POD, names.sync_pod(owner.name, number), ROLE_SYNC, annotations=asked) | {"spec": spec}
 
 
-def _fetch(workspace: FrozenWorkspace, image: str) -> Json:
+def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
     mounts = [mount(_CLAIM, CLAIM_ROOT, read_only=workspace.read_only)]
     if workspace.secret:
         mounts.append(mount(_SECRET, _SECRET_ROOT, read_only=True))
-    return workspace_container(FETCH, image, _fetch_args(workspace), mounts, memory_limit="1Gi")
+    return workspace_container(FETCH, image, _fetch_args(workspace, revision), mounts, memory_limit="1Gi")
 
 
-def _fetch_args(workspace: FrozenWorkspace) -> list[str]:
-    limits = [*flag("root", CLAIM_ROOT), *flag("timeout", workspace.timeout_s)]
+def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
+    limits = [*flag("root", CLAIM_ROOT), *flag("timeout", workspace.timeout_s), *flag("revision", revision)]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING

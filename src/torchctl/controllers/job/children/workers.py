@@ -1,7 +1,9 @@
 """The Indexed Job of an attempt: one pod per node.
 
-Nothing is retried by the Job (backoffLimit 0, no podFailurePolicy, restartPolicy Never), so one failure stops
-the rest and the operator decides; it has no TTL, because a Job that vanished must not look like one that never was.
+A fixed-size job retries nothing by itself (backoffLimit 0, no podFailurePolicy, restartPolicy Never), so one failure
+stops the rest and the operator decides. An elastic one replaces what it loses for ever, once the lost pod has
+ended, and has succeeded when worker 0 has, so that a late surplus pod cannot hold that up. Neither has a TTL, because
+a Job that vanished must not look like one that never was.
 """
 
 from typing import Any
@@ -34,9 +36,12 @@ _CHECKPOINTS = "torchrun-checkpoints"
 
 Json = dict[str, Any]
 
+_ONCE: Json = {"backoffLimit": 0}
+_FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
 
-def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, suspend: bool = False) -> Json:
-    """The Job of an attempt; `suspend` stops its pods and keeps it."""
+
+def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, suspend: bool = False) -> Json:
+    """The Job of an attempt with `nodes` pods; `suspend` stops its pods and keeps it."""
     body = owner.body(
         JOB,
         names.worker_job(owner.name, attempt),
@@ -48,13 +53,13 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, suspend:
     return body | {
         "spec": {
             "completionMode": "Indexed",
-            "completions": template.nodes,
-            "parallelism": template.nodes,
-            "backoffLimit": 0,
+            "completions": nodes,
+            "parallelism": nodes,
             "podReplacementPolicy": "Failed",
             "suspend": suspend,
             "template": _pod(owner, template, attempt),
         }
+        | (_FOR_EVER if template.elastic else _ONCE)
     }
 
 

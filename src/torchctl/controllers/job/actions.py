@@ -1,0 +1,45 @@
+"""What a reconcile does to the cluster: objects that should exist, and objects that have to go."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torchctl.runtime.intent import Ownership
+from torchctl.runtime.kinds import Key, Kind
+
+__all__ = ["Child", "Json", "Refusal", "Removal"]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An object that should exist, in its JSON form."""
+
+    kind: Kind[Any]
+    body: Json
+    ours: Ownership
+
+    @property
+    def name(self) -> str:
+        name: str = self.body["metadata"]["name"]
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An object that has to go: this one, not another of its name. By force: its node is not asked."""
+
+    kind: Kind[Any]
+    key: Key
+    uid: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A child that the API server did not take, or whose name is taken; reason and message as in a condition."""
+
+    kind: str
+    name: str
+    reason: str
+    message: str

@@ -1,0 +1,163 @@
+"""What is left of attempts and jobs that have ended: what is stopped, what goes, and what stays to be read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from torchctl.api import labels
+from torchctl.api.common import PodRetention
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import JOB, KAI_PODGROUP, POD, Job, Pod
+from torchctl.api.phases import Phase
+from torchctl.controllers.job import pods
+from torchctl.controllers.job.actions import Child, Removal
+from torchctl.controllers.job.children import workers
+from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.lifecycle import run_policy
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.settings import Restarting
+from torchctl.runtime.conditions import is_true
+from torchctl.runtime.intent import controlled_by
+from torchctl.runtime.kinds import Kind, key_of
+
+__all__ = ["Estate", "after_the_end", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estate:
+    """What happens to the children of a job that has ended, and when to look again."""
+
+    children: tuple[Child, ...] = ()
+    remove: tuple[Removal, ...] = ()
+    look_again_s: float | None = None
+
+
+def after_the_end(observed: Observed, template: FrozenTemplate | None, now: datetime) -> Estate:
+    """The outcome stands in status. What would run on is stopped; how much of the rest goes, podRetention says.
+
+    After ttlSecondsAfterFinished the job itself goes, and with it all that it owns: not the checkpoints it retains.
+    """
+    job, policy = observed.job, run_policy(observed.job, template)
+    left = _ttl_left_s(observed, policy.ttl_seconds_after_finished, now)
+    if left is not None and left <= 0:
+        return Estate(remove=(_removal(TORCHRUN_JOB, job),))
+    remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
+    if policy.pod_retention is not PodRetention.ALL:
+        remove += [_removal(JOB, old) for old in observed.old_jobs if not _is_leaving(old)]
+    remove += [_removal(KAI_PODGROUP, group) for group in observed.old_groups if not _is_leaving(group)]
+    current = observed.worker_job
+    if current is not None and policy.pod_retention is PodRetention.NONE:
+        remove += [] if _is_leaving(current) else [_removal(JOB, current)]
+        return Estate(remove=tuple(remove), look_again_s=left)
+    stops: tuple[Child, ...] = ()
+    if (
+        current is not None
+        and template is not None
+        and job.status.phase == Phase.FAILED
+        and _would_go_on(observed, template)
+    ):
+        stops = (stop(observed, template, current),)
+    return Estate(stops, tuple(remove), left)
+
+
+def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> tuple[Removal, ...]:
+    """What has to go of earlier attempts while the job goes on: Jobs that nobody will read, and stuck pods by force.
+
+    Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more.
+    """
+    kept = [job.metadata.uid for job in _kept(observed, template)]
+    gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
+    stuck = [
+        Removal(POD, key_of(pod), pod.metadata.uid, force=True)
+        for pod in observed.old_pods
+        if (left := _stuck_in_s(pod, settings, now)) is not None and left <= 0
+    ]
+    over = all(map(pods.has_ended, observed.old_pods))
+    groups = [_removal(KAI_PODGROUP, group) for group in observed.old_groups if over and not _is_leaving(group)]
+    return (*gone, *stuck, *groups)
+
+
+def stopped(observed: Observed, template: FrozenTemplate) -> tuple[Child, ...]:
+    """The Jobs of earlier attempts that are kept and would go on, suspended."""
+    return tuple(
+        stop(observed, template, job)
+        for job in _kept(observed, template)
+        if not has_ended(job) and not job.spec.get("suspend") and (template.elastic or not _failed_pods(observed, job))
+    )
+
+
+def stop(observed: Observed, template: FrozenTemplate, job: Job) -> Child:
+    """A Job without its pods: each is told to stop and has its grace period; those that have ended stay."""
+    owner = Owner.of(observed.job)
+    body = workers.worker_job(
+        owner, template, attempt_of(job), nodes=int(job.spec.get("completions") or template.nodes), suspend=True
+    )
+    return Child(JOB, body, controlled_by(owner.uid))
+
+
+def has_ended(job: Job) -> bool:
+    """Whether the Job controller has ended the Job, or is about to."""
+    ends = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
+    return any(is_true(job.status.conditions, type_) for type_ in ends)
+
+
+def look_again_s(observed: Observed, settings: Restarting, now: datetime) -> float | None:
+    """Seconds until a pod of an earlier attempt counts as stuck; None where none is about to go."""
+    waits = (_stuck_in_s(pod, settings, now) for pod in observed.old_pods)
+    return min((max(left, 1.0) for left in waits if left is not None), default=None)
+
+
+def attempt_of(job: Job) -> int:
+    text = job.metadata.labels.get(labels.ATTEMPT, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _would_go_on(observed: Observed, template: FrozenTemplate) -> bool:
+    """Whether the Job of an attempt that failed does not end by itself: no pod of it counts as failed."""
+    job = observed.worker_job
+    if job is None or has_ended(job):
+        return False
+    return bool(template.elastic) or not any(pod.status.phase == "Failed" for pod in observed.pods)
+
+
+def _kept(observed: Observed, template: FrozenTemplate) -> Iterator[Job]:
+    """The Jobs of earlier attempts that stay to be read: by default of the last one, where pods of it failed."""
+    retention = run_policy(observed.job, template).pod_retention
+    if retention is PodRetention.ALL:
+        yield from observed.old_jobs
+    elif retention is PodRetention.FAILED:
+        last = [job for job in observed.old_jobs if attempt_of(job) == observed.job.status.attempt - 1]
+        yield from (job for job in last if _failed_pods(observed, job))
+
+
+def _failed_pods(observed: Observed, job: Job) -> list[Pod]:
+    attempt = str(attempt_of(job))
+    return [
+        pod
+        for pod in observed.old_pods
+        if pod.status.phase == "Failed" and pod.metadata.labels.get(labels.ATTEMPT) == attempt
+    ]
+
+
+def _stuck_in_s(pod: Pod, settings: Restarting, now: datetime) -> float | None:
+    until = pod.metadata.deletion_timestamp
+    if until is None or pods.has_ended(pod):
+        return None
+    return (until + timedelta(seconds=settings.stuck_pod_s) - now).total_seconds()
+
+
+def _ttl_left_s(observed: Observed, ttl_s: int | None, now: datetime) -> float | None:
+    ended = observed.job.status.completion_time
+    if ttl_s is None or ended is None:
+        return None
+    return (ended + timedelta(seconds=ttl_s) - now).total_seconds()
+
+
+def _removal(kind: Kind[Any], obj: Any) -> Removal:
+    return Removal(kind, key_of(obj), obj.metadata.uid)
+
+
+def _is_leaving(obj: Any) -> bool:
+    return obj.metadata.deletion_timestamp is not None

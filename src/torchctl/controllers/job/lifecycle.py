@@ -1,0 +1,288 @@
+"""The life of a job: attempts and what ends them, suspension, deadlines.
+
+What has to be remembered of it stands in status: the number of the attempt, the incident that is open, the restarts
+that were used, since when the workers are ready. `advance` says what should stand there now. Where that differs from
+what does, the pass writes it (guarded by resourceVersion) and does nothing else; the next one acts on it. So a
+crash between any two calls is followed by the same decision or by its consequence, and never by a second one.
+
+    prepare -> run -> (lost: incident) -> wait for back-off and earlier pods -> run ...
+                 \\-> suspended -> wait -> run ...            every one of them -> ended
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+
+import msgspec
+
+from torchctl.api import effective, names
+from torchctl.api.causes import Cause, cause_named
+from torchctl.api.common import RunPolicy
+from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.effective import EffectiveRunPolicy
+from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy, TorchrunJob
+from torchctl.api.jobstatus import Incident
+from torchctl.api.queue import QueueSpec
+from torchctl.controllers.job import budgets, deadlines, losses, pods
+from torchctl.controllers.job.evictions import evicted_around
+from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.losses import Loss
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.outcome import Outcome
+from torchctl.controllers.settings import Restarting
+from torchctl.runtime.conditions import find, is_true
+
+__all__ = ["Life", "Stage", "advance", "is_suspended", "run_policy", "was_started"]
+
+
+_UNEXPLAINED = (Cause.DELETED, Cause.VANISHED)
+
+
+class Stage(Enum):
+    """What an unfinished job is about."""
+
+    RUN = auto()
+    """Its attempt is prepared, started, or runs."""
+    SETTLE = auto()
+    """An incident is open: what else is lost with the first pod is waited for."""
+    WAIT = auto()
+    """The next attempt waits for its back-off, and for the pods of the earlier ones."""
+    SUSPENDED = auto()
+    """It stands still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Where a job stands.
+
+    Args:
+        status: What status should say of attempts, restarts and times; its conditions are those of before.
+        outcome: How the job has ended.
+        look_again_s: Seconds after which something is due that no event will tell.
+    """
+
+    status: JobStatus
+    stage: Stage
+    outcome: Outcome | None = None
+    look_again_s: float | None = None
+
+
+def advance(
+    observed: Observed, template: FrozenTemplate | None, failed: Outcome | None, settings: Restarting, now: datetime
+) -> Life:
+    """Decides where an unfinished job stands.
+
+    Args:
+        template: None where there is none (yet, or any more).
+        failed: An end that has nothing to do with the workers.
+    """
+    status = observed.job.status
+    if status.incident is not None:
+        return _settle(observed, template, status.incident, settings, now)
+    if is_suspended(status):
+        return _suspended(observed, template, now)
+    if failed is not None:
+        return _ended(status, failed, now)
+    if was_started(observed):
+        turned = _attempt(observed, template, settings, now)
+        if turned is not None:
+            return turned
+    policy = run_policy(observed.job, template)
+    end = deadlines.exceeded(observed, policy, now)
+    if end is not None:
+        return _ended(status, end, now)
+    if observed.job.spec.suspend:
+        return Life(status=_folded(status, now), stage=Stage.SUSPENDED)
+    if status.next_attempt_time is not None:
+        return _wait(observed, status.next_attempt_time, now)
+    due = deadlines.due_s(observed, policy, now)
+    return Life(
+        status=status, stage=Stage.RUN, look_again_s=_earliest(due, _short_s(observed, template, settings, now))
+    )
+
+
+def is_suspended(status: JobStatus) -> bool:
+    """Whether it is written down that the job stands still; from then on its pods may be stopped."""
+    return is_true(status.conditions, JobCondition.SUSPENDED)
+
+
+def was_started(observed: Observed) -> bool:
+    """Whether the Job of the attempt was ever there."""
+    return observed.job.status.attempt_start_time is not None or observed.worker_job is not None
+
+
+def run_policy(job: TorchrunJob, template: FrozenTemplate | None) -> EffectiveRunPolicy:
+    """The job's policy as it is now, over the queue's as it was frozen."""
+    frozen = RunPolicy.model_validate(template.queue_run_policy) if template else RunPolicy()
+    return effective.run_policy(QueueSpec(run_policy=frozen), job.spec)
+
+
+# An attempt that was started.
+
+
+def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> Life | None:
+    status, loss = observed.job.status, losses.first_loss(observed, template)
+    if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
+        return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
+    if loss is None and losses.is_complete(observed, template):
+        return _succeeded(observed, now)
+    loss = loss or _below_minimum(observed, template, settings, now)
+    if loss is None:
+        return None
+    if loss.permanent is not None:
+        return _ended(status, Outcome(loss.permanent, loss.failure.message, loss.failure), now)
+    incident = Incident(cause=loss.cause, opened=now.replace(microsecond=0), lost=loss.at)
+    return Life(status=msgspec.structs.replace(status, incident=incident, failure=loss.failure), stage=Stage.SETTLE)
+
+
+def _succeeded(observed: Observed, now: datetime) -> Life:
+    job = observed.worker_job
+    assert job is not None
+    done = Outcome(JobReason.SUCCEEDED, f"Job {job.metadata.name} is complete")
+    status = msgspec.structs.replace(observed.job.status, failure=None)
+    return _ended(status, done, job.status.completion_time or now)
+
+
+def _ended(status: JobStatus, outcome: Outcome, when: datetime) -> Life:
+    """The end of a job; of the failures that it survived only the last one is kept, and only if it was the end."""
+    when = when.replace(microsecond=0)
+    known = msgspec.structs.replace(
+        _folded(status, when), completion_time=when, failure=outcome.failure, incident=None, next_attempt_time=None
+    )
+    return Life(status=known, stage=Stage.RUN, outcome=outcome)
+
+
+def _settle(
+    observed: Observed, template: FrozenTemplate | None, incident: Incident, settings: Restarting, now: datetime
+) -> Life:
+    """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
+    status = observed.job.status
+    left = settings.settle_s - (now - incident.opened).total_seconds()
+    if left > 0 and not _all_ended(observed, template):
+        return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
+    cause, failure, lost = _first(observed, template, incident)
+    restarts = budgets.counted(status, cause, settings, lost or incident.opened)
+    refused = budgets.refused(run_policy(observed.job, template), settings, cause, failure, status.restarts)
+    counted = msgspec.structs.replace(
+        _folded(status, incident.opened), incident=None, failure=failure, restarts=restarts
+    )
+    if refused is not None:
+        end = Outcome(refused.reason, f"{losses.sentence(failure)}; {refused.why}{_logs(failure)}", failure)
+        return _ended(counted, end, now)
+    return Life(status=_next(counted, budgets.next_attempt_time(settings, restarts.consecutive, now)), stage=Stage.WAIT)
+
+
+def _first(
+    observed: Observed, template: FrozenTemplate | None, incident: Incident
+) -> tuple[Cause, Failure, datetime | None]:
+    """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
+    found = losses.first_loss(observed, template)
+    if found is not None and (incident.lost is None or (found.at is not None and found.at <= incident.lost)):
+        return found.cause, found.failure, found.at
+    cause = cause_named(incident.cause) or Cause.VANISHED
+    if cause in _UNEXPLAINED and incident.lost and evicted_around(observed.podgroup, incident.lost):
+        cause = Cause.PREEMPTED
+    return cause, observed.job.status.failure or Failure(), incident.lost
+
+
+def _all_ended(observed: Observed, template: FrozenTemplate | None) -> bool:
+    wanted = template.desired(observed.job.spec) if template else None
+    return wanted is not None and len(observed.pods) >= wanted and all(map(pods.has_ended, observed.pods))
+
+
+def _has_left(observed: Observed) -> bool:
+    """Whether the Job was deleted before it was done."""
+    job = observed.worker_job
+    if job is None:
+        return True
+    return job.metadata.deletion_timestamp is not None and not is_true(job.status.conditions, "Complete")
+
+
+def _disappeared(observed: Observed) -> Outcome:
+    name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
+    message = f"Job {name} was deleted before it ended; a job is never run twice: submit it again"
+    return Outcome(JobReason.JOB_DISAPPEARED, message, Failure(reason="Deleted", message=message))
+
+
+def _logs(failure: Failure) -> str:
+    return f"; see `kubectl logs {failure.pod}`" if failure.pod else ""
+
+
+def _below_minimum(
+    observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime
+) -> Loss | None:
+    left = _short_s(observed, template, settings, now)
+    if left is None or left > 0 or template is None or template.elastic is None:
+        return None
+    ready = sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
+    job = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
+    message = f"Job {job} has {ready} ready workers, elastic.minNodes is {template.min_nodes}: no replacement came"
+    return Loss(Cause.BELOW_MINIMUM, Failure(reason=Cause.BELOW_MINIMUM, message=message), now.replace(microsecond=0))
+
+
+def _short_s(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> float | None:
+    """Seconds until an elastic job that has run has been below its minimum for too long; None where it is not."""
+    status = observed.job.status
+    ready = find(status.conditions, JobCondition.WORKERS_READY)
+    if template is None or template.elastic is None or status.attempt_ready_time is None:
+        return None
+    if ready is None or ready.status == "True" or ready.last_transition_time is None:
+        return None
+    return settings.below_minimum_s - (now - ready.last_transition_time).total_seconds()
+
+
+# Between attempts.
+
+
+def _next(status: JobStatus, due: datetime) -> JobStatus:
+    """The attempt after this one, of which nothing exists yet."""
+    return msgspec.structs.replace(
+        status,
+        attempt=status.attempt + 1,
+        next_attempt_time=due,
+        attempt_start_time=None,
+        attempt_active_time=None,
+        attempt_ready_time=None,
+    )
+
+
+def _wait(observed: Observed, due: datetime, now: datetime) -> Life:
+    status, left = observed.job.status, (due - now).total_seconds()
+    if left > 0 or not all(map(pods.has_ended, observed.old_pods)):
+        return Life(status=status, stage=Stage.WAIT, look_again_s=max(left, 0.0) or None)
+    begun = msgspec.structs.replace(status, next_attempt_time=None)
+    if observed.job.spec.queue_update_policy is QueueUpdatePolicy.NEXT_ATTEMPT:
+        begun = msgspec.structs.replace(begun, queue_revision="")
+    return Life(status=begun, stage=Stage.WAIT)
+
+
+def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetime) -> Life:
+    status = observed.job.status
+    if _ended_before(observed, template):
+        return _succeeded(observed, now)
+    if observed.job.spec.suspend:
+        return Life(status=status, stage=Stage.SUSPENDED)
+    begun = _next(status, now.replace(microsecond=0)) if was_started(observed) else status
+    return Life(status=begun, stage=Stage.WAIT)
+
+
+def _ended_before(observed: Observed, template: FrozenTemplate | None) -> bool:
+    """Whether the workers had succeeded before they could have been told to stop.
+
+    Trainers that save and exit 0 when they are told to stop make the suspended Job complete as well.
+    """
+    suspended = find(observed.job.status.conditions, JobCondition.SUSPENDED)
+    done = observed.worker_job.status.completion_time if observed.worker_job is not None else None
+    if done is None or suspended is None or suspended.last_transition_time is None:
+        return False
+    return done < suspended.last_transition_time and losses.is_complete(observed, template)
+
+
+def _folded(status: JobStatus, until: datetime) -> JobStatus:
+    """The status with the time of the attempt added up, which is active no more."""
+    active_s = deadlines.active_s(status, until)
+    return msgspec.structs.replace(status, active_seconds=active_s, attempt_active_time=None)
+
+
+def _earliest(*moments: float | None) -> float | None:
+    return min((moment for moment in moments if moment is not None), default=None)

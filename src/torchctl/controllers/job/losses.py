@@ -1,0 +1,154 @@
+"""What an attempt has lost: the pod that failed, vanished or was told to stop before all others.
+
+Its failure caused the others', so its cause is the incident's. The order is that of the containers' ends, and not of
+the reports about them, which come from many nodes.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from torchctl.api.causes import Budget, Cause
+from torchctl.api.common import RdzvBackend
+from torchctl.api.conditions import JobReason
+from torchctl.api.job import Failure
+from torchctl.api.kube import Job, Pod
+from torchctl.api.names import TRAINER
+from torchctl.controllers.job import pods
+from torchctl.controllers.job.causes import cause_of
+from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.rootcause import root_cause
+from torchctl.runtime.conditions import find, is_true
+
+__all__ = ["Loss", "first_loss", "is_complete", "sentence"]
+
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The first loss of an attempt.
+
+    Args:
+        at: When it happened, None where nothing says.
+        permanent: Why no other attempt can end otherwise, where that is so.
+    """
+
+    cause: Cause
+    failure: Failure
+    at: datetime | None
+    permanent: JobReason | None = None
+
+
+def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | None:
+    """The loss that ends the attempt, None while there is none.
+
+    An elastic job forms again without a pod that the cluster took from it, unless that pod is the store's host.
+    """
+    lost = [pod for pod in observed.pods if _is_lost(pod) and _ends_the_attempt(pod, observed, template)]
+    if lost:
+        pod = min(lost, key=_order)
+        return Loss(cause_of(pod, observed.podgroup), _describe(pod, template), _moment(pod))
+    return _of_the_job(observed.worker_job)
+
+
+def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
+    """Whether the attempt has ended well: its Job says so, and no pod of it is known to have been told to stop before.
+
+    The Job controller also counts a trainer that exits 0 while it is being evicted. Of an elastic job worker 0
+    decides, with whose end the others are stopped.
+    """
+    job = observed.worker_job
+    if job is None or not is_true(job.status.conditions, "Complete"):
+        return False
+    counted = observed.pods
+    if template is not None and template.elastic:
+        counted = tuple(pod for pod in counted if pods.index(pod) == 0)
+    return not any(pods.told_to_stop(pod) for pod in counted)
+
+
+def sentence(failure: Failure) -> str:
+    """A failure as a person reads it."""
+    how = f"with exit code {failure.exit_code}" if failure.exit_code is not None else f"({failure.reason})"
+    rank = f", rank {failure.rank}" if failure.rank is not None else ""
+    where = f" on node {failure.node}" if failure.node else ""
+    last = failure.message.strip().splitlines()[-1:] or [""]
+    if not failure.pod:
+        return last[0]
+    return f"pod {failure.pod}{where}{rank} failed {how}" + (f": {pods.shorten(last[0])}" if last[0] else "")
+
+
+def _is_lost(pod: Pod) -> bool:
+    return pods.failed(pod) or pods.told_to_stop(pod)
+
+
+def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | None) -> bool:
+    if template is None or template.elastic is None:
+        return True
+    index = pods.index(pod) or 0
+    if index >= template.desired(observed.job.spec):
+        return False  # scaled away
+    return cause_of(pod, observed.podgroup).budget is Budget.USER or (index == 0 and _hosts_the_store(template))
+
+
+def _hosts_the_store(template: FrozenTemplate) -> bool:
+    """Whether worker 0 is where the others meet: without it none of them can go on."""
+    return template.rendezvous.backend == RdzvBackend.C10D and not template.rendezvous.endpoint
+
+
+def _of_the_job(job: Job | None) -> Loss | None:
+    """A Job that failed although no pod of it says so: the pod is gone."""
+    failed = find(job.status.conditions, "Failed") if job is not None else None
+    if job is None or failed is None or failed.status != "True":
+        return None
+    message = f"Job {job.metadata.name} failed: {failed.message}"
+    return Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), failed.last_transition_time)
+
+
+def _moment(pod: Pod) -> datetime | None:
+    fatal, told = pods.fatal(pod), pods.told_at(pod)
+    ended = fatal[1].finished_at if fatal else None
+    return min((moment for moment in (ended, told) if moment is not None), default=None)
+
+
+def _order(pod: Pod) -> tuple[float, bool, bool, int]:
+    """The earliest, and among those of one second the one that says most."""
+    fatal, moment = pods.fatal(pod), _moment(pod)
+    says = fatal is not None and root_cause(fatal[1].message).exit_code is not None
+    at = moment.timestamp() if moment is not None else _NEVER
+    return at, pod.metadata.deletion_timestamp is not None, not says, pods.index(pod) or 0
+
+
+def _describe(pod: Pod, template: FrozenTemplate | None) -> Failure:
+    fatal = pods.fatal(pod)
+    cause = root_cause(fatal[1].message if fatal and fatal[0] == TRAINER else "")
+    code = cause.exit_code if cause.exit_code is not None else fatal[1].exit_code if fatal else None
+    stopped = pods.told_to_stop(pod)
+    return Failure(
+        pod=pod.metadata.name,
+        node=pod.spec.node_name,
+        rank=cause.rank if cause.rank is not None else _rank(pods.index(pod), template),
+        # The code of a pod that was told to stop says how it took it, not what went wrong.
+        exit_code=None if stopped else code,
+        reason=pod.status.reason or ("Deleted" if stopped else fatal[1].reason if fatal else "Failed"),
+        message=cause.message
+        or pods.shorten(fatal[1].message if fatal else "")
+        or pod.status.message
+        or ("the pod was deleted before it ended" if stopped else ""),
+    )
+
+
+def _rank(index: int | None, template: FrozenTemplate | None) -> int | None:
+    """The rank of a pod with one process where torchrun did not tell it, None where only torchrun knows.
+
+    Static rendezvous takes the index. c10d and etcd-v2 sort the workers' names as text (torch's dynamic_rendezvous),
+    so worker 10 comes before worker 2; on the host's network they have no names of that order.
+    """
+    if template is None or index is None or template.nproc_per_node != 1 or template.elastic:
+        return None
+    if template.rendezvous.backend == RdzvBackend.STATIC:
+        return index
+    if template.rendezvous.backend == RdzvBackend.ETCD or template.pod["spec"].get("hostNetwork"):
+        return None
+    order = sorted(range(template.nodes), key=lambda node: f"{node}.")
+    return order.index(index) if index < template.nodes else None

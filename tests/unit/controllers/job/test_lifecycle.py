@@ -1,0 +1,509 @@
+"""The life of a job: attempts and their incidents, suspension, elastic workers, deadlines, what is kept."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from torchctl.api.causes import Cause
+from torchctl.api.common import PodRetention, RestartPolicy
+from torchctl.api.effective import EffectiveRunPolicy
+from torchctl.api.job import Failure
+from torchctl.api.jobstatus import Restarts
+from torchctl.controllers.job.budgets import next_attempt_time, refused
+from torchctl.controllers.settings import Restarting
+
+TWO = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
+ELASTIC = "{jobQueue: research, numNodes: %d, command: python train.py, elastic: {minNodes: 2, maxNodes: 4}%s}"
+TOLD = {"deletionGracePeriodSeconds": 30}
+
+
+def job(more: str = "") -> str:
+    return TWO % (f", {more}" if more else "")
+
+
+def elastic(nodes: int = 3, more: str = "") -> str:
+    return ELASTIC % (nodes, f", {more}" if more else "")
+
+
+def running(world: Any, text: str, nodes: int = 2, **more: Any) -> Any:
+    w = world(text, **more)
+    w.settle()
+    return runs(w, nodes)
+
+
+def runs(w: Any, nodes: int = 2) -> Any:
+    for index in range(nodes):
+        w.worker(index)
+    w.settle()
+    assert w.phase == "Running"
+    return w
+
+
+def told(w: Any) -> dict[str, Any]:
+    """The metadata of a pod that is told to stop now."""
+    return {"deletionTimestamp": w.now + timedelta(seconds=30), **TOLD}
+
+
+def over(w: Any, attempt: int = 0) -> None:
+    """The pods of an attempt are gone."""
+    for pod in w.seen.old_pods:
+        w.remove("Pod", pod.metadata.name)
+    w.settle()
+    assert w.seen.job.status.attempt > attempt
+
+
+def edit(w: Any, **spec: Any) -> None:
+    found = w.seen.job
+    changed = found.spec.model_copy(update=spec)
+    w.seen = replace(w.seen, job=msgspec.structs.replace(found, spec=changed))
+
+
+class TestIncidents:
+    def test_an_incident_settles_is_counted_once_and_the_next_attempt_follows_the_back_off(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker_fails(1, 42, "boom", after_s=1)
+        w.settle()
+        assert (w.phase, w.seen.job.status.restarts.total) == ("Restarting", 0)
+        assert w.last.requeue_after_s == 5
+        w.worker_fails(0, 1, "lost connection", after_s=2)
+        w.settle()
+        status = w.seen.job.status
+        assert (status.attempt, status.restarts.total, status.restarts.by_cause) == (1, 1, {"Error": 1})
+        assert (status.failure.pod, status.failure.exit_code) == ("demo-1-x", 42)
+        assert (status.next_attempt_time - w.now).total_seconds() == 10
+        assert ("Job", "demo-r1") not in w.objects
+        w.later(10)
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+        runs(w)
+        assert w.seen.job.status.rendezvous_id.endswith("-1")
+
+    def test_the_pod_that_failed_first_is_the_root_in_whatever_order_the_failures_are_seen(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker_fails(0, 1, "lost connection", after_s=2)
+        w.settle()
+        assert w.seen.job.status.failure.pod == "demo-0-x"
+        w.worker_fails(1, 42, "boom", after_s=1)
+        w.settle()
+        assert (w.seen.job.status.failure.pod, w.seen.job.status.attempt) == ("demo-1-x", 1)
+
+    def test_pods_that_are_lost_later_than_the_first_do_not_open_another_incident(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker_fails(1, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.attempt == 1
+        w.old_worker("demo-0-x", phase="Failed")
+        w.later(10)
+        w.settle()
+        assert (w.seen.job.status.attempt, w.seen.job.status.restarts.total) == (1, 1)
+
+    def test_the_next_attempt_waits_until_no_pod_of_an_earlier_one_runs(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker_fails(1, 42)
+        w.worker(0, metadata=told(w))
+        w.settle()
+        w.later(6)
+        w.settle()
+        w.later(11)
+        w.settle()
+        assert (w.phase, ("Job", "demo-r1") in w.objects) == ("Restarting", False)
+        w.remove("Pod", "demo-0-x")
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+
+    def test_a_pod_on_a_node_that_does_not_answer_is_removed_by_force_after_its_grace(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker(0, metadata=told(w))
+        w.settle()
+        w.later(5)
+        w.settle()
+        w.later(54)
+        w.step()
+        assert [removal for removal in w.last.remove if removal.force] == []
+        w.later(1)
+        w.step()
+        assert [(r.key.name, r.force) for r in w.last.remove if r.kind.kind == "Pod"] == [("demo-0-x", True)]
+        w.remove("Pod", "demo-1-x")
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+
+    def test_a_trainer_that_saves_and_exits_0_while_it_is_evicted_is_an_incident(self, world: Any) -> None:
+        w = running(world, job())
+        ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
+        target = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+        w.worker(0, "Succeeded", containerStatuses=ended, metadata=told(w), conditions=target)
+        w.worker(1, "Succeeded", containerStatuses=ended)
+        w.job_is("Complete")
+        w.settle()
+        assert w.seen.job.status.restarts.by_cause == {"Evicted": 1}
+        assert w.seen.job.status.attempt == 1
+
+    def test_an_incident_that_was_seen_is_no_success_however_its_pod_ends_afterwards(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker(0, metadata=told(w))
+        w.settle()
+        w.remove("Pod", "demo-0-x")
+        w.remove("Pod", "demo-1-x")
+        w.job_is("Complete")
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.restarts.by_cause == {"Deleted": 1}
+
+    def test_a_back_off_doubles_up_to_its_limit(self) -> None:
+        settings = Restarting()
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        waits = [(next_attempt_time(settings, n, now) - now).total_seconds() for n in (1, 2, 3, 4, 5, 6, 7, 1000)]
+        assert waits == [10, 20, 40, 80, 160, 300, 300, 300]
+
+    def test_after_a_long_stable_run_the_back_off_begins_anew(self, world: Any) -> None:
+        w = running(world, job())
+        for attempt in (1, 2):
+            w.worker_fails(0, 42, after_s=0)
+            w.settle()
+            w.later(5)
+            w.settle()
+            w.later(20)
+            over(w)
+            runs(w)
+            assert w.seen.job.status.restarts.consecutive == attempt
+        w.later(600)
+        w.worker(0, metadata=told(w))
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.restarts.consecutive == 1
+        assert w.seen.job.status.restarts.total == 3
+
+    def test_used_up_restarts_end_the_job_and_say_so(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {maxRestarts: 1}"))
+        for _ in range(2):
+            w.worker_fails(1, 42, after_s=0)
+            w.settle()
+            w.later(5)
+            w.settle()
+            if w.phase == "Failed":
+                break
+            w.later(10)
+            over(w)
+            runs(w)
+        assert w.condition("Failed")[:2] == ("True", "RestartsExhausted")
+        assert "the one restart is used (runPolicy.maxRestarts)" in w.condition("Failed")[2]
+        assert (w.seen.job.status.attempt, w.seen.job.status.restarts.total) == (1, 2)
+        assert not w.step()
+
+    def test_the_faults_of_the_cluster_do_not_use_up_the_restarts_of_the_program(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {maxRestarts: 1}"))
+        for number in range(1, 5):
+            w.worker(0, metadata=told(w))
+            w.settle()
+            w.later(5)
+            w.settle()
+            assert w.seen.job.status.restarts.by_cause == {"Deleted": number}
+            w.later(300)
+            over(w)
+            runs(w)
+        assert w.phase == "Running"
+
+    def test_a_job_that_was_complete_is_never_run_again_when_its_job_is_deleted(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker(0, "Succeeded")
+        w.worker(1, "Succeeded")
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+        w.remove("Job", "demo")
+        w.settle()
+        assert (w.phase, ("Job", "demo") in w.objects, ("Job", "demo-r1") in w.objects) == ("Succeeded", False, False)
+
+    def test_the_next_attempt_takes_the_queue_as_it_is_only_where_the_job_asks_for_it(self, world: Any) -> None:
+        for policy, image in (("Frozen", "trainer:1"), ("NextAttempt", "trainer:2")):
+            w = running(world, job(f"queueUpdatePolicy: {policy}"))
+            w.has_queue("image: trainer:2")
+            w.settle()
+            assert w.spec("Job", "demo")["template"]["spec"]["containers"][0]["image"] == "trainer:1"
+            w.worker_fails(1, 42)
+            w.settle()
+            w.later(5)
+            w.settle()
+            w.later(10)
+            w.remove("Pod", "demo-0-x")
+            w.settle()
+            assert w.spec("Job", "demo-r1")["template"]["spec"]["containers"][0]["image"] == image
+
+
+class TestWhatIsKept:
+    def incident(self, world: Any, policy: str) -> Any:
+        w = running(world, job(f"runPolicy: {{podRetention: {policy}}}"))
+        w.worker_fails(1, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        w.remove("Pod", "demo-0-x")
+        w.later(10)
+        w.settle()
+        return runs(w)
+
+    @pytest.mark.parametrize(("policy", "kept"), [("Failed", True), ("None", False), ("All", True)])
+    def test_the_last_failed_attempt_stays_to_be_read_as_the_policy_says(
+        self, world: Any, policy: str, kept: bool
+    ) -> None:
+        w = self.incident(world, policy)
+        assert (("Job", "demo") in w.objects) is kept
+
+    @pytest.mark.parametrize(
+        ("policy", "first", "second"), [("Failed", False, True), ("None", False, False), ("All", True, True)]
+    )
+    def test_the_outcome_decides_what_stays(self, world: Any, policy: str, first: bool, second: bool) -> None:
+        w = self.incident(world, policy)
+        w.worker(0, "Succeeded")
+        w.worker(1, "Succeeded")
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+        assert (("Job", "demo") in w.objects, ("Job", "demo-r1") in w.objects) == (first, second)
+        assert w.seen.job.status.failure is None
+
+    def test_a_job_goes_when_its_time_to_live_is_over_and_not_before(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {ttlSecondsAfterFinished: 60}"))
+        w.job_is("Complete")
+        w.settle()
+        assert (w.last.requeue_after_s, w.last.remove) == (60, ())
+        w.later(59)
+        w.settle()
+        w.later(1)
+        w.step()
+        assert [(r.kind.kind, r.key.name, r.uid) for r in w.last.remove] == [
+            ("TorchrunJob", "demo", w.seen.job.metadata.uid)
+        ]
+
+
+class TestSuspension:
+    def test_it_is_written_down_before_the_pods_are_stopped(self, world: Any) -> None:
+        w = running(world, job())
+        edit(w, suspend=True)
+        w.step()
+        assert (w.phase, w.last.children) == ("Suspended", ())
+        w.step()
+        assert w.spec("Job", "demo")["suspend"] is True
+        for index in range(2):
+            w.worker_fails(index, 143, metadata=told(w))
+        w.job_is("Failed", "BackoffLimitExceeded")
+        w.settle()
+        assert (w.phase, w.seen.job.status.restarts.total) == ("Suspended", 0)
+
+    def test_resuming_is_a_new_attempt_and_no_incident(self, world: Any) -> None:
+        w = running(world, job())
+        w.later(100)
+        edit(w, suspend=True)
+        w.settle()
+        w.later(1000)
+        w.worker(0, metadata=told(w))
+        edit(w, suspend=False)
+        w.settle()
+        assert (w.phase, w.seen.job.status.attempt) == ("Restarting", 1)
+        assert ("Job", "demo-r1") not in w.objects
+        over(w)
+        runs(w)
+        assert (w.seen.job.status.attempt, w.seen.job.status.restarts.total) == (1, 0)
+        assert w.seen.job.status.active_seconds == 100
+        assert ("Job", "demo") not in w.objects
+
+    def test_a_job_that_is_suspended_from_the_start_has_only_its_workspace_prepared(self, world: Any) -> None:
+        w = world(job("suspend: true, volumes: {workspace: {source: git, url: 'https://git.test/a'}}"))
+        w.settle()
+        assert {kind for kind, _ in w.objects} <= {"ControllerRevision", "PersistentVolumeClaim", "Pod", "Service"}
+        assert ("Pod", "demo-sync-0") in w.objects
+        assert ("Job", "demo") not in w.objects
+        edit(w, suspend=False)
+        w.settle()
+        w.sync_serves()
+        w.settle()
+        assert w.seen.job.status.attempt == 0
+        assert ("Job", "demo") in w.objects
+
+    def test_flips_within_a_moment_end_as_the_last_one_says(self, world: Any) -> None:
+        w = running(world, job())
+        for wanted in (True, False, True, False, True):
+            edit(w, suspend=wanted)
+            w.step()
+        w.settle()
+        assert w.phase == "Suspended"
+        edit(w, suspend=False)
+        w.settle()
+        over(w)
+        runs(w)
+        assert w.seen.job.status.restarts.total == 0
+
+    def test_trainers_that_exit_0_because_they_are_suspended_have_not_succeeded(self, world: Any) -> None:
+        w = running(world, job())
+        edit(w, suspend=True)
+        w.settle()
+        w.later(3)
+        w.remove("Pod", "demo-0-x")
+        w.remove("Pod", "demo-1-x")
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Suspended"
+
+    def test_workers_that_had_succeeded_before_are_believed(self, world: Any) -> None:
+        w = running(world, job())
+        w.later(10)
+        edit(w, suspend=True)
+        w.settle()
+        w.now -= timedelta(seconds=5)
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+
+
+class TestElastic:
+    def test_the_job_replaces_what_it_loses_and_ends_with_worker_0(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        spec = w.spec("Job", "demo")
+        assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (3, 3, 2**31 - 1)
+        assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+
+    def test_scaling_changes_both_numbers_of_the_running_job(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        edit(w, num_nodes=4)
+        w.settle()
+        assert [w.spec("Job", "demo")[field] for field in ("completions", "parallelism")] == [4, 4]
+        assert (w.phase, w.seen.job.status.nodes.desired, w.seen.job.status.attempt) == ("Running", 4, 0)
+        edit(w, num_nodes=2)
+        w.worker(2, metadata=told(w))
+        w.settle()
+        assert [w.spec("Job", "demo")[field] for field in ("completions", "parallelism")] == [2, 2]
+        assert (w.phase, w.seen.job.status.restarts.total) == ("Running", 0)
+
+    def test_a_pod_that_the_cluster_takes_is_no_incident_while_enough_are_left(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(2, metadata=told(w))
+        w.settle()
+        assert (w.phase, w.seen.job.status.incident) == ("Running", None)
+
+    def test_a_job_below_its_minimum_waits_and_then_counts_one_incident(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        for index in (1, 2):
+            w.worker(index, metadata=told(w), conditions=[])
+        w.settle()
+        assert w.condition("WorkersReady")[:2] == ("False", "BelowMinimum")
+        assert w.last.requeue_after_s == 120
+        w.later(120)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.restarts.by_cause == {"BelowMinimum": 1}
+
+    def test_the_loss_of_the_stores_host_is_an_incident(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(0, metadata=told(w))
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.restarts.by_cause == {"Deleted": 1}
+
+    def test_with_a_store_elsewhere_worker_0_is_one_of_many(self, world: Any) -> None:
+        w = running(world, elastic(more="distributed: {rdzvBackend: etcd-v2}"), 3)
+        w.worker(0, metadata=told(w))
+        w.settle()
+        assert (w.phase, w.seen.job.status.incident) == ("Running", None)
+
+    def test_a_program_that_fails_is_an_incident_whatever_its_index(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker_fails(2, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.restarts.by_cause == {"Error": 1}
+        assert w.spec("Job", "demo")["suspend"] is True
+
+    def test_surplus_pods_that_are_stopped_when_worker_0_has_ended_do_not_hold_success_up(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(0, "Succeeded")
+        w.worker(1, metadata=told(w))
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+
+
+class TestDeadlines:
+    def test_only_active_time_counts_over_all_attempts(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
+        assert w.last.requeue_after_s == 300
+        w.later(200)
+        edit(w, suspend=True)
+        w.settle()
+        w.later(5000)
+        assert w.last.requeue_after_s is None
+        edit(w, suspend=False)
+        w.settle()
+        over(w)
+        runs(w)
+        w.later(99)
+        w.settle()
+        assert w.phase == "Running"
+        w.later(1)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
+        assert w.seen.job.status.active_seconds == 300
+        assert w.spec("Job", "demo-r1")["suspend"] is True
+
+    def test_time_in_a_gang_schedulers_queue_is_not_active(self, world: Any) -> None:
+        w = world(
+            job("runPolicy: {activeDeadlineSeconds: 300, startupTimeoutSeconds: 60}"), queue="{image: a, kaiQueue: x}"
+        )
+        w.settle()
+        w.later(10_000)
+        w.settle()
+        assert w.phase == "Queued"
+        for index in range(2):
+            w.worker(index, "Pending")
+        w.settle()
+        assert w.phase == "Starting"
+        w.later(60)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
+
+    def test_workers_that_were_ready_once_are_not_late(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {startupTimeoutSeconds: 60}"))
+        w.later(100)
+        w.worker(0, conditions=[])
+        w.settle()
+        assert w.phase == "Starting"
+
+
+POLICY = EffectiveRunPolicy(3, 0, RestartPolicy.ON_FAILURE, None, None, None, PodRetention.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [
+        ("OnFailure", 1, True),
+        ("Never", 143, False),
+        *(("ExitCode", code, False) for code in (1, 2, 126, 127, 128, 139, 42)),
+        *(("ExitCode", code, True) for code in (130, 137, 138, 143, -9, -15, 134)),
+    ],
+)
+def test_the_code_decides_where_the_policy_says_so(policy: str, code: int, again: bool) -> None:
+    asked = replace(POLICY, restart_policy=RestartPolicy(policy))
+    found = refused(asked, Restarting(), Cause.ERROR, Failure(exit_code=code), Restarts())
+    assert (found is None) is again
+
+
+@pytest.mark.parametrize(("cause", "limit"), [(Cause.OOM_KILLED, 3), (Cause.NODE_LOST, 20), (Cause.PREEMPTED, 100)])
+def test_each_cause_is_paid_from_its_own_budget(cause: Cause, limit: int) -> None:
+    for used, again in ((limit - 1, True), (limit, False)):
+        before = Restarts(total=used, by_cause={cause: used, "Unheard": 500})
+        assert (refused(POLICY, Restarting(), cause, Failure(), before) is None) is again
+
+
+def test_no_restart_at_all_is_a_plain_failure() -> None:
+    found = refused(replace(POLICY, max_restarts=0), Restarting(), Cause.ERROR, Failure(), Restarts())
+    assert found is not None
+    assert (found.reason, found.why) == ("WorkerFailed", "no restart is allowed (runPolicy.maxRestarts)")
