@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchctl.testing.gobuild import build
-from torchctl.testing.programs import GROUPS, PROGRAMS, cache_key
+from torchctl.testing.programs import GROUPS, PROGRAMS, Program, cache_key, module_key
 from torchctl.testing.releases import Unreachable, release_of
 
-__all__ = ["Assets", "Settings", "ensure"]
+__all__ = ["Assets", "Settings", "ensure", "prepared"]
 
 _KUBERNETES_URL = "https://dl.k8s.io/release"
 _ETCD_URL = "https://github.com/etcd-io/etcd/releases/download"
@@ -83,6 +83,22 @@ def ensure(names: Sequence[str] = GROUPS["control-plane"], settings: Settings | 
             _obtain([name for name in names if name not in found], assets, settings)
         found = _find(names, settings.directory, assets)
     return Assets({name: found[name] for name in names})
+
+
+def prepared(program: Program, settings: Settings | None = None) -> Path:
+    """A program that is none of the control plane's: from $TORCHCTL_ASSETS, the user's cache, or its pinned Go module.
+
+    Raises BuildFailed.
+    """
+    settings = settings or Settings.from_environment()
+    directory = settings.cache / "assets" / module_key(program)
+    found = _find([program.name], settings.directory, directory)
+    if not found:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _lock(directory / ".lock"):
+            if not _find([program.name], directory):
+                build(program, directory / program.name, settings.cache, _Progress(every_s=0))
+    return found.get(program.name, directory / program.name)
 
 
 def _find(names: Sequence[str], *directories: Path | None) -> dict[str, Path]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["GROUPS", "PROGRAMS", "Program", "architecture", "cache_key", "go_version", "version"]
+__all__ = ["GROUPS", "PROGRAMS", "Program", "architecture", "cache_key", "go_version", "module_key", "version"]
 
 _INSTALLED = Path(__file__).parent / "modules"  # the wheel carries hack/controlplane here
 _CLONE = Path(__file__).parents[3] / "hack" / "controlplane"
@@ -105,6 +105,14 @@ def cache_key(names: Sequence[str] = tuple(PROGRAMS)) -> str:
         for file in ("go.mod", "go.sum"):
             digest.update((modules() / module / file).read_bytes())
     return f"{version(PROGRAMS['kube-apiserver'])}-{digest.hexdigest()[:12]}"
+
+
+def module_key(program: Program) -> str:
+    """As `cache_key`, of a program that has its module for itself."""
+    digest = hashlib.sha256(f"{architecture()} {linker_flags(program)}".encode())
+    for file in ("go.mod", "go.sum"):
+        digest.update((modules() / program.module / file).read_bytes())
+    return f"{program.name}-{version(program)}-{digest.hexdigest()[:12]}"
 
 
 def _find(pattern: str, file: Path) -> str:

@@ -161,6 +161,7 @@ _MEANINGS = {
     "PermanentRedirect": ("the bucket is in another region", "Set AWS_REGION in the Secret"),
     "AuthorizationHeaderMalformed": ("the bucket is in another region", "Set AWS_REGION in the Secret"),
 }
+_UNKNOWN = ("", "Check volumes.workspace.url, and AWS_ENDPOINT_URL and the keys in the Secret that secretRef names")
 
 
 def explain(shown: str, status: int, document: bytes, *, region: str = "", signed: bool = True) -> WorkspaceError:
@@ -173,11 +174,8 @@ def explain(shown: str, status: int, document: bytes, *, region: str = "", signe
     root = _xml(document)
     code = _text(root, "Code") if root is not None and _name(root) == "Error" else ""
     elsewhere = region or (_text(root, "Region") if root is not None else "")
-    meaning, step = _MEANINGS.get(code) or {
-        301: _MEANINGS["PermanentRedirect"],
-        403: _MEANINGS["AccessDenied"],
-        404: _MEANINGS["NoSuchKey"],
-    }.get(status, ("", "Check volumes.workspace.url, and AWS_ENDPOINT_URL in the Secret"))
+    by_status = {301: "PermanentRedirect", 403: "AccessDenied"} | ({} if code else {404: "NoSuchKey"})
+    meaning, step = _MEANINGS.get(code) or _MEANINGS.get(by_status.get(status, "")) or _UNKNOWN
     if "another region" in meaning and _REGION.match(elsewhere):
         step = f"Set AWS_REGION to {elsewhere} in the Secret"
     if meaning == _MEANINGS["AccessDenied"][0] and not signed:

@@ -33,9 +33,9 @@ def unpack_tar(archive: Path, target: Path, limits: Limits, *, gzipped: bool) ->
             yield
             if parser.ended:
                 break
+        if not parser.ended:
+            raise Refused("the tar file is cut off", next_step="Make it again")
         unpacker.close()
-    if not parser.ended:
-        raise Refused("the tar file is cut off", next_step="Make it again")
 
 
 def _chunks(archive: Path) -> Iterator[bytes]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from torchctl.testing import assets, gobuild
-from torchctl.testing.assets import Settings, ensure
+from torchctl.testing.assets import Settings, ensure, prepared
 from torchctl.testing.gobuild import BuildFailed, toolchain
-from torchctl.testing.programs import GROUPS, Program, cache_key
+from torchctl.testing.objectstore import VERSITYGW
+from torchctl.testing.programs import GROUPS, Program, cache_key, version
 from torchctl.testing.releases import CorruptDownload, Release, Unreachable
 
 # A compiler that takes long enough for two processes to meet, and notes each build.
@@ -55,6 +56,18 @@ def test_the_named_directory_comes_before_the_cache(tmp_path: Path) -> None:
     mine = program(tmp_path / "mine", "kubectl")
     found = ensure(["etcd", "kubectl"], offline(tmp_path, tmp_path / "mine"))
     assert found.paths == {"etcd": cached, "kubectl": mine}
+
+
+def test_a_program_with_a_module_of_its_own_is_built_once_and_apart_from_the_control_planes(
+    tmp_path: Path, go: Path
+) -> None:
+    built = prepared(VERSITYGW, offline(tmp_path))
+    assert subprocess.check_output([built]) == b"built\n"
+    assert prepared(VERSITYGW, offline(tmp_path)) == built
+    assert go.read_text().split() == [VERSITYGW.package]
+    assert built.parent.name.startswith(f"versitygw-{version(VERSITYGW)}-")
+    mine = program(tmp_path / "mine", "versitygw")
+    assert prepared(VERSITYGW, offline(tmp_path, tmp_path / "mine")) == mine
 
 
 def test_what_is_nowhere_is_built_once(tmp_path: Path, go: Path, capsys: pytest.CaptureFixture[str]) -> None:
