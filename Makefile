@@ -19,10 +19,13 @@ $(STAMP): requirements-dev.txt pyproject.toml
 control-plane: venv ## Fetch or build etcd, kube-apiserver and the rest (cached outside the clone)
 	$(BIN)/python -m torchctl.testing.assets
 
+object-store: venv ## Build the S3 server under test (cached outside the clone)
+	$(BIN)/python -m torchctl.testing.objectstore
+
 demo: venv control-plane ## Run a TorchrunJob to Succeeded on a real control plane with a scripted kubelet
 	$(BIN)/python hack/demo.py
 
-test: venv control-plane ## Unit tests and tests on the real control plane, with coverage
+test: venv control-plane object-store ## Unit tests and tests on the real control plane, with coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest tests/unit tests/envtest
 	$(BIN)/coverage combine -q
@@ -71,4 +74,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane demo test sweep unit e2e image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane object-store demo test sweep unit e2e image lint types fmt manifests drift bench lock clean
