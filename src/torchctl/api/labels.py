@@ -29,6 +29,7 @@ __all__ = [
     "ROLE_RESOURCE",
     "ROLE_SYNC",
     "ROLE_WORKER",
+    "WORKSPACE_REVISION",
     "job_labels",
     "owned_env",
     "owned_key",
@@ -47,6 +48,8 @@ QUEUE = "torchrun.ai/queue"
 QUEUE_UID = "torchrun.ai/queue-uid"
 ROLE = "torchrun.ai/role"
 ATTEMPT = "torchrun.ai/attempt"
+WORKSPACE_REVISION = "torchrun.ai/workspace-revision"
+"""Annotation of a sync pod: the revision that it was asked for."""
 LEGACY_JOB_NAME = "torchrun-job-name"
 """The selector of the first documentation, which users have in their scripts."""
 
