@@ -66,8 +66,7 @@ def kai_queue(queue: TorchrunQueue) -> dict[str, Any]:
 def release(kai_queue: KaiQueue) -> dict[str, Any]:
     """The merge patch that hands a KAI Queue of ours over, as it is, to whoever looks after it from now on.
 
-    Claim and label go, and so do the records of who set which field: else the next server-side apply of somebody else
-    would be a conflict with us. Guarded by the version on which that was decided.
+    Guarded by the version on which that was decided.
     """
     claim = (QUEUE, QUEUE_NAMESPACE, QUEUE_UID, INTENT_ANNOTATION)
     return {
@@ -76,7 +75,6 @@ def release(kai_queue: KaiQueue) -> dict[str, Any]:
             "resourceVersion": kai_queue.metadata.resource_version,
             "labels": {APP_MANAGED_BY: None},
             "annotations": dict.fromkeys(claim),
-            "managedFields": [{}],
         }
     }
 
