@@ -20,6 +20,7 @@ from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.queue import TORCHRUN_QUEUE, GpuCounts, JobCounts, QueueStatus
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
+from torchctl.runtime.kinds import Kind
 from torchctl.testing.audit import read_audit_log
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
@@ -200,7 +201,8 @@ async def test_a_job_keeps_the_object_that_its_prefix_stood_for_and_a_later_job_
 
 @pytest.mark.proves("TorchrunQueue.status.resources[].message")
 async def test_what_keeps_an_object_from_being_as_asked_is_said_and_others_objects_stay(place: Place) -> None:
-    for name, kind in (("taken", CONFIG_MAP), ("taken-claim", PVC)):
+    theirs: dict[str, Kind[Any]] = {"taken": CONFIG_MAP, "taken-claim": PVC}
+    for name, kind in theirs.items():
         body: dict[str, Any] = {"apiVersion": "v1", "kind": kind.kind}
         body["metadata"] = {"name": name, "namespace": place.namespace, "labels": {"theirs": "yes"}}
         body |= {"data": {"b": "theirs"}} if kind == CONFIG_MAP else {"spec": claim("x")["template"]["spec"]}

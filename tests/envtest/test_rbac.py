@@ -16,7 +16,7 @@ from stories import STORIES
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import KAI_QUEUE, POD
+from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, POD
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job import workers
@@ -76,6 +76,7 @@ async def _use_all(place: Place) -> None:
     await place.gone(KAI_QUEUE, place.namespace)
     await _live_through(place, "served")
     await place.gone(POD, "served-sync-0")
+    await _stock(place)
     await place.job("held", suspend=True)
     for _ in range(2):  # the same Event twice is one that is counted up
         await place.condition("QueueFound", "QueueNotFound", "held")
@@ -87,6 +88,16 @@ async def _use_all(place: Place) -> None:
         return any(event.count > 1 for event in await place.events("held"))
 
     await until(was_counted_up)
+
+
+async def _stock(place: Place) -> None:
+    """A queue with an object of its own, until it is asked for no more."""
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    await place.queue("stocked", resources=[{"name": "settings", "template": settings}])
+    await place.condition("ResourcesReady", "ResourcesReady", "stocked", kind=TORCHRUN_QUEUE)
+    nothing = {"spec": {"resources": []}}
+    await place.admin.merge_patch(TORCHRUN_QUEUE, "stocked", nothing, namespace=place.namespace)
+    await place.gone(CONFIG_MAP, "settings")
 
 
 async def _be_refused(place: Place, control_plane: ControlPlane) -> None:

@@ -1,6 +1,7 @@
 """The TorchrunQueue reconciler: reads the cache, carries the plan out, reports."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -154,10 +155,8 @@ class QueueReconciler:
 
     async def _delete(self, kind: Kind[Any], found: Any) -> None:
         meta = found.metadata
-        try:
+        with suppress(NotFound):
             await self._client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except NotFound:
-            return
 
     async def _is_left(self, queue: TorchrunQueue) -> bool:
         """Whether a KAI Queue of ours may still be there although none is seen: the watch may only be forbidden.
@@ -180,7 +179,9 @@ class QueueReconciler:
         patch: dict[str, Any] = {
             "metadata": {"resourceVersion": queue.metadata.resource_version, "finalizers": list(finalizers)}
         }
-        await self._client.merge_patch(TORCHRUN_QUEUE, queue.metadata.name, patch, namespace=queue.metadata.namespace)
+        name, namespace = queue.metadata.name, queue.metadata.namespace
+        with suppress(NotFound):  # gone since it was read
+            await self._client.merge_patch(TORCHRUN_QUEUE, name, patch, namespace=namespace)
 
 
 async def _refusal(what: str, write: Callable[[], Awaitable[Any]]) -> Refusal | None:
