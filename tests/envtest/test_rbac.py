@@ -95,7 +95,7 @@ async def _stock(place: Place) -> None:
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
     await place.queue("stocked", resources=[{"name": "settings", "template": settings}])
     await place.condition("ResourcesReady", "ResourcesReady", "stocked", kind=TORCHRUN_QUEUE)
-    nothing = {"spec": {"resources": []}}
+    nothing: dict[str, Any] = {"spec": {"resources": []}}
     await place.admin.merge_patch(TORCHRUN_QUEUE, "stocked", nothing, namespace=place.namespace)
     await place.gone(CONFIG_MAP, "settings")
 
