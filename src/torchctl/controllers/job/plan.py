@@ -77,6 +77,9 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
         estate = ending.after_the_end(observed, frozen.template, now)
         return Plan(idle=True, children=estate.children, remove=estate.remove, requeue_after_s=estate.look_again_s)
     needs = dependencies.assess(job, observed.upstream)
+    if not needs.ok:
+        # Frozen when it is let through: status then names the revision and says DependenciesMet in one write.
+        frozen = replace(frozen, template=None, revision=job.status.queue_revision)
     template = frozen.template
     state = syncing.assess(observed, template) if template else None
     life = lifecycle.advance(observed, template, _hopeless(needs, state), settings.restarting, now)

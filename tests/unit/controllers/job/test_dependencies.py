@@ -305,3 +305,59 @@ def test_only_what_can_be_waited_for_wakes_others() -> None:
     ):
         assert upstream_turned(change(before, after))
         assert not upstream_turned(change(after, after))
+
+
+# In the life of a job.
+
+
+def let(world: Any, **upstream: TorchrunJob | None) -> Any:
+    world.seen = replace(world.seen, upstream=upstream)
+    return world
+
+
+WAITS = "{jobQueue: research, numNodes: 1, command: python a.py, dependsOn: [{job: prep}]}"
+
+
+@pytest.mark.parametrize("prep", [None, a_job("prep"), a_job("prep", phase="Running")])
+def test_a_job_that_waits_has_conditions_and_nothing_else(world: Any, prep: TorchrunJob | None) -> None:
+    w = let(world(WAITS), prep=prep)
+    w.settle()
+    assert (w.phase, w.objects, w.seen.job.status.queue_revision) == ("Pending", {}, "")
+    for later in ("WorkspaceReady", "Admitted", "WorkersReady"):
+        assert w.condition(later)[:2] == ("False", "NotStarted")
+    assert w.condition("WorkspaceReady")[2] == "waits for the jobs that it depends on"
+
+
+def test_nothing_is_made_before_it_is_written_down_that_the_job_was_let_through(world: Any) -> None:
+    w = let(world(WAITS), prep=a_job("prep"))
+    w.settle()
+    let(w, prep=a_job("prep", phase="Succeeded"))
+    w.step()
+    assert w.objects == {}
+    assert w.condition("DependenciesMet")[:2] == ("True", "DependenciesMet")
+    let(w, prep=None)
+    w.settle()
+    assert ("Job", "demo") in w.objects
+
+
+def test_a_job_takes_its_queue_as_it_is_when_it_is_let_through(world: Any) -> None:
+    w = let(world(WAITS), prep=a_job("prep"))
+    w.settle()
+    w.has_queue("image: later:2")
+    w.settle()
+    let(w, prep=a_job("prep", phase="Succeeded"))
+    w.settle()
+    assert w.spec("Job", "demo")["template"]["spec"]["containers"][0]["image"] == "later:2"
+
+
+def test_a_failure_that_is_passed_on_is_the_end_and_told_once(world: Any) -> None:
+    w = let(world(WAITS), prep=a_job("prep"))
+    w.settle()
+    let(w, prep=a_job("prep", phase="Failed", failed="WorkerFailed"))
+    w.settle()
+    assert w.phase == "Failed"
+    assert w.condition("Failed")[:2] == ("True", "DependencyFailed")
+    assert [event[:2] for event in w.events] == [("Warning", "DependencyFailed")]
+    let(w, prep=a_job("prep", phase="Succeeded"))
+    w.settle()
+    assert (w.phase, w.objects) == ("Failed", {})

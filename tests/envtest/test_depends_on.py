@@ -1,0 +1,181 @@
+"""Jobs that wait for other jobs: what they say meanwhile, what exists of them, and what becomes of them."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from jobs import Place, a_job
+from operators import background_operator, running_operator
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE
+from torchctl.api.phases import Phase
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.errors import Invalid
+from torchctl.runtime.conditions import find
+from torchctl.runtime.kinds import Kind
+from torchctl.testing.kubelet import Play, ScriptedKubelet
+from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.nodekinds import Pod
+
+CHILDREN: tuple[Kind[Any], ...] = (CONTROLLER_REVISION, PVC, POD, SERVICE, JOB)
+NEVER = {"runPolicy": {"restartPolicy": "Never"}}
+
+
+def of(namespace: str, begins: str) -> Callable[[Pod], bool]:
+    """Pods of the jobs there whose name begins so."""
+    return lambda pod: (
+        pod.metadata.namespace == namespace and pod.metadata.labels.get("torchrun.ai/job-name", "").startswith(begins)
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
+    """Jobs of one node; those named `long-` run until they are told to end, those named `bad-` fail."""
+    here = fresh_name("depends-on")
+    before = kubelet.script
+    kubelet.script = before.when(of(here, "long-"), Play(run_s=None)).when(of(here, "bad-"), Play(exit_code=3))
+    await create_namespace(admin, here)
+    place = Place(admin, here)
+    await place.queue()
+    async with background_operator(operator_account, here):
+        yield place
+    kubelet.script = before
+    await admin.delete(NAMESPACE, here)
+
+
+async def submit(place: Place, name: str, *waits: str, **spec: Any) -> None:
+    """Creates a job of one node; `other!` is a job that has to run, `other` one that has to succeed."""
+    wanted = [{"job": one.rstrip("!"), **({"condition": "Running"} if one.endswith("!") else {})} for one in waits]
+    await place.job(name, numNodes=1, **({"dependsOn": wanted} if wanted else {}), **spec)
+
+
+async def end(place: Place, kubelet: ScriptedKubelet, job: str) -> None:
+    (pod,) = await place.admin.list(POD, namespace=place.namespace, labels=f"torchrun-job-name={job}")
+    kubelet.end(place.namespace, pod.metadata.name)
+
+
+async def children(place: Place, job: str) -> list[str]:
+    labels = f"torchrun.ai/job-name={job}"
+    return [
+        f"{kind.kind} {child.metadata.name}"
+        for kind in CHILDREN
+        for child in await place.admin.list(kind, namespace=place.namespace, labels=labels)
+    ]
+
+
+@pytest.mark.proves("TorchrunJob.spec.dependsOn[].job")
+async def test_nothing_but_conditions_exists_of_a_job_that_waits_and_it_goes_on_by_itself(
+    place: Place, kubelet: ScriptedKubelet
+) -> None:
+    await submit(place, "long-prep")
+    await submit(place, "train", "long-prep", volumes={"workspace": {"source": "git", "url": "https://g.example/a"}})
+    await submit(place, "report", "train")
+    await place.reaches(Phase.RUNNING, "long-prep")
+    for name, other in (("train", "long-prep"), ("report", "train")):
+        found = await place.condition("DependenciesMet", "WaitingForDependency", name)
+        assert found.message == f"waits for TorchrunJob {other} to succeed; this job goes on by itself then"
+        assert (await place.reaches(Phase.PENDING, name)).status.start_time is None
+        assert await children(place, name) == []
+    await end(place, kubelet, "long-prep")
+    report = await place.reaches(Phase.SUCCEEDED, "report")
+    train = await place.reaches(Phase.SUCCEEDED, "train")
+    prep = await place.reaches(Phase.SUCCEEDED, "long-prep")
+    assert prep.status.completion_time is not None
+    assert train.status.start_time is not None
+    assert train.status.completion_time is not None
+    assert report.status.start_time is not None
+    assert prep.status.completion_time <= train.status.start_time
+    assert train.status.completion_time <= report.status.start_time
+    assert [event.reason for event in await place.events("train")].count("DependenciesMet") == 1
+
+
+@pytest.mark.proves("TorchrunJob.spec.dependsOn[].condition")
+async def test_a_job_that_only_has_to_run_is_not_waited_for_longer(place: Place) -> None:
+    await submit(place, "long-server")
+    await submit(place, "client", "long-server!")
+    await place.reaches(Phase.SUCCEEDED, "client")
+    await place.reaches(Phase.RUNNING, "long-server")
+
+
+async def test_a_missing_job_is_named_and_heals_when_it_is_created(place: Place) -> None:
+    await submit(place, "early", "late")
+    found = await place.condition("DependenciesMet", "DependencyNotFound", "early")
+    assert "TorchrunJob late does not exist: create it" in found.message
+    assert [(it.type, it.reason) for it in await place.events("early")] == [("Warning", "DependencyNotFound")]
+    await submit(place, "late")
+    await place.reaches(Phase.SUCCEEDED, "early")
+
+
+async def test_a_failure_is_passed_on_to_all_that_wait_and_names_its_origin(place: Place) -> None:
+    await submit(place, "second", "first")
+    await submit(place, "first", "bad-origin")
+    await submit(place, "beside", "bad-origin!", "never-there")
+    await submit(place, "bad-origin", **NEVER)
+    for name, other in (("first", "bad-origin"), ("second", "first"), ("beside", "bad-origin")):
+        job = await place.reaches(Phase.FAILED, name)
+        failed = find(job.status.conditions, "Failed")
+        assert failed is not None
+        assert failed.reason == "DependencyFailed"
+        assert f"TorchrunJob {other} has failed" in failed.message
+        assert job.status.start_time is None
+        assert await children(place, name) == []
+
+
+async def test_a_cycle_is_named_by_all_its_jobs_and_ends_with_one_of_them(place: Place) -> None:
+    ring = {"one": "two", "two": "three", "three": "one"}
+    for name, other in ring.items():
+        await submit(place, name, other)
+    await submit(place, "behind", "two")
+    for name in ring:
+        found = await place.condition("DependenciesMet", "DependencyCycle", name)
+        assert f", {name} -> {ring[name]} -> {ring[ring[name]]} -> {name}: none of them can start" in found.message
+    found = await place.condition("DependenciesMet", "DependencyCycle", "behind")
+    assert ", one -> two -> three -> one: " in found.message
+    await place.admin.delete(TORCHRUN_JOB, "three", namespace=place.namespace)
+    await place.condition("DependenciesMet", "DependencyNotFound", "two")
+    await place.condition("DependenciesMet", "WaitingForDependency", "one")
+    await submit(place, "three")
+    for name in (*ring, "behind"):
+        await place.reaches(Phase.SUCCEEDED, name)
+
+
+async def test_a_job_that_has_begun_does_not_care_what_becomes_of_the_others(
+    place: Place, kubelet: ScriptedKubelet
+) -> None:
+    await submit(place, "short")
+    await submit(place, "long-after", "short")
+    await place.reaches(Phase.RUNNING, "long-after")
+    await place.admin.delete(TORCHRUN_JOB, "short", namespace=place.namespace)
+    await place.gone(TORCHRUN_JOB, "short")
+    await place.touch("long-after")
+    await end(place, kubelet, "long-after")
+    job = await place.reaches(Phase.SUCCEEDED, "long-after")
+    met = find(job.status.conditions, "DependenciesMet")
+    assert met is not None
+    assert (met.status, met.message) == ("True", "TorchrunJob short has succeeded")
+
+
+async def test_a_job_cannot_name_itself(place: Place) -> None:
+    body = a_job(place.namespace, "itself", dependsOn=[{"job": "itself"}])
+    with pytest.raises(Invalid, match="must not name the job itself"):
+        await place.admin.create(TORCHRUN_JOB, body, place.namespace)
+
+
+async def test_what_ended_while_the_operator_was_down_is_not_missed(
+    operator_account: Connection, admin: Client, namespace: str, kubelet: ScriptedKubelet
+) -> None:
+    place, before = Place(admin, namespace), kubelet.script
+    kubelet.script = before.when(of(namespace, "long-"), Play(run_s=None))
+    await place.queue()
+    await submit(place, "long-prep")
+    await submit(place, "train", "long-prep")
+    async with running_operator(operator_account, namespace):
+        await place.reaches(Phase.RUNNING, "long-prep")
+        await place.condition("DependenciesMet", "WaitingForDependency", "train")
+    await end(place, kubelet, "long-prep")
+    async with running_operator(operator_account, namespace):
+        await place.reaches(Phase.SUCCEEDED, "train")
+    kubelet.script = before
