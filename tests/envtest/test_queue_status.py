@@ -1,0 +1,161 @@
+"""What the status of a queue says of its jobs, of its KAI Queue, and of the spec that it is about."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from jobs import Place
+from operators import background_operator
+from waiting import until
+
+from torchctl.api.kube import KAI_QUEUE, POD
+from torchctl.api.phases import Phase
+from torchctl.api.queue import TORCHRUN_QUEUE, GpuCounts, JobCounts, QueueStatus
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.testing.kubelet import Play, ScriptedKubelet
+from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.nodekinds import Pod
+
+NOWHERE = {"nodeSelector": {"disk": "none-has-this"}}
+JOBS: dict[Phase, dict[str, Any]] = {
+    Phase.PENDING: {"numNodes": None, "numGPUs": 3},
+    Phase.SYNCING: {"numNodes": 1, "volumes": {"workspace": {"source": "zip"}}},
+    Phase.QUEUED: NOWHERE,
+    Phase.RUNNING: {},
+    Phase.SUSPENDED: {"suspend": True},
+    Phase.SUCCEEDED: {},
+    Phase.FAILED: {"runPolicy": {"restartPolicy": "Never"}},
+}
+"""A job for each phase, of its name."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
+    """Where workers run until they are told to end, save those of the jobs that are to end."""
+    here = fresh_name("queue-status")
+
+    def here_and(job: str) -> Any:
+        return lambda pod: stays(pod) and pod.metadata.labels.get("torchrun.ai/job-name") == job
+
+    def stays(pod: Pod) -> bool:
+        return pod.metadata.namespace == here
+
+    before = kubelet.script
+    kubelet.script = (
+        before.when(stays, Play(run_s=None))
+        .when(here_and("succeeded"), Play())
+        .when(here_and("failed"), Play(exit_code=3))
+    )
+    await create_namespace(admin, here)
+    async with background_operator(operator_account, here):
+        yield Place(admin, here)
+    kubelet.script = before
+    await admin.delete(NAMESPACE, here)
+
+
+async def status(place: Place, name: str) -> QueueStatus:
+    return (await place.admin.get(TORCHRUN_QUEUE, name, place.namespace)).status
+
+
+@pytest.mark.proves(
+    "TorchrunQueue.status.jobs.pending",
+    "TorchrunQueue.status.jobs.syncing",
+    "TorchrunQueue.status.jobs.queued",
+    "TorchrunQueue.status.jobs.running",
+    "TorchrunQueue.status.jobs.suspended",
+    "TorchrunQueue.status.jobs.succeeded",
+    "TorchrunQueue.status.jobs.failed",
+    "TorchrunQueue.status.gpus.requested",
+    "TorchrunQueue.status.gpus.running",
+)
+async def test_jobs_are_counted_by_where_they_are_and_their_gpus_with_them(place: Place) -> None:
+    await place.queue("counts", kaiQueue=f"{place.namespace}-counts", nodeResources={"gpus": 2})
+    for phase, spec in JOBS.items():
+        await place.job(phase.lower(), **{"jobQueue": "counts", **spec})
+    for phase in JOBS:
+        await place.reaches(phase, phase.lower())
+
+    # Two GPUs of the one that syncs, four of those that wait and run. One that is suspended asks for none.
+    expected = JobCounts(1, 1, 1, 1, 1, 1, 1), GpuCounts(requested=10, running=4)
+
+    async def counted() -> bool:
+        found = await status(place, "counts")
+        return (found.jobs, found.gpus) == expected
+
+    await until(counted)
+
+
+@pytest.mark.proves(
+    "TorchrunQueue.status.observedGeneration",
+    "TorchrunQueue.status.conditions",
+    "TorchrunQueue.status.templateHash",
+)
+async def test_status_says_which_spec_it_is_about(place: Place) -> None:
+    await place.queue("edited")
+    await place.condition("Ready", "Ready", "edited", kind=TORCHRUN_QUEUE)
+    first = await status(place, "edited")
+    assert (first.observed_generation, {condition.observed_generation for condition in first.conditions}) == (1, {1})
+    body = {"spec": {"image": "trainer:2"}}
+    await place.admin.merge_patch(TORCHRUN_QUEUE, "edited", body, namespace=place.namespace)
+
+    async def looked_at() -> bool:
+        return (await status(place, "edited")).observed_generation == 2
+
+    await until(looked_at)
+    second = await status(place, "edited")
+    assert {condition.observed_generation for condition in second.conditions} == {2}
+    assert "" not in (first.template_hash, second.template_hash)
+    assert first.template_hash != second.template_hash
+
+
+@pytest.mark.proves(
+    "TorchrunQueue.status.kaiQueue.name",
+    "TorchrunQueue.status.kaiQueue.uid",
+    "TorchrunQueue.status.kaiQueue.allocated",
+    "TorchrunQueue.status.kaiQueue.requested",
+)
+async def test_what_kai_says_of_its_queue_is_passed_on(place: Place) -> None:
+    name = f"{place.namespace}-told"
+    await place.queue("told", kaiQueue=name)
+    await place.condition("KaiQueueReady", "KaiQueueReady", "told", kind=TORCHRUN_QUEUE)
+    body = {
+        "apiVersion": KAI_QUEUE.api_version,
+        "kind": KAI_QUEUE.kind,
+        "metadata": {"name": name},
+        "status": {"allocated": {"cpu": "3", "nvidia.com/gpu": "8"}, "requested": {"cpu": "4"}},
+    }
+    await place.admin.apply(KAI_QUEUE, body, subresource="status", field_manager="queuecontroller")
+
+    async def told() -> bool:
+        found = (await status(place, "told")).kai_queue
+        return found is not None and found.allocated == {"cpu": "3", "nvidia.com/gpu": "8"}
+
+    await until(told)
+    found = (await status(place, "told")).kai_queue
+    assert found is not None
+    assert (found.requested, found.name) == ({"cpu": "4"}, name)
+    assert found.uid == (await place.admin.get(KAI_QUEUE, name)).metadata.uid
+
+
+@pytest.mark.proves("TorchrunQueue.spec.kaiQueuePolicy")
+async def test_a_kai_queue_by_reference_is_used_and_never_written(place: Place) -> None:
+    name = f"{place.namespace}-theirs"
+    unbounded = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"gpu": unbounded, "cpu": unbounded, "memory": unbounded}
+    body = {
+        "apiVersion": KAI_QUEUE.api_version,
+        "kind": KAI_QUEUE.kind,
+        "metadata": {"name": name},
+        "spec": {"resources": resources},
+    }
+    await place.admin.create(KAI_QUEUE, body)
+    before = await place.admin.get_raw(KAI_QUEUE, name)
+    await place.queue("refers", kaiQueue=name, kaiQueuePolicy="Reference", kaiPriority=3)
+    await place.job("refers", jobQueue="refers", numNodes=1)
+    await place.reaches(Phase.RUNNING, "refers")
+    (pod,) = await place.admin.list(POD, namespace=place.namespace, labels="torchrun-job-name=refers")
+    assert pod.metadata.labels["kai.scheduler/queue"] == name
+    assert await place.admin.get_raw(KAI_QUEUE, name) == before
+    await place.admin.delete(KAI_QUEUE, name)
