@@ -113,13 +113,18 @@ class JobWorkspace(Model):
         "Default: zip.",
     )
     url: Annotated[str, Field(min_length=1, max_length=2048, pattern=URL)] | None = Field(
-        default=None, description="URL of the code: https, ssh or s3, without credentials in it. Default: none."
+        default=None,
+        description="URL of the code: https, ssh or s3, without credentials in it. s3://bucket/folder/ is every object "
+        "below it, s3://bucket/code.zip an archive (.zip, .tar, .tar.gz, .tgz). Default: none.",
     )
     ref: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./+-]*$")] | None = (
         Field(default=None, description="Branch, tag or commit, for git. Default: the repository's HEAD.")
     )
     secret_ref: ClaimName | None = Field(
-        default=None, description="Name of a Secret of the namespace with the credentials for url. Default: none."
+        default=None,
+        description="Name of a Secret of the namespace with the credentials for url: username, password or token "
+        "(https); ssh-privatekey, known_hosts (ssh); AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, "
+        "AWS_REGION, AWS_ENDPOINT_URL, AWS_S3_ADDRESSING_STYLE (s3); ca.crt. Default: none.",
     )
     claim_name: ClaimName | None = Field(
         default=None, description="Name of the PersistentVolumeClaim that holds the code, for existing. Default: none."
@@ -132,11 +137,12 @@ class JobWorkspace(Model):
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
         default=600,
         json_schema_extra=UNSAID,
-        description="Seconds that fetching or uploading the code may take. Default: 600.",
+        description="Seconds that fetching or uploading the code may take, all tries together. Default: 600.",
     )
-    revision: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")] | None = Field(
+    revision: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:+-]*$")] | None = Field(
         default=None,
-        description="Revision of the workspace that the job should run; may be changed later. Default: the one synced.",
+        description="Revision that the job should run: what is checked out for git (over ref), else the SHA-256 that "
+        "the content must have. May be changed later; the next attempt has it. Default: the one synced.",
     )
 
 

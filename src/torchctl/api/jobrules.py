@@ -148,6 +148,19 @@ WORKSPACE_RULES = (
         field="ref",
     ),
     Rule(
+        cel="!has(self.revision) || self.?source.orValue('zip') == 'git' || "
+        "(self.?source.orValue('zip') == 'zip' && !has(self.url)) || "
+        "self.revision.matches('^(sha256:)?[0-9a-fA-F]{64}$')",
+        message="revision must be sha256: and 64 hexadecimal digits for source s3, existing, and zip with url",
+        holds=lambda self: (
+            self.revision is None
+            or _source(self) == "git"
+            or (_source(self) == "zip" and self.url is None)
+            or re.fullmatch("(sha256:)?[0-9a-fA-F]{64}", self.revision) is not None
+        ),
+        field="revision",
+    ),
+    Rule(
         cel="!has(self.subPath) || !self.subPath.matches('(^|/)[.][.](/|$)')",
         message="subPath must not contain '..'",
         holds=lambda self: ".." not in (self.sub_path or "").split("/"),
