@@ -1,7 +1,10 @@
 """Values that thousands of cached objects have in common are kept once."""
 
-from datetime import datetime
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -15,21 +18,39 @@ LIMIT = 65_536
 UNIQUE = frozenset({"uid", "resource_version", "message", "pod_ip"})
 """Fields whose values are hardly ever met twice."""
 
-UNIQUE_OF: dict[type, frozenset[str]] = {ObjectMeta: frozenset({"name"})}
+UNIQUE_OF: Mapping[type, frozenset[str]] = {ObjectMeta: frozenset({"name"})}
 
 _set = msgspec.structs.force_setattr
+_message = attrgetter("message")
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The fields of a struct that are worth looking at, by what they hold."""
+
+    words: list[str] = field(default_factory=list)
+    """Strings, and structs and tuples of nothing but words and flags: one look-up finds the whole."""
+    verbal: list[str] = field(default_factory=list)
+    """Tuples of such structs that may have a message, which makes them one of their kind."""
+    structs: list[str] = field(default_factory=list)
+    tuples: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any((self.words, self.verbal, self.structs, self.tuples, self.labels))
 
 
 class Interner:
-    """Makes decoded objects share namespaces, labels, owner references, times, and the words of their conditions.
+    """Makes decoded objects share namespaces, the values of labels, owner references, and the words of conditions.
 
-    Free-form parts of an object (a spec that is kept whole) are left alone.
+    The types of the fields say what to look at, once per type. Left alone are the free-form parts of an object (a spec
+    that is kept whole), and what costs more time than it saves memory: points in time, and the names of labels, which
+    the decoder shares itself up to 32 bytes.
     """
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
-        self._fields: dict[type, tuple[str, ...]] = {}
-        self._verbal: dict[type, bool] = {}
+        self._plans: dict[type, _Plan] = {}
 
     def share(self, obj: Object) -> None:
         """Replaces what `obj` has in common with earlier ones. Only for objects that nobody has seen yet."""
@@ -39,54 +60,73 @@ class Interner:
             self._walk(obj)
 
     def _walk(self, obj: msgspec.Struct) -> None:
-        known, plan = self._known, self._fields.get(type(obj))
-        for name in self._plan(type(obj)) if plan is None else plan:
-            value = getattr(obj, name)
-            if not value:
-                continue
-            kind = type(value)
-            if kind is str or kind is datetime:
-                _set(obj, name, known.setdefault(value, value))
-            elif kind is tuple:
-                self._walk_tuple(obj, name, value)
-            elif kind is dict:
-                one, values = known.setdefault, value.values()
-                # The values of annotations are as different as the objects are. Map and zip loop in C: twice as fast.
-                shared = map(one, values, values) if name == "labels" else values
-                _set(obj, name, dict(zip(map(one, value, value), shared, strict=True)))
-            elif isinstance(value, msgspec.Struct):
+        plan, one = self._plan(type(obj)), self._known.setdefault
+        for name in plan.words:
+            if value := getattr(obj, name):
+                _set(obj, name, one(value, value))
+        for name in plan.structs:
+            if value := getattr(obj, name):
                 self._walk(value)
+        for name in plan.tuples:
+            for item in getattr(obj, name) or ():
+                self._walk(item)
+        for name in plan.verbal:
+            if value := getattr(obj, name):
+                self._share_verbal(obj, name, value)
+        for name in plan.labels:
+            labels = getattr(obj, name) or {}
+            for label, value in labels.items():
+                labels[label] = one(value, value)
 
-    def _walk_tuple(self, obj: msgspec.Struct, name: str, value: tuple[Any, ...]) -> None:
-        first = value[0]
-        verbal = self._verbal.get(type(first))
-        if verbal is None:
-            verbal = self._verbal[type(first)] = _is_verbal(type(first))
-        # A message makes a condition one of its kind: then only its words are shared.
-        if verbal and not any(getattr(item, "message", "") for item in value):
-            _set(obj, name, self._known.setdefault(value, value))
-        elif isinstance(first, msgspec.Struct):
+    def _share_verbal(self, obj: msgspec.Struct, name: str, value: tuple[msgspec.Struct, ...]) -> None:
+        if any(map(_message, value)):
             for item in value:
                 self._walk(item)
+        else:
+            _set(obj, name, self._known.setdefault(value, value))
 
-    def _plan(self, type_: type[msgspec.Struct]) -> tuple[str, ...]:
-        """The fields of a struct that are worth looking at."""
-        unique = UNIQUE | UNIQUE_OF.get(type_, frozenset())
-        plan = tuple(
-            field.name
-            for field in msgspec.structs.fields(type_)
-            if field.name not in unique and (field.name in ("labels", "annotations") or not _is_mapping(field.type))
-        )
-        self._fields[type_] = plan
+    def _plan(self, type_: type[msgspec.Struct]) -> _Plan:
+        plan = self._plans.get(type_)
+        if plan is None:
+            plan = self._plans[type_] = _Plan()
+            unique = UNIQUE | UNIQUE_OF.get(type_, frozenset())
+            for known in msgspec.structs.fields(type_):
+                if (
+                    known.name not in unique
+                    and (group := self._group(plan, known.name, _present(known.type))) is not None
+                ):
+                    group.append(known.name)
         return plan
 
+    def _group(self, plan: _Plan, name: str, type_: Any) -> list[str] | None:
+        """Where in the plan a field belongs."""
+        if name == "labels" and get_origin(type_) is dict:
+            return plan.labels
+        if type_ is str or _is_verbal(type_):
+            return plan.words
+        if _is_struct(type_):
+            return plan.structs if self._plan(type_) else None
+        item = get_args(type_)[0] if get_origin(type_) is tuple else None
+        if item is str or _is_verbal(item):
+            return plan.words
+        if _is_struct(item) and self._plan(item):
+            return plan.verbal if _is_verbal(item, messages=True) else plan.tuples
+        return None
 
-def _is_verbal(type_: type) -> bool:
-    """Whether a value of this type is a string, or a struct of nothing but words and flags."""
-    if not issubclass(type_, msgspec.Struct):
-        return type_ is str
-    return all(field.type in (str, bool) for field in msgspec.structs.fields(type_))
+
+def _present(type_: Any) -> Any:
+    """The type of an optional field's value where it has one."""
+    parts = [part for part in get_args(type_) if part is not type(None)]
+    return parts[0] if get_origin(type_) in (Union, UnionType) and len(parts) == 1 else type_
 
 
-def _is_mapping(type_: Any) -> bool:
-    return "dict" in str(type_)
+def _is_struct(type_: Any) -> bool:
+    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
+
+
+def _is_verbal(type_: Any, *, messages: bool = False) -> bool:
+    """Whether it is a struct of nothing but words and flags; with `messages` one of the words may be free text."""
+    if not _is_struct(type_):
+        return False
+    fields = msgspec.structs.fields(type_)
+    return all(each.type in (str, bool) and (messages or each.name != "message") for each in fields)

@@ -9,6 +9,7 @@ import pytest
 from torchctl.api.kube import JOB, POD
 from torchctl.runtime.client import intern
 from torchctl.runtime.client.codec import Codec
+from torchctl.runtime.kinds import Kind, ObjectMeta
 
 BODY: dict[str, Any] = {
     "metadata": {
@@ -26,6 +27,10 @@ BODY: dict[str, Any] = {
 }
 
 
+class OddSpec(msgspec.Struct, frozen=True):
+    labels: dict[str, str] | None = {}
+
+
 def decode(codec: Codec, body: dict[str, Any] = BODY) -> Any:
     return codec.decode(POD, msgspec.json.encode(body))
 
@@ -33,7 +38,7 @@ def decode(codec: Codec, body: dict[str, Any] = BODY) -> Any:
 def in_common(pod: Any) -> list[Any]:
     meta, condition = pod.metadata, pod.status.conditions[0]
     words = [meta.namespace, meta.labels["queue"], pod.spec.node_name, pod.status.phase, condition.type]
-    return [*words, meta.finalizers, meta.owner_references, meta.creation_timestamp]
+    return [*words, meta.finalizers, meta.owner_references]
 
 
 def test_what_pods_have_in_common_is_one_object() -> None:
@@ -46,6 +51,26 @@ def test_sharing_changes_no_value() -> None:
     codec = Codec()
     decode(codec)
     assert decode(codec) == msgspec.json.decode(msgspec.json.encode(BODY), type=POD.type)
+
+
+def test_conditions_without_a_message_are_one_tuple_and_others_share_their_words() -> None:
+    codec, silent, loud = Codec(), copy.deepcopy(BODY), copy.deepcopy(BODY)
+    loud["status"]["conditions"][0] |= {"message": "0/3 nodes are available"}
+    assert decode(codec, silent).status.conditions is decode(codec, silent).status.conditions
+    one, two = decode(codec, loud).status.conditions, decode(codec, loud).status.conditions
+    assert one is not two
+    assert one[0].type is two[0].type
+    assert one[0].message == "0/3 nodes are available"
+
+
+def test_what_is_called_labels_and_is_none_is_left_alone() -> None:
+    class Odd(msgspec.Struct, frozen=True):
+        metadata: ObjectMeta
+        spec: OddSpec = OddSpec()
+
+    codec, kind = Codec(), Kind("", "v1", "Odd", "odds", Odd)
+    odd = codec.decode(kind, b'{"metadata":{"name":"a"},"spec":{"labels":null}}')
+    assert odd == Odd(ObjectMeta("a"), OddSpec(None))
 
 
 def test_a_spec_that_is_kept_whole_is_left_alone() -> None:
