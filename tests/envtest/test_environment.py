@@ -68,6 +68,13 @@ def environment(pod: dict[str, Any]) -> dict[str, str]:
     return {it["name"]: it["value"] if "value" in it else it["valueFrom"]["fieldRef"]["fieldPath"] for it in variables}
 
 
+@pytest.mark.proves(
+    "TorchrunJob.spec.distributed.port",
+    "TorchrunJob.spec.distributed.rdzvBackend",
+    "TorchrunJob.spec.distributed.rdzvEndpoint",
+    "TorchrunJob.spec.distributed.rdzvConf",
+    "TorchrunJob.status.rendezvousID",
+)
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_torchrun_finds_its_peers_by_every_backend(place: Place, backend: str) -> None:
     settings, expected = BACKENDS[backend]

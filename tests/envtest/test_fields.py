@@ -531,6 +531,7 @@ async def test_a_workspace_is_as_the_queue_says(place: Fields) -> None:
     "TorchrunJob.spec.volumes.workspace.secretRef",
     "TorchrunJob.spec.volumes.workspace.subPath",
     "TorchrunJob.spec.volumes.workspace.size",
+    "TorchrunJob.spec.volumes.workspace.timeoutSeconds",
 )
 async def test_a_workspace_comes_from_where_the_job_says(place: Fields) -> None:
     assert (await place.claim("git-workspace"))["size"] == "9Gi"

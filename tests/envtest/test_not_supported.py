@@ -42,6 +42,7 @@ async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[P
     await admin.delete(NAMESPACE, namespace)
 
 
+@pytest.mark.proves("TorchrunQueue.spec.weight", "TorchrunQueue.spec.maxNodes", "TorchrunQueue.spec.quota.gpus")
 @pytest.mark.parametrize("field", QUEUES)
 async def test_a_queue_that_asks_for_it_is_not_accepted(place: Place, field: str) -> None:
     found = await place.condition("Accepted", "NotSupportedYet", QUEUE_NAMES[field], kind=TORCHRUN_QUEUE)

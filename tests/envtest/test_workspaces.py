@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 
+import pytest
 import pytest_asyncio
 from jobs import Place
 from operators import background_operator
@@ -69,6 +70,7 @@ async def test_a_job_waits_for_its_code_to_be_uploaded(place: Place, kubelet: Sc
     assert job.status.workspace.revision == "0123abc"
 
 
+@pytest.mark.proves("TorchrunJob.spec.volumes.workspace.claimName")
 async def test_what_an_existing_claim_holds_is_used_once_the_claim_is_there(place: Place) -> None:
     await place.job("existing", volumes={"workspace": {"source": "existing", "claimName": "code"}})
     found = await place.condition("WorkspaceReady", "ClaimNotFound", "existing")

@@ -62,6 +62,7 @@ def edit(w: Any, **spec: Any) -> None:
 
 
 class TestIncidents:
+    @pytest.mark.proves("TorchrunJob.status.restarts.total", "TorchrunJob.status.nextAttemptTime")
     def test_an_incident_settles_is_counted_once_and_the_next_attempt_follows_the_back_off(self, world: Any) -> None:
         w = running(world, job())
         w.worker_fails(1, 42, "boom", after_s=1)
@@ -161,6 +162,7 @@ class TestIncidents:
         waits = [(next_attempt_time(settings, n, now) - now).total_seconds() for n in (1, 2, 3, 4, 5, 6, 7, 1000)]
         assert waits == [10, 20, 40, 80, 160, 300, 300, 300]
 
+    @pytest.mark.proves("TorchrunJob.status.restarts.consecutive")
     def test_after_a_long_stable_run_the_back_off_begins_anew(self, world: Any) -> None:
         w = running(world, job())
         for attempt in (1, 2):
@@ -221,6 +223,7 @@ class TestIncidents:
         w.settle()
         assert (w.phase, ("Job", "demo") in w.objects, ("Job", "demo-r1") in w.objects) == ("Succeeded", False, False)
 
+    @pytest.mark.proves("TorchrunJob.spec.queueUpdatePolicy")
     def test_the_next_attempt_takes_the_queue_as_it_is_only_where_the_job_asks_for_it(self, world: Any) -> None:
         for policy, image in (("Frozen", "trainer:1"), ("NextAttempt", "trainer:2")):
             w = running(world, job(f"queueUpdatePolicy: {policy}"))
@@ -249,6 +252,7 @@ class TestWhatIsKept:
         w.settle()
         return runs(w)
 
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.podRetention")
     @pytest.mark.parametrize(("policy", "kept"), [("Failed", True), ("None", False), ("All", True)])
     def test_the_last_failed_attempt_stays_to_be_read_as_the_policy_says(
         self, world: Any, policy: str, kept: bool
@@ -269,6 +273,7 @@ class TestWhatIsKept:
         assert (("Job", "demo") in w.objects, ("Job", "demo-r1") in w.objects) == (first, second)
         assert w.seen.job.status.failure is None
 
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.ttlSecondsAfterFinished")
     def test_a_job_goes_when_its_time_to_live_is_over_and_not_before(self, world: Any) -> None:
         w = running(world, job("runPolicy: {ttlSecondsAfterFinished: 60}"))
         w.job_is("Complete")
@@ -297,6 +302,7 @@ class TestSuspension:
         w.settle()
         assert (w.phase, w.seen.job.status.restarts.total) == ("Suspended", 0)
 
+    @pytest.mark.proves("TorchrunJob.spec.suspend")
     def test_resuming_is_a_new_attempt_and_no_incident(self, world: Any) -> None:
         w = running(world, job())
         w.later(100)
@@ -387,6 +393,7 @@ class TestElastic:
         w.settle()
         assert (w.phase, w.seen.job.status.incident) == ("Running", None)
 
+    @pytest.mark.proves("TorchrunJob.spec.elastic.minNodes")
     def test_a_job_below_its_minimum_waits_and_then_counts_one_incident(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         for index in (1, 2):
@@ -433,6 +440,7 @@ class TestElastic:
 
 
 class TestDeadlines:
+    @pytest.mark.proves("TorchrunJob.status.activeSeconds", "TorchrunJob.spec.runPolicy.activeDeadlineSeconds")
     def test_only_active_time_counts_over_all_attempts(self, world: Any) -> None:
         w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
         assert w.last.requeue_after_s == 300
@@ -454,6 +462,7 @@ class TestDeadlines:
         assert w.seen.job.status.active_seconds == 300
         assert w.spec("Job", "demo-r1")["suspend"] is True
 
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.startupTimeoutSeconds")
     def test_time_in_a_gang_schedulers_queue_is_not_active(self, world: Any) -> None:
         w = world(
             job("runPolicy: {activeDeadlineSeconds: 300, startupTimeoutSeconds: 60}"), queue="{image: a, kaiQueue: x}"

@@ -1,0 +1,200 @@
+"""The run policy of a queue holds for its jobs, whose own word wins; and the moments of an attempt stand in status."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from torchctl.api.jobstatus import Incident
+
+JOB = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
+
+
+def running(world: Any, queue: str, job: str = "") -> Any:
+    """A job whose two workers run."""
+    w = world(JOB % (f", runPolicy: {job}" if job else ""), f"{{image: a:1, runPolicy: {queue}}}")
+    w.settle()
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    assert w.phase == "Running"
+    return w
+
+
+def failing(world: Any, queue: str, job: str = "") -> Any:
+    """A job whose second worker has failed, a while after that."""
+    w = running(world, queue, job)
+    w.worker_fails(1, 1)
+    w.settle()
+    w.later(5)
+    w.settle()
+    return w
+
+
+@pytest.mark.parametrize(
+    ("queue", "job", "phase"),
+    [
+        pytest.param(
+            "{maxRestarts: 0}", "", "Failed", marks=pytest.mark.proves("TorchrunQueue.spec.runPolicy.maxRestarts")
+        ),
+        pytest.param(
+            "{maxRestarts: 0}",
+            "{maxRestarts: 1}",
+            "Restarting",
+            marks=pytest.mark.proves("TorchrunJob.spec.runPolicy.maxRestarts"),
+        ),
+        pytest.param(
+            "{restartPolicy: Never}",
+            "",
+            "Failed",
+            marks=pytest.mark.proves("TorchrunQueue.spec.runPolicy.restartPolicy"),
+        ),
+        pytest.param(
+            "{restartPolicy: Never}",
+            "{restartPolicy: OnFailure}",
+            "Restarting",
+            marks=pytest.mark.proves("TorchrunJob.spec.runPolicy.restartPolicy"),
+        ),
+        ("{restartPolicy: ExitCode}", "", "Failed"),
+    ],
+)
+def test_whether_a_job_starts_over_is_the_queues_word_and_the_jobs_over_it(
+    world: Any, queue: str, job: str, phase: str
+) -> None:
+    assert failing(world, queue, job).phase == phase
+
+
+@pytest.mark.parametrize(
+    ("queue", "job", "due"),
+    [
+        pytest.param(
+            "{ttlSecondsAfterFinished: 60}",
+            "",
+            60,
+            marks=pytest.mark.proves("TorchrunQueue.spec.runPolicy.ttlSecondsAfterFinished"),
+        ),
+        ("{ttlSecondsAfterFinished: 60}", "{ttlSecondsAfterFinished: 5}", 5),
+    ],
+)
+def test_a_finished_job_stays_as_long_as_the_queue_says_or_the_job(world: Any, queue: str, job: str, due: int) -> None:
+    w = running(world, queue, job)
+    w.job_is("Complete")
+    w.settle()
+    assert (w.last.requeue_after_s, w.last.remove) == (due, ())
+    w.later(due)
+    w.step()
+    assert [removal.kind.kind for removal in w.last.remove] == ["TorchrunJob"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "job", "due"),
+    [
+        pytest.param(
+            "{activeDeadlineSeconds: 300}",
+            "",
+            300,
+            marks=pytest.mark.proves("TorchrunQueue.spec.runPolicy.activeDeadlineSeconds"),
+        ),
+        ("{activeDeadlineSeconds: 300}", "{activeDeadlineSeconds: 30}", 30),
+    ],
+)
+def test_active_time_is_limited_by_the_queue_or_the_job(world: Any, queue: str, job: str, due: int) -> None:
+    w = running(world, queue, job)
+    w.later(due - 1)
+    w.settle()
+    assert w.phase == "Running"
+    w.later(1)
+    w.settle()
+    assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
+
+
+@pytest.mark.proves("TorchrunQueue.spec.runPolicy.startupTimeoutSeconds")
+@pytest.mark.parametrize(("job", "due"), [("", 60), (", runPolicy: {startupTimeoutSeconds: 5}", 5)])
+def test_starting_is_limited_by_the_queue_or_the_job(world: Any, job: str, due: int) -> None:
+    w = world(JOB % job, "{image: a:1, runPolicy: {startupTimeoutSeconds: 60}}")
+    w.settle()
+    for index in range(2):
+        w.worker(index, "Pending")
+    w.settle()
+    w.later(due - 1)
+    w.settle()
+    assert w.phase == "Starting"
+    w.later(1)
+    w.settle()
+    assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
+
+
+@pytest.mark.parametrize(
+    ("queue", "job", "kept"),
+    [
+        pytest.param(
+            "{podRetention: None}", "", False, marks=pytest.mark.proves("TorchrunQueue.spec.runPolicy.podRetention")
+        ),
+        ("{podRetention: None}", "{podRetention: Failed}", True),
+        ("{}", "", True),
+    ],
+)
+def test_a_failed_attempt_can_be_read_as_the_queue_says_or_the_job(
+    world: Any, queue: str, job: str, kept: bool
+) -> None:
+    w = failing(world, queue, job)
+    w.later(10)
+    w.remove("Pod", "demo-0-x")
+    w.settle()
+    assert (("Job", "demo") in w.objects, ("Job", "demo-r1") in w.objects) == (kept, True)
+
+
+# Moments.
+
+
+@pytest.mark.proves(
+    "TorchrunJob.status.incident.cause", "TorchrunJob.status.incident.opened", "TorchrunJob.status.incident.lost"
+)
+def test_an_incident_stands_in_status_while_it_is_open(world: Any) -> None:
+    w = running(world, "{}")
+    begin = w.now
+    w.later(30)
+    w.worker_fails(1, 137, after_s=28)
+    w.settle()
+    assert w.seen.job.status.incident == Incident(
+        cause="Error", opened=begin + timedelta(seconds=30), lost=begin + timedelta(seconds=28)
+    )
+    w.later(5)
+    w.settle()
+    assert w.seen.job.status.incident is None
+
+
+@pytest.mark.proves(
+    "TorchrunJob.status.attempt",
+    "TorchrunJob.status.attemptStartTime",
+    "TorchrunJob.status.attemptActiveTime",
+    "TorchrunJob.status.attemptReadyTime",
+    "TorchrunJob.status.nextAttemptTime",
+)
+def test_the_moments_of_an_attempt_are_those_at_which_its_job_its_pods_and_all_its_workers_were_there(
+    world: Any,
+) -> None:
+    w = world(JOB % "", "{image: a:1, kaiQueue: gpus}")
+    w.settle()
+    begin = w.now
+    w.later(10)
+    for index in range(2):
+        w.worker(index, "Pending")
+    w.settle()
+    w.later(10)
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    status = w.seen.job.status
+    moments = (status.attempt_start_time, status.attempt_active_time, status.attempt_ready_time)
+    assert moments == (begin, begin + timedelta(seconds=10), begin + timedelta(seconds=20))
+    assert (status.attempt, status.next_attempt_time) == (0, None)
+    w.later(10)
+    w.worker_fails(1, 1, after_s=30)
+    w.settle()
+    w.later(5)
+    w.settle()
+    status = w.seen.job.status
+    assert (status.attempt, status.next_attempt_time) == (1, w.now + timedelta(seconds=10))
+    assert (status.attempt_start_time, status.attempt_active_time, status.attempt_ready_time) == (None, None, None)
+    assert status.start_time == begin
