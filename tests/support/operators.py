@@ -11,13 +11,14 @@ import anyio
 from anyio.abc import Process, TaskGroup
 
 from torchctl.cli.run import Operator, operator
-from torchctl.controllers.settings import OperatorSettings
+from torchctl.controllers.settings import OperatorSettings, Restarting
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.settings import ElectionSettings, RuntimeSettings, ServerSettings
 
 __all__ = [
     "IMAGE",
+    "QUICK",
     "RunningOperator",
     "background_operator",
     "operator_process",
@@ -26,12 +27,14 @@ __all__ = [
 ]
 
 IMAGE = "registry.test/torchctl:test"
+QUICK = Restarting(settle_s=1.0, backoff_s=1.0, max_backoff_s=2.0, stuck_pod_s=2.0, below_minimum_s=3.0)
+"""Restarts for those who cannot wait."""
 
 
 def operator_settings(namespace: str = "") -> Operator:
     """Settings for tests: no election, no ports, one namespace only."""
     return Operator(
-        operator=OperatorSettings(image=IMAGE),
+        operator=OperatorSettings(image=IMAGE, restarting=QUICK),
         runtime=RuntimeSettings(
             namespace=namespace,
             election=ElectionSettings(enabled=False),

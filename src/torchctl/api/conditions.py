@@ -239,6 +239,8 @@ class JobReason(_Reason):
         "Restarting",
         (JobCondition.WORKERS_READY,),
         "The next attempt waits for its back-off, and for the pods of the earlier ones to be gone.",
+        "Nothing; the message says when it begins.",
+        EventType.NORMAL,
     )
     BELOW_MINIMUM = (
         "BelowMinimum",

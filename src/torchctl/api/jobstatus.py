@@ -90,16 +90,16 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     nodes: Annotated[NodeCounts, nested(shown=True)] = NodeCounts()
     gpus: Annotated[int, count("GPUs of the whole job.", shown=True)] = 0
     workers_status: Annotated[str, text("Workers in short: 3/4 running, 4/4 succeeded, 1/4 failed.")] = ""
-    workers: WorkerCounts = WorkerCounts()
+    workers: Annotated[WorkerCounts, nested()] = WorkerCounts()
     selector: Annotated[str, text("Label selector of the worker pods, for the scale subresource.", max_length=1024)] = (
         ""
     )
     master_endpoint: Annotated[str, text("Where the workers meet: host:port of worker 0.", max_length=512)] = ""
     rendezvous_id: Annotated[str, text("torchrun's rendezvous id of the attempt.")] = ""
     queue_revision: Annotated[str, text("ControllerRevision with the template that the job runs with.")] = ""
-    workspace: WorkspaceStatus | None = None
-    failure: Failure | None = None
-    incident: Incident | None = None
+    workspace: Annotated[WorkspaceStatus | None, nested()] = None
+    failure: Annotated[Failure | None, nested()] = None
+    incident: Annotated[Incident | None, nested()] = None
     next_attempt_time: Annotated[
         datetime | None, moment("When the attempt begins at the earliest, while it is waited for.")
     ] = None

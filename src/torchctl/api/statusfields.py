@@ -61,8 +61,13 @@ def listed(description: str) -> Meta:
 
 
 def nested(*, shown: bool = False) -> Meta:
-    """An object, described by its own type."""
-    return Meta(extra_json_schema={SHOWN: True} if shown else {})
+    """An object, described by its own type.
+
+    It is atomic: of an object that is owned field by field, server-side apply leaves null behind where all of its
+    fields go.
+    """
+    shown_as: dict[str, Any] = {SHOWN: True} if shown else {}
+    return Meta(extra_json_schema={"x-kubernetes-map-type": "atomic", **shown_as})
 
 
 AMOUNT = Meta(extra_json_schema={"maxLength": 64})

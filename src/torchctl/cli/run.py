@@ -16,7 +16,7 @@ import structlog
 from torchctl.cli.resolv import cluster_domain_of
 from torchctl.controllers.job.reconciler import setup as setup_jobs
 from torchctl.controllers.queue.reconciler import setup as setup_queues
-from torchctl.controllers.settings import OperatorSettings
+from torchctl.controllers.settings import OperatorSettings, Restarting
 from torchctl.runtime.cache.cache import NotSynced
 from torchctl.runtime.client.client import connect
 from torchctl.runtime.client.config import ConfigError, Connection, load_connection
@@ -131,6 +131,16 @@ def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     type=click.FloatRange(0, 60),
     help="Seconds by which the counts in a queue's status may lag behind its jobs; changes within are one write.",
 )
+@_option("--incident-settle", default=5.0, help="Seconds for which the first of several lost pods is looked for.")
+@_option("--restart-backoff", default=10.0, help="Seconds before a job's first restart; doubled by each further one.")
+@_option("--restart-backoff-max", default=300.0, help="Seconds before a restart at most.")
+@_option("--restart-stable", default=600.0, help="Seconds of running after which the back-off begins anew.")
+@_option("--stuck-pod-timeout", default=30.0, help="Seconds after its grace at which a pod is deleted by force.")
+@_option("--below-minimum-timeout", default=120.0, help="Seconds that an elastic job may be below minNodes.")
+@_option(
+    "--max-infrastructure-restarts", default=20, type=click.IntRange(0), help="Per job, for lost nodes and the like."
+)
+@_option("--max-preemption-restarts", default=100, type=click.IntRange(0), help="Per job, for preemptions.")
 @_option("--namespace", default="", help="Watch only this namespace. Default: all.")
 @_option("--workers", default=8, type=click.IntRange(1, 256), help="Jobs that are reconciled at once.")
 @_option("--leader-elect/--no-leader-elect", default=True, help="Elect a leader among the replicas.")
@@ -170,6 +180,16 @@ def _settings(options: dict[str, Any]) -> Operator:
             gpu_type_label=options["gpu_type_label"],
             queue_status_period_s=options["queue_status_period"],
             kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),
+            restarting=Restarting(
+                settle_s=options["incident_settle"],
+                backoff_s=options["restart_backoff"],
+                max_backoff_s=options["restart_backoff_max"],
+                stable_s=options["restart_stable"],
+                stuck_pod_s=options["stuck_pod_timeout"],
+                below_minimum_s=options["below_minimum_timeout"],
+                max_infrastructure=options["max_infrastructure_restarts"],
+                max_preemption=options["max_preemption_restarts"],
+            ),
         ),
         runtime=RuntimeSettings(
             namespace=options["namespace"],

@@ -63,7 +63,7 @@ QUEUE_CONTROLLER = (
 
 JOB_CONTROLLER = (
     Permission(IDENTITY, ("assume",)),
-    Permission(TORCHRUN_JOB, WATCH),
+    Permission(TORCHRUN_JOB, (*WATCH, "delete")),  # delete: ttlSecondsAfterFinished
     Permission(TORCHRUN_JOB, ("patch",), "status"),
     # Children block their owner's deletion, which OwnerReferencesPermissionEnforcement ties to this.
     Permission(TORCHRUN_JOB, ("update",), "finalizers"),

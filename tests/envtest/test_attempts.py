@@ -1,0 +1,308 @@
+"""A job's attempts on the real control plane: what ends them, what follows, and what is left of them."""
+
+import functools
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+import pytest_asyncio
+from jobs import Place
+from operators import background_operator
+from waiting import until
+
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.kube import JOB, POD, SERVICE, Pod
+from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
+from torchctl.api.phases import Phase
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.kubelet import Play, ScriptedKubelet
+from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.nodekinds import Pod as PlayedPod
+
+FOR_EVER = Play(run_s=None)
+ROOT_CAUSE = """
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 0)
+  exitcode  : {code} (pid: 7)
+"""
+
+
+def worker(pod: PlayedPod, job: str, attempt: int | None = None, index: int | None = None) -> bool:
+    """Whether a pod is that worker."""
+    labels = pod.metadata.labels
+    return (
+        labels.get(JOB_NAME) == job
+        and labels.get(ROLE) == ROLE_WORKER
+        and (attempt is None or labels.get(ATTEMPT) == str(attempt))
+        and (index is None or labels.get("batch.kubernetes.io/job-completion-index") == str(index))
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
+    namespace = fresh_name("attempts")
+    await create_namespace(admin, namespace)
+    here = Place(admin, namespace)
+    await here.queue()
+    async with background_operator(operator_account, namespace):
+        yield here
+    await admin.delete(NAMESPACE, namespace)
+
+
+@pytest.fixture
+def plays(kubelet: ScriptedKubelet) -> Callable[..., None]:
+    """Writes what happens to a worker into the script; the script is what it was when the test is over."""
+
+    def play(what: Play, job: str, attempt: int | None = None, index: int | None = None) -> None:
+        kubelet.script = kubelet.script.when(functools.partial(worker, job=job, attempt=attempt, index=index), what)
+
+    return play
+
+
+@pytest.fixture(autouse=True)
+def _same_script_afterwards(kubelet: ScriptedKubelet) -> object:
+    before = kubelet.script
+    yield
+    kubelet.script = before
+
+
+async def workers(place: Place, job: str) -> list[Pod]:
+    return await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}={job},{ROLE}={ROLE_WORKER}")
+
+
+async def in_attempt(place: Place, name: str, number: int) -> TorchrunJob:
+    """The job, once all workers of that attempt run."""
+
+    def there(job: TorchrunJob) -> TorchrunJob | None:
+        return job if (job.status.attempt, job.status.phase) == (number, Phase.RUNNING) else None
+
+    return await place._until(there, TORCHRUN_JOB, name, 30)
+
+
+class TestIncidents:
+    @pytest.mark.proves("TorchrunJob.status.restarts.byCause")
+    async def test_a_program_that_fails_is_one_incident_and_the_next_attempt_succeeds(
+        self, place: Place, plays: Callable[..., None]
+    ) -> None:
+        plays(FOR_EVER, "again", 0)
+        plays(Play(exit_code=42, log="boom"), "again", 0, 1)
+        await place.job("again", numNodes=3)
+        job = await place.reaches(Phase.SUCCEEDED, "again")
+        assert (job.status.attempt, job.status.restarts.total, job.status.restarts.by_cause) == (1, 1, {"Error": 1})
+        assert job.status.failure is None
+        assert job.status.rendezvous_id == f"{job.metadata.uid}-1"
+        events = {event.reason for event in await place.events("again")}
+        assert {"Incident", "Restarting", "Succeeded"} <= events
+        service = await place.admin.get(SERVICE, "again", place.namespace)
+        assert service.spec["selector"][ATTEMPT] == "1"
+        await place.gone(JOB, "again")
+        await until(lambda: only_of_attempt(place, "again", "1"))
+
+    async def test_while_the_next_attempt_runs_the_last_failed_one_can_be_read(
+        self, place: Place, plays: Callable[..., None]
+    ) -> None:
+        plays(FOR_EVER, "read")
+        plays(Play(exit_code=42, log="boom"), "read", 0, 1)
+        await place.job("read")
+        job = await in_attempt(place, "read", 1)
+        assert job.status.failure is not None
+        assert (job.status.failure.pod[:7], job.status.failure.exit_code) == ("read-1-", 42)
+        found = {pod.metadata.name[:7]: pod.status.phase for pod in await workers(place, "read")}
+        assert found["read-1-"] == "Failed"
+        await place.admin.delete(TORCHRUN_JOB, "read", namespace=place.namespace)
+
+    async def test_restarts_that_are_used_up_end_the_job(self, place: Place, plays: Callable[..., None]) -> None:
+        plays(Play(exit_code=3), "used-up", index=0)
+        await place.job("used-up", runPolicy={"maxRestarts": 2})
+        job = await place.reaches(Phase.FAILED, "used-up", timeout_s=60)
+        await place.condition("Failed", "RestartsExhausted", "used-up")
+        assert (job.status.attempt, job.status.restarts.by_cause) == (2, {"Error": 3})
+        assert await place.exists(JOB, "used-up-r2")
+        await place.gone(JOB, "used-up-r1")
+
+    @pytest.mark.parametrize(("code", "attempts"), [(1, 0), (143, 2)])
+    async def test_the_first_ranks_code_decides_under_ExitCode(  # noqa: N802 - the policy's name
+        self, place: Place, plays: Callable[..., None], code: int, attempts: int
+    ) -> None:
+        name = f"code-{code}"
+        plays(Play(exit_code=1, log=ROOT_CAUSE.format(code=code)), name, index=1)
+        await place.job(name, runPolicy={"maxRestarts": 2, "restartPolicy": "ExitCode"})
+        job = await place.reaches(Phase.FAILED, name, timeout_s=60)
+        assert job.status.failure is not None
+        assert (job.status.attempt, job.status.failure.exit_code, job.status.failure.rank) == (attempts, code, 1)
+
+    @pytest.mark.parametrize(
+        ("name", "play", "cause"),
+        [
+            ("oom", Play(exit_code=137, reason="OOMKilled"), "OOMKilled"),
+            ("evicted", Play(evicted="The node was low on resource: memory."), "Evicted"),
+        ],
+    )
+    async def test_each_loss_is_counted_under_its_cause(
+        self, place: Place, plays: Callable[..., None], name: str, play: Play, cause: str
+    ) -> None:
+        plays(FOR_EVER, name)
+        plays(play, name, 0, 1)
+        await place.job(name)
+        job = await in_attempt(place, name, 1)
+        assert job.status.restarts.by_cause == {cause: 1}
+        await place.admin.delete(TORCHRUN_JOB, name, namespace=place.namespace)
+
+    async def test_a_pod_that_a_person_deletes_is_one_incident_however_its_trainer_ends(
+        self, place: Place, plays: Callable[..., None]
+    ) -> None:
+        """A trainer that catches SIGTERM, saves and exits 0 has not succeeded."""
+        plays(Play(run_s=None, stop_exit_code=0, stop_s=0.5), "saved")
+        await place.job("saved")
+        await in_attempt(place, "saved", 0)
+        for pod in await workers(place, "saved"):
+            await place.admin.delete(POD, pod.metadata.name, namespace=place.namespace)
+        job = await in_attempt(place, "saved", 1)
+        assert job.status.restarts.by_cause == {"Deleted": 1}
+        await place.admin.delete(TORCHRUN_JOB, "saved", namespace=place.namespace)
+
+    async def test_a_job_that_has_succeeded_is_not_run_again_when_its_job_is_deleted(self, place: Place) -> None:
+        await place.job("done")
+        await place.reaches(Phase.SUCCEEDED, "done")
+        await place.admin.delete(JOB, "done", namespace=place.namespace)
+        await place.gone(JOB, "done")
+        await place.touch("done")
+        job = await place.reaches(Phase.SUCCEEDED, "done")
+        assert (job.status.attempt, await place.exists(JOB, "done"), await place.exists(JOB, "done-r1")) == (
+            0,
+            False,
+            False,
+        )
+
+
+class TestSuspension:
+    async def test_a_job_is_suspended_and_resumed_without_an_incident(
+        self, place: Place, plays: Callable[..., None]
+    ) -> None:
+        plays(FOR_EVER, "pause", 0)
+        await place.job("pause")
+        await in_attempt(place, "pause", 0)
+        await suspend(place, "pause", True)
+        await place.reaches(Phase.SUSPENDED, "pause")
+        await until(lambda: no_workers(place, "pause"))
+        assert await place.exists(SERVICE, "pause")
+        await suspend(place, "pause", False)
+        job = await place.reaches(Phase.SUCCEEDED, "pause")
+        assert (job.status.attempt, job.status.restarts.total) == (1, 0)
+
+    async def test_a_job_that_is_created_suspended_starts_when_it_is_resumed(self, place: Place) -> None:
+        await place.job("later", suspend=True)
+        await place.condition("Suspended", "Suspended", "later")
+        assert not await place.exists(JOB, "later")
+        assert not await place.exists(SERVICE, "later")
+        await suspend(place, "later", False)
+        job = await place.reaches(Phase.SUCCEEDED, "later")
+        assert job.status.attempt == 0
+
+    async def test_fast_flips_converge(self, place: Place, plays: Callable[..., None]) -> None:
+        plays(FOR_EVER, "flip")
+        await place.job("flip")
+        await in_attempt(place, "flip", 0)
+        for wanted in (True, False, True, False, True):
+            await suspend(place, "flip", wanted)
+        await place.reaches(Phase.SUSPENDED, "flip")
+        await until(lambda: no_workers(place, "flip"))
+        await suspend(place, "flip", False)
+        job = await place.reaches(Phase.RUNNING, "flip")
+        assert job.status.restarts.total == 0
+        await place.admin.delete(TORCHRUN_JOB, "flip", namespace=place.namespace)
+
+
+class TestElastic:
+    async def test_scaling_a_running_job_adds_and_removes_workers_and_nothing_else(
+        self, control_plane: ControlPlane, place: Place, plays: Callable[..., None]
+    ) -> None:
+        plays(FOR_EVER, "grow")
+        await place.job("grow", numNodes=2, elastic={"minNodes": 1, "maxNodes": 4})
+        await in_attempt(place, "grow", 0)
+        for wanted in (4, 1, 3):
+            await control_plane.kubectl("scale", "trj/grow", f"--replicas={wanted}", f"--namespace={place.namespace}")
+            await until(functools.partial(has_workers, place, "grow", wanted))
+        job = await place.reaches(Phase.RUNNING, "grow")
+        assert (job.status.attempt, job.status.restarts.total) == (0, 0)
+        environment = (await place.admin.get(JOB, "grow", place.namespace)).spec["template"]["spec"]["containers"][0][
+            "env"
+        ]
+        assert {"name": "PET_NNODES", "value": "1:4"} in environment
+        await place.admin.delete(TORCHRUN_JOB, "grow", namespace=place.namespace)
+
+    async def test_a_lost_worker_is_replaced_without_an_incident(
+        self, place: Place, plays: Callable[..., None]
+    ) -> None:
+        plays(FOR_EVER, "heals")
+        await place.job("heals", numNodes=3, elastic={"minNodes": 2, "maxNodes": 3})
+        await in_attempt(place, "heals", 0)
+        lost = next(pod for pod in await workers(place, "heals") if pod.metadata.name.startswith("heals-2-"))
+        await place.admin.delete(POD, lost.metadata.name, namespace=place.namespace)
+        await until(lambda: is_replaced(place, "heals", lost))
+        job = await place.reaches(Phase.RUNNING, "heals")
+        assert (job.status.attempt, job.status.restarts.total) == (0, 0)
+        await place.admin.delete(TORCHRUN_JOB, "heals", namespace=place.namespace)
+
+    async def test_the_end_of_worker_0_is_the_end_of_the_job(self, place: Place, plays: Callable[..., None]) -> None:
+        plays(FOR_EVER, "enough")
+        plays(Play(run_s=0.5), "enough", 0, 0)
+        await place.job("enough", numNodes=3, elastic={"minNodes": 1, "maxNodes": 3})
+        job = await place.reaches(Phase.SUCCEEDED, "enough")
+        assert job.status.restarts.total == 0
+
+
+class TestEnds:
+    async def test_active_time_is_limited(self, place: Place, plays: Callable[..., None]) -> None:
+        plays(FOR_EVER, "long")
+        await place.job("long", runPolicy={"activeDeadlineSeconds": 2})
+        job = await place.reaches(Phase.FAILED, "long")
+        await place.condition("Failed", "DeadlineExceeded", "long")
+        assert job.status.active_seconds >= 2
+        await until(lambda: no_workers(place, "long"))
+
+    async def test_starting_is_limited(self, place: Place, plays: Callable[..., None]) -> None:
+        plays(Play(blocked="ImagePullBackOff", blocked_message="no such image"), "slow")
+        await place.job("slow", runPolicy={"startupTimeoutSeconds": 2})
+        await place.reaches(Phase.FAILED, "slow")
+        found = await place.condition("Failed", "StartupTimeout", "slow")
+        assert "no such image" in found.message
+
+    async def test_a_finished_job_goes_with_its_children_when_its_time_is_over(self, place: Place) -> None:
+        await place.job("short", runPolicy={"ttlSecondsAfterFinished": 1})
+        await place.gone(TORCHRUN_JOB, "short")
+        await place.gone(JOB, "short", timeout_s=60)
+
+    async def test_nothing_of_the_workers_stays_where_the_policy_says_none(self, place: Place) -> None:
+        await place.job("tidy", runPolicy={"podRetention": "None"})
+        await place.reaches(Phase.SUCCEEDED, "tidy")
+        await place.gone(JOB, "tidy")
+        await until(lambda: no_pods(place, "tidy"))
+
+
+async def suspend(place: Place, name: str, wanted: bool) -> None:
+    await place.admin.merge_patch(TORCHRUN_JOB, name, {"spec": {"suspend": wanted}}, namespace=place.namespace)
+
+
+async def no_workers(place: Place, name: str) -> bool:
+    return not [pod for pod in await workers(place, name) if pod.status.phase == "Running"]
+
+
+async def no_pods(place: Place, name: str) -> bool:
+    return not await workers(place, name)
+
+
+async def only_of_attempt(place: Place, name: str, attempt: str) -> bool:
+    return {pod.metadata.labels[ATTEMPT] for pod in await workers(place, name)} == {attempt}
+
+
+async def has_workers(place: Place, name: str, wanted: int) -> bool:
+    running = [pod for pod in await workers(place, name) if pod.status.phase == "Running"]
+    return len([pod for pod in running if pod.metadata.deletion_timestamp is None]) == wanted
+
+
+async def is_replaced(place: Place, name: str, lost: Pod) -> bool:
+    running = [pod for pod in await workers(place, name) if pod.status.phase == "Running"]
+    return len(running) == 3 and lost.metadata.uid not in {pod.metadata.uid for pod in running}
