@@ -8,6 +8,7 @@ import pytest
 from torchctl.api.causes import Cause
 from torchctl.api.conditions import EventType, JobCondition, JobReason, QueueCondition, QueueReason
 from torchctl.api.job import JobStatus
+from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueStatus
 from torchctl.controllers import refusals
 from torchctl.controllers.job.pods import NEXT_STEPS
@@ -95,6 +96,21 @@ def test_a_step_of_a_job_that_turns_to_a_reason_has_the_event_of_its_row(
 def test_a_reason_that_stays_is_no_event(reason: JobReason) -> None:
     status = turned(reason.conditions[0], reason, good=False)
     assert job_transitions(status, status) == ()
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in (Phase.PENDING, Phase.FAILED)])
+def test_a_phase_that_no_reason_tells_of_is_an_event_of_its_own(phase: Phase) -> None:
+    quiet = tuple(Condition(type_, "True", JobReason.WORKERS_READY, "it is so") for type_ in JobCondition)
+    status = JobStatus(phase=phase, conditions=quiet)
+    assert job_transitions(JobStatus(), status) == (("Normal", phase, "it is so"),)
+    assert job_transitions(status, status) == ()
+
+
+def test_a_failure_is_told_under_its_reason_and_waiting_for_others_by_the_step_that_waits() -> None:
+    failed = Condition("Failed", "True", JobReason.WORKER_FAILED, "it is so")
+    told = job_transitions(JobStatus(), JobStatus(phase=Phase.FAILED, conditions=(failed,)))
+    assert told == (("Warning", "WorkerFailed", "it is so"),)
+    assert job_transitions(JobStatus(), JobStatus(phase=Phase.PENDING)) == ()
 
 
 QUEUE_STEPS = [(type_, reason) for reason in QueueReason for type_ in reason.conditions]

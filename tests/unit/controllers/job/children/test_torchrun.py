@@ -141,6 +141,11 @@ def worker(template: FrozenTemplate) -> dict[str, str]:
 ELASTIC = "numNodes: {}, elastic: {{minNodes: 1, maxNodes: 3}}"
 
 
+@pytest.mark.proves(
+    "TorchrunJob.spec.elastic.minNodes",
+    "TorchrunJob.spec.elastic.maxNodes",
+    "TorchrunJob.spec.runPolicy.maxWorkerRestarts",
+)
 @pytest.mark.parametrize("backend", ["c10d", "etcd", "etcd-v2"])
 def test_an_elastic_job_tells_torchrun_its_bounds_and_restarts_in_place(backend: str) -> None:
     found = worker(rendered(f"{{rdzvBackend: {backend}}}", ELASTIC.format(2)))
