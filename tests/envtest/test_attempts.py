@@ -82,7 +82,12 @@ async def in_attempt(place: Place, name: str, number: int) -> TorchrunJob:
 
 
 class TestIncidents:
-    @pytest.mark.proves("TorchrunJob.status.restarts.byCause")
+    @pytest.mark.proves(
+        "TorchrunJob.status.restarts.byCause",
+        "TorchrunJob.status.attempt",
+        "TorchrunJob.status.restarts.total",
+        "TorchrunJob.status.rendezvousID",
+    )
     async def test_a_program_that_fails_is_one_incident_and_the_next_attempt_succeeds(
         self, place: Place, plays: Callable[..., None]
     ) -> None:
@@ -113,6 +118,7 @@ class TestIncidents:
         assert found["read-1-"] == "Failed"
         await place.admin.delete(TORCHRUN_JOB, "read", namespace=place.namespace)
 
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.maxRestarts")
     async def test_restarts_that_are_used_up_end_the_job(self, place: Place, plays: Callable[..., None]) -> None:
         plays(Play(exit_code=3), "used-up", index=0)
         await place.job("used-up", runPolicy={"maxRestarts": 2})
@@ -122,6 +128,11 @@ class TestIncidents:
         assert await place.exists(JOB, "used-up-r2")
         await place.gone(JOB, "used-up-r1")
 
+    @pytest.mark.proves(
+        "TorchrunJob.spec.runPolicy.restartPolicy",
+        "TorchrunJob.status.failure.exitCode",
+        "TorchrunJob.status.failure.rank",
+    )
     @pytest.mark.parametrize(("code", "attempts"), [(1, 0), (143, 2)])
     async def test_the_first_ranks_code_decides_under_ExitCode(  # noqa: N802 - the policy's name
         self, place: Place, plays: Callable[..., None], code: int, attempts: int
@@ -133,6 +144,7 @@ class TestIncidents:
         assert job.status.failure is not None
         assert (job.status.attempt, job.status.failure.exit_code, job.status.failure.rank) == (attempts, code, 1)
 
+    @pytest.mark.proves("TorchrunJob.status.restarts.byCause")
     @pytest.mark.parametrize(
         ("name", "play", "cause"),
         [
@@ -178,6 +190,7 @@ class TestIncidents:
 
 
 class TestSuspension:
+    @pytest.mark.proves("TorchrunJob.spec.suspend")
     async def test_a_job_is_suspended_and_resumed_without_an_incident(
         self, place: Place, plays: Callable[..., None]
     ) -> None:
@@ -216,6 +229,9 @@ class TestSuspension:
 
 
 class TestElastic:
+    @pytest.mark.proves(
+        "TorchrunJob.spec.elastic.minNodes", "TorchrunJob.spec.elastic.maxNodes", "TorchrunJob.spec.numNodes"
+    )
     async def test_scaling_a_running_job_adds_and_removes_workers_and_nothing_else(
         self, control_plane: ControlPlane, place: Place, plays: Callable[..., None]
     ) -> None:
@@ -255,6 +271,7 @@ class TestElastic:
 
 
 class TestEnds:
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.activeDeadlineSeconds", "TorchrunJob.status.activeSeconds")
     async def test_active_time_is_limited(self, place: Place, plays: Callable[..., None]) -> None:
         plays(FOR_EVER, "long")
         await place.job("long", runPolicy={"activeDeadlineSeconds": 2})
@@ -263,6 +280,7 @@ class TestEnds:
         assert job.status.active_seconds >= 2
         await until(lambda: no_workers(place, "long"))
 
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.startupTimeoutSeconds")
     async def test_starting_is_limited(self, place: Place, plays: Callable[..., None]) -> None:
         plays(Play(blocked="ImagePullBackOff", blocked_message="no such image"), "slow")
         await place.job("slow", runPolicy={"startupTimeoutSeconds": 2})
@@ -270,11 +288,13 @@ class TestEnds:
         found = await place.condition("Failed", "StartupTimeout", "slow")
         assert "no such image" in found.message
 
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.ttlSecondsAfterFinished")
     async def test_a_finished_job_goes_with_its_children_when_its_time_is_over(self, place: Place) -> None:
         await place.job("short", runPolicy={"ttlSecondsAfterFinished": 1})
         await place.gone(TORCHRUN_JOB, "short")
         await place.gone(JOB, "short", timeout_s=60)
 
+    @pytest.mark.proves("TorchrunJob.spec.runPolicy.podRetention")
     async def test_nothing_of_the_workers_stays_where_the_policy_says_none(self, place: Place) -> None:
         await place.job("tidy", runPolicy={"podRetention": "None"})
         await place.reaches(Phase.SUCCEEDED, "tidy")
