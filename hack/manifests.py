@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+import merging
 import reference
 from torchctl.api.crd import crds
 from torchctl.controllers.rbac import JOB_CONTROLLER, QUEUE_CONTROLLER, RUNTIME, leader_election, policy
@@ -49,7 +50,7 @@ def generated() -> dict[Path, str]:
         role("ClusterRole", NAME, policy((*RUNTIME, *QUEUE_CONTROLLER, *JOB_CONTROLLER))),
         role("Role", f"{NAME}-leader-election", policy(leader_election(ElectionSettings().lease_name))),
     )
-    return files | reference.generated()
+    return files | reference.generated() | merging.generated()
 
 
 def stale() -> list[Path]:

@@ -58,13 +58,20 @@ def over(base: M, top: Model) -> M:
 
 
 def distributed(queue: QueueSpec, job: JobSpec, *, gpus: int) -> EffectiveDistributed:
-    """The job's settings over the queue's over the defaults. `gpus` are those of one pod."""
-    said: Distributed = over(queue.distributed, job.distributed)
+    """The job's settings over the queue's over the defaults. `gpus` are those of one pod.
+
+    The queue's endpoint and conf are for the queue's rendezvous backend: to another one they would be nonsense.
+    """
+    base = queue.distributed
+    asked = job.distributed.rdzv_backend
+    if asked not in (None, base.rdzv_backend or RdzvBackend.C10D):
+        base = base.model_copy(update={"rdzv_endpoint": None, "rdzv_conf": None})
+    said: Distributed = over(base, job.distributed)
     return EffectiveDistributed(
         backend=said.backend or (Backend.NCCL if gpus else Backend.GLOO),
         rdzv_backend=said.rdzv_backend or RdzvBackend.C10D,
         rdzv_endpoint=said.rdzv_endpoint,
-        rdzv_conf=(queue.distributed.rdzv_conf or {}) | (job.distributed.rdzv_conf or {}),
+        rdzv_conf=(base.rdzv_conf or {}) | (job.distributed.rdzv_conf or {}),
         port=said.port or MASTER_PORT,
     )
 
