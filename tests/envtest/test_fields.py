@@ -15,7 +15,7 @@ from operators import background_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Kind
@@ -107,15 +107,6 @@ def queues(here: str) -> dict[str, Json]:
     other = {"workspace": {"size": "5Gi"}, "checkpoints": {"enabled": True, "size": "6Gi"}}
     kai: Json = {
         "kaiQueue": f"{here}-kai",
-        "parentKaiQueue": f"{here}-parent",
-        "kaiPriority": 7,
-        "preemptMinRuntime": "10m",
-        "reclaimMinRuntime": "1h",
-        "kaiResources": {
-            "gpu": {"quota": 8, "limit": 16, "overQuotaWeight": 2},
-            "cpu": {"quota": "96", "limit": "128500m", "overQuotaWeight": 3},
-            "memory": {"quota": "1G", "limit": "2G", "overQuotaWeight": 4},
-        },
         "scheduling": {"topology": {"name": "network", "required": "block", "preferred": "rack"}},
     }
     return {
@@ -261,7 +252,6 @@ async def place(
     await control_plane.kubectl("apply", "-f-", input=around)
     place = Fields(admin, here)
     async with background_operator(operator_account, here):
-        await place.queue("parent", kaiQueue=f"{here}-parent")
         for name, spec in queues(here).items():
             await place.queue(name, **spec)
         for name, spec in jobs(here).items():
@@ -423,7 +413,7 @@ async def test_torchrun_finds_its_peers_as_the_job_says(place: Fields) -> None:
         "TORCHRUN_BACKEND": "gloo",
         "PET_RDZV_BACKEND": "static",
         "PET_RDZV_ENDPOINT": "job.store:4002",
-        "PET_RDZV_CONF": "a=queue,b=job",
+        "PET_RDZV_CONF": "b=job",  # the queue's is for another backend
         "PET_MAX_RESTARTS": "9",
     }
     assert part(found, *expected) == expected
@@ -551,36 +541,6 @@ async def test_a_workspace_comes_from_where_the_job_says(place: Fields) -> None:
 
 
 # KAI.
-
-
-@pytest.mark.proves(
-    "TorchrunQueue.spec.kaiQueue",
-    "TorchrunQueue.spec.parentKaiQueue",
-    "TorchrunQueue.spec.kaiPriority",
-    "TorchrunQueue.spec.preemptMinRuntime",
-    "TorchrunQueue.spec.reclaimMinRuntime",
-    "TorchrunQueue.spec.kaiResources.gpu.quota",
-    "TorchrunQueue.spec.kaiResources.gpu.limit",
-    "TorchrunQueue.spec.kaiResources.gpu.overQuotaWeight",
-    "TorchrunQueue.spec.kaiResources.cpu.quota",
-    "TorchrunQueue.spec.kaiResources.cpu.limit",
-    "TorchrunQueue.spec.kaiResources.cpu.overQuotaWeight",
-    "TorchrunQueue.spec.kaiResources.memory.quota",
-    "TorchrunQueue.spec.kaiResources.memory.limit",
-    "TorchrunQueue.spec.kaiResources.memory.overQuotaWeight",
-)
-async def test_a_kai_queue_is_as_the_queue_says_in_kais_units(place: Fields) -> None:
-    assert (await place.raw(KAI_QUEUE, f"{place.namespace}-kai"))["spec"] == {
-        "parentQueue": f"{place.namespace}-parent",
-        "priority": 7,
-        "preemptMinRuntime": "10m",
-        "reclaimMinRuntime": "1h",
-        "resources": {
-            "gpu": {"quota": 8, "limit": 16, "overQuotaWeight": 2},
-            "cpu": {"quota": 96_000, "limit": 128_500, "overQuotaWeight": 3},
-            "memory": {"quota": 1000, "limit": 2000, "overQuotaWeight": 4},
-        },
-    }
 
 
 @pytest.mark.proves(

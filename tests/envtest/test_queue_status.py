@@ -1,4 +1,4 @@
-"""What the status of a queue says of its jobs, of its KAI Queue, and of the spec that it is about."""
+"""What the status of a queue says of its jobs and of the spec that it is about; and a KAI Queue that it only names."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -108,35 +108,6 @@ async def test_status_says_which_spec_it_is_about(place: Place) -> None:
     assert {condition.observed_generation for condition in second.conditions} == {2}
     assert "" not in (first.template_hash, second.template_hash)
     assert first.template_hash != second.template_hash
-
-
-@pytest.mark.proves(
-    "TorchrunQueue.status.kaiQueue.name",
-    "TorchrunQueue.status.kaiQueue.uid",
-    "TorchrunQueue.status.kaiQueue.allocated",
-    "TorchrunQueue.status.kaiQueue.requested",
-)
-async def test_what_kai_says_of_its_queue_is_passed_on(place: Place) -> None:
-    name = f"{place.namespace}-told"
-    await place.queue("told", kaiQueue=name)
-    await place.condition("KaiQueueReady", "KaiQueueReady", "told", kind=TORCHRUN_QUEUE)
-    body = {
-        "apiVersion": KAI_QUEUE.api_version,
-        "kind": KAI_QUEUE.kind,
-        "metadata": {"name": name},
-        "status": {"allocated": {"cpu": "3", "nvidia.com/gpu": "8"}, "requested": {"cpu": "4"}},
-    }
-    await place.admin.apply(KAI_QUEUE, body, subresource="status", field_manager="queuecontroller")
-
-    async def told() -> bool:
-        found = (await status(place, "told")).kai_queue
-        return found is not None and found.allocated == {"cpu": "3", "nvidia.com/gpu": "8"}
-
-    await until(told)
-    found = (await status(place, "told")).kai_queue
-    assert found is not None
-    assert (found.requested, found.name) == ({"cpu": "4"}, name)
-    assert found.uid == (await place.admin.get(KAI_QUEUE, name)).metadata.uid
 
 
 @pytest.mark.proves("TorchrunQueue.spec.kaiQueuePolicy")
