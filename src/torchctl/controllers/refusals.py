@@ -1,7 +1,7 @@
 """What a refused write means to a person: a reason, and a message with the next step. Pure."""
 
 from torchctl.runtime.apply import ForeignObject
-from torchctl.runtime.client.errors import Forbidden, Invalid
+from torchctl.runtime.client.errors import ApiError, Forbidden, Invalid
 
 __all__ = ["is_refusal", "refusal_reason"]
 
@@ -10,11 +10,14 @@ REFUSED = "Refused"
 FOREIGN_OBJECT = "ForeignObject"
 QUOTA_MARK = "exceeded quota"
 """How the ResourceQuota admission plugin begins its message; it has no reason of its own."""
+UNREADABLE_MARK = "failed to create typed patch object"
+"""How the API server answers, with status 500, to an apply of what has not the shape of its kind: a field that it does
+not know, a text for a number. No other try will do better."""
 
 
 def is_refusal(error: Exception) -> bool:
     """Whether the write was turned down for what it is. A conflict or an outage is only a matter of trying again."""
-    return isinstance(error, ForeignObject | Forbidden | Invalid)
+    return isinstance(error, ForeignObject | Forbidden | Invalid) or _is_unreadable(error)
 
 
 def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
@@ -30,5 +33,11 @@ def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
             return QUOTA_EXCEEDED, f"{child}: {error}; raise the quota or free some of it"
         case Forbidden() | Invalid():
             return REFUSED, f"{child}: the API server refused it: {error}"
+        case ApiError() if _is_unreadable(error):
+            return REFUSED, f"{child}: the API server cannot read it: {error}; correct this field and submit again"
         case _:
             raise error
+
+
+def _is_unreadable(error: Exception) -> bool:
+    return isinstance(error, ApiError) and error.code == 500 and error.message.startswith(UNREADABLE_MARK)
