@@ -10,14 +10,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
 import yaml
 from clusters import CONFIG, OPERATOR
 from jobs import a_job, a_queue
 from operators import operator_settings
-from tenants import Team, attempt, refusal, team
+from tenants import SECRET, Team, attempt, refusal, team
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -35,13 +34,6 @@ from torchctl.testing.controlplane import CommandFailed, ControlPlane
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 Json = dict[str, Any]
-
-
-class Secret(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-
-
-SECRET = Kind("", "v1", "Secret", "secrets", Secret)
 HOST = {"name": "host", "hostPath": {"path": "/"}}
 SCRATCH = {"name": "scratch", "emptyDir": {}}
 Write = Callable[[Team], Awaitable[Any]]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import yaml
 from jobs import Place
 from waiting import until
@@ -13,11 +14,19 @@ from waiting import until
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.errors import ApiError, Forbidden
+from torchctl.runtime.kinds import Kind, ObjectMeta
 from torchctl.testing.controlplane import ControlPlane
 
-__all__ = ["ROLES", "Team", "attempt", "bind", "refusal", "team"]
+__all__ = ["ROLES", "SECRET", "Team", "attempt", "bind", "refusal", "team"]
 
 Json = dict[str, Any]
+
+
+class Secret(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+SECRET = Kind("", "v1", "Secret", "secrets", Secret)
 T = TypeVar("T")
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
