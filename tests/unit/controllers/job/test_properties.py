@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 
 from torchctl.api import labels, quantity
 from torchctl.api.causes import Budget, Cause
+from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec
 from torchctl.api.names import worker_job
 from torchctl.api.phases import TERMINAL
 from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.impossible import Impossible
+from torchctl.controllers.job.pods import NEXT_STEPS
 from torchctl.controllers.job.sizing import shape
 
+STANDS_IN = {str(reason): reason.conditions for reason in JobReason}
 OWNED_KEYS = st.sampled_from([*labels.OWNED_KEYS, labels.KAI_QUEUE, labels.JOB_UID, labels.ATTEMPT, "torchrun.ai/x"])
 OWNED_ENV = st.sampled_from([*labels.OWNED_ENV, "PET_NNODES", "PET_RDZV_ID", "TORCHRUN_JOB_ID", "PET_X"])
 
@@ -249,7 +252,9 @@ class Walk:
         if status.phase in TERMINAL and self.outcome is None:
             self.outcome = (status.phase, status.conditions, status.failure)
         assert len({condition.type for condition in status.conditions}) == len(status.conditions) in (0, 9)
-        assert all(condition.reason and condition.message for condition in status.conditions)
+        for condition in status.conditions:
+            assert condition.message
+            assert condition.reason in NEXT_STEPS or condition.type in STANDS_IN[condition.reason]
         self.before = status
 
     @staticmethod
@@ -259,7 +264,7 @@ class Walk:
         assert restarts.total - before.restarts.total >= 0
         assert restarts.total == sum(restarts.by_cause.values())
         assert restarts.total <= status.attempt + 1, "an attempt has one incident at most"
-        of_user = sum(number for cause, number in restarts.by_cause.items() if Cause(cause).budget is Budget.USER)
+        of_user = sum(restarts.by_cause.get(cause, 0) for cause in Cause if cause.budget is Budget.USER)
         assert of_user <= MAX_RESTARTS + 1
         if status.phase in TERMINAL:
             assert (status.incident, status.next_attempt_time) == (None, None)
