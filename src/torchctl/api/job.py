@@ -207,12 +207,13 @@ class Volumes(Model):
 
 
 class Dependency(Model):
-    """Another TorchrunJob of the namespace that comes first."""
+    """Another TorchrunJob of the namespace that comes first. If it fails before this one could start, so does this one."""
 
     job: DnsLabel = Field(description="Name of the TorchrunJob; it may be created later.")
     condition: DependencyCondition = Field(
         default=DependencyCondition.SUCCEEDED,
-        description="What it has to be: Succeeded or Running. Default: Succeeded.",
+        description="What it has to be: Succeeded, or Running, which a job that has succeeded also was. Default: "
+        "Succeeded.",
     )
 
 

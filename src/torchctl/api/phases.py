@@ -16,7 +16,11 @@ class Phase(StrEnum):
         member._value_, member.meaning = value, meaning
         return member
 
-    PENDING = "Pending", "The queue is missing, or the spec cannot be run; Accepted and QueueFound say why."
+    PENDING = (
+        "Pending",
+        "The spec cannot be run, the queue is missing, or other jobs come first: Accepted, QueueFound and "
+        "DependenciesMet say which.",
+    )
     SYNCING = "Syncing", "The workspace is being filled; WorkspaceReady says how far it is."
     QUEUED = "Queued", "The job waits for the gang scheduler; Admitted has its reasons."
     STARTING = "Starting", "The workers are placed and start; WorkersReady says what keeps them."
