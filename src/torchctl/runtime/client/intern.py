@@ -106,7 +106,7 @@ class Interner:
             return plan.words
         if _is_struct(type_):
             return plan.structs if self._plan(type_) else None
-        item = get_args(type_)[0] if get_origin(type_) is tuple else None
+        item: Any = get_args(type_)[0] if get_origin(type_) is tuple else None
         if item is str or _is_verbal(item):
             return plan.words
         if _is_struct(item) and self._plan(item):
@@ -126,7 +126,7 @@ def _is_struct(type_: Any) -> bool:
 
 def _is_verbal(type_: Any, *, messages: bool = False) -> bool:
     """Whether it is a struct of nothing but words and flags; with `messages` one of the words may be free text."""
-    if not _is_struct(type_):
-        return False
+    if not _is_struct(type_) or not type_.__struct_config__.frozen:
+        return False  # what may change has no hash
     fields = msgspec.structs.fields(type_)
     return all(each.type in (str, bool) and (messages or each.name != "message") for each in fields)
