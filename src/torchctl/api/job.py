@@ -207,7 +207,7 @@ class Volumes(Model):
 
 
 class Dependency(Model):
-    """Another TorchrunJob of the namespace that comes first. If it fails before this one could start, so does this one."""
+    """Another TorchrunJob of the namespace that comes first. If it fails before this one starts, this one fails too."""
 
     job: DnsLabel = Field(description="Name of the TorchrunJob; it may be created later.")
     condition: DependencyCondition = Field(
