@@ -72,7 +72,8 @@ class Runner:
         self._metrics = metrics
         self._clock = clock
         self._new_id = new_id
-        self._queue: Queue[Request] = Queue(default_limiter(cap_s=controller.max_retry_s), clock)
+        limiter = default_limiter(cap_s=controller.max_retry_s)
+        self._queue: Queue[Request] = Queue(limiter, clock, group=lambda request: request.namespace)
         settings = settings or RuntimeSettings()
         self._workers = controller.workers or settings.workers
         self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s

@@ -5,8 +5,10 @@ Promises, each held by a property test against a model:
 - a key is never handed out twice at once: between `get` and `done` it is *processing*;
 - nothing is lost: a key added while it is processing is handed out again after `done`;
 - a key waits once, however often it is added, and the earliest due time wins; the highest priority too;
-- among keys that are due, a higher priority goes first and equal priorities go in the order they became due;
-- nothing starves: a key that has been due for `PATIENCE_S` goes before all that came after it.
+- among keys that are due, a higher priority goes first;
+- keys of one priority and one group go in the order they became due, and groups take turns, so that a group with
+  thousands of keys lets one with a single key pass;
+- nothing starves: while keys have been due for `PATIENCE_S`, every other key handed out is the longest due of them.
 
 Time is an argument everywhere (`now`, seconds on any monotonic scale), so a test needs no clock. Heaps keep
 stale entries and drop them when they surface: an entry is alive only while it is the one its key points at.
@@ -15,7 +17,7 @@ stale entries and drop them when they surface: an entry is alive only while it i
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -71,16 +73,41 @@ class _Waiting:
     priority: int
 
 
-class WorkQueue(Generic[K]):
-    """Keys that wait, are due, or are being processed. Not safe for use by several threads."""
+class _Turns:
+    """Which turn each new key of a priority gets: the one after the last of its own group, and none that is over."""
 
-    def __init__(self, limiter: RateLimiter[K]) -> None:
+    def __init__(self) -> None:
+        self._now = 0
+        self._last: dict[Hashable, int] = {}
+
+    def take(self, group: Hashable) -> int:
+        turn = self._last[group] = max(self._now, self._last.get(group, -1) + 1)
+        return turn
+
+    def reach(self, turn: int, group: Hashable) -> None:
+        """It is this turn now. Groups that have none ahead are forgotten."""
+        self._now = max(self._now, turn)
+        if self._last.get(group, self._now) <= self._now:
+            self._last.pop(group, None)
+
+
+class WorkQueue(Generic[K]):
+    """Keys that wait, are due, or are being processed. Not safe for use by several threads.
+
+    Args:
+        group: Whose key it is; groups take turns. None: all keys are of one group.
+    """
+
+    def __init__(self, limiter: RateLimiter[K], group: Callable[[K], Hashable] | None = None) -> None:
         self._limiter = limiter
+        self._group = group or (lambda key: None)
+        self._turns: dict[int, _Turns] = {}
         self._waiting: dict[K, _Waiting] = {}
         self._processing: dict[K, float] = {}
         self._delayed: list[tuple[float, int, K, _Waiting]] = []
-        self._due: list[tuple[int, int, K, _Waiting]] = []
+        self._due: list[tuple[int, int, int, K, _Waiting]] = []
         self._in_line: deque[tuple[K, _Waiting]] = deque()
+        self._was_patient = False
         self._sequence = 0
         self._handed_out_at = -math.inf
 
@@ -125,7 +152,9 @@ class WorkQueue(Generic[K]):
     def get(self, now: float) -> Item[K] | None:
         """Hands out the first key that is due, or None. The caller owes a `done` for it."""
         self._release(now)
-        chosen = self._longest_due(now) or self._highest()
+        patient = None if self._was_patient else self._longest_due(now)
+        self._was_patient = patient is not None
+        chosen = patient or self._highest()
         if chosen is None:
             return None
         key, waiting = chosen
@@ -180,8 +209,9 @@ class WorkQueue(Generic[K]):
 
     def _highest(self) -> tuple[K, _Waiting] | None:
         while self._due:
-            _, _, key, waiting = heapq.heappop(self._due)
+            _, turn, _, key, waiting = heapq.heappop(self._due)
             if self._is_up(key, waiting):
+                self._turns[waiting.priority].reach(turn, self._group(key))
                 return key, waiting
         return None
 
@@ -194,7 +224,8 @@ class WorkQueue(Generic[K]):
         if waiting.due_at > now:
             heapq.heappush(self._delayed, (waiting.due_at, self._sequence, key, waiting))
         elif key not in self._processing:
-            heapq.heappush(self._due, (-waiting.priority, self._sequence, key, waiting))
+            turn = self._turns.setdefault(waiting.priority, _Turns()).take(self._group(key))
+            heapq.heappush(self._due, (-waiting.priority, turn, self._sequence, key, waiting))
             self._in_line.append((key, waiting))
 
     def _release(self, now: float) -> None:

@@ -1,6 +1,6 @@
 """The workqueue's async shell: it sleeps until a key is due and wakes on an add. All rules are in `core`."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 import anyio
@@ -22,8 +22,8 @@ class QueueClosed(Exception):
 class Queue(Generic[K]):
     """A workqueue that workers can wait on. Adding never blocks."""
 
-    def __init__(self, limiter: RateLimiter[K], clock: Clock) -> None:
-        self._core: WorkQueue[K] = WorkQueue(limiter)
+    def __init__(self, limiter: RateLimiter[K], clock: Clock, group: Callable[[K], Hashable] | None = None) -> None:
+        self._core: WorkQueue[K] = WorkQueue(limiter, group)
         self._clock = clock
         self._changed = anyio.Event()
         self._closed = False

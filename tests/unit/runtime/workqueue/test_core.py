@@ -18,7 +18,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(base_s=0.5, cap_s=4.0))
+        limiter: ExponentialLimiter[str] = ExponentialLimiter(base_s=0.5, cap_s=4.0)
+        self.queue: WorkQueue[str] = WorkQueue(limiter, lambda key: key in "ab")
         self.now = 100.0
         self.waiting: dict[str, tuple[float, int]] = {}
         self.processing: set[str] = set()
@@ -124,6 +125,44 @@ def test_a_key_of_low_priority_is_overtaken_for_a_while_and_not_for_ever() -> No
         out.append(item.key)
         queue.done(item.key, float(second))
     assert out.index("low") == PATIENCE_S
+
+
+def first_letter(key: str) -> str:
+    return key[0]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(0, 60))
+def test_a_group_waits_for_one_turn_of_each_other_group_and_no_longer(groups: list[str], served: int) -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(), first_letter)
+    for number, group in enumerate(groups):
+        queue.add(f"{group}{number}", 0.0)
+    for _ in range(served):
+        queue.get(1.0)
+    queue.add("quiet", 1.0)
+    queue.add("quieter", 1.0)
+    out = [item.key for item in iter(lambda: queue.get(2.0), None)]
+    assert out.index("quiet") <= 3
+    assert out.index("quieter") <= 7
+    for group in "abc":
+        numbers = [int(key[1:]) for key in out if key.startswith(group)]
+        assert numbers == sorted(numbers), "first come, first served within a group"
+
+
+def test_a_long_backlog_leaves_every_other_turn_to_groups_that_take_turns() -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(), first_letter)
+    for number in range(100):
+        queue.add(f"loud-{number}", 0.0, priority=LOW_PRIORITY)
+    queue.add("quiet", 2 * PATIENCE_S)
+    out = [item.key for item in iter(lambda: queue.get(2 * PATIENCE_S), None)]
+    assert out.index("quiet") == 1
+
+
+def test_a_group_without_keys_is_forgotten() -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(), first_letter)
+    for number in range(1000):
+        queue.add(f"{chr(number + 300)}", float(number))
+        assert queue.get(float(number)) is not None
+    assert [turns._last for turns in queue._turns.values()] == [{}]
 
 
 def test_a_key_added_while_it_is_processed_comes_out_once_after_done() -> None:
