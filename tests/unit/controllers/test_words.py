@@ -92,6 +92,12 @@ def test_a_step_of_a_job_that_turns_to_a_reason_has_the_event_of_its_row(
     assert told == (((reason.event, reason, "it is so"),) if reason.event else ())
 
 
+@pytest.mark.parametrize("reason", sorted({*NEXT_STEPS} - {*JobReason}))
+def test_what_kubernetes_says_of_a_pod_that_does_not_start_is_a_warning(reason: str) -> None:
+    told = job_transitions(JobStatus(), turned(JobCondition.WORKERS_READY, reason, good=False))
+    assert told == (("Warning", reason, "it is so"),)
+
+
 @pytest.mark.parametrize("reason", JobReason)
 def test_a_reason_that_stays_is_no_event(reason: JobReason) -> None:
     status = turned(reason.conditions[0], reason, good=False)
