@@ -22,9 +22,12 @@ class Silence:
     def headers(self) -> Mapping[str, str]:
         return {}
 
-    async def readline(self, timeout_s: float) -> bytes:
+    async def readlines(self, timeout_s: float) -> bytes:
         await anyio.sleep_forever()
         raise AssertionError
+
+    async def readline(self, timeout_s: float) -> bytes:
+        return await self.readlines(timeout_s)
 
     async def read_body(self) -> bytes:
         return b""

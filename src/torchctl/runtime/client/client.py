@@ -171,7 +171,7 @@ class Client:
         send_initial_events: bool = False,
         timeout_s: float = 270.0,
     ) -> AsyncGenerator[LineStream]:
-        """Opens a stream of changes; its lines are for `codec.decode_event`. RBAC: watch.
+        """Opens a stream of changes; its lines are for `codec.decode_events`. RBAC: watch.
 
         Args:
             kind: What is watched.

@@ -1,6 +1,6 @@
 """From bytes to typed objects and back. One object that does not fit its type never stops its neighbours."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -57,18 +57,15 @@ class Page(Generic[T]):
     continue_: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Added(Generic[T]):
+class Added(msgspec.Struct, Generic[T], frozen=True, gc=False, tag_field="type", tag="ADDED"):
     object: T
 
 
-@dataclass(frozen=True, slots=True)
-class Modified(Generic[T]):
+class Modified(msgspec.Struct, Generic[T], frozen=True, gc=False, tag_field="type", tag="MODIFIED"):
     object: T
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted(Generic[T]):
+class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag_field="type", tag="DELETED"):
     """The object is gone (or left the selector); this is its last form."""
 
     object: T
@@ -126,12 +123,21 @@ _EVENTS: Mapping[str, type[Added[Any] | Modified[Any] | Deleted[Any]]] = {
 }
 
 
+class _BookmarkLine(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="BOOKMARK"):
+    object: _Head
+
+
+class _ErrorEvent(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="ERROR"):
+    object: Status
+
+
 class _Decoders:
     """The decoders of one kind: of an object, and of the two forms in which many come, in one pass over the bytes."""
 
     def __init__(self, kind: Kind[Any]) -> None:
         self.object = self._of(kind, kind.type)
-        self.line = self._of(kind, msgspec.defstruct("Line", [("type", str), ("object", kind.type)]))
+        type_: Any = kind.type
+        self.event = self._of(kind, Added[type_] | Modified[type_] | Deleted[type_] | _BookmarkLine | _ErrorEvent)
         items = ("items", list[kind.type] | None, None)  # type: ignore[name-defined]  # a type known only here
         self.list = self._of(kind, msgspec.defstruct("List", [("metadata", _ListMeta, _ListMeta()), items]))
 
@@ -191,8 +197,31 @@ class Codec:
 
     def decode_event(self, kind: Kind[T], line: bytes) -> WatchLine[T]:
         """Decodes one line of a watch; never raises."""
-        if (whole := self._whole_event(kind, line)) is not None:
-            return whole
+        try:
+            event = self._decoders_of(kind).event.decode(line)
+        except Exception:  # a kind's own hook may raise anything
+            return self._take_apart(kind, line)
+        return self._finish(event)
+
+    def decode_events(self, kind: Kind[T], lines: bytes) -> Sequence[WatchLine[T]]:
+        """Decodes whole lines of a watch, all in one pass; never raises."""
+        try:
+            events = self._decoders_of(kind).event.decode_lines(lines)
+        except Exception:  # a kind's own hook may raise anything
+            return [self.decode_event(kind, line) for line in lines.split(b"\n") if line]
+        return [self._finish(event) for event in events]
+
+    def _finish(self, event: Any) -> WatchLine[T]:
+        if isinstance(event, _BookmarkLine):
+            return _bookmark(event.object.metadata)
+        if isinstance(event, _ErrorEvent):
+            return ErrorLine(event.object)
+        self._intern.share(event.object)
+        found: WatchLine[T] = event
+        return found
+
+    def _take_apart(self, kind: Kind[T], line: bytes) -> WatchLine[T]:
+        """Finds out what is wrong with a line."""
         try:
             event = self._line.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -202,8 +231,7 @@ class Codec:
             obj = self._attempt(kind, event.object, deleted=wrap is Deleted)
             return obj if isinstance(obj, Undecodable) else wrap(obj)
         if event.type == "BOOKMARK":
-            meta = self._read_head(event.object)
-            return Bookmark(meta.resource_version, (meta.annotations or {}).get(END_OF_LIST) == "true")
+            return _bookmark(self._read_head(event.object))
         if event.type == "ERROR":
             return self._error(event.object)
         return _garbage(f"a watch event of the unknown type {event.type!r}")
@@ -231,17 +259,6 @@ class Codec:
             self._intern.share(item)
         return Page(items, (), page.metadata.resource_version, page.metadata.continue_)
 
-    def _whole_event(self, kind: Kind[T], line: bytes) -> WatchLine[T] | None:
-        try:
-            event = self._decoders_of(kind).line.decode(line)
-        except Exception:  # a kind's own hook may raise anything
-            return None
-        wrap = _EVENTS.get(event.type)
-        if wrap is None:
-            return None
-        self._intern.share(event.object)
-        return wrap(event.object)
-
     def _decoders_of(self, kind: Kind[Any]) -> _Decoders:
         decoders = self._decoders.get((kind.type, kind.dec_hook))
         if decoders is None:
@@ -259,6 +276,10 @@ class Codec:
             return ErrorLine(self._status.decode(raw))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _garbage(f"an ERROR event that cannot be decoded: {error}")
+
+
+def _bookmark(meta: _HeadMeta) -> Bookmark:
+    return Bookmark(meta.resource_version, (meta.annotations or {}).get(END_OF_LIST) == "true")
 
 
 def _garbage(message: str) -> ErrorLine:

@@ -97,8 +97,15 @@ class LineStream(Protocol):
         """All of it: for an answer that is no stream but a refusal."""
         ...
 
+    async def readlines(self, timeout_s: float) -> bytes:
+        """All complete lines that have come, one after the other, at least one; empty at the end of the stream.
+
+        Raises what `readline` raises.
+        """
+        ...
+
     async def readline(self, timeout_s: float) -> bytes:
-        """The next complete line; empty at the end of the stream.
+        """The next complete line; empty at the end of the stream. A stream is read in one of the two ways only.
 
         Raises:
             Timeout: None came within `timeout_s`. The stream is of no further use.
@@ -278,29 +285,32 @@ class _Lines:
             async with asyncio.timeout(self._request.timeout_s):
                 return await self._response.read()
 
-    async def readline(self, timeout_s: float) -> bytes:
-        # Many lines come at once: only the first of them pays for a deadline.
-        if self._lines:
-            return self._lines.popleft()
+    async def readlines(self, timeout_s: float) -> bytes:
         with _mapped(self._request):
             async with asyncio.timeout(timeout_s):
-                while not self._lines:
-                    chunk = await self._response.content.readany()
-                    if not chunk:
-                        return b""  # a line without an end is the head of one that never came
-                    self._split(chunk)
-        return self._lines.popleft()
+                # A line without an end is the head of one that never came.
+                while chunk := await self._response.content.readany():
+                    if lines := self._complete(chunk):
+                        return lines
+        return b""
 
-    def _split(self, chunk: bytes) -> None:
-        *whole, rest = chunk.split(b"\n")
-        if whole:
-            self._head.append(whole[0])
-            whole[0] = b"".join(self._head)
-            self._head = []
-            self._lines.extend([line + b"\n" for line in whole])
-        self._head.append(rest)
-        if len(self._head) > 1 and sum(map(len, self._head)) > MAX_LINE:
-            raise ValueError(f"a line of more than {MAX_LINE} bytes")
+    async def readline(self, timeout_s: float) -> bytes:
+        if not self._lines:
+            lines = await self.readlines(timeout_s)
+            self._lines.extend(line + b"\n" for line in lines.split(b"\n")[:-1])
+        return self._lines.popleft() if self._lines else b""
+
+    def _complete(self, chunk: bytes) -> bytes:
+        """The lines that are complete with `chunk`; what comes after them is kept."""
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._head.append(chunk)
+            if sum(map(len, self._head)) > MAX_LINE:
+                raise ValueError(f"a line of more than {MAX_LINE} bytes")
+            return b""
+        lines = b"".join((*self._head, memoryview(chunk)[:end]))
+        self._head = [chunk[end:]]
+        return lines
 
 
 def _session(connections: int, user_agent: str) -> aiohttp.ClientSession:

@@ -1,6 +1,7 @@
 """Runs a watch machine against the API server: does what it asks, feeds it what happened, passes the events on."""
 
 import random
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -113,20 +114,26 @@ class Reflector(Generic[T]):
                 self._complaint = ""
                 await self._feed(Opened())
                 while self._machine.is_reading:
-                    await self._feed(await self._read(stream))
+                    await self._feed_all(await self._read(stream))
         except ApiError as error:
             await self._feed(self._failure(error))
 
-    async def _read(self, stream: LineStream) -> Input[T]:
+    async def _read(self, stream: LineStream) -> Sequence[Input[T]]:
         try:
-            line = await stream.readline(self._machine.patience(self._clock.monotonic()))
+            lines = await stream.readlines(self._machine.patience(self._clock.monotonic()))
         except Timeout:
             self._sink.tried()
-            return Silent()
-        if not line:
-            return Closed()
+            return (Silent(),)
+        if not lines:
+            return (Closed(),)
         self._sink.heard()
-        return self._client.codec.decode_event(self._sink.kind, line)
+        return self._client.codec.decode_events(self._sink.kind, lines)
+
+    async def _feed_all(self, inputs: Sequence[Input[T]]) -> None:
+        for fed in inputs:
+            await self._feed(fed)
+            if not self._machine.is_reading:
+                return  # what comes after the end of a stream is of no use
 
     async def _feed(self, fed: Input[T]) -> None:
         for event in self._machine.feed(fed, self._clock.monotonic()):

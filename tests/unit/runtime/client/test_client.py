@@ -70,6 +70,9 @@ class Stream:
     async def read_body(self) -> bytes:
         return self._body
 
+    async def readlines(self, timeout_s: float) -> bytes:
+        return b""
+
     async def readline(self, timeout_s: float) -> bytes:
         return b""
 

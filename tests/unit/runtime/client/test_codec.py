@@ -25,6 +25,10 @@ def line(type_: str, obj: Any) -> bytes:
     return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
 
 
+def _body(name: str) -> bytes:
+    return msgspec.json.encode(lease(name))
+
+
 def undecodable(*, deleted: bool = False) -> Undecodable:
     return Undecodable(
         LEASE,
@@ -94,6 +98,37 @@ def test_an_error_event_carries_its_status() -> None:
     event = Codec().decode_event(LEASE, line("ERROR", {"code": 410, "reason": "Expired"}))
     assert isinstance(event, ErrorLine)
     assert (event.status.code, event.status.reason) == (410, "Expired")
+
+
+def test_many_lines_are_what_each_of_them_is() -> None:
+    lines = [
+        line("ADDED", lease("a")),
+        line("DELETED", lease("b")),
+        line("BOOKMARK", lease()),
+        line("ERROR", {"code": 410}),
+    ]
+    assert Codec().decode_events(LEASE, b"".join(lines)) == [Codec().decode_event(LEASE, one) for one in lines]
+
+
+@pytest.mark.parametrize("bad", [line("ADDED", BAD), line("RENAMED", lease()), b"<html>\n", line("ERROR", "?")])
+def test_a_line_that_cannot_be_decoded_stops_none_of_its_neighbours(bad: bytes) -> None:
+    codec = Codec()
+    first, found, last = codec.decode_events(LEASE, line("ADDED", lease("a")) + bad + line("MODIFIED", lease("b")))
+    assert (first, last) == (Added(codec.decode(LEASE, _body("a"))), Modified(codec.decode(LEASE, _body("b"))))
+    assert found == codec.decode_event(LEASE, bad.rstrip())
+    assert isinstance(found, Undecodable | ErrorLine)
+
+
+def test_what_comes_in_many_lines_is_shared_too() -> None:
+    one, two = Codec().decode_events(LEASE, line("ADDED", lease("a")) + line("ADDED", lease("b")))
+    assert isinstance(one, Added)
+    assert isinstance(two, Added)
+    assert one.object.metadata.namespace is two.object.metadata.namespace
+
+
+@given(st.binary())
+def test_no_lines_make_the_decoder_raise(garbage: bytes) -> None:
+    assert all(isinstance(event, ErrorLine) for event in Codec().decode_events(LEASE, garbage))
 
 
 @given(st.binary())

@@ -413,18 +413,34 @@ async def read(url: str) -> list[bytes]:
         return got
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        (b"one\ntwo\n",),
-        (b"one\n", b"two\n"),
-        (b"o", b"n", b"e", b"\n", b"t", b"wo\n"),
-        (b"one\ntw", b"o\nthr"),
-    ],
-)
+CUTS = [
+    (b"one\ntwo\n",),
+    (b"one\n", b"two\n"),
+    (b"o", b"n", b"e", b"\n", b"t", b"wo\n"),
+    (b"one\ntw", b"o\nthr"),
+]
+
+
+@pytest.mark.parametrize("chunks", CUTS)
 async def test_lines_come_whole_however_they_were_cut(chunks: tuple[bytes, ...]) -> None:
     async with serving(lines(*chunks)) as url:
         assert await read(url) == [b"one\n", b"two\n"]
+
+
+@pytest.mark.parametrize("chunks", CUTS)
+async def test_many_lines_come_whole_too(chunks: tuple[bytes, ...]) -> None:
+    blocks: list[bytes] = []
+    async with serving(lines(*chunks)) as url, transport_to(url) as transport, transport.stream(WATCH) as stream:
+        while block := await stream.readlines(5.0):
+            blocks.append(block)
+    assert all(block.endswith(b"\n") for block in blocks)
+    assert b"".join(blocks) == b"one\ntwo\n"
+
+
+async def test_lines_that_came_together_are_read_together() -> None:
+    handler = lines(b"one\ntwo\nthr", b"ee\n")
+    async with serving(handler) as url, transport_to(url) as transport, transport.stream(WATCH) as stream:
+        assert (await stream.readlines(5.0)).startswith(b"one\ntwo\n")
 
 
 async def test_a_line_may_be_as_long_as_any_object() -> None:

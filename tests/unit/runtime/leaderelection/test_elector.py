@@ -75,6 +75,9 @@ class Stream:
         except TimeoutError:
             raise Timeout("silence") from None
 
+    async def readlines(self, timeout_s: float) -> bytes:
+        return await self.readline(timeout_s)
+
     async def read_body(self) -> bytes:
         return b""
 

@@ -57,12 +57,15 @@ class Lines:
         self.headers: Mapping[str, str] = {}
         self.patience: list[float] = []
 
-    async def readline(self, timeout_s: float) -> bytes:
+    async def readlines(self, timeout_s: float) -> bytes:
         self.patience.append(timeout_s)
         said = self._said.pop(0) if self._said else b""
         if isinstance(said, Exception):
             raise said
         return said
+
+    async def readline(self, timeout_s: float) -> bytes:
+        return await self.readlines(timeout_s)
 
     async def read_body(self) -> bytes:
         return b"".join(said for said in self._said if isinstance(said, bytes))
@@ -196,6 +199,18 @@ async def test_a_streaming_list_is_tried_first(clock: ManualClock) -> None:
     assert sink.story == ["init", "+a@3", "done@10", "bookmark"]
     assert transport.requests[0]["sendInitialEvents"] == "true"
     assert transport.requests[1]["resourceVersion"] == "10"
+
+
+async def test_lines_that_come_together_are_taken_one_by_one(clock: ManualClock) -> None:
+    together = line("ADDED", lease("a", 3)) + bookmark(10, end=True) + line("MODIFIED", lease("a", 11))
+    _, sink = await play(clock, [together], [bookmark(12)], streaming_list=True)
+    assert sink.story == ["init", "+a@3", "done@10", "+a@11", "bookmark"]
+
+
+async def test_lines_that_come_with_the_end_of_a_stream_are_not_taken(clock: ManualClock) -> None:
+    gone = line("ERROR", {"code": 410, "reason": "Expired"})
+    _, sink = await play(clock, page(10), [gone + line("ADDED", lease("a", 11))], page(20))
+    assert sink.story == ["init", "done@10", "init", "done@20"]
 
 
 @pytest.mark.parametrize("code", [400, 422])
