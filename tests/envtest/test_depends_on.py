@@ -16,9 +16,12 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Invalid
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Kind
+from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.faults import Moment, is_write
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
+from torchctl.testing.proxy import FaultProxy
 
 CHILDREN: tuple[Kind[Any], ...] = (CONTROLLER_REVISION, PVC, POD, SERVICE, JOB)
 NEVER = {"runPolicy": {"restartPolicy": "Never"}}
@@ -179,3 +182,34 @@ async def test_what_ended_while_the_operator_was_down_is_not_missed(
     async with running_operator(operator_account, namespace):
         await place.reaches(Phase.SUCCEEDED, "train")
     kubelet.script = before
+
+
+@pytest.mark.parametrize("moment", Moment)
+async def test_an_operator_that_is_cut_down_while_it_lets_a_job_through_has_done_so_or_has_not(
+    control_plane: ControlPlane, operator_account: Connection, admin: Client, namespace: str, moment: Moment
+) -> None:
+    """Nothing is begun that a later operator would not go on with, although the job that was waited for is gone."""
+    place = Place(admin, namespace)
+    await place.queue()
+    await submit(place, "prep")
+    async with running_operator(operator_account, namespace):
+        await place.reaches(Phase.SUCCEEDED, "prep")
+    async with FaultProxy(control_plane.connection()) as proxy:
+        async with running_operator(proxy.connection(operator_account), namespace) as operator:
+
+            async def kill() -> None:
+                operator.kill()
+
+            cut = proxy.cut(1, moment, match=lambda it: is_write(it) and it.path.endswith("/train/status"), then=kill)
+            await submit(place, "train", "prep")
+            await place.reaches(Phase.SUCCEEDED, "train")  # which the end of the operator interrupts
+        assert cut.exchange is not None
+    assert await children(place, "train") == []
+    await admin.delete(TORCHRUN_JOB, "prep", namespace=namespace)
+    await place.gone(TORCHRUN_JOB, "prep")
+    async with running_operator(operator_account, namespace):
+        if moment is Moment.BEFORE:
+            await place.condition("DependenciesMet", "DependencyNotFound", "train")
+            assert await children(place, "train") == []
+            await submit(place, "prep")
+        await place.reaches(Phase.SUCCEEDED, "train")
