@@ -44,6 +44,13 @@ e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian pa
 	$(BIN)/python -m torchctl.testing.node.training
 	$(BIN)/pytest tests/e2e
 
+test-kai: kai-bin venv control-plane ## KAI-Scheduler's own programs place the pods: KAI_BIN=dir holds them (docs/testing.md)
+	TORCHCTL_KAI_BIN=$(abspath $(KAI_BIN)) TORCHCTL_KAI_CRDS=$(abspath $(KAI_BIN))/crds \
+		$(BIN)/pytest tests/kai tests/envtest/test_kai_contract.py
+
+kai-bin:
+	@test -n "$(KAI_BIN)" || { echo "make test-kai KAI_BIN=dir: say where KAI's programs are, see docs/testing.md" >&2; exit 2; }
+
 image: venv ## Build the operator's image as an OCI archive, without a container engine (root, debootstrap)
 	$(BIN)/python hack/image.py --output dist/torchctl-image.tar
 
@@ -74,4 +81,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test sweep unit e2e image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane object-store demo test sweep unit e2e test-kai kai-bin image lint types fmt manifests drift bench lock clean

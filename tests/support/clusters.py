@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
-from torchctl.runtime.client.config import Connection
-from torchctl.testing.controlplane import ControlPlane
+from waiting import until
 
-__all__ = ["CONFIG", "KAI_CRDS", "OPERATOR", "OPERATOR_NAMESPACE", "install", "install_kai"]
+from torchctl.runtime.client.config import Connection
+from torchctl.testing.controlplane import CommandFailed, ControlPlane
+
+__all__ = ["CONFIG", "KAI_CRDS", "OPERATOR", "OPERATOR_NAMESPACE", "established", "install", "install_kai"]
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 OPERATOR_NAMESPACE = "torchctl-system"
@@ -25,12 +27,27 @@ async def install(cluster: ControlPlane) -> Connection:
     await cluster.kubectl("apply", "-f", str(CONFIG / "manager" / "namespace.yaml"))
     for part in ("crd", "rbac", "admission"):
         await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CONFIG / part))
-    await cluster.kubectl(*ESTABLISHED)
+    await established(cluster)
     return await cluster.service_account_connection(OPERATOR_NAMESPACE, "torchctl")
+
+
+async def established(cluster: ControlPlane) -> None:
+    """Returns once all CRDs are served. Of a new CRD without any condition `kubectl wait` says that it is broken."""
+
+    async def look() -> bool:
+        try:
+            await cluster.kubectl(*ESTABLISHED)
+        except CommandFailed as failure:
+            if "accessor error" not in failure.stderr:
+                raise
+            return False
+        return True
+
+    await until(look)
 
 
 async def install_kai(cluster: ControlPlane) -> None:
     """KAI's kinds, without KAI: the real ones where `TORCHCTL_KAI_CRDS` says where they are."""
     directory = os.environ.get(KAI_CRDS) or str(MINIMAL_KAI_CRDS)
     await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", directory)
-    await cluster.kubectl(*ESTABLISHED)
+    await established(cluster)

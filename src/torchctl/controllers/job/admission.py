@@ -19,6 +19,13 @@ from torchctl.runtime.conditions import find
 
 __all__ = ["assess", "groups_of"]
 
+_STEPS = {
+    "NonPreemptibleOverQuota": "raise the quota of the KAI Queue, or take a priority class below 100",
+    "OverLimit": "raise the limit of the KAI Queue, or wait for its other jobs",
+    "QueueDoesNotExist": "create the KAI Queue and those that are its parents",
+}
+"""What a person does about reasons of KAI's (UnschedulableReason); about the others: wait, or bring more nodes."""
+
 
 def assess(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup] | None = None) -> Finding:
     """Judges admission from the PodGroups and the pods; who was admitted stays so for the attempt.
@@ -44,7 +51,7 @@ def assess(observed: Observed, template: FrozenTemplate, groups: Mapping[str, Ka
     why = _too_small(observed, template, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
-    why = "; ".join(filter(None, (_why(group) for group in known_groups.values())))
+    why = "; ".join(filter(None, (_why(group, template) for group in known_groups.values())))
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
     where = f"KAI queue {kai.queue}" if kai.queue else "KAI's default queue"
@@ -68,7 +75,7 @@ def _own(observed: Observed) -> Mapping[str, KaiPodGroup]:
 def _placed(placed: int, template: FrozenTemplate) -> str:
     if template.elastic is None:
         return f"all {placed} pods are placed"
-    return f"{placed} pods are placed, and {template.min_nodes} are enough"
+    return f"placed pods: {placed}, of {template.min_nodes} that are enough"
 
 
 def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> str:
@@ -103,13 +110,17 @@ def _least(group: KaiPodGroup) -> int:
     return int(group.spec.get("minMember") or 1)
 
 
-def _why(group: KaiPodGroup) -> str:
-    """KAI's reasons, without their order, which is no information."""
+def _why(group: KaiPodGroup, template: FrozenTemplate) -> str:
+    """KAI's reasons, without their order, which is no information, and what to do about them."""
     status = group.status
-    said = {
-        reason.message or reason.reason or condition.message or condition.reason
-        for condition in (status.scheduling_conditions or () if status else ())
-        if condition.status == "True"
-        for reason in (condition.reasons or (condition,))
-    }
-    return f"PodGroup {group.metadata.name}: {pods.shorten('; '.join(sorted(said)))}" if any(said) else ""
+    conditions = [given for given in (status.scheduling_conditions or () if status else ()) if given.status == "True"]
+    reasons = [reason for given in conditions for reason in given.reasons or ()]
+    said = {reason.message or reason.reason for reason in reasons}
+    said |= {given.message or given.reason for given in conditions if not given.reasons}
+    if not any(said):
+        return ""
+    steps = {step for reason in reasons if (step := _STEPS.get(reason.reason))}
+    if not reasons and template.kai is not None and template.kai.topology is not None:
+        steps.add(f"see whether KAI's Topology {template.kai.topology.name} has the levels that the job asks for")
+    words = pods.shorten("; ".join(sorted(said)))
+    return "; ".join((f"PodGroup {group.metadata.name}: {words}", *sorted(steps)))

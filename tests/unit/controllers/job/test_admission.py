@@ -8,7 +8,13 @@ import pytest
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
 from torchctl.controllers.job.admission import assess, groups_of
-from torchctl.controllers.job.frozen import FrozenElastic, FrozenKai, FrozenRendezvous, FrozenTemplate
+from torchctl.controllers.job.frozen import (
+    FrozenElastic,
+    FrozenKai,
+    FrozenRendezvous,
+    FrozenTemplate,
+    FrozenTopology,
+)
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.kinds import Kind
 
@@ -41,9 +47,9 @@ def pod(index: int, group: str = OURS, node: str = "") -> Pod:
     return decoded(POD, {"metadata": meta, "spec": {"nodeName": node}})  # type: ignore[no-any-return]
 
 
-def group(name: str = OURS, least: int | None = 3, *said: str) -> KaiPodGroup:
+def group(name: str = OURS, least: int | None = 3, *said: str, reason: str = "PodSchedulingErrors") -> KaiPodGroup:
     """A PodGroup as KAI leaves it, with its reasons for not placing it."""
-    reasons = [{"reason": "OverLimit", "message": text} for text in said]
+    reasons = [{"reason": reason, "message": text} for text in said]
     condition = {"type": "UnschedulableOnNodePool", "status": "True", "reason": "Unschedulable", "reasons": reasons}
     spec = {"minMember": least} if least is not None else {}
     status = {"schedulingConditions": [condition]} if said else None
@@ -70,6 +76,31 @@ def test_a_gang_that_waits_gives_kais_reasons_in_an_order_that_does_not_change()
         found = assess(seen(*waiting()), template(), {OURS: group(OURS, 3, *reasons)})
         assert (found.ok, found.reason, found.warn) == (False, "WaitingForAdmission", True)
         assert found.message == f"PodGroup {OURS}: no node has 8 GPUs; queue gpus is over its limit"
+
+
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        ("OverLimit", "; raise the limit of the KAI Queue, or wait for its other jobs"),
+        ("NonPreemptibleOverQuota", "; raise the quota of the KAI Queue, or take a priority class below 100"),
+        ("QueueDoesNotExist", "; create the KAI Queue and those that are its parents"),
+        ("PodSchedulingErrors", ""),
+        ("ReasonOfALaterKai", ""),
+    ],
+)
+def test_what_a_person_can_do_about_kais_reason_follows_it(reason: str, step: str) -> None:
+    found = assess(seen(*waiting()), template(), {OURS: group(OURS, 3, "no", reason=reason)})
+    assert found.message == f"PodGroup {OURS}: no{step}"
+
+
+def test_a_level_that_the_topology_lacks_is_suspected_where_kai_gives_no_reason() -> None:
+    """KAI 0.17 says no more than this of a level that it does not find."""
+    said = {"type": "UnschedulableOnNodePool", "status": "True", "message": "Unable to schedule podgroup"}
+    status = {"schedulingConditions": [said]}
+    there = {OURS: decoded(KAI_PODGROUP, {"metadata": {"name": OURS}, "spec": {"minMember": 3}, "status": status})}
+    placed = template(kai=FrozenKai(queue="gpus", gang=True, topology=FrozenTopology(name="net", required="rack")))
+    assert assess(seen(*waiting()), template(), there).message == f"PodGroup {OURS}: Unable to schedule podgroup"
+    assert "; see whether KAI's Topology net has the levels" in assess(seen(*waiting()), placed, there).message
 
 
 def test_a_gang_of_which_kai_says_nothing_yet_waits_in_its_queue() -> None:
@@ -134,7 +165,7 @@ def test_an_elastic_gang_is_admitted_with_the_fewest_pods() -> None:
     elastic = template(elastic=FrozenElastic(min_nodes=2, max_nodes=8))
     pods = (pod(0, OURS, "node-0"), pod(1, OURS, "node-1"), pod(2))
     found = assess(seen(*pods), elastic, {OURS: group(OURS, 2)})
-    assert (found.ok, found.message) == (True, "2 pods are placed, and 2 are enough")
+    assert (found.ok, found.message) == (True, "placed pods: 2, of 2 that are enough")
     assert not assess(seen(*pods[1:]), elastic, {OURS: group(OURS, 2)}).ok
 
 

@@ -1,0 +1,120 @@
+"""KAI's own programs place the operator's gangs: whole, where they were asked to be, and say why they wait."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import yaml
+from jobs import Place
+from kaicluster import ENDLESS, FEW_RIGHTS, RACK, clear, node, told, workers
+from waiting import until
+
+from torchctl.api.kube import KAI_PODGROUP, KAI_QUEUE, KaiQueue, Pod
+from torchctl.api.phases import Phase
+from torchctl.api.queue import TORCHRUN_QUEUE, QueueStatus
+from torchctl.controllers.job.admission import groups_of
+from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.kubelet import ScriptedKubelet
+
+pytestmark = pytest.mark.usefixtures("podgrouper")
+
+EITHER = pytest.mark.parametrize("podgrouper", ["all rights", FEW_RIGHTS], indirect=True)
+WHOLE_NODES = {"gpus": 8}
+TOPOLOGY = {
+    "apiVersion": "kai.scheduler/v1alpha1",
+    "kind": "Topology",
+    "metadata": {"name": "network"},
+    "spec": {"levels": [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]},
+}
+
+
+def nodes_of(pods: Iterable[Pod]) -> list[str]:
+    return sorted(pod.spec.node_name for pod in pods)
+
+
+@EITHER
+async def test_a_gang_that_does_not_fit_binds_no_pod_and_is_bound_whole_when_a_node_joins(
+    place: Place, queue: str
+) -> None:
+    await place.queue(kaiQueue=queue, nodeResources=WHOLE_NODES)
+    await place.job(numNodes=3)
+    said = await told(place, "Admitted", "required for gang scheduling")
+    assert (said.status, said.reason) == ("False", "WaitingForAdmission")
+    pods = await workers(place)
+    assert nodes_of(pods) == ["", "", ""]
+    (group,) = await place.admin.list(KAI_PODGROUP, namespace=place.namespace)
+    assert (list(groups_of(pods)), group.spec["minMember"]) == ([group.metadata.name], 3)
+    third = (node("node-2", "a"),)
+    async with ScriptedKubelet(place.admin, nodes=third, script=ENDLESS, binds_gangs=False):
+        await place.reaches(Phase.RUNNING, timeout_s=60)
+        assert nodes_of(await workers(place)) == ["node-0", "node-1", "node-2"]
+        await clear(place)
+
+
+async def test_an_elastic_gang_starts_with_its_fewest_pods_and_takes_what_there_is(place: Place, queue: str) -> None:
+    await place.queue(kaiQueue=queue, nodeResources=WHOLE_NODES)
+    await place.job(numNodes=4, elastic={"minNodes": 2, "maxNodes": 4})
+    await place.condition("Admitted", "Admitted", timeout_s=60)
+    (group,) = await place.admin.list(KAI_PODGROUP, namespace=place.namespace)
+    assert group.spec["minMember"] == 2
+    assert nodes_of(await workers(place)) == ["", "", "node-0", "node-1"]
+
+
+async def test_pods_that_must_share_a_rack_wait_until_one_has_room_for_all(
+    place: Place, queue: str, control_plane: ControlPlane
+) -> None:
+    await control_plane.kubectl("apply", "-f-", input=yaml.safe_dump(TOPOLOGY))
+    topology = {"topology": {"name": "network", "required": RACK}}
+    await place.queue(kaiQueue=queue, scheduling=topology, nodeResources=WHOLE_NODES)
+    await place.job(numNodes=2)
+    said = await told(place, "Admitted", "topology")
+    assert said.reason == "WaitingForAdmission"
+    assert nodes_of(await workers(place)) == ["", ""]
+    beside = (node("node-3", "b"),)
+    async with ScriptedKubelet(place.admin, nodes=beside, script=ENDLESS, binds_gangs=False):
+        await place.reaches(Phase.RUNNING, timeout_s=60)
+        assert nodes_of(await workers(place)) == ["node-1", "node-3"]
+        await clear(place)
+
+
+async def test_a_topology_that_does_not_exist_is_said(place: Place, queue: str) -> None:
+    topology = {"topology": {"name": "nowhere", "required": RACK}}
+    await place.queue(kaiQueue=queue, scheduling=topology, nodeResources=WHOLE_NODES)
+    await place.job(numNodes=2)
+    await told(place, "Admitted", "nowhere")
+
+
+@pytest.mark.parametrize("policy", ["Manage", "Reference"])
+async def test_a_queues_status_shows_what_its_jobs_hold_and_ask_for_whoever_owns_the_kai_queue(
+    place: Place, queue: str, policy: str
+) -> None:
+    if policy == "Reference":
+        bounds = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+        spec: dict[str, Any] = {"resources": {"gpu": bounds, "cpu": bounds, "memory": bounds}}
+        body = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": queue}, "spec": spec}
+        await place.admin.create(KAI_QUEUE, body)
+    await place.queue(kaiQueue=queue, kaiQueuePolicy=policy, nodeResources=WHOLE_NODES)
+    before = await _written(place, queue)
+    await place.job(numNodes=1)
+    await place.job("large", numNodes=4)
+    await place.reaches(Phase.RUNNING, timeout_s=60)
+    await until(lambda: _shows(place, allocated=8, requested=40), timeout_s=60)
+    assert await _written(place, queue) == before
+
+
+async def _written(place: Place, queue: str) -> dict[str, Any]:
+    async def look() -> KaiQueue | None:
+        return next((one for one in await place.admin.list(KAI_QUEUE) if one.metadata.name == queue), None)
+
+    found = await until(look)
+    assert found is not None
+    return {"spec": found.spec, "annotations": found.metadata.annotations}
+
+
+async def _shows(place: Place, *, allocated: int, requested: int) -> bool:
+    status: QueueStatus = (await place.admin.get(TORCHRUN_QUEUE, "queue", place.namespace)).status
+    kai = status.kai_queue
+    if kai is None:
+        return False
+    amounts = (kai.allocated.get("nvidia.com/gpu"), kai.requested.get("nvidia.com/gpu"))
+    return amounts == (str(allocated), str(requested))
