@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from torchctl.runtime.cache.change import Change, ChangeType
+from torchctl.runtime.cache.change import Change
 from torchctl.runtime.cache.index import Indexes, IndexFunction
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import Key, Kind, Object, key_of
@@ -143,13 +143,13 @@ class Store(StoreReader[T]):
         for what in staging.skipped.values():
             yield from self._skip(what)
         for key, obj in staging.objects.items():
-            # Nearly all of a repeated list: passed over fast, for there is no change at which the shell could pause.
-            if not self._holds(key, obj):
+            # Nearly all of a first list, and nearly all of a repeated one: the latter is passed over, for there is no
+            # change at which the shell could pause.
+            old = self.get(key)
+            if old is None:
+                yield self._add(key, obj, initial=initial)
+            elif not _is_same(obj, old):
                 yield from self._apply(obj, initial=initial, forced=forced)
-
-    def _holds(self, key: Key, obj: T) -> bool:
-        old = self.get(key)
-        return old is not None and _version(old) == _version(obj) and old.metadata.uid == obj.metadata.uid
 
     # One object.
 
@@ -184,23 +184,34 @@ class Store(StoreReader[T]):
     def _put(self, key: Key, new: T | None, *, initial: bool = False) -> Iterator[Change[T]]:
         """Puts `new` (None: nothing) in the place of what is there."""
         old = self.get(key)
-        if new is not None:
-            self._objects.setdefault(key.namespace, {})[key.name] = new
-            self._count += old is None
-        elif old is not None:
-            self._discard(key)
+        if old is None:
+            if new is not None:
+                yield self._add(key, new, initial=initial)
+        elif new is None:
+            yield self._discard(key, old)
         else:
-            return
-        self._indexes.put(key, old, new)
-        type_: ChangeType = "deleted" if new is None else "added" if old is None else "updated"
-        yield Change(self._kind, type_, old, new, initial and old is None)
+            self._objects[key.namespace][key.name] = new
+            self._indexes.put(key, old, new)
+            yield Change(self._kind, "updated", old, new)
 
-    def _discard(self, key: Key) -> None:
+    def _add(self, key: Key, new: T, *, initial: bool) -> Change[T]:
+        self._objects.setdefault(key.namespace, {})[key.name] = new
+        self._count += 1
+        self._indexes.put(key, None, new)
+        return Change(self._kind, "added", None, new, initial)
+
+    def _discard(self, key: Key, old: T) -> Change[T]:
         objects = self._objects[key.namespace]
         del objects[key.name]
         if not objects:
             del self._objects[key.namespace]
         self._count -= 1
+        self._indexes.put(key, old, None)
+        return Change(self._kind, "deleted", old, None)
+
+
+def _is_same(obj: Object, old: Object) -> bool:
+    return _version(old) == _version(obj) and old.metadata.uid == obj.metadata.uid
 
 
 def _version(obj: Object) -> str:
