@@ -517,6 +517,17 @@ async def test_s11_a_job_does_not_say_in_whose_queue_its_pods_are(here: Team, ke
             assert "must not have keys of the operator" in said
 
 
+@pytest.mark.parametrize(
+    "key", ["k8s.v1.cni.cncf.io/networks", "sidecar.istio.io/inject", "io.kubernetes.cri-o.Devices/trainer"]
+)
+async def test_s11_a_job_speaks_to_no_network_and_no_runtime(here: Team, key: str) -> None:
+    """Annotations by which a pod is put into another network, out of the mesh or onto devices."""
+    said = await refusal(submit(here, "user", annotations={"note": "mine", key: "x"}))
+    assert f"TorchrunJob attack: spec.annotations: {key}: " in said
+    assert await refusal(submit(here, "submitter", annotations={"note": "mine"})) == ""
+    assert await refusal(submit(here, "developer", annotations={key: "x"})) == ""
+
+
 @pytest.mark.parametrize("kind", CONTENT, ids=str)
 async def test_s12_nobody_makes_an_object_that_would_be_taken_for_ours(here: Team, kind: Kind[Any]) -> None:
     """A Job, pod, claim, template or Service with our labels or a TorchrunJob as its controller, to be adopted,

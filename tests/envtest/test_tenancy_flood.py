@@ -1,10 +1,11 @@
-"""S27 of docs/design/tenancy.md: a team that submits as much as it can does not hold up another one."""
+"""S27 and S23 of docs/design/tenancy.md: a team that submits as much as it can does not hold up another one, and does
+not fill the metrics either."""
 
 from functools import partial
 
 import anyio
 from jobs import Place, a_job
-from operators import background_operator
+from operators import running_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -29,9 +30,16 @@ async def test_s27_a_flood_of_one_team_does_not_hold_up_another(admin: Client, o
             body = a_job(loud.namespace, f"flood-{number}", numNodes=1)
             group.start_soon(partial(admin.create, TORCHRUN_JOB, body))
     await quiet.job("quiet", numNodes=1)
-    async with background_operator(operator_account):
+    async with running_operator(operator_account) as operator:
         await until(partial(quiet.exists, JOB, "quiet"), timeout_s=60)
         started = await admin.list(JOB, namespace=loud.namespace)
+        series = [sample for metric in operator.manager.metrics.registry.collect() for sample in metric.samples]
     assert len(started) < AHEAD, f"{len(started)} of {FLOOD} came first"
+    named = [sample for sample in series if any(_is_of_tenants(value) for value in sample.labels.values())]
+    assert named == [], "S23: no series for what people make"
     for place in (loud, quiet):
         await admin.delete(NAMESPACE, place.namespace)
+
+
+def _is_of_tenants(value: str) -> bool:
+    return value.startswith(("flood", "quiet", "tenancy"))
