@@ -51,6 +51,15 @@ async def test_a_gang_that_does_not_fit_binds_no_pod_and_is_bound_whole_when_a_n
         await clear(place)
 
 
+@EITHER
+async def test_in_kais_default_queue_a_gang_is_one_too(place: Place) -> None:
+    await place.admin.apply(KAI_QUEUE, _kai_queue("default-queue"), force=True, field_manager="test")
+    await place.queue(scheduling={"scheduler": "kai-scheduler"}, nodeResources=WHOLE_NODES)
+    await place.job(numNodes=3)
+    await told(place, "Admitted", "required for gang scheduling")
+    assert nodes_of(await workers(place)) == ["", "", ""]
+
+
 async def test_an_elastic_gang_starts_with_its_fewest_pods_and_takes_what_there_is(place: Place, queue: str) -> None:
     await place.queue(kaiQueue=queue, nodeResources=WHOLE_NODES)
     await place.job(numNodes=4, elastic={"minNodes": 2, "maxNodes": 4})
@@ -89,10 +98,7 @@ async def test_a_queues_status_shows_what_its_jobs_hold_and_ask_for_whoever_owns
     place: Place, queue: str, policy: str
 ) -> None:
     if policy == "Reference":
-        bounds = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-        spec: dict[str, Any] = {"resources": {"gpu": bounds, "cpu": bounds, "memory": bounds}}
-        body = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": queue}, "spec": spec}
-        await place.admin.create(KAI_QUEUE, body)
+        await place.admin.create(KAI_QUEUE, _kai_queue(queue))
     await place.queue(kaiQueue=queue, kaiQueuePolicy=policy, nodeResources=WHOLE_NODES)
     before = await _written(place, queue)
     await place.job(numNodes=1)
@@ -100,6 +106,13 @@ async def test_a_queues_status_shows_what_its_jobs_hold_and_ask_for_whoever_owns
     await place.reaches(Phase.RUNNING, timeout_s=60)
     await until(lambda: _shows(place, allocated=8, requested=40), timeout_s=60)
     assert await _written(place, queue) == before
+
+
+def _kai_queue(name: str) -> dict[str, Any]:
+    """A KAI Queue without bounds, as an administrator makes it."""
+    bounds = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    spec = {"resources": {"gpu": bounds, "cpu": bounds, "memory": bounds}}
+    return {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
 
 
 async def _written(place: Place, queue: str) -> dict[str, Any]:

@@ -53,6 +53,8 @@ INIT_CONTAINER = "workspace"
 PREFLIGHT_CONTAINER = "preflight"
 """The init container of a worker that asks whether the workers can meet at all."""
 KAI_SCHEDULER = "kai-scheduler"
+KAI_DEFAULT_QUEUE = "default-queue"
+"""The KAI Queue in which KAI puts pods that name none."""
 
 MASTER_PORT = 29500
 ETCD_PORT = 2379

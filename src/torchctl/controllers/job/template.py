@@ -14,7 +14,7 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
-from torchctl.api.names import KAI_SCHEDULER, TRAINER
+from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.controllers.job import podspec, sizing
 from torchctl.controllers.job.children import preflight
@@ -127,11 +127,15 @@ def _gpus_per_node(queue: QueueSpec, trainer: dict[str, Any]) -> int:
 
 
 def _kai(queue: QueueSpec) -> FrozenKai | None:
-    """KAI places the pods where the queue says so, or has a KAI queue and says nothing else."""
+    """KAI places the pods where the queue says so, or has a KAI queue and says nothing else.
+
+    A gang has a queue in any case: without one it could have no PodGroup of its own, and no gang KAI would make of it.
+    """
     scheduler = queue.scheduling.scheduler or (KAI_SCHEDULER if queue.kai_queue else "")
     if scheduler != KAI_SCHEDULER:
         return None
-    return FrozenKai(queue=queue.kai_queue or "", gang=queue.scheduling.gang, topology=_topology(queue.scheduling))
+    default = KAI_DEFAULT_QUEUE if queue.scheduling.gang else ""
+    return FrozenKai(queue=queue.kai_queue or default, gang=queue.scheduling.gang, topology=_topology(queue.scheduling))
 
 
 def _topology(scheduling: Scheduling) -> FrozenTopology | None:

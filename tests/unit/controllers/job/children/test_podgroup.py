@@ -84,6 +84,24 @@ def test_who_is_not_kais_says_nothing_to_it() -> None:
     assert (kai_labels(template(None)), job_annotations(template(None))) == ({}, {})
 
 
+def test_a_gang_of_kais_without_a_queue_has_a_pod_group_in_kais_default_queue(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 2, command: a}", "{image: a:1, scheduling: {scheduler: kai-scheduler}}")
+    w.settle()
+    (group,) = (body for (kind, _), body in w.objects.items() if kind == "PodGroup")
+    assert group["spec"] == {"minMember": 2, "queue": "default-queue"}
+    pod = w.spec("Job", "demo")["template"]
+    assert pod["metadata"]["annotations"]["pod-group-name"] == group["metadata"]["name"]
+    assert pod["spec"]["schedulerName"] == "kai-scheduler"
+
+
+def test_without_a_gang_kai_chooses_the_queue(world: Any) -> None:
+    queue = "{image: a:1, scheduling: {scheduler: kai-scheduler, gang: false}}"
+    w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
+    w.settle()
+    assert not [kind for kind, _ in w.objects if kind == "PodGroup"]
+    assert "kai.scheduler/queue" not in w.spec("Job", "demo")["template"]["metadata"]["labels"]
+
+
 def test_the_queues_topology_is_what_the_job_is_frozen_with(world: Any) -> None:
     queue = "{image: a:1, kaiQueue: gpus, scheduling: {topology: {name: net, required: rack}}}"
     w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
