@@ -16,7 +16,8 @@ from stories import STORIES
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, POD
+from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, POD, Pod
+from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job import workers
@@ -27,7 +28,9 @@ from torchctl.runtime.kinds import LEASE
 from torchctl.runtime.settings import ElectionSettings
 from torchctl.testing.audit import AuditedRequest, read_audit_log
 from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.proxy import FaultProxy
+from torchctl.testing.script import labelled
 
 Right = tuple[str, str, str]
 """API group, resource with its subresource, and verb."""
@@ -36,16 +39,17 @@ IN_ADMISSION = {("torchrun.ai", "torchrunjobs/finalizers", "update"), ("operator
 """Asked for by the admission plugin OwnerReferencesPermissionEnforcement, and by our own admission policies: neither
 makes a request."""
 
-pytestmark = pytest.mark.usefixtures("kubelet")
-
 
 async def test_every_right_is_used_and_no_request_is_denied(
     control_plane: ControlPlane,
     admin: Client,
     namespace: str,
     operator_account: Connection,
+    kubelet: ScriptedKubelet,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    first = labelled(**{JOB_NAME: "short", ATTEMPT: "0"})
+    monkeypatch.setattr(kubelet, "script", kubelet.script.when(first, Play(run_s=None)))
     monkeypatch.setattr(workers, "OVERDUE", timedelta(milliseconds=20))  # it asks the Events for missing pods
     log = control_plane.audit_log
     start = log.stat().st_size
@@ -77,6 +81,7 @@ async def _use_all(place: Place) -> None:
     await _live_through(place, "served")
     await place.gone(POD, "served-sync-0")
     await _stock(place)
+    await _outlive(place)
     await place.job("held", suspend=True)
     for _ in range(2):  # the same Event twice is one that is counted up
         await place.condition("QueueFound", "QueueNotFound", "held")
@@ -100,6 +105,23 @@ async def _stock(place: Place) -> None:
     await place.gone(CONFIG_MAP, "settings")
 
 
+async def _outlive(place: Place) -> None:
+    """A gang of two attempts, of which nothing stays in the end."""
+    await place.queue("short", kaiQueue=place.namespace)
+    policy = {"ttlSecondsAfterFinished": 1, "podRetention": "None"}
+    await place.job("short", jobQueue="short", runPolicy=policy)
+    pod = await until(lambda: _a_worker(place, "short"))
+    assert pod is not None
+    await place.admin.delete(POD, pod.metadata.name, namespace=place.namespace)
+    await place.gone(TORCHRUN_JOB, "short", timeout_s=60.0)
+    await place.admin.delete(TORCHRUN_QUEUE, "short", namespace=place.namespace)
+
+
+async def _a_worker(place: Place, name: str) -> Pod | None:
+    pods = await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}={name}")
+    return pods[0] if pods else None
+
+
 async def _be_refused(place: Place, control_plane: ControlPlane) -> None:
     """A quota that allows no pod: why a Job has none is only said in Events."""
     await control_plane.kubectl("create", "quota", "none", "--hard=pods=0", f"--namespace={place.namespace}")
@@ -113,7 +135,8 @@ async def _live_through(place: Place, name: str) -> None:
     """A story, and the deletion of its queue."""
     story = STORIES[name]
     await place.admin.create(TORCHRUN_QUEUE, story.queue(place.namespace))
-    await place.admin.create(TORCHRUN_JOB, story.job(place.namespace))
+    for job in story.jobs(place.namespace):
+        await place.admin.create(TORCHRUN_JOB, job)
     await place.reaches(Phase.SUCCEEDED, name, timeout_s=60.0)
     await place.admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
     await place.gone(TORCHRUN_QUEUE, "queue")

@@ -61,15 +61,16 @@ def here(golden: list[dict[str, Any]], uid: str, namespace: str) -> list[dict[st
     return list(json.loads(text.replace(".team.svc.", f".{namespace}.svc.")))
 
 
-async def compared(place: Place, expected: list[dict[str, Any]]) -> list[str] | None:
-    """All differences; None until every child is there."""
+async def compared(place: Place, expected: list[dict[str, Any]]) -> list[str]:
+    """All differences; a child that is not there is one."""
     found: list[str] = []
     for child in expected:
         name = child["metadata"]["name"]
         try:
             live = await place.admin.get_raw(KINDS[child["kind"]], name, place.namespace)
         except NotFound:
-            return None
+            found.append(f"{child['kind']}/{name} is not there")
+            continue
         if not isinstance(child.get("data", {}), dict):
             child = {field: value for field, value in child.items() if field != "data"}
         found += _differing(child, live, f"{child['kind']}/{name}")
