@@ -38,6 +38,16 @@ class Cause(StrEnum):
     NODE_LOST = "NodeLost", Budget.INFRASTRUCTURE, "The pod's node is gone or not reachable."
     REJECTED = "Rejected", Budget.INFRASTRUCTURE, "The node refused the pod that had been placed on it."
     WORKSPACE_LOST = "WorkspaceLost", Budget.INFRASTRUCTURE, "A worker could not get the workspace."
+    PEER_LOST = (
+        "PeerLost",
+        Budget.INFRASTRUCTURE,
+        "A rank lost its connection to another rank or to the rendezvous, and no worker says why that one ended.",
+    )
+    RENDEZVOUS_UNREACHABLE = (
+        "RendezvousUnreachable",
+        Budget.INFRASTRUCTURE,
+        "A worker could not reach the etcd server of the rendezvous within 300 seconds.",
+    )
     DELETED = "Deleted", Budget.INFRASTRUCTURE, "Somebody deleted the pod."
     VANISHED = "Vanished", Budget.INFRASTRUCTURE, "The pod is gone, and nothing says why."
     BELOW_MINIMUM = "BelowMinimum", Budget.INFRASTRUCTURE, "An elastic job stayed below elastic.minNodes."

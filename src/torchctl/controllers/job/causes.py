@@ -2,9 +2,10 @@
 
 from torchctl.api.causes import Cause
 from torchctl.api.kube import KaiPodGroup, Pod
-from torchctl.api.names import INIT_CONTAINER
+from torchctl.api.names import INIT_CONTAINER, PREFLIGHT_CONTAINER, TRAINER
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.evictions import preempted
+from torchctl.controllers.job.rootcause import root_cause
 from torchctl.runtime.conditions import find
 
 __all__ = ["cause_of"]
@@ -28,6 +29,7 @@ _REASONS = {
     "TopologyAffinityError": Cause.REJECTED,
 }
 """status.reason of a pod that the kubelet ended, or did not take."""
+_INIT = {INIT_CONTAINER: Cause.WORKSPACE_LOST, PREFLIGHT_CONTAINER: Cause.RENDEZVOUS_UNREACHABLE}
 _OUT_OF = "OutOf"
 """Begins the kubelet's reason for a pod that does not fit: OutOfcpu, OutOfnvidia.com/gpu."""
 
@@ -59,4 +61,6 @@ def _by_container(pod: Pod) -> Cause:
         return Cause.VANISHED
     if fatal[1].reason == Cause.OOM_KILLED:
         return Cause.OOM_KILLED
-    return Cause.WORKSPACE_LOST if fatal[0] == INIT_CONTAINER else Cause.ERROR
+    if fatal[0] == TRAINER and root_cause(fatal[1].message).follows:
+        return Cause.PEER_LOST
+    return _INIT.get(fatal[0], Cause.ERROR)

@@ -130,7 +130,7 @@ def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Rest
     if loss is None:
         return None
     if loss.permanent is not None:
-        return _ended(status, Outcome(loss.permanent, loss.failure.message, loss.failure), now)
+        return _ended(status, Outcome(loss.permanent, losses.sentence(loss.failure), loss.failure), now)
     incident = Incident(cause=loss.cause, opened=now.replace(microsecond=0), lost=loss.at)
     return Life(status=msgspec.structs.replace(status, incident=incident, failure=loss.failure), stage=Stage.SETTLE)
 
@@ -177,7 +177,10 @@ def _first(
 ) -> tuple[Cause, Failure, datetime | None]:
     """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
     found = losses.first_loss(observed, template)
-    if found is not None and (incident.lost is None or (found.at is not None and found.at <= incident.lost)):
+    follower = incident.cause == Cause.PEER_LOST  # it may have ended before the one that it lost
+    if found is not None and (
+        follower or incident.lost is None or (found.at is not None and found.at <= incident.lost)
+    ):
         return found.cause, found.failure, found.at
     cause = cause_named(incident.cause) or Cause.VANISHED
     if cause in _UNEXPLAINED and incident.lost and evicted_around(observed.podgroup, incident.lost):

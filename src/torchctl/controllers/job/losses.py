@@ -17,7 +17,8 @@ from torchctl.controllers.job import pods
 from torchctl.controllers.job.causes import cause_of
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.rootcause import root_cause
+from torchctl.controllers.job.preflights import preflight
+from torchctl.controllers.job.rootcause import RootCause, root_cause
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = ["Loss", "first_loss", "is_complete", "sentence"]
@@ -48,7 +49,9 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     lost = [pod for pod in observed.pods if _is_lost(pod) and _ends_the_attempt(pod, observed, template)]
     if lost:
         pod = min(lost, key=_order)
-        return Loss(cause_of(pod, observed.podgroup), _describe(pod, template), _moment(pod))
+        found = preflight(pod)
+        permanent = found.reason if found is not None and found.permanent else None
+        return Loss(cause_of(pod, observed.podgroup), _describe(pod, template), _moment(pod), permanent)
     return _of_the_job(observed.worker_job)
 
 
@@ -111,23 +114,31 @@ def _moment(pod: Pod) -> datetime | None:
     return min((moment for moment in (ended, told) if moment is not None), default=None)
 
 
-def _order(pod: Pod) -> tuple[float, bool, bool, int]:
-    """The earliest, and among those of one second the one that says most."""
-    fatal, moment = pods.fatal(pod), _moment(pod)
-    says = fatal is not None and root_cause(fatal[1].message).exit_code is not None
+def _order(pod: Pod) -> tuple[bool, float, bool, bool, int]:
+    """The earliest, and among those of one second the one that says most.
+
+    One that only lost a peer comes last: with several ranks in it, the worker where it began may take longer to end.
+    """
+    cause, moment = _root_cause(pod), _moment(pod)
     at = moment.timestamp() if moment is not None else _NEVER
-    return at, pod.metadata.deletion_timestamp is not None, not says, pods.index(pod) or 0
+    silent = cause.exit_code is None
+    return cause.follows, at, pod.metadata.deletion_timestamp is not None, silent, pods.index(pod) or 0
+
+
+def _root_cause(pod: Pod) -> RootCause:
+    fatal = pods.fatal(pod)
+    return root_cause(fatal[1].message) if fatal is not None and fatal[0] == TRAINER else RootCause()
 
 
 def _describe(pod: Pod, template: FrozenTemplate | None) -> Failure:
-    fatal = pods.fatal(pod)
-    cause = root_cause(fatal[1].message if fatal and fatal[0] == TRAINER else "")
+    fatal, cause = pods.fatal(pod), _root_cause(pod)
+    ranked = fatal is None or fatal[0] == TRAINER  # before its trainer a worker has no rank
     code = cause.exit_code if cause.exit_code is not None else fatal[1].exit_code if fatal else None
     stopped = pods.told_to_stop(pod)
     return Failure(
         pod=pod.metadata.name,
         node=pod.spec.node_name,
-        rank=cause.rank if cause.rank is not None else _rank(pods.index(pod), template),
+        rank=cause.rank if cause.rank is not None else _rank(pods.index(pod), template) if ranked else None,
         # The code of a pod that was told to stop says how it took it, not what went wrong.
         exit_code=None if stopped else code,
         reason=pod.status.reason or ("Deleted" if stopped else fatal[1].reason if fatal else "Failed"),

@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from torchctl.controllers.job.rootcause import RootCause, root_cause
-
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 NEVER = "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: Never}}"
 
@@ -204,32 +202,6 @@ def test_an_evicted_pod_is_told_with_its_reason(world: Any) -> None:
     failure = w.seen.job.status.failure
     assert (failure.reason, failure.exit_code) == ("Evicted", None)
     assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.condition("Failed")[2]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", RootCause()),
-        ("Killed", RootCause(message="Killed")),
-        (json.dumps({"message": {"message": "ValueError: boom"}}), RootCause(message="ValueError: boom")),
-        (
-            json.dumps({"message": {"message": "boom", "errorCode": 7, "extraInfo": {}}}),
-            RootCause(exit_code=7, message="boom"),
-        ),
-        (json.dumps({"message": "plain"}), RootCause(message="plain")),
-        ("[1]", RootCause(message="[1]")),
-        ("null", RootCause(message="null")),
-        (BLOCK, RootCause(rank=1, exit_code=42, message=BLOCK.strip())),
-    ],
-)
-def test_what_a_termination_message_says(text: str, expected: RootCause) -> None:
-    assert root_cause(text) == expected
-
-
-def test_a_long_message_is_cut_to_its_end() -> None:
-    found = root_cause("x" * 5000 + "the error")
-    assert len(found.message) == 1024
-    assert found.message.endswith("the error")
 
 
 def test_a_job_that_is_complete_has_succeeded_also_while_it_is_being_deleted(world: Any) -> None:

@@ -1,0 +1,102 @@
+"""Which worker an incident is laid to, of those that real torchrun ended; and what a preflight does to a job."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPORTS = Path(__file__).parent / "reports"
+TWO = "{{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {{restartPolicy: {policy}}}}}"
+
+
+def running(world: Any, policy: str = "OnFailure") -> Any:
+    w = world(TWO.format(policy=policy))
+    w.settle()
+    w.worker(0)
+    w.worker(1)
+    w.settle()
+    return w
+
+
+def fails(w: Any, case: str, worker: int, after_s: float) -> None:
+    w.worker_fails(worker, 1, (REPORTS / case / f"worker-{worker}.exit-1.txt").read_text(), after_s=after_s)
+
+
+def decided(w: Any) -> Any:
+    """The status once the incident is counted."""
+    w.settle()
+    w.later(60)
+    w.settle()
+    return w.seen.job.status
+
+
+@pytest.mark.parametrize("case", ["exit-42", "exception-recorded", "segfault"])
+@pytest.mark.parametrize("seconds", [10, 11, 8])
+@pytest.mark.parametrize("first_seen", [0, 1])
+def test_the_rank_that_began_is_the_cause_in_whichever_order_the_workers_ended_and_were_seen(
+    world: Any, case: str, seconds: int, first_seen: int
+) -> None:
+    w = running(world, "Never")
+    at = {0: 10, 1: seconds}
+    for worker in (first_seen, 1 - first_seen):
+        fails(w, case, worker, at[worker])
+        w.step()
+    failure = decided(w).failure
+    assert failure.pod == "demo-1-x"
+    assert failure.exit_code == {"exit-42": 42, "exception-recorded": 1, "segfault": -11}[case]
+    assert failure.rank == 1
+
+
+def test_a_worker_that_lost_its_peer_does_not_use_up_the_programs_restarts(world: Any) -> None:
+    w = running(world, "ExitCode")
+    fails(w, "worker-1-lost", 0, 10)
+    status = decided(w)
+    assert status.restarts.by_cause == {"PeerLost": 1}
+    assert status.attempt == 1
+
+
+def test_a_worker_whose_node_was_lost_is_the_cause_and_not_the_peer_that_noticed(world: Any) -> None:
+    w = running(world, "ExitCode")
+    fails(w, "worker-1-lost", 0, 10)
+    w.step()
+    w.worker(1, "Failed", reason="NodeLost", message="the node is gone", conditions=[])
+    status = decided(w)
+    assert status.restarts.by_cause == {"NodeLost": 1}
+    assert status.failure.pod == "demo-1-x"
+
+
+ETCD = "{jobQueue: research, numNodes: 2, command: python a.py, distributed: {rdzvBackend: etcd-v2}}"
+OFF = "preflight: etcd 3.4.23 at etcd:2379 answers, but its v2 API is off. Start it with --enable-v2"
+
+
+def asked(world: Any, code: int, said: str) -> Any:
+    w = world(ETCD)
+    w.settle()
+    ended = {"exitCode": code, "reason": "Error", "message": said, "finishedAt": w.now + timedelta(seconds=5)}
+    for index in (0, 1):
+        w.play(
+            f"demo-{index}-x",
+            phase="Failed",
+            initContainerStatuses=[{"name": "preflight", "state": {"terminated": ended}}],
+        )
+    decided(w)
+    return w
+
+
+def test_an_etcd_without_its_v2_api_ends_the_job_at_once_with_the_next_step(world: Any) -> None:
+    w = asked(world, 69, OFF)
+    assert w.condition("Failed")[:2] == ("True", "EtcdV2Disabled")
+    assert "its v2 API is off. Start it with --enable-v2" in w.condition("Failed")[2]
+    status = w.seen.job.status
+    assert (status.restarts.total, status.failure.rank, status.failure.exit_code) == (0, None, 69)
+
+
+def test_a_server_that_is_no_etcd_ends_the_job_too(world: Any) -> None:
+    w = asked(world, 76, "preflight: what answers at web:80 is not etcd. Correct rdzvEndpoint")
+    assert w.condition("Failed")[:2] == ("True", "PreflightFailed")
+
+
+def test_a_server_that_nobody_could_reach_is_an_incident_of_the_cluster(world: Any) -> None:
+    w = asked(world, 75, "preflight: etcd at etcd:2379 cannot be used after 300 s: timed out")
+    assert w.seen.job.status.restarts.by_cause == {"RendezvousUnreachable": 1}
