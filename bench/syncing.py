@@ -1,4 +1,4 @@
-"""One initial sync in a process of its own: `python -m bench.syncing KUBECONFIG torchctl|kubernetes-asyncio`.
+"""One initial sync in a process of its own: `python -m bench.syncing KUBECONFIG torchctl|kubernetes-asyncio|...`.
 
 Prints a JSON document. The process connects and asks for something small first; the clock starts after that.
 """
@@ -8,15 +8,22 @@ import gc
 import importlib
 import json
 import resource
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 
 BEAT_S = 0.001
+READ = 2**18
+ENDS = (b"k8s.io/initial-events-end", b"\r\n0\r\n\r\n")
+"""Of a streaming list, and of an answer that comes in chunks."""
+TAIL = 2**12
+"""The last bytes, among which one of them is."""
 
 Sync = Callable[[str], Awaitable[dict[str, Any]]]
 
@@ -118,6 +125,44 @@ async def peer(kubeconfig: str) -> dict[str, Any]:
         return await timed(sync)
 
 
+async def raw_stream(kubeconfig: str) -> dict[str, Any]:
+    """The bytes of a streaming list of all pods."""
+    query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    return await _raw(kubeconfig, f"/api/v1/pods?{query}")
+
+
+async def raw_list(kubeconfig: str) -> dict[str, Any]:
+    """The bytes of one list of all pods, not compressed."""
+    return await _raw(kubeconfig, "/api/v1/pods")
+
+
+async def _raw(kubeconfig: str, target: str) -> dict[str, Any]:
+    """Reads what the server answers, and throws it away: nobody who wants it as JSON has it sooner."""
+    from torchctl.runtime.client.config import load_connection
+    from torchctl.runtime.client.tls import TlsContexts
+    from torchctl.runtime.clock import SystemClock
+
+    connection = await load_connection(kubeconfig)
+    host = urlsplit(connection.host)
+    opened = socket.create_connection((host.hostname, host.port))
+    if host.scheme == "https":
+        context = TlsContexts(SystemClock()).current(connection.tls_files())
+        opened = context.wrap_socket(opened, server_hostname=host.hostname)
+    head = [f"GET {target} HTTP/1.1", f"Host: {host.netloc}", "Accept: application/json", "Connection: close"]
+    if credentials := await connection.authorization():
+        head.append(f"Authorization: {credentials}")
+
+    async def sync() -> int:
+        opened.sendall("\r\n".join([*head, "", ""]).encode())
+        buffer, end = bytearray(READ), b""
+        while not any(map(end.__contains__, ENDS)) and (size := opened.recv_into(buffer)):
+            end = (end + buffer[max(0, size - TAIL) : size])[-TAIL:]
+        return 0
+
+    with opened:
+        return await timed(sync)
+
+
 async def nothing(kubeconfig: str) -> dict[str, Any]:
     """Waits for two seconds: its stall is what the machine does to a process that does nothing."""
 
@@ -131,6 +176,8 @@ async def nothing(kubeconfig: str) -> dict[str, Any]:
 SYNCS: dict[str, Sync] = {
     "torchctl": torchctl,
     "kubernetes-asyncio": peer,
+    "raw stream": raw_stream,
+    "raw list": raw_list,
     "nothing": nothing,
 }
 
