@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
 from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
@@ -29,11 +29,12 @@ from torchctl.controllers.refusals import refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject
+from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.kinds import Key, Kind
 from torchctl.runtime.manager import Manager
-from torchctl.runtime.predicate import generation_changed
+from torchctl.runtime.predicate import Predicate, generation_changed
 from torchctl.runtime.reconcile import Request, Result
 
 __all__ = ["QueueReconciler", "setup"]
@@ -59,8 +60,24 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         .watches(KAI_QUEUE, reconciler.queues_of_kai_queue, predicate=generation_changed, optional=True)
         # What is only counted: one write for all that changes within that time.
         .watches(KAI_QUEUE, reconciler.queues_of_kai_queue, optional=True, delay_s=counted_s)
-        .watches(TORCHRUN_JOB, lambda job: (Key(job.metadata.namespace, job.spec.job_queue),), delay_s=counted_s)
+        .watches(TORCHRUN_JOB, queue_of_job, predicate=counts_otherwise, delay_s=counted_s)
     )
+
+
+def queue_of_job(job: TorchrunJob) -> tuple[Request, ...]:
+    return (Key(job.metadata.namespace, job.spec.job_queue),)
+
+
+def _counted(job: TorchrunJob) -> tuple[object, ...]:
+    return job.spec.job_queue, job.status.phase, job.status.gpus, bool(job.status.queue_revision)
+
+
+def _counts_otherwise(change: Change[TorchrunJob]) -> bool:
+    return change.old is None or change.new is None or _counted(change.old) != _counted(change.new)
+
+
+counts_otherwise = Predicate(_counts_otherwise)
+"""What a queue knows of its jobs. How they come along concerns no queue."""
 
 
 def queue_of_claim(claim: PersistentVolumeClaim) -> tuple[Request, ...]:
