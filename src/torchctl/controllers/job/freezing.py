@@ -17,6 +17,7 @@ from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.impossible import Impossible
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.sealed import is_sealed
 from torchctl.controllers.job.template import render
 from torchctl.controllers.queue.plan import manages
 from torchctl.controllers.queue.validate import problem_of
@@ -124,6 +125,9 @@ def _verdict(queue: TorchrunQueue) -> Condition | None:
 def _load(observed: Observed, accepted: Finding, queue_found: Finding, *, hold: bool) -> Frozen:
     assert observed.revision is not None
     name = observed.revision.metadata.name
+    if not is_sealed(observed.revision):
+        message = f"ControllerRevision {name} has other data than its name says, so it is not believed: delete it"
+        return Frozen(Finding(False, JobReason.FOREIGN_OBJECT, message, warn=True), queue_found, None, name, hold=True)
     try:
         template = FrozenTemplate.load(observed.revision.data)
     except msgspec.ValidationError as error:

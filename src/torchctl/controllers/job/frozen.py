@@ -4,13 +4,12 @@ It is made once from queue, job and settings (`template.py`), kept in a Controll
 every child is rendered from it. What depends on the attempt is not in it.
 """
 
-import hashlib
-import json
 from typing import Any
 
 import msgspec
 
 from torchctl.api.job import JobSpec
+from torchctl.controllers.job.sealed import seal
 
 __all__ = [
     "FrozenCheckpoints",
@@ -150,6 +149,5 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         return msgspec.convert(data, cls)
 
     def digest(self) -> str:
-        """Ten characters that name this template: equal for equal templates, in any process."""
-        text = json.dumps(self.data(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        """What names this template: equal for equal templates, in any process, and for no other (`sealed.py`)."""
+        return seal(self.data())

@@ -26,6 +26,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Plan, plan
+from torchctl.controllers.job.sealed import seal
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Condition, Kind
@@ -266,9 +267,19 @@ class World:
         meta = msgspec.structs.replace(job.metadata, deletion_timestamp=self.now)
         self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, metadata=meta))
 
-    def revision_is(self, data: dict[str, Any]) -> None:
-        assert self.seen.revision is not None
-        self.seen = replace(self.seen, revision=msgspec.structs.replace(self.seen.revision, data=data))
+    def revision_is(self, data: dict[str, Any], name: str = "") -> None:
+        """Another one, under the name that its data has or under `name`, and status names it."""
+        revision, job = self.seen.revision, self.seen.job
+        assert revision is not None
+        meta = msgspec.structs.replace(revision.metadata, name=name or names.revision(job.metadata.name, seal(data)))
+        status = msgspec.structs.replace(job.status, queue_revision=meta.name)
+        body = self.objects.pop(("ControllerRevision", revision.metadata.name))
+        self.objects["ControllerRevision", meta.name] = body
+        self.seen = replace(
+            self.seen,
+            job=msgspec.structs.replace(job, status=status),
+            revision=msgspec.structs.replace(revision, data=data, metadata=meta),
+        )
 
     def claim_is(self, phase: str) -> None:
         claim = self.seen.workspace

@@ -111,6 +111,19 @@ def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(wor
     assert f"ControllerRevision {w.seen.job.status.queue_revision} cannot be read" in w.condition("Accepted")[2]
 
 
+def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: Any) -> None:
+    """Somebody made it under the name that status has, before the operator did."""
+    w = world(CPU)
+    w.settle()
+    name = w.seen.job.status.queue_revision
+    w.revision_is({**w.seen.revision.data, "operatorImage": "evil:1"}, name)
+    before = dict(w.objects)
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "ForeignObject")
+    assert f"ControllerRevision {name} has other data" in w.condition("Accepted")[2]
+    assert w.objects.keys() == before.keys()
+
+
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
