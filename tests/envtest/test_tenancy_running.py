@@ -13,13 +13,13 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
-from jobs import a_job, a_queue
-from operators import background_operator
+from jobs import Place, a_job, a_queue
+from operators import background_operator, running_operator
 from tenants import SECRET, Team, team
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONFIG_MAP, JOB, KAI_QUEUE, POD, PVC
+from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_QUEUE, POD, PVC
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.client.client import Client, connect
@@ -228,6 +228,34 @@ async def test_s12_an_object_of_somebody_else_is_neither_adopted_nor_counted(tea
     assert (left.metadata.uid, left.metadata.labels.get("torchrun.ai/job-uid")) == (made.metadata.uid, None)
     job = await here.admin.get(TORCHRUN_JOB, "squatted", here.namespace)
     assert job.status.phase not in TERMINAL
+
+
+async def test_s12_a_template_that_somebody_put_under_our_name_is_not_run(
+    admin: Client, namespace: str, operator_account: Connection
+) -> None:
+    """A job's ControllerRevision, taken away and made anew with another image, by somebody whom no policy holds."""
+    here = Place(admin, namespace)
+    async with running_operator(operator_account, namespace):
+        await here.queue()
+        await here.job("sealed", suspend=True)
+        await here.reaches(Phase.SUSPENDED, "sealed")
+    name = (await admin.get(TORCHRUN_JOB, "sealed", namespace)).status.queue_revision
+    body = await admin.get_raw(CONTROLLER_REVISION, name, namespace)
+    kept = {field: body["metadata"][field] for field in ("name", "labels", "annotations", "ownerReferences")}
+    await admin.delete(CONTROLLER_REVISION, name, namespace=namespace)
+    await admin.create(CONTROLLER_REVISION, {**body, "metadata": kept, "data": _with_image(body["data"])}, namespace)
+    async with running_operator(operator_account, namespace):
+        await admin.merge_patch(TORCHRUN_JOB, "sealed", {"spec": {"suspend": False}}, namespace=namespace)
+        found = await here.condition("Accepted", "ForeignObject", "sealed")
+        assert f"ControllerRevision {name} has other data than its name says" in found.message
+        assert not await here.exists(JOB, "sealed")
+
+
+def _with_image(template: Json) -> Json:
+    text = json.dumps(template)
+    assert "trainer:1" in text
+    changed: Json = json.loads(text.replace("trainer:1", "evil:1"))
+    return changed
 
 
 async def test_s13_a_queue_of_another_namespace_is_not_found(teams: Teams) -> None:
