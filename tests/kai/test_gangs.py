@@ -9,6 +9,7 @@ from jobs import Place
 from kaicluster import ENDLESS, FEW_RIGHTS, RACK, clear, node, told, workers
 from waiting import until
 
+from torchctl.api import labels
 from torchctl.api.kube import KAI_PODGROUP, KAI_QUEUE, KaiQueue, Pod
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE, QueueStatus
@@ -58,6 +59,20 @@ async def test_in_kais_default_queue_a_gang_is_one_too(place: Place) -> None:
     await place.job(numNodes=3)
     await told(place, "Admitted", "required for gang scheduling")
     assert nodes_of(await workers(place)) == ["", "", ""]
+
+
+@pytest.mark.parametrize("podgrouper", [FEW_RIGHTS], indirect=True)
+async def test_pods_that_kais_podgrouper_takes_into_a_smaller_gang_are_told(
+    place: Place, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As KAI before 0.15 does, which does not know the annotation that keeps its podgrouper away."""
+    for annotation in ("KAI_SKIP_PODGROUPER", "KAI_BATCH_MIN_MEMBER"):
+        monkeypatch.setattr(labels, annotation, "kai.scheduler/unheard-of")
+    await place.queue(kaiQueue=queue, nodeResources=WHOLE_NODES)
+    await place.job(numNodes=3)
+    said = await told(place, "Admitted", "may start without the others")
+    assert (said.status, said.reason) == ("False", "GangTooSmall")
+    await until(lambda: _holds(place, ["", "node-0", "node-1"]))
 
 
 async def test_an_elastic_gang_starts_with_its_fewest_pods_and_takes_what_there_is(place: Place, queue: str) -> None:
@@ -113,6 +128,10 @@ def _kai_queue(name: str) -> dict[str, Any]:
     bounds = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     spec = {"resources": {"gpu": bounds, "cpu": bounds, "memory": bounds}}
     return {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+async def _holds(place: Place, nodes: list[str]) -> bool:
+    return nodes_of(await workers(place)) == nodes
 
 
 async def _written(place: Place, queue: str) -> dict[str, Any]:

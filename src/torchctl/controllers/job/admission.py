@@ -31,7 +31,7 @@ def assess(observed: Observed, template: FrozenTemplate, groups: Mapping[str, Ka
     """Judges admission from the PodGroups and the pods; who was admitted stays so for the attempt.
 
     Args:
-        groups: The PodGroups that the pods are in (`groups_of`) and that exist, by name; None: the job's own.
+        groups: The PodGroups that the pods are in (`groups_of`) and that exist, by name; none: the job's own.
     """
     kai = template.kai
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
@@ -47,7 +47,7 @@ def assess(observed: Observed, template: FrozenTemplate, groups: Mapping[str, Ka
     placed = sum(pods.is_scheduled(pod) or pods.succeeded(pod) for pod in observed.pods)
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
-    known_groups = _own(observed) if groups is None else groups
+    known_groups = groups or _own(observed)
     why = _too_small(observed, template, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
