@@ -113,6 +113,11 @@ class WatchMachine(Generic[T]):
         """Whether the open stream is still wanted."""
         return self._state in (State.RECEIVING_LIST, State.WATCHING)
 
+    @property
+    def is_listing(self) -> bool:
+        """Whether the open stream is still at the list that it begins with."""
+        return self._state is State.RECEIVING_LIST
+
     def next(self, jitter: float) -> Action:
         """What the shell has to do now. Not asked for while a stream is being read."""
         match self._state:

@@ -24,6 +24,13 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Object)
 
+TRICKLE = 2**16
+"""Bytes; of a list that comes in smaller pieces, more is let gather before the next read."""
+
+GATHER_S = 0.005
+"""The server sends each object of a streaming list by itself. To read them one by one takes a quarter more CPU than in
+heaps, and both often share a machine."""
+
 
 class Sink(Protocol[T]):
     """Where a watch's events go: an informer."""
@@ -57,6 +64,7 @@ class Reflector(Generic[T]):
         self._machine: WatchMachine[T] = WatchMachine(settings)
         self._pace = Pace()
         self._complaint = ""
+        self._trickles = False
 
     def __repr__(self) -> str:
         return f"<Reflector {self._sink.kind.resource} {self._machine!r}>"
@@ -119,6 +127,8 @@ class Reflector(Generic[T]):
             await self._feed(self._failure(error))
 
     async def _read(self, stream: LineStream) -> Sequence[Input[T]]:
+        if self._trickles and self._machine.is_listing:
+            await self._clock.sleep(GATHER_S)
         try:
             lines = await stream.readlines(self._machine.patience(self._clock.monotonic()))
         except Timeout:
@@ -126,6 +136,7 @@ class Reflector(Generic[T]):
             return (Silent(),)
         if not lines:
             return (Closed(),)
+        self._trickles = len(lines) < TRICKLE
         self._sink.heard()
         return self._client.codec.decode_events(self._sink.kind, lines)
 

@@ -17,7 +17,7 @@ from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.kinds import LEASE, Lease
 from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Skipped, StoreEvent
 from torchctl.runtime.watch.events import Unavailable as Absent
-from torchctl.runtime.watch.reflector import Reflector
+from torchctl.runtime.watch.reflector import GATHER_S, TRICKLE, Reflector
 from torchctl.runtime.watch.selector import Selector
 from torchctl.runtime.watch.settings import WatchSettings
 from torchctl.testing.clock import ManualClock
@@ -205,6 +205,28 @@ async def test_lines_that_come_together_are_taken_one_by_one(clock: ManualClock)
     together = line("ADDED", lease("a", 3)) + bookmark(10, end=True) + line("MODIFIED", lease("a", 11))
     _, sink = await play(clock, [together], [bookmark(12)], streaming_list=True)
     assert sink.story == ["init", "+a@3", "done@10", "+a@11", "bookmark"]
+
+
+class Diary(ManualClock):
+    """A clock that remembers how long it was slept by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await super().sleep(seconds)
+
+
+@pytest.mark.parametrize(("size", "waits"), [(1, 2), (TRICKLE, 0)])
+async def test_a_list_that_trickles_is_let_gather_and_a_watch_is_not(size: int, waits: int) -> None:
+    clock = Diary()
+    listed = [line("ADDED", lease(name, 3, holderIdentity="x" * size)) for name in ("a", "b")]
+    watched = [line("MODIFIED", lease("a", version)) for version in range(11, 20)]
+    _, sink = await play(clock, [*listed, bookmark(10, end=True), *watched], streaming_list=True)
+    assert sink.story[3:] == ["done@10", *[f"+a@{version}" for version in range(11, 20)]]
+    assert clock.slept.count(GATHER_S) == waits
 
 
 async def test_lines_that_come_with_the_end_of_a_stream_are_not_taken(clock: ManualClock) -> None:
