@@ -1,12 +1,15 @@
 """The objects of a queue's spec.resources: what they are, whose they are, and what becomes of them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -447,3 +450,13 @@ def test_a_second_look_at_what_was_refused_comes_by_itself() -> None:
     assert not Refused()
     assert Refused(None, {("ConfigMap", "a"): Refusal("Refused", "no")})
     assert plan(seen, NOW) == Plan()
+
+
+def test_the_example_of_the_guide_is_accepted_and_says_what_it_asks_for() -> None:
+    guide = (Path(__file__).parents[4] / "docs" / "queues.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    spec = QueueSpec.model_validate(yaml.safe_load(example)["spec"])
+    subject = msgspec.structs.replace(World([]).queue, spec=spec)
+    assert plan(Observed(subject, (), True, {}), NOW).problem is None
+    assert [extra.kind.kind for extra in extras(subject)] == ["ConfigMap", "PersistentVolumeClaim"]
+    assert re.fullmatch(r"nccl-[0-9a-f]{10}", extras(subject)[0].name)
