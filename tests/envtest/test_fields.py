@@ -355,7 +355,7 @@ async def test_a_job_is_as_large_as_it_asks(place: Fields) -> None:
     "TorchrunJob.spec.nprocPerNode",
 )
 async def test_what_is_run_is_what_the_job_says(place: Fields) -> None:
-    assert (await place.trainer("plain"))["command"] == ["sh", "-c", "torchrun train.py"]
+    assert (await place.trainer("plain"))["command"] == ["sh", "-c", "exec torchrun train.py"]
     trainer = await place.trainer("own")
     assert trainer["command"][:2] == ["sh", "-c"]
     assert trainer["command"][3:] == ["sh", "pip install x", "python", "train.py", "a b"]

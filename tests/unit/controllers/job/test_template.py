@@ -87,7 +87,7 @@ def test_what_only_the_operator_decides_is_not_taken_from_a_pod_template(world: 
     spec = pod(world, "numNodes: 1", queue)
     assert (spec["restartPolicy"], spec["subdomain"]) == ("Never", "demo")
     assert not {"hostname", "schedulerName", "activeDeadlineSeconds"} & set(spec)
-    assert spec["containers"][0]["command"] == ["sh", "-c", "torchrun a.py"]
+    assert spec["containers"][0]["command"] == ["sh", "-c", "exec torchrun a.py"]
     assert spec["containers"][0]["args"] == []
 
 

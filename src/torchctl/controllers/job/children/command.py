@@ -1,5 +1,8 @@
 """The command of a worker: which lines are handed to torchrun, and how the user's text stays out of scripts.
 
+A simple command takes the place of the shell, which would be the container's first process: that one is deaf to the
+SIGTERM of an eviction, and a shell hands none on (dash forks for its only command too).
+
 A line is handed to torchrun when it is one simple command (POSIX: assignments, words, redirections) whose
 command word is python or python3. Whatever else it is (a pipe, a list, several lines, a line with its own
 torchrun) runs as it was written, and torchrun finds its settings in PET_*.
@@ -15,9 +18,11 @@ from itertools import takewhile
 
 from torchctl.api.job import Launcher
 
-__all__ = ["Line", "argv", "scan", "with_torchrun", "words_with_torchrun"]
+__all__ = ["Line", "argv", "in_place", "scan", "with_torchrun", "words_with_torchrun"]
 
 _PYTHON = ("python", "python3")
+_PROGRAM = re.compile(r"(?:python[0-9.]*|torchrun|[A-Za-z0-9_.-]*/[A-Za-z0-9_./-]+)\Z")
+"""Words that are neither a builtin nor a function of the shell, so that `exec` finds what the shell would."""
 _OWN_LAUNCHER = re.compile(r"(?:^|[\s;&|()`\"'/])torchrun(?=$|[\s;&|()`\"'<>])|torch\.distributed\.(?:run|launch)\b")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _KUBELET = re.compile(r"\$(?=[$(])")
@@ -70,21 +75,28 @@ def argv(
     if line is None:
         words = words_with_torchrun(args) if launcher is Launcher.TORCHRUN else list(args)
         return ["sh", "-c", prologue + _ARGV, "sh", *first, *words] if prologue else words
-    if launcher is Launcher.TORCHRUN:
-        # Without a prologue the shell executes its only command in place; with one it has to be told,
-        # else it stays as the first process, which is deaf to SIGTERM.
-        line = with_torchrun(line, word="exec torchrun" if prologue else "torchrun")
+    line = in_place(with_torchrun(line) if launcher is Launcher.TORCHRUN else line)
     return ["sh", "-c", prologue + _LINE, "sh", *first, _literal(line)] if prologue else ["sh", "-c", _literal(line)]
 
 
-def with_torchrun(line: str, *, word: str = "torchrun") -> str:
+def in_place(line: str) -> str:
+    """The line with its program in place of the shell, or the line itself where that would be another line."""
+    simple = scan(line)
+    at = None if simple is None else simple.command()
+    if simple is None or at is None or not _PROGRAM.match(simple.word(at)):
+        return line
+    start = simple.words[at][0]
+    return f"{line[:start]}exec {line[start:]}"
+
+
+def with_torchrun(line: str) -> str:
     """The line with its interpreter replaced by torchrun, or the line itself where that does not apply."""
     simple = None if _OWN_LAUNCHER.search(line) else scan(line)
     at = None if simple is None else simple.command()
     if simple is None or at is None or simple.word(at) not in _PYTHON:
         return line
     start, end = simple.words[at]
-    return line[:start] + word + _keep(simple.word(at), simple.word(at + 1)) + line[end:]
+    return line[:start] + "torchrun" + _keep(simple.word(at), simple.word(at + 1)) + line[end:]
 
 
 def words_with_torchrun(args: Sequence[str]) -> list[str]:

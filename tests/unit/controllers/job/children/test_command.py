@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.job import Launcher
-from torchctl.controllers.job.children.command import argv, scan, with_torchrun, words_with_torchrun
+from torchctl.controllers.job.children.command import (
+    argv,
+    in_place,
+    scan,
+    with_torchrun,
+    words_with_torchrun,
+)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +103,46 @@ def test_an_argv_follows_the_same_rule_without_a_shell(args: list[str], expected
     assert argv(line=None, args=args) == expected
 
 
-def test_launcher_none_changes_nothing() -> None:
-    assert argv(line="python x.py", args=(), launcher=Launcher.NONE) == ["sh", "-c", "python x.py"]
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("torchrun train.py", "exec torchrun train.py"),
+        ("SEED=1 OUT='a b' torchrun train.py > log 2>&1", "SEED=1 OUT='a b' exec torchrun train.py > log 2>&1"),
+        ("python3.11 -m torch.distributed.run x.py", "exec python3.11 -m torch.distributed.run x.py"),
+        ("./train.sh", "exec ./train.sh"),
+        ("/opt/conda/bin/torchrun x.py", "exec /opt/conda/bin/torchrun x.py"),
+        *(
+            (line, line)
+            for line in ("cd src", "accelerate launch x.py", "exit 3", "python a.py; python b.py", "A=1", "")
+        ),
+        *((line, line) for line in ("python x.py | tee log", "python x.py &", "$PROGRAM x.py", '"./my train.sh"')),
+    ],
+)
+def test_a_program_takes_the_place_of_the_shell_which_is_deaf_to_sigterm(line: str, expected: str) -> None:
+    assert in_place(line) == expected
+
+
+@pytest.mark.parametrize("setup", [None, "true"])
+@pytest.mark.parametrize(
+    "line", ["python x.py", "SEED=1 python x.py", "torchrun x.py > log; cat log", "SEED=1 ./torchrun x.py"]
+)
+def test_torchrun_is_the_process_that_the_container_is_told_to_stop(
+    line: str, setup: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$$ $PPID $SEED"\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    words = [kubelet(word) for word in argv(line=line, args=(), setup=setup)]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SEED": "0"}
+    with subprocess.Popen(words, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        pid, parent, seed = process.stdout.read().split()
+    first = pid if scan(line) else parent
+    assert int(first) == process.pid
+    assert seed == ("1" if "SEED=1" in line else "0")
+
+
+def test_launcher_none_changes_nothing_but_the_process() -> None:
+    assert argv(line="python x.py", args=(), launcher=Launcher.NONE) == ["sh", "-c", "exec python x.py"]
     assert argv(line=None, args=("python", "x.py"), launcher=Launcher.NONE) == ["python", "x.py"]
 
 
@@ -110,7 +154,7 @@ def kubelet(text: str) -> str:
 @given(st.text(alphabet="$()aA{} ", max_size=40))
 def test_the_kubelet_hands_the_line_on_as_it_was_written(line: str) -> None:
     arrived = argv(line=line, args=(), launcher=Launcher.NONE)[2]
-    assert kubelet(arrived) == line
+    assert kubelet(arrived) == in_place(line)
     unescaped = re.sub(r"\$\$", "", arrived)
     assert "$(" not in unescaped
 

@@ -85,7 +85,7 @@ def test_they_meet_at_one_endpoint_and_nccl_finds_the_variables_it_reads(
     assert spec["subdomain"] == "demo"
     assert spec["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
     assert {"name": "torchrun-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in spec["volumes"]
-    assert spec["containers"][0]["command"] == ["sh", "-c", "torchrun train.py"]
+    assert spec["containers"][0]["command"] == ["sh", "-c", "exec torchrun train.py"]
 
 
 @pytest.mark.parametrize("index", [0, 9, 63, NODES * 1000])
