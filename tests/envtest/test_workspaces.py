@@ -123,9 +123,10 @@ async def test_workers_pull_where_only_one_node_can_mount_the_claim(place: Place
     await place.job("pulls", volumes={"workspace": GIT})
     await place.reaches(Phase.SUCCEEDED, "pulls")
     job = await place.admin.get(JOB, "pulls", place.namespace)
+    uid = (await place.admin.get(TORCHRUN_JOB, "pulls", place.namespace)).metadata.uid
     (init,) = job.spec["template"]["spec"]["initContainers"]
     assert init["args"][:2] == [
         "pull",
-        f"--url=http://pulls-workspace.{place.namespace}.svc.cluster.local:8080/archive",
+        f"--url=http://pulls-workspace.{place.namespace}.svc.cluster.local:8080/archive/{uid}",
     ]
     await place.gone(POD, "pulls-sync-0")

@@ -119,14 +119,17 @@ def copy(source: Path, target: Path, marked: bool, timeout_s: float, termination
 @click.option("--host", default=None, help="Address to listen on; all if absent.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
 @click.option("--streams", type=click.IntRange(min=1), default=16, show_default=True, help="Downloads at once.")
+@click.option("--key", default="", help="What the archive's path ends in: who does not know it gets nothing.")
 @_LOG
 @_limited
-def serve(root: Path, host: str | None, port: int, streams: int, termination_log: Path, **options: Any) -> None:
+def serve(
+    root: Path, host: str | None, port: int, streams: int, key: str, termination_log: Path, **options: Any
+) -> None:
     """Serve a filled claim to the pods of a job, until SIGTERM."""
     from torchctl.workspace.serve import serve as serve_workspace
 
     async def main() -> None:
-        await serve_workspace(root, host=host, port=port, limits=_limits(options), streams=streams)
+        await serve_workspace(root, host=host, port=port, limits=_limits(options), streams=streams, key=key)
 
     _finish("serve", main, termination_log)
 

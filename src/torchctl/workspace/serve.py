@@ -1,12 +1,14 @@
 """`torchctl workspace serve`: the sync pod's archive server, for claims that only one node can mount.
 
-`GET /archive` streams the tree as tar with Content-Length, an ETag (the digest) and single ranges, so that a client
-goes on where it was cut off; `GET /readyz` says whether there is a workspace. Nothing else: no listing, no write.
+`GET /archive/KEY` streams the tree as tar with Content-Length, an ETag (the digest) and single ranges, so that a client
+goes on where it was cut off; `GET /readyz` says whether there is a workspace. Nothing else: no listing, no write. The
+pod network reaches further than a namespace, so whoever does not know the key is told that there is nothing.
 """
 
 import asyncio
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import anyio
 import anyio.lowlevel
@@ -100,19 +102,26 @@ def _headers(marker: Marker, listing: Listing, start: int) -> dict[str, str]:
     return headers
 
 
-def application(root: Path, *, limits: Limits, streams: int = 16) -> web.Application:
-    """The server as an aiohttp application; `streams` downloads at once, more are told to come again."""
+def application(root: Path, *, limits: Limits, streams: int = 16, key: str = "") -> web.Application:
+    """The server as an aiohttp application; `streams` downloads at once, more are told to come again.
+
+    Without a `key` the archive is at `/archive`, for whoever asks.
+    """
     archive = _Archive(root, limits, streams)
     app = web.Application(client_max_size=1024)
     app.router.add_get("/readyz", archive.readyz)
-    app.router.add_get("/archive", archive.archive, allow_head=False)
+    path = f"/archive/{quote(key, safe='')}" if key else "/archive"
+    app.router.add_get(path, archive.archive, allow_head=False)
     return app
 
 
-async def serve(root: Path, *, host: str | None, port: int, limits: Limits, streams: int = 16) -> None:
+async def serve(root: Path, *, host: str | None, port: int, limits: Limits, streams: int = 16, key: str = "") -> None:
     """Serve until cancelled; then no new request is taken and running ones get ten seconds."""
     runner = web.AppRunner(
-        application(root, limits=limits, streams=streams), access_log=None, shutdown_timeout=10, keepalive_timeout=15
+        application(root, limits=limits, streams=streams, key=key),
+        access_log=None,
+        shutdown_timeout=10,
+        keepalive_timeout=15,
     )
     await runner.setup()
     try:

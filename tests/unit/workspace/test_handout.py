@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import anyio
 import pytest
 from aiohttp import web
@@ -147,8 +148,9 @@ async def test_a_volume_with_files_of_others_is_left_alone(claim: Path, target: 
 
 
 @asynccontextmanager
-async def served(root: Path, streams: int = 4) -> AsyncIterator[str]:
-    runner = web.AppRunner(application(root, limits=LIMITS, streams=streams), access_log=None, shutdown_timeout=1)
+async def served(root: Path, streams: int = 4, key: str = "") -> AsyncIterator[str]:
+    app = application(root, limits=LIMITS, streams=streams, key=key)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -165,6 +167,17 @@ async def test_what_is_served_is_what_is_pulled(claim: Path, target: Path) -> No
     assert pulled.digest == marker.digest
     assert snapshot(target) == snapshot(claim)
     assert read_marker(target) == pulled
+
+
+@pytest.mark.parametrize("path", ["", "/", "/other", "/0c5f", "/0C5F-9F2B", "/0c5f-9f2b/"])
+async def test_who_does_not_know_the_key_gets_nothing(claim: Path, path: str) -> None:
+    fill(claim)
+    await adopt(claim)
+    async with served(claim, key="0c5f-9f2b") as url, aiohttp.ClientSession() as http:
+        async with http.get(url + path) as answer:
+            assert (answer.status, "X-Workspace-Digest" in answer.headers) == (404, False)
+        async with http.get(f"{url}/0c5f-9f2b") as answer:
+            assert answer.status == 200
 
 
 async def test_a_pull_waits_for_a_server_that_has_no_workspace_yet(claim: Path, target: Path) -> None:

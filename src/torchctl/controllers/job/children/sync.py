@@ -50,7 +50,7 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
     }
     if serves(template):
         # The network reaches every worker, so this pod may be anywhere.
-        spec |= {"initContainers": [fetch], "containers": [_serve(workspace, template.operator_image)]}
+        spec |= {"initContainers": [fetch], "containers": [_serve(owner, workspace, template.operator_image)]}
     else:
         # The claim may be bound where this pod runs first, so it runs where the workers can.
         spec |= {"containers": [fetch]} | {key: workers[key] for key in _PLACEMENT if key in workers}
@@ -83,10 +83,10 @@ def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
     ]
 
 
-def _serve(workspace: FrozenWorkspace, image: str) -> Json:
+def _serve(owner: Owner, workspace: FrozenWorkspace, image: str) -> Json:
     existing = workspace.source == WorkspaceSource.EXISTING
     root = mount(_CLAIM, CLAIM_ROOT, sub_path=workspace.sub_path if existing else "", read_only=True)
-    args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT)]
+    args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT), *flag("key", owner.uid)]
     return workspace_container(SERVE, image, args, [root]) | {
         "ports": [{"name": "archive", "containerPort": names.SERVE_PORT, "protocol": "TCP"}],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": names.SERVE_PORT}, "periodSeconds": 2},

@@ -66,9 +66,9 @@ def workspace_service(owner: Owner) -> Json:
 
 
 def archive_url(owner: Owner, cluster_domain: str) -> str:
-    """Where workers pull a served workspace from."""
+    """Where workers pull a served workspace from. The job's uid is known in its namespace, and in no other."""
     host = f"{names.workspace_service(owner.name)}.{owner.namespace}.svc.{cluster_domain}"
-    return f"http://{host}:{names.SERVE_PORT}/archive"
+    return f"http://{host}:{names.SERVE_PORT}/archive/{owner.uid}"
 
 
 def _claim(size: str, access_modes: tuple[str, ...], storage_class: str) -> Json:
