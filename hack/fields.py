@@ -18,6 +18,7 @@ from reference import HEADER, table
 from torchctl.api.crd import crds
 
 ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "reference" / "fields.md"
 TIERS = ("envtest", "e2e", "sim", "unit")
 """Directories of tests, the most telling first."""
@@ -39,23 +40,28 @@ class Proof:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the page is stale")
-    parser.add_argument("--tests", type=Path, default=ROOT / "tests", help="where the tests are")
+    parser.add_argument("--tests", type=Path, default=TESTS, help="where the tests are")
     parser.add_argument("--page", type=Path, default=PAGE, help="what is written")
     options = parser.parse_args()
-    known, proofs = [*fields()], [*collected(options.tests)]
+    texts, wrong = generated(options.tests, options.page)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    for path, text in texts.items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if options.check:
+            print(f"{path.name} is stale: run `make manifests`", file=sys.stderr)
+            return 1
+        path.write_text(text, encoding="utf-8")
+        print(path.name)
+    return 1 if wrong else 0
+
+
+def generated(tests: Path = TESTS, where: Path = PAGE) -> tuple[dict[Path, str], list[str]]:
+    """The page with its content, and what keeps it from being made; there is one of the two."""
+    known, proofs = [*fields()], [*collected(tests)]
     wrong = [*complaints(known, proofs)]
-    if wrong:
-        print("\n".join(wrong), file=sys.stderr)
-        return 1
-    text = page(known, proofs, options.page)
-    if options.page.exists() and options.page.read_text(encoding="utf-8") == text:
-        return 0
-    if options.check:
-        print(f"{options.page.name} is stale: run `make manifests`", file=sys.stderr)
-        return 1
-    options.page.write_text(text, encoding="utf-8")
-    print(options.page.name)
-    return 0
+    return ({}, wrong) if wrong else ({where: page(known, proofs, where)}, [])
 
 
 # Fields.

@@ -1,7 +1,8 @@
 """Writes what is generated: the CRDs from the API's models, the operator's roles from the permissions it declares,
-and the pages of docs/reference/ (`reference.py`).
+and the pages of docs/reference/ (`reference.py`, `merging.py`, `fields.py`).
 
-`--check` writes nothing and fails when a file differs from what would be written.
+`--check` writes nothing and fails when a file differs from what would be written. A field of the API that no test
+proves fails either way.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from typing import Any
 
 import yaml
 
+import fields
 import merging
 import reference
 from torchctl.api.crd import crds
@@ -42,35 +44,39 @@ def role(kind: str, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": rules}
 
 
-def generated() -> dict[Path, str]:
-    """Every generated file with its content."""
+def generated() -> tuple[dict[Path, str], list[str]]:
+    """Every generated file with its content, and what keeps one from being made."""
     files = {CONFIG / "crd" / f"{crd['metadata']['name']}.yaml": render("src/torchctl/api/", crd) for crd in crds()}
     files[CONFIG / "rbac" / "role.yaml"] = render(
         "src/torchctl/controllers/rbac.py",
         role("ClusterRole", NAME, policy((*RUNTIME, *QUEUE_CONTROLLER, *JOB_CONTROLLER))),
         role("Role", f"{NAME}-leader-election", policy(leader_election(ElectionSettings().lease_name))),
     )
-    return files | reference.generated() | merging.generated()
+    proofs, wrong = fields.generated()
+    return files | reference.generated() | merging.generated() | proofs, wrong
 
 
-def stale() -> list[Path]:
-    """The files that are not what would be written."""
-    return [path for path, text in generated().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+def is_stale(path: Path, text: str) -> bool:
+    """Whether the file is not what would be written."""
+    return not path.exists() or path.read_text(encoding="utf-8") != text
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is stale")
     check = parser.parse_args().check
-    paths = stale()
-    for path in paths:
+    files, wrong = generated()
+    stale = {path: text for path, text in files.items() if is_stale(path, text)}
+    for line in wrong:
+        print(line, file=sys.stderr)
+    for path, text in stale.items():
         if check:
             print(f"{path.relative_to(CONFIG.parent)} is stale: run `make manifests`", file=sys.stderr)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(generated()[path], encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
             print(path.relative_to(CONFIG.parent))
-    return 1 if check and paths else 0
+    return 1 if wrong or (check and stale) else 0
 
 
 if __name__ == "__main__":
