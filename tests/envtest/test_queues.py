@@ -1,6 +1,7 @@
 """Queues on the real control plane: their objects, their KAI Queues, their end, and what they say of their jobs."""
 
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
@@ -434,14 +435,14 @@ async def test_a_queue_without_anything_of_its_own_goes_at_once_and_its_jobs_end
     "TorchrunQueue.status.gpus.requested",
     "TorchrunQueue.status.gpus.running",
 )
-async def test_the_counts_are_right_after_any_churn_and_cost_less_than_a_write_a_job(
+async def test_the_counts_are_right_after_any_churn_and_cost_no_more_than_a_write_a_second(
     cluster: Connection, admin: Client, namespace: str, control_plane: ControlPlane, report: Callable[[str], None]
 ) -> None:
     place, dice = Place(admin, namespace), random.Random(7)
     queues = ("one", "two")
     settings = operator_settings(namespace)
     settings = replace(settings, operator=replace(settings.operator, queue_status_period_s=1.0))
-    start = control_plane.audit_log.stat().st_size
+    start, begun = control_plane.audit_log.stat().st_size, time.monotonic()
     async with running_operator(cluster, namespace, settings):
         for name in queues:
             await place.queue(name, nodeResources={"gpus": 1})
@@ -466,8 +467,11 @@ async def test_the_counts_are_right_after_any_churn_and_cost_less_than_a_write_a
         and request.object_ref is not None
         and (request.object_ref.namespace, request.object_ref.resource) == (namespace, TORCHRUN_QUEUE.plural)
     )
-    report(f"churn of {CHURN} jobs in {len(queues)} queues: {sum(writes.values())} writes of queues' status")
-    assert sum(writes.values()) < CHURN
+    took = time.monotonic() - begun
+    report(
+        f"churn of {CHURN} jobs in {len(queues)} queues, {took:.0f} s: {sum(writes.values())} writes of their status"
+    )
+    assert max(writes.values()) <= 2 + took, "besides that of its start, one for each second"
 
 
 async def _are_settled(place: Place) -> bool:

@@ -137,7 +137,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _plan_deletion(observed: Observed, now: datetime) -> Plan:
     """Handing over waits for nobody, all else for the jobs: KAI Queues go by us, ConfigMaps with their owner."""
     released = _handed_over(observed)
-    if released or observed.holding(now):
+    has_something = bool(observed.claimed or observed.config_maps)
+    if released or (has_something and observed.holding(now)):
         return Plan(release=released)
     if observed.claimed:
         return Plan(delete=observed.claimed)
