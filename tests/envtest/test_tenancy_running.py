@@ -24,7 +24,7 @@ from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.config import Connection
-from torchctl.runtime.kinds import Kind
+from torchctl.runtime.kinds import EVENT, Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.faults import is_watch
 from torchctl.testing.kubelet import ScriptedKubelet
@@ -330,6 +330,27 @@ async def test_s25_nonsense_in_open_fields_harms_only_its_author(teams: Teams) -
 
     for name in NONSENSE:
         await until(partial(told, name))
+
+
+async def test_s32_a_priority_is_bounded_by_the_quota_of_the_namespace(
+    teams: Teams, control_plane: ControlPlane
+) -> None:
+    """A job names a PriorityClass that would push others aside. What bounds it for pods bounds it for ours."""
+    here, name = teams.first, f"{teams.first.namespace}-high"
+    await control_plane.kubectl("create", "priorityclass", name, "--value=1000000")
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
+    spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-high"}, "spec": spec}
+    await control_plane.kubectl("create", f"--namespace={here.namespace}", "-f-", input=json.dumps(quota))
+    await submit(here, "submitter", "urgent", priorityClassName=name)
+
+    async def refused() -> bool:
+        events = await here.admin.list(EVENT, namespace=here.namespace, fields="involvedObject.name=urgent")
+        return any(event.reason == "FailedCreate" and "no-high" in event.message for event in events)
+
+    await until(refused)
+    assert not await here.admin.list(POD, namespace=here.namespace, labels="torchrun-job-name=urgent")
+    await control_plane.kubectl("delete", "priorityclass", name)
 
 
 WORKSPACES: Mapping[str, Json] = {
