@@ -1,0 +1,464 @@
+"""The workspace over time: revisions that are asked for later, the time that all tries have, who serves what."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchctl.api.job import JobWorkspace, Volumes
+from torchctl.controllers.job.syncing import revision_of
+
+GIT = '{source: git, url: "https://git.example.com/a.git", ref: main%s}'
+JOB = "{jobQueue: research, numNodes: %d, command: python train.py, volumes: {workspace: %s}%s}"
+SHARED = "{image: trainer:1, storage: {workspace: {accessModes: [ReadWriteMany], distribution: shared}}}"
+
+
+def a_job(nodes: int = 1, workspace: str = GIT % "", more: str = "") -> str:
+    return JOB % (nodes, workspace, f", {more}" if more else "")
+
+
+def report(revision: str) -> str:
+    return json.dumps({"revision": revision, "digest": "sha256:00", "bytes": 1, "files": 1, "source": "git"})
+
+
+def asks_for(w: Any, revision: str | None) -> None:
+    """The user edits spec.volumes.workspace.revision."""
+    volumes: Volumes = w.seen.job.spec.volumes
+    workspace = (volumes.workspace or JobWorkspace()).model_copy(update={"revision": revision})
+    w.edit(volumes=volumes.model_copy(update={"workspace": workspace}))
+
+
+def args(w: Any, number: int) -> list[str]:
+    spec = w.spec("Pod", f"demo-sync-{number}")
+    (fetch,) = [one for one in (*spec.get("initContainers", ()), *spec["containers"]) if one["name"] == "fetch"]
+    return list(fetch["args"])
+
+
+def synced(world: Any, text: str, queue: str = SHARED, nodes: int = 1, revision: str = "one") -> Any:
+    """A job whose first attempt runs with its workspace."""
+    w = world(text, queue)
+    w.settle()
+    w.sync_succeeds(message=report(revision))
+    w.sync_serves(message=report(revision))
+    w.settle()
+    for index in range(nodes):
+        w.worker(index)
+    w.settle()
+    assert w.phase == "Running"
+    return w
+
+
+def fails(w: Any) -> None:
+    """The attempt fails, and the next one may begin."""
+    w.worker_fails(0)
+    w.settle()
+    w.later(20)
+    w.settle()
+    assert w.seen.job.status.attempt == 1
+
+
+class TestRevisions:
+    def test_a_revision_that_is_asked_for_at_first_is_what_the_pod_is_told(self, world: Any) -> None:
+        w = world(a_job(workspace=GIT % ", revision: v1"))
+        w.settle()
+        assert "--revision=v1" in args(w, 0)
+        assert "--ref=main" in args(w, 0)
+        meta = w.objects["Pod", "demo-sync-0"]["metadata"]
+        assert meta["annotations"]["torchrun.ai/workspace-revision"] == "v1"
+        w.sync_succeeds(message=report("abc"))
+        w.settle()
+        status = w.seen.job.status.workspace
+        assert (status.requested, status.revision, status.pod) == ("v1", "abc", "")
+        assert ("Job", "demo") in w.objects
+
+    def test_a_job_that_asks_for_none_has_the_pod_that_it_always_had(self, world: Any) -> None:
+        w = world(a_job())
+        w.settle()
+        assert "annotations" not in w.objects["Pod", "demo-sync-0"]["metadata"]
+        assert not [word for word in args(w, 0) if "revision" in word]
+
+    def test_a_running_attempt_keeps_what_it_has_and_says_what_follows(self, world: Any) -> None:
+        w = synced(world, a_job())
+        before = dict(w.objects)
+        asks_for(w, "v2")
+        w.settle()
+        assert w.objects == before
+        assert w.condition("WorkspaceReady") == (
+            "True",
+            "WorkspaceReady",
+            "pod demo-sync-0 has brought the workspace at one; revision v2 follows with the next attempt",
+        )
+        assert w.phase == "Running"
+        asks_for(w, "v3")
+        w.settle()
+        assert w.condition("WorkspaceReady")[2].endswith("at one; revision v3 follows with the next attempt")
+        asks_for(w, None)
+        w.settle()
+        assert w.condition("WorkspaceReady")[2].endswith("at one")
+
+    def test_the_next_attempt_waits_for_the_revision_that_was_asked_for(self, world: Any) -> None:
+        w = synced(world, a_job())
+        asks_for(w, "v2")
+        fails(w)
+        assert ("Job", "demo-r1") not in w.objects
+        assert w.condition("WorkspaceReady")[:2] == ("False", "Syncing")
+        assert "--revision=v2" in args(w, 1)
+        w.sync_succeeds(1, report("two"))
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+        status = w.seen.job.status.workspace
+        assert (status.requested, status.revision, status.pod) == ("v2", "two", "demo-sync-1")
+
+    def test_what_is_asked_for_stands_in_status_before_its_pod_exists(self, world: Any) -> None:
+        w = synced(world, a_job())
+        asks_for(w, "v2")
+        w.worker_fails(0)
+        w.settle()
+        w.later(20)
+        while not (workspace := w.seen.job.status.workspace).pod:
+            assert ("Pod", "demo-sync-1") not in w.objects
+            assert w.step()
+        assert (workspace.requested, workspace.pod, workspace.revision) == ("v2", "demo-sync-1", "")
+        w.forget()
+        w.settle()
+        assert ("Pod", "demo-sync-1") in w.objects
+        assert ("Pod", "demo-sync-2") not in w.objects
+
+    def test_the_next_attempt_starts_at_once_where_nothing_else_is_asked_for(self, world: Any) -> None:
+        w = synced(world, a_job())
+        fails(w)
+        assert ("Job", "demo-r1") in w.objects
+        assert ("Pod", "demo-sync-1") not in w.objects
+
+    @pytest.mark.parametrize("same", ["one", "sha256:one"])
+    def test_the_revision_that_is_there_is_not_synced_again(self, world: Any, same: str) -> None:
+        w = synced(world, a_job(), revision=same)
+        asks_for(w, "one")
+        fails(w)
+        assert ("Job", "demo-r1") in w.objects
+
+    def test_a_revision_goes_back_and_is_synced_again_though_its_old_pod_is_still_there(self, world: Any) -> None:
+        w = synced(world, a_job(workspace=GIT % ", revision: v1"))
+        asks_for(w, "v2")
+        fails(w)
+        asks_for(w, "v1")
+        w.settle()
+        assert ("Pod", "demo-sync-1") not in w.objects  # it would have written v2 over the claim
+        assert "--revision=v1" in args(w, 2)
+        assert ("Job", "demo-r1") not in w.objects
+        w.sync_succeeds(2, report("one again"))
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+
+    def test_an_edit_during_the_first_sync_stops_its_pod_and_waits_until_it_is_gone(self, world: Any) -> None:
+        w = world(a_job())
+        w.settle()
+        w.play("demo-sync-0", phase="Running")
+        asks_for(w, "v2")
+        w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now})
+        w.settle()
+        assert "demo-sync-0 of another revision is being stopped" in w.condition("WorkspaceReady")[2]
+        assert ("Pod", "demo-sync-1") not in w.objects
+        w.play("demo-sync-0", phase="Failed", metadata={"deletionTimestamp": w.now})
+        w.settle()
+        assert "--revision=v2" in args(w, 1)
+
+    def test_an_edit_just_after_the_first_sync_ended_starts_no_attempt_with_the_old_code(self, world: Any) -> None:
+        w = world(a_job())
+        w.settle()
+        w.sync_succeeds(message=report("one"))
+        asks_for(w, "v2")
+        w.settle()
+        assert ("Job", "demo") not in w.objects
+        assert "--revision=v2" in args(w, 1)
+        asks_for(w, None)
+        w.settle()
+        assert ("Job", "demo") not in w.objects  # v2 is half written
+        w.sync_succeeds(1, report("two"))
+        w.settle()
+        assert ("Job", "demo") in w.objects
+
+    def test_a_revision_that_cannot_be_brought_is_tried_three_times_and_is_then_the_jobs_failure(
+        self, world: Any
+    ) -> None:
+        w = synced(world, a_job())
+        asks_for(w, "v2")
+        fails(w)
+        for number in (1, 2, 3):
+            w.sync_fails(number, "fetch: there is no branch or tag 'v2'")
+            w.settle()
+        assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
+        assert "pod demo-sync-3 failed (try 3 of 3)" in w.condition("Failed")[2]
+        assert ("Job", "demo-r1") not in w.objects
+
+    def test_a_report_that_cannot_be_read_does_not_have_it_synced_for_ever(self, world: Any) -> None:
+        w = synced(world, a_job())
+        asks_for(w, "v2")
+        fails(w)
+        w.sync_succeeds(1, "no report")
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+        assert w.seen.job.status.workspace.requested == "v2"
+
+    def test_an_old_server_goes_before_another_revision_is_synced(self, world: Any) -> None:
+        w = synced(world, a_job(2), "image: trainer:1", nodes=2)
+        asks_for(w, "v2")
+        w.settle()
+        assert ("Pod", "demo-sync-0") in w.objects
+        w.worker_fails(0)
+        w.settle()
+        w.worker_fails(1)
+        w.settle()
+        w.later(20)
+        w.settle()
+        assert ("Pod", "demo-sync-0") not in w.objects
+        assert "--revision=v2" in args(w, 1)
+        w.sync_serves(1, report("two"))
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+
+    def test_a_lost_server_is_replaced_by_one_of_the_revision_that_the_attempt_has(self, world: Any) -> None:
+        w = synced(world, a_job(2, GIT % ", revision: v1"), "image: trainer:1", nodes=2)
+        asks_for(w, "v2")
+        w.remove("Pod", "demo-sync-0")
+        w.settle()
+        assert "--revision=v1" in args(w, 0)
+
+    def test_an_upload_is_waited_for_by_its_revision(self, world: Any) -> None:
+        w = world(a_job(workspace="{source: zip, revision: 'sha256:77'}"))
+        w.settle()
+        assert args(w, 0) == ["wait", "--root=/workspace", "--timeout=600", "--revision=sha256:77"]
+
+    def test_a_claim_that_is_gone_is_not_made_again_for_another_revision(self, world: Any) -> None:
+        w = synced(world, a_job())
+        asks_for(w, "v2")
+        w.remove("PersistentVolumeClaim", "demo-workspace")
+        fails(w)
+        assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimLost")
+        assert ("Pod", "demo-sync-1") not in w.objects
+
+
+class TestTime:
+    def test_all_tries_together_have_the_time_of_one(self, world: Any) -> None:
+        w = world(a_job(workspace=GIT % ", timeoutSeconds: 100"))
+        w.settle()
+        assert w.last.requeue_after_s == 100
+        w.later(60)
+        w.sync_fails(0, "fetch: the server cannot be reached", 75)
+        w.settle()
+        assert (w.phase, w.last.requeue_after_s) == ("Syncing", 40)
+        w.later(40)
+        w.settle()
+        status, reason, message = w.condition("Failed")
+        assert (status, reason) == ("True", "WorkspaceTimeout")
+        assert message.startswith(
+            "the workspace was not there after 100 s (volumes.workspace.timeoutSeconds): pod demo-"
+        )
+        failure = w.seen.job.status.failure
+        assert (failure.pod, failure.reason) == ("demo-sync-1", "WorkspaceTimeout")
+        assert ("Pod", "demo-sync-1") not in w.objects
+        assert ("Warning", "WorkspaceTimeout") in [event[:2] for event in w.events]
+
+    def test_a_claim_that_is_never_bound_ends_so_too(self, world: Any) -> None:
+        w = world(a_job())
+        w.settle()
+        said = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+        w.play("demo-sync-0", phase="Pending", node="", conditions=[waits])
+        w.settle()
+        w.later(600)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
+        assert "waits for its PersistentVolumeClaim to be bound" in w.condition("Failed")[2]
+
+    def test_another_revision_has_a_time_of_its_own(self, world: Any) -> None:
+        w = synced(world, a_job(workspace=GIT % ", timeoutSeconds: 100"))
+        w.later(5000)
+        asks_for(w, "v2")
+        fails(w)
+        assert w.condition("WorkspaceReady")[1] == "Syncing"
+        w.later(100)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
+
+    def test_a_workspace_that_is_there_has_no_time_left_to_lose(self, world: Any) -> None:
+        w = synced(world, a_job())
+        w.later(100_000)
+        w.settle()
+        assert w.phase == "Running"
+
+    def test_a_server_that_is_lost_late_has_the_time_of_its_successor(self, world: Any) -> None:
+        w = world(a_job(2), "image: trainer:1")
+        w.settle()
+        w.sync_fails(0)
+        w.settle()
+        w.sync_serves(1, report("one"))
+        w.settle()
+        w.later(100_000)
+        fetched = [{"name": "fetch", "state": {"terminated": {"exitCode": 0}}}]
+        w.play("demo-sync-1", phase="Failed", reason="Evicted", initContainerStatuses=fetched)
+        w.settle()
+        assert w.phase == "Starting"
+        assert ("Pod", "demo-sync-2") in w.objects
+
+    def test_a_server_that_is_lost_again_and_again_is_no_failed_sync(self, world: Any) -> None:
+        w = world(a_job(2), "image: trainer:1")
+        w.settle()
+        fetched = [{"name": "fetch", "state": {"terminated": {"exitCode": 0, "message": report("one")}}}]
+        for number in range(6):
+            w.sync_serves(number, report("one"))
+            w.settle()
+            w.play(f"demo-sync-{number}", phase="Failed", reason="Evicted", initContainerStatuses=fetched)
+            w.settle()
+        assert ("Pod", "demo-sync-6") in w.objects
+        assert w.phase == "Starting"
+        told = [message for _, reason, message in w.events if reason == "SyncFailed"]
+        assert told[0] == "pod demo-sync-0, which served the workspace, failed: Evicted"
+
+    @pytest.mark.parametrize("elastic", [False, True])
+    def test_a_server_is_missed_only_while_somebody_may_still_come(self, world: Any, elastic: bool) -> None:
+        more = "elastic: {minNodes: 1, maxNodes: 3}" if elastic else ""
+        w = world(a_job(2, more=more), "image: trainer:1")
+        w.settle()
+        w.sync_serves(0, report("one"))
+        w.settle()
+        for index in range(2):
+            w.worker(index, initContainerStatuses=[{"name": "workspace", "state": {"terminated": {"exitCode": 0}}}])
+        w.settle()
+        w.remove("Pod", "demo-sync-0")
+        w.settle()
+        assert (("Pod", "demo-sync-0") in w.objects) is elastic
+
+    def test_a_server_on_a_node_that_is_gone_is_not_waited_for(self, world: Any) -> None:
+        w = world(a_job(2), "image: trainer:1")
+        w.settle()
+        w.sync_serves(0, report("one"))
+        w.settle()
+        w.play(
+            "demo-sync-0",
+            phase="Running",
+            metadata={"deletionTimestamp": w.now + timedelta(seconds=30)},
+            initContainerStatuses=[{"name": "fetch", "state": {"terminated": {"exitCode": 0}}}],
+        )
+        w.settle()
+        assert ("Pod", "demo-sync-1") in w.objects
+
+
+class TestCaveats:
+    CHECKPOINTS = "{image: trainer:1, storage: {checkpoints: {enabled: true%s}}}"
+    TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
+
+    def test_checkpoints_that_one_node_can_mount_are_accepted_with_a_word(self, world: Any) -> None:
+        w = world(self.TWO, self.CHECKPOINTS % "")
+        w.settle()
+        status, reason, message = w.condition("Accepted")
+        assert (status, reason) == ("True", "CheckpointsOnOneNode")
+        assert "PersistentVolumeClaim demo-checkpoints is ReadWriteOnce and the job has 2 pods" in message
+        assert next(event[:2] for event in w.events) == ("Warning", "CheckpointsOnOneNode")
+        assert ("Job", "demo") in w.objects
+
+    @pytest.mark.parametrize(
+        ("nodes", "more"),
+        [(1, ""), (2, ", accessModes: [ReadWriteOnce, ReadWriteMany]"), (2, ", claimName: shared")],
+    )
+    def test_others_are_just_accepted(self, world: Any, nodes: int, more: str) -> None:
+        w = world(f"{{jobQueue: research, numNodes: {nodes}, command: python a.py}}", self.CHECKPOINTS % more)
+        w.settle()
+        assert w.condition("Accepted")[:2] == ("True", "Accepted")
+
+    def test_a_claim_that_was_left_is_judged_by_what_it_can_do(self, world: Any) -> None:
+        left = world(self.TWO, self.CHECKPOINTS % ", accessModes: [ReadWriteMany]")
+        left.settle()
+        w = world(self.TWO, self.CHECKPOINTS % "")
+        claim = ("PersistentVolumeClaim", "demo-checkpoints")
+        w.objects[claim] = left.objects[claim]
+        w.leave(left.seen.checkpoints)
+        w.settle()
+        assert w.condition("Accepted")[1] == "Accepted"
+
+
+class Claim:
+    """What is on the volume: a revision, or nothing whole while somebody writes."""
+
+    def __init__(self, w: Any) -> None:
+        self.w = w
+        self.holds: str | None = None
+
+    def pods(self, *phases: str) -> list[Any]:
+        return [pod for pod in self.w.seen.sync_pods if (pod.status.phase or "Pending") in phases]
+
+    def begins(self) -> None:
+        for pod in self.pods("Pending"):
+            self.w.play(pod.metadata.name, phase="Running")
+            if self.holds != revision_of(pod):
+                self.holds = None
+
+    def ends(self, *, well: bool) -> None:
+        self.begins()
+        for pod in self.pods("Running"):
+            number = int(pod.metadata.name.rpartition("-")[2])
+            if well:
+                self.holds = revision_of(pod)
+                self.w.sync_succeeds(number, report(f"commit-of-{revision_of(pod)}"))
+            else:
+                self.w.sync_fails(number)
+
+    def swept(self) -> None:
+        """A person deletes what has ended."""
+        for pod in self.pods("Succeeded", "Failed"):
+            self.w.remove("Pod", pod.metadata.name)
+
+    def lost(self) -> None:
+        """The attempt that runs fails, and its back-off passes."""
+        if self.w.seen.worker_job is not None and self.w.phase in ("Starting", "Running"):
+            self.w.worker_fails(0)
+            self.w.settle()
+            self.w.later(1000)
+
+
+MOVES = ("edit v1", "edit v2", "edit", "well", "well and v1", "well and v2", "badly", "swept", "lost", "restart")
+
+
+@given(st.lists(st.sampled_from(MOVES), max_size=40))
+def test_no_attempt_ever_starts_on_half_a_workspace_or_on_another_than_asked_for(world: Any, moves: list[str]) -> None:
+    w = world(a_job(more="runPolicy: {maxRestarts: 1000}"), SHARED)
+    claim = Claim(w)
+    for move in moves:
+        started = {name for kind, name in w.objects if kind == "Job"}
+        what, _, revision = move.replace(" and", "").partition(" ")
+        if what in ("well", "badly"):
+            claim.ends(well=what == "well")
+        elif what == "restart":
+            w.forget()
+        elif what != "edit":
+            getattr(claim, what)()
+        if what == "edit" or revision:
+            asks_for(w, revision or None)
+        w.settle()
+        claim.begins()
+        if w.phase == "Failed":
+            return
+        if {name for kind, name in w.objects if kind == "Job"} - started:
+            wanted = w.seen.job.spec.volumes.workspace.revision
+            assert claim.holds is not None
+            assert wanted is None or claim.holds == wanted
+        running = {revision_of(pod) for pod in claim.pods("Pending", "Running")}
+        assert len(running) <= 1
+
+
+def test_the_property_sees_attempts_with_each_revision(world: Any) -> None:
+    """The moves do lead somewhere: a history that has three attempts with three revisions."""
+    w = world(a_job(more="runPolicy: {maxRestarts: 1000}"), SHARED)
+    claim = Claim(w)
+    held = []
+    for revision in (None, "v1", "v2"):
+        asks_for(w, revision)
+        claim.lost()
+        w.settle()
+        claim.ends(well=True)
+        w.settle()
+        held.append((claim.holds, w.seen.worker_job is not None))
+    assert held == [("", True), ("v1", True), ("v2", True)]
