@@ -79,7 +79,7 @@ def _workspace(observed: Observed, template: FrozenTemplate, owner: Owner, state
     if workspace.serves(template):
         children.append(Child(SERVICE, workspace.workspace_service(owner), ours))
     if state.number is not None:
-        children.append(Child(POD, sync.sync_pod(owner, template, state.number), ours))
+        children.append(Child(POD, sync.sync_pod(owner, template, state.number, revision=state.revision), ours))
     return children
 
 

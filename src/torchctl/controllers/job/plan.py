@@ -18,6 +18,7 @@ from datetime import datetime
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
+from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
 from torchctl.controllers.job import admission, dependencies, ending, intended, lifecycle, syncing
 from torchctl.controllers.job import workers as worker_pods
@@ -30,6 +31,7 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.outcome import Outcome
 from torchctl.controllers.job.syncing import Syncing
 from torchctl.controllers.settings import OperatorSettings
+from torchctl.runtime.kinds import key_of
 
 __all__ = ["REFUSAL_REQUEUE_S", "Child", "Plan", "Refusal", "Removal", "plan"]
 
@@ -81,7 +83,7 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
         # Frozen when it is let through: status then names the revision and says DependenciesMet in one write.
         frozen = replace(frozen, template=None, revision=job.status.queue_revision)
     template = frozen.template
-    state = syncing.assess(observed, template) if template else None
+    state = syncing.assess(observed, template, now) if template else None
     life = lifecycle.advance(observed, template, _hopeless(needs, state), settings.restarting, now)
     found = Plan(frozen=frozen, life=life, dependencies=needs, syncing=state, requeue_after_s=life.look_again_s)
     if template is None or state is None:
@@ -101,8 +103,8 @@ def _with_template(
     return replace(
         found,
         children=intended.children(observed, frozen, state, life.stage) if acts else (),
-        remove=ending.leftovers(observed, template, settings.restarting, now) if acts else (),
-        requeue_after_s=None if life.outcome else _requeue(observed, template, life, settings, now),
+        remove=(*ending.leftovers(observed, template, settings.restarting, now), *_history(state)) if acts else (),
+        requeue_after_s=None if life.outcome else _requeue(found, observed, template, settings, now),
         admission=admission.assess(observed, template) if runs else None,
         workers=worker_pods.assess(observed, template, now) if runs else None,
         asks_why=runs and worker_pods.are_overdue(observed, template, now),
@@ -114,8 +116,13 @@ def _hopeless(needs: Finding, state: Syncing | None) -> Outcome | None:
     if needs.reason == JobReason.DEPENDENCY_FAILED:
         return Outcome(needs.reason, needs.message, Failure(reason=needs.reason, message=needs.message))
     if state is not None and state.failure is not None:
-        return Outcome(JobReason.WORKSPACE_SYNC_FAILED, state.finding.message, state.failure)
+        return Outcome(state.reason, state.finding.message, state.failure)
     return None
+
+
+def _history(state: Syncing) -> tuple[Removal, ...]:
+    """Sync pods that would write, or serve, another revision of the workspace."""
+    return tuple(Removal(POD, key_of(pod), pod.metadata.uid) for pod in state.remove)
 
 
 def _written(observed: Observed, life: Life) -> bool:
@@ -130,11 +137,14 @@ def _recorded(observed: Observed, frozen: Frozen) -> bool:
 
 
 def _requeue(
-    observed: Observed, template: FrozenTemplate, life: Life, settings: OperatorSettings, now: datetime
+    found: Plan, observed: Observed, template: FrozenTemplate, settings: OperatorSettings, now: datetime
 ) -> float | None:
     if template.kai is not None and not observed.kai_available:
         return KAI_REQUEUE_S
-    moments = [life.look_again_s, ending.look_again_s(observed, settings.restarting, now)]
+    life, state = found.life, found.syncing
+    assert life is not None
+    assert state is not None
+    moments = [life.look_again_s, state.look_again_s, ending.look_again_s(observed, settings.restarting, now)]
     if life.stage is Stage.RUN:
         moments.append(worker_pods.look_again_s(observed, template, now))
     return min((moment for moment in moments if moment is not None), default=None)

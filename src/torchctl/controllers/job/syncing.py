@@ -57,11 +57,11 @@ class Syncing:
     look_again_s: float | None = None
 
 
-def assess(observed: Observed, template: FrozenTemplate, now: datetime | None = None) -> Syncing:
+def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
     """Judges the workspace from the claim and the sync pods; what was ready once stays so for the attempt.
 
     Args:
-        now: The time, aware of its zone; without it no time is ever over.
+        now: The time, aware of its zone.
     """
     if template.workspace is None:
         return Syncing(Finding(True, JobReason.NO_WORKSPACE, "the job has no workspace"))
@@ -214,12 +214,12 @@ def _failed(pod: Pod, tries: Sequence[Pod], record: WorkspaceStatus | None) -> S
     return Syncing(Finding(False, JobReason.SYNC_FAILED, message, warn=True), report=record, failure=cause)
 
 
-def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: datetime | None) -> Syncing:
+def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
     """The same, unless the time for all tries together is over: it begins with the first pod that is asked."""
     assert template.workspace is not None
     tries = _tries(_ours(observed))
     begun = min((pod.metadata.creation_timestamp for pod in tries if pod.metadata.creation_timestamp), default=None)
-    if found.finding.ok or found.failure is not None or begun is None or now is None:
+    if found.finding.ok or found.failure is not None or begun is None:
         return found
     limit = template.workspace.timeout_s
     left = (begun + timedelta(seconds=limit) - now).total_seconds()
