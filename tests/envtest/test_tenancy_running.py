@@ -353,22 +353,28 @@ async def test_s32_a_priority_is_bounded_by_the_quota_of_the_namespace(
     await control_plane.kubectl("delete", "priorityclass", name)
 
 
-WORKSPACES: Mapping[str, Json] = {
+def _brought(**workspace: Any) -> Json:
+    return {"storage": {"workspace": {"enabled": True, **workspace}}}
+
+
+QUEUES: Mapping[str, Json] = {
     "none": {},
-    "shared": {"workspace": {"enabled": True, "distribution": "shared", "accessModes": ["ReadWriteMany"]}},
-    "copy": {"workspace": {"enabled": True, "distribution": "copy", "accessModes": ["ReadWriteMany"]}},
-    "serve": {"workspace": {"enabled": True, "distribution": "serve"}},
-    "kept": {"workspace": {"enabled": True}, "checkpoints": {"enabled": True}, "shmSizePerGPU": "1Gi"},
+    "shared": _brought(distribution="shared", accessModes=["ReadWriteMany"]),
+    "copy": _brought(distribution="copy", accessModes=["ReadWriteMany"]),
+    "serve": _brought(distribution="serve"),
+    "kept": {"storage": {"checkpoints": {"enabled": True}, "shmSizePerGPU": "1Gi"}},
+    "preflight": {"distributed": {"rdzvBackend": "etcd-v2"}},
 }
 
 
-@pytest.mark.parametrize("name", WORKSPACES)
+@pytest.mark.parametrize("name", QUEUES)
 async def test_s28_every_pod_is_a_restricted_one(teams: Teams, name: str) -> None:
     """Pods of ours that need more than the strictest Pod Security level would make people lower it. Each way in which
-    the code reaches the workers runs to its end in a namespace that enforces that level."""
+    the code reaches the workers, and all that the operator puts into a pod, runs to its end where that level is
+    enforced."""
     here = teams.first
-    await here.queue(f"restricted-{name}", storage=WORKSPACES[name])
-    volumes = {"workspace": GIT} if WORKSPACES[name] else {}
+    await here.queue(f"restricted-{name}", **QUEUES[name])
+    volumes = {"workspace": GIT} if "workspace" in QUEUES[name].get("storage", {}) else {}
     await submit(here, "submitter", f"restricted-{name}", jobQueue=f"restricted-{name}", volumes=volumes)
     await here.reaches(Phase.SUCCEEDED, f"restricted-{name}")
 
