@@ -1,16 +1,25 @@
 """The preflight of workers that meet in etcd, against the control plane's own etcd: 3.6, which has no v2 API."""
 
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+import pytest_asyncio
+from jobs import Place
+from operators import background_operator
 
+from torchctl.api.phases import Phase
 from torchctl.preflight.core import NotUsable, V2Off
 from torchctl.preflight.etcd import Server, check
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
 from torchctl.testing.assets import ensure
 from torchctl.testing.certificates import Authority, Pair
+from torchctl.testing.kubelet import Play, ScriptedKubelet
+from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.nodekinds import Pod
 from torchctl.testing.ports import reserve
 from torchctl.testing.process import ManagedProcess
 
@@ -69,3 +78,45 @@ async def test_the_certificates_that_torchrun_is_given_are_what_etcd_wants(tmp_p
             await check(mine, timeout_s=WAIT_S)
         with pytest.raises(NotUsable, match=f"no TLS connection to {endpoint}: .*certificate"):
             await check(Server(endpoint=endpoint, tls=True, ca=ca), timeout_s=WAIT_S)
+
+
+OFF = "preflight: etcd 3.4.23 at etcd:2379 answers, but its v2 API is off. Start it with --enable-v2 (etcd 3.4 or 3.5)"
+LATE = "preflight: etcd at etcd:2379 cannot be used after 300 s: Connect call failed. Check that it runs"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
+    """A namespace whose queue meets in etcd, and in which the preflights of two jobs fail, of one only at first."""
+    namespace = fresh_name("preflights")
+
+    def in_job(pod: Pod, name: str) -> bool:
+        labels = pod.metadata.labels
+        return pod.metadata.namespace == namespace and labels.get("batch.kubernetes.io/job-name") == name
+
+    before = kubelet.script
+    kubelet.script = before.when(
+        lambda pod: in_job(pod, "off"), Play(init_exit_codes={"preflight": 69}, messages={"preflight": OFF})
+    ).when(lambda pod: in_job(pod, "late"), Play(init_exit_codes={"preflight": 75}, messages={"preflight": LATE}))
+    await create_namespace(admin, namespace)
+    here = Place(admin, namespace)
+    await here.queue(distributed={"rdzvBackend": "etcd-v2", "rdzvEndpoint": "etcd:2379"})
+    async with background_operator(operator_account, namespace):
+        yield here
+    kubelet.script = before
+    await admin.delete(NAMESPACE, namespace)
+
+
+async def test_a_job_whose_etcd_has_its_v2_api_off_fails_at_once_and_says_what_to_do(place: Place) -> None:
+    await place.job("off")
+    job = await place.reaches(Phase.FAILED, "off")
+    failed = await place.condition("Failed", "EtcdV2Disabled", "off")
+    assert "its v2 API is off. Start it with --enable-v2" in failed.message
+    assert job.status.failure is not None
+    assert (job.status.attempt, job.status.restarts.total, job.status.failure.rank) == (0, 0, None)
+    assert "EtcdV2Disabled" in [event.reason for event in await place.events("off")]
+
+
+async def test_a_server_that_was_out_of_reach_is_asked_again_by_the_next_attempt(place: Place) -> None:
+    await place.job("late")
+    job = await place.reaches(Phase.SUCCEEDED, "late", timeout_s=60)
+    assert (job.status.attempt, job.status.restarts.by_cause) == (1, {"RendezvousUnreachable": 1})
