@@ -3,13 +3,16 @@
 import gzip
 import hashlib
 import io
+import json
 import socket
+import sys
 import tarfile
 import zipfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import pytest_asyncio
 
@@ -201,6 +204,26 @@ async def test_a_session_token_is_signed_and_refused_where_nobody_gave_it(
     with pytest.raises(Refused) as raised:
         await bring(claim, "s3://code/team/run/", secret)
     assert "canary" not in str(raised.value)
+
+
+async def test_the_sync_pods_program_reports_what_it_brought_and_none_of_its_keys(
+    store: ObjectStore, claim: Path, secret: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "termination-log"
+    log.touch()
+    options = {
+        "source": "s3",
+        "url": "s3://code/team/run/",
+        "root": claim,
+        "secret-dir": secret,
+        "termination-log": log,
+    }
+    command = [sys.executable, "-m", "torchctl", "workspace", "fetch", *(f"--{k}={v}" for k, v in options.items())]
+    done = await anyio.run_process(command, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(log.read_text())
+    assert (told["source"], told["files"], told["revision"]) == ("s3", len(FILES), told["digest"])
+    assert store.secret_access_key.encode() not in done.stdout + done.stderr + log.read_bytes()
 
 
 async def test_a_large_archive_arrives_unchanged(store: ObjectStore, claim: Path, secret: Path) -> None:

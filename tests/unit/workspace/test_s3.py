@@ -277,6 +277,26 @@ async def test_a_redirect_is_never_followed(server: "Server", claim: Path, tmp_p
     assert len(server.requests) == 1
 
 
+async def test_a_server_without_tls_is_asked_where_the_secret_says_so(claim: Path, tmp_path: Path) -> None:
+    async def listing(request: web.Request) -> web.Response:
+        return web.Response(body=_page(("code/a.py", 4)))
+
+    app = web.Application()
+    app.router.add_get("/data/", listing)
+    app.router.add_get("/data/code/a.py", _content)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        secret = tmp_path / "secret"
+        secret.mkdir()
+        (secret / "AWS_ENDPOINT_URL").write_text(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        request = FetchRequest(source="s3", root=claim, url="s3://data/code/", secret=secret, timeout_s=30)
+        assert (await fetch(request, environ={})).bytes == 4
+    finally:
+        await runner.cleanup()
+
+
 # Tar archives.
 
 
