@@ -27,12 +27,8 @@ _STEPS = {
 """What a person does about reasons of KAI's (UnschedulableReason); about the others: wait, or bring more nodes."""
 
 
-def assess(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup] | None = None) -> Finding:
-    """Judges admission from the PodGroups and the pods; who was admitted stays so for the attempt.
-
-    Args:
-        groups: The PodGroups that the pods are in (`groups_of`) and that exist, by name; none: the job's own.
-    """
+def assess(observed: Observed, template: FrozenTemplate) -> Finding:
+    """Judges admission from the PodGroups and the pods; who was admitted stays so for the attempt."""
     kai = template.kai
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
@@ -47,7 +43,7 @@ def assess(observed: Observed, template: FrozenTemplate, groups: Mapping[str, Ka
     placed = sum(pods.is_scheduled(pod) or pods.succeeded(pod) for pod in observed.pods)
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
-    known_groups = groups or _own(observed)
+    known_groups = observed.groups or _own(observed)
     why = _too_small(observed, template, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)

@@ -11,7 +11,8 @@ from torchctl.api.causes import Budget, Cause
 from torchctl.api.common import RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
-from torchctl.api.kube import Job, Pod
+from torchctl.api.kube import Job, KaiPodGroup, Pod
+from torchctl.api.labels import KAI_POD_GROUP
 from torchctl.api.names import TRAINER
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.causes import cause_of
@@ -51,7 +52,7 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
         pod = min(lost, key=_order)
         found = preflight(pod)
         permanent = found.reason if found is not None and found.permanent else None
-        return Loss(cause_of(pod, observed.podgroup), _describe(pod, template), _moment(pod), permanent)
+        return Loss(cause_of(pod, _group(pod, observed)), _describe(pod, template), _moment(pod), permanent)
     return _of_the_job(observed.worker_job)
 
 
@@ -91,7 +92,7 @@ def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | N
     index = pods.index(pod) or 0
     if index >= template.desired(observed.job.spec):
         return False  # scaled away
-    return cause_of(pod, observed.podgroup).budget is Budget.USER or (index == 0 and _hosts_the_store(template))
+    return cause_of(pod, _group(pod, observed)).budget is Budget.USER or (index == 0 and _hosts_the_store(template))
 
 
 def _hosts_the_store(template: FrozenTemplate) -> bool:
@@ -106,6 +107,11 @@ def _of_the_job(job: Job | None) -> Loss | None:
         return None
     message = f"Job {job.metadata.name} failed: {failed.message}"
     return Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), failed.last_transition_time)
+
+
+def _group(pod: Pod, observed: Observed) -> KaiPodGroup | None:
+    """The PodGroup that the pod is in; one that is gone was the attempt's own."""
+    return observed.groups.get(pod.metadata.annotations.get(KAI_POD_GROUP, ""), observed.podgroup)
 
 
 def _moment(pod: Pod) -> datetime | None:

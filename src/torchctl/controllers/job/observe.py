@@ -13,10 +13,12 @@ from torchctl.api.kube import (
     PVC,
     SERVICE,
     Job,
+    KaiPodGroup,
     PersistentVolumeClaim,
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job.admission import groups_of
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.upstream import upstream
 from torchctl.runtime.cache.cache import Cache
@@ -51,6 +53,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     old_jobs = _earlier(cache.by_index(JOB, BY_JOB, uid), job)
     pods = cache.by_index(POD, BY_JOB, uid)
     worker_job = _own(cache, JOB, key, child, uid)
+    workers = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
     claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
     return Observed(
         job=job,
@@ -62,8 +65,9 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         sync_pods=tuple(pod for pod in pods if _is_sync_pod(pod, job)),
         service=_own(cache, SERVICE, key, names.service(name), uid),
         worker_job=worker_job,
-        pods=tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job)),
+        pods=workers,
         podgroup=_own(cache, KAI_PODGROUP, key, names.kai_pod_group(child, uid), uid) if kai else None,
+        groups=_groups(cache, key, workers) if kai else {},
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
         old_groups=_earlier(cache.by_index(KAI_PODGROUP, BY_JOB, uid), job) if kai else (),
@@ -75,6 +79,12 @@ def observe(cache: Cache, key: Key) -> Observed | None:
 def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None:
     found = cache.get(kind, Key(job.namespace, name)) if name else None
     return found if found is not None and _controlled_by(found.metadata, uid) else None
+
+
+def _groups(cache: Cache, job: Key, workers: Iterable[Pod]) -> dict[str, KaiPodGroup]:
+    """Of the groups that KAI's podgrouper makes, those for our Job are here: they have its labels."""
+    found = {name: cache.get(KAI_PODGROUP, Key(job.namespace, name)) for name in groups_of(workers)}
+    return {name: group for name, group in found.items() if group is not None}
 
 
 def _controlled_by(meta: ObjectMeta, uid: str) -> bool:

@@ -22,6 +22,7 @@ class Observed:
         checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
         sync_pods: Every try that is there.
         pods: The workers of the attempt.
+        groups: The PodGroups that the workers say they are in, by name, whoever made them.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
         old_groups: KAI's PodGroups of earlier attempts.
@@ -41,6 +42,7 @@ class Observed:
     worker_job: Job | None = None
     pods: tuple[Pod, ...] = ()
     podgroup: KaiPodGroup | None = None
+    groups: Mapping[str, KaiPodGroup] = field(default_factory=dict)
     old_jobs: tuple[Job, ...] = ()
     old_pods: tuple[Pod, ...] = ()
     old_groups: tuple[KaiPodGroup, ...] = ()

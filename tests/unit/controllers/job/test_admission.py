@@ -1,5 +1,7 @@
 """Admission is judged from the PodGroups that the pods are really in, and told in KAI's own words."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -7,7 +9,9 @@ import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
-from torchctl.controllers.job.admission import assess, groups_of
+from torchctl.controllers.job import admission
+from torchctl.controllers.job.admission import groups_of
+from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import (
     FrozenElastic,
     FrozenKai,
@@ -20,6 +24,11 @@ from torchctl.runtime.kinds import Kind
 
 OURS, THEIRS = "pg-demo-0c5f", "pg-demo-4711"
 QUEUED = FrozenKai(queue="gpus", gang=True)
+
+
+def assess(observed: Observed, frozen: FrozenTemplate, groups: Mapping[str, KaiPodGroup] | None = None) -> Finding:
+    """With the PodGroups that the pods are in and that exist."""
+    return admission.assess(replace(observed, groups=groups or {}), frozen)
 
 
 def decoded(kind: Kind[Any], body: Any) -> Any:
