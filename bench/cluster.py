@@ -54,7 +54,7 @@ async def cluster() -> AsyncGenerator[Cluster]:
     """All components, the CRDs and rights of config/, a namespace and two queues: `plain`, and `code` with a claim."""
     async with ControlPlane() as plane, plane.client() as admin:
         await plane.kubectl("apply", "-f", str(CONFIG / "manager" / "namespace.yaml"))
-        for part in ("crd", "rbac"):
+        for part in ("crd", "rbac", "admission"):
             await plane.kubectl("apply", "--server-side", "-k", str(CONFIG / part))
         await plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})

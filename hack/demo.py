@@ -39,9 +39,9 @@ async def main() -> int:
     began = time.monotonic()
     console.print("Starting a control plane ...")
     async with ControlPlane() as cluster, cluster.client() as admin:
-        console.print(f"ready after {time.monotonic() - began:.1f} s; installing the CRDs and the operator's rights")
+        console.print(f"ready after {time.monotonic() - began:.1f} s; installing CRDs, rights and policies")
         await cluster.kubectl("apply", "-f", str(ROOT / "config" / "manager" / "namespace.yaml"))
-        for part in ("crd", "rbac"):
+        for part in ("crd", "rbac", "admission"):
             await cluster.kubectl("apply", "-k", str(ROOT / "config" / part))
         async with ScriptedKubelet(admin), _operator(cluster):
             console.print(f"Submitting {MANIFEST.relative_to(ROOT)}\n")

@@ -29,13 +29,18 @@ __all__ = ["BY_JOB", "Observed", "by_job", "observe"]
 T = TypeVar("T", bound=Object)
 
 BY_JOB = "torchrun-job"
-"""Index of pods, Jobs and PodGroups by the uid of their TorchrunJob."""
+"""Index of pods, Jobs and PodGroups by namespace and uid of their TorchrunJob: a label of another namespace's pod is
+nobody's word."""
 
 
 def by_job(child: Object) -> Iterable[str]:
     """The index function of `BY_JOB`."""
     uid = child.metadata.labels.get(labels.JOB_UID)
-    return (uid,) if uid else ()
+    return (_of(child.metadata.namespace, uid),) if uid else ()
+
+
+def _of(namespace: str, uid: str) -> str:
+    return f"{namespace}/{uid}"
 
 
 def observe(cache: Cache, key: Key) -> Observed | None:
@@ -49,9 +54,9 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         return None
     uid, name = job.metadata.uid, job.metadata.name
     child = names.worker_job(name, job.status.attempt)
-    kai = cache.informer(KAI_PODGROUP).available
-    old_jobs = _earlier(cache.by_index(JOB, BY_JOB, uid), job)
-    pods = cache.by_index(POD, BY_JOB, uid)
+    kai, belongs = cache.informer(KAI_PODGROUP).available, _of(key.namespace, job.metadata.uid)
+    old_jobs = _earlier(cache.by_index(JOB, BY_JOB, belongs), job)
+    pods = cache.by_index(POD, BY_JOB, belongs)
     worker_job = _own(cache, JOB, key, child, uid)
     workers = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
     claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
@@ -70,7 +75,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         groups=_groups(cache, key, workers) if kai else {},
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
-        old_groups=_earlier(cache.by_index(KAI_PODGROUP, BY_JOB, uid), job) if kai else (),
+        old_groups=_earlier(cache.by_index(KAI_PODGROUP, BY_JOB, belongs), job) if kai else (),
         upstream=upstream(cache, job),
         kai_available=kai,
     )

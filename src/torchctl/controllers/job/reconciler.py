@@ -5,10 +5,10 @@ from datetime import datetime
 from functools import partial
 
 from torchctl.api.conditions import QueueCondition
-from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
-from torchctl.api.names import FIELD_MANAGER, worker_job
+from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.indexes import (
     JOBS_BY_CLAIM,
@@ -120,14 +120,15 @@ class JobReconciler:
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
         todo = plan(observed, self._settings, now)
         if todo.asks_why:
-            observed = replace(observed, create_failure=await self._why_no_pods(observed.job))
+            observed = replace(observed, create_failure=await self._why_no_pods(observed))
             todo = plan(observed, self._settings, now)
         return observed, todo
 
-    async def _why_no_pods(self, job: TorchrunJob) -> str:
+    async def _why_no_pods(self, observed: Observed) -> str:
         """What the Job controller says when it cannot create pods. It says so in Events, and nowhere else."""
-        child = worker_job(job.metadata.name, job.status.attempt)
-        fields = f"involvedObject.kind=Job,involvedObject.name={child},reason=FailedCreate"
+        job, child = observed.job, observed.worker_job
+        uid = child.metadata.uid if child is not None else ""
+        fields = f"involvedObject.kind=Job,involvedObject.uid={uid},reason=FailedCreate"
         events = await self._manager.client.list(EVENT, namespace=job.metadata.namespace, fields=fields)
         newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
         return newest.message if newest is not None else ""

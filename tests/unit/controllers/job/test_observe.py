@@ -84,6 +84,7 @@ def test_workers_are_the_pods_of_the_jobs_own_job() -> None:
         (POD, {"metadata": meta("demo-0-x", "uid-child", "Job", labels=labels)}),
         (POD, {"metadata": meta("forged", "", labels=labels)}),
         (POD, {"metadata": meta("of-another-job", "uid-other", "Job", labels=labels)}),
+        (POD, {"metadata": meta("abroad", "uid-child", "Job", labels=labels, namespace="elsewhere")}),
         (POD, {"metadata": meta("demo-sync-0", "uid-demo", labels=labels | {"torchrun.ai/role": "sync"})}),
         (POD, {"metadata": meta("demo-sync-1", "", labels=labels | {"torchrun.ai/role": "sync"})}),
     )
@@ -100,6 +101,33 @@ def test_pods_whose_job_is_gone_still_tell_how_they_ended() -> None:
         (POD, {"metadata": meta("demo-0-y", "uid-child", "Job", labels=earlier)}),
     )
     assert [pod.metadata.name for pod in found.pods] == ["demo-0-x"]
+
+
+def test_what_is_left_of_earlier_attempts_is_told_from_what_says_so() -> None:
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/role": "worker"}
+    first, second = (labels | {"torchrun.ai/attempt": number} for number in ("0", "1"))
+
+    def pod(name: str, owner: str, owner_name: str, labels: dict[str, str]) -> tuple[Kind[Any], dict[str, Any]]:
+        metadata = meta(name, owner, "Job", labels=labels)
+        metadata["ownerReferences"][0]["name"] = owner_name
+        return POD, {"metadata": metadata}
+
+    found = seen(
+        (TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC, "status": {"attempt": 2}}),
+        (JOB, {"metadata": meta("demo", "uid-demo", labels=first) | {"uid": "uid-first"}}),
+        (JOB, {"metadata": meta("demo-r2", "uid-demo", labels=labels | {"torchrun.ai/attempt": "2"})}),
+        (JOB, {"metadata": meta("not-ours", "uid-other", labels=first)}),
+        (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo", labels=first)}),
+        pod("demo-0-x", "uid-first", "demo", first),
+        pod("forged", "uid-forged", "demo", first),
+        pod("demo-r1-0-x", "uid-gone", "demo-r1", second),
+        pod("forged-name", "uid-gone", "elsewhere", second),
+    )
+    assert [child.metadata.name for child in found.old_jobs] == ["demo"]
+    assert [child.metadata.name for child in found.old_pods] == ["demo-0-x", "demo-r1-0-x"]
+    assert [child.metadata.name for child in found.old_groups] == ["pg-demo-uid-demo"]
+    assert found.worker_job is not None
+    assert found.worker_job.metadata.name == "demo-r2"
 
 
 def test_a_checkpoints_claim_is_ours_or_left_by_a_job_of_this_name_and_else_not_seen() -> None:
