@@ -50,9 +50,7 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     lost = [pod for pod in observed.pods if _is_lost(pod) and _ends_the_attempt(pod, observed, template)]
     if lost:
         pod = min(lost, key=_order)
-        found = preflight(pod)
-        permanent = found.reason if found is not None and found.permanent else None
-        return Loss(cause_of(pod, _group(pod, observed)), _describe(pod, template), _moment(pod), permanent)
+        return Loss(cause_of(pod, _group(pod, observed)), _describe(pod, template), _moment(pod), _permanent(pod))
     return _of_the_job(observed.worker_job)
 
 
@@ -92,7 +90,15 @@ def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | N
     index = pods.index(pod) or 0
     if index >= template.desired(observed.job.spec):
         return False  # scaled away
+    if _permanent(pod) is not None:
+        return True
     return cause_of(pod, _group(pod, observed)).budget is Budget.USER or (index == 0 and _hosts_the_store(template))
+
+
+def _permanent(pod: Pod) -> JobReason | None:
+    """Why no other pod in its place could end otherwise."""
+    found = preflight(pod)
+    return found.reason if found is not None and found.permanent else None
 
 
 def _hosts_the_store(template: FrozenTemplate) -> bool:

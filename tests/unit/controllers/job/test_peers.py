@@ -66,12 +66,13 @@ def test_a_worker_whose_node_was_lost_is_the_cause_and_not_the_peer_that_noticed
     assert status.failure.pod == "demo-1-x"
 
 
-ETCD = "{jobQueue: research, numNodes: 2, command: python a.py, distributed: {rdzvBackend: etcd-v2}}"
+ETCD = "{jobQueue: research, numNodes: 2, command: python a.py, distributed: {rdzvBackend: etcd-v2}%s}"
+ELASTIC = ", elastic: {minNodes: 1, maxNodes: 3}"
 OFF = "preflight: etcd 3.4.23 at etcd:2379 answers, but its v2 API is off. Start it with --enable-v2"
 
 
-def asked(world: Any, code: int, said: str) -> Any:
-    w = world(ETCD)
+def asked(world: Any, code: int, said: str, more: str = "") -> Any:
+    w = world(ETCD % more)
     w.settle()
     ended = {"exitCode": code, "reason": "Error", "message": said, "finishedAt": w.now + timedelta(seconds=5)}
     for index in (0, 1):
@@ -84,8 +85,9 @@ def asked(world: Any, code: int, said: str) -> Any:
     return w
 
 
-def test_an_etcd_without_its_v2_api_ends_the_job_at_once_with_the_next_step(world: Any) -> None:
-    w = asked(world, 69, OFF)
+@pytest.mark.parametrize("more", ["", ELASTIC])
+def test_an_etcd_without_its_v2_api_ends_the_job_at_once_with_the_next_step(world: Any, more: str) -> None:
+    w = asked(world, 69, OFF, more)
     assert w.condition("Failed")[:2] == ("True", "EtcdV2Disabled")
     assert "its v2 API is off. Start it with --enable-v2" in w.condition("Failed")[2]
     status = w.seen.job.status
@@ -100,3 +102,9 @@ def test_a_server_that_is_no_etcd_ends_the_job_too(world: Any) -> None:
 def test_a_server_that_nobody_could_reach_is_an_incident_of_the_cluster(world: Any) -> None:
     w = asked(world, 75, "preflight: etcd at etcd:2379 cannot be used after 300 s: timed out")
     assert w.seen.job.status.restarts.by_cause == {"RendezvousUnreachable": 1}
+
+
+def test_an_elastic_job_goes_on_without_a_worker_that_could_not_reach_the_server(world: Any) -> None:
+    w = asked(world, 75, "preflight: etcd at etcd:2379 cannot be used after 300 s: timed out", ELASTIC)
+    assert w.phase not in ("Failed", "Succeeded")
+    assert w.seen.job.status.attempt == 0
