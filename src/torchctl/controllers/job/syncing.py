@@ -24,7 +24,6 @@ from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.conditions import find
-from torchctl.runtime.kinds import Condition
 
 __all__ = ["TRIES", "Syncing", "assess", "missing_claim"]
 
@@ -70,13 +69,14 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Synci
     stale = status.workspace is not None and not _is_met(_wanted(observed.job), status.workspace)
     again = stale and not _is_in_use(observed)
     if known is not None and known.status == "True" and not again and not _still_serves(observed, template):
-        return Syncing(_stays(known, observed, stale=stale), report=status.workspace)
+        stays = Finding(True, known.reason, known.message.partition(_FOLLOWS)[0])
+        return _noted(Syncing(stays, report=status.workspace), observed, stale=stale)
     lost = _claim_lost(observed, template, was_synced=status.workspace is not None)
     if lost is not None:
         return Syncing(lost, report=status.workspace)
     if again:
         return _again(observed)
-    return _in_time(_sync(observed, template), observed, template, now)
+    return _in_time(_noted(_sync(observed, template), observed, stale=stale), observed, template, now)
 
 
 def missing_claim(name: str) -> Finding:
@@ -112,10 +112,11 @@ def _still_serves(observed: Observed, template: FrozenTemplate) -> bool:
     return template.elastic is not None or len(done) < template.nodes
 
 
-def _stays(known: Condition, observed: Observed, *, stale: bool) -> Finding:
-    message = known.message.partition(_FOLLOWS)[0]
-    follows = f"{_FOLLOWS}{_wanted(observed.job)} follows with the next attempt" if stale else ""
-    return Finding(True, known.reason, message + follows)
+def _noted(found: Syncing, observed: Observed, *, stale: bool) -> Syncing:
+    if not stale or not found.finding.ok:
+        return found
+    message = f"{found.finding.message}{_FOLLOWS}{_wanted(observed.job)} follows with the next attempt"
+    return replace(found, finding=replace(found.finding, message=message))
 
 
 def _again(observed: Observed) -> Syncing:
@@ -179,7 +180,7 @@ def _ours(observed: Observed) -> tuple[Pod, ...]:
 
 def _tries(ours: Sequence[Pod]) -> list[Pod]:
     """Those since the last one that brought the workspace: a pod that is only to serve what is there may come late."""
-    last = max((_number(pod) for pod in ours if pods.pulled(pod, FETCH)), default=-1)
+    last = max((_number(pod) for pod in ours if pods.pulled(pod, FETCH) or pods.succeeded(pod)), default=-1)
     return [pod for pod in ours if _number(pod) > last]
 
 
@@ -196,6 +197,9 @@ def _judge(pod: Pod, tries: Sequence[Pod], template: FrozenTemplate, record: Wor
         done = f" at {report.revision}" if report and report.revision else ""
         ready = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace{done}")
         return Syncing(ready, number if serves(template) else None, report=report)
+    if pods.succeeded(pod):  # of a template that had the workers mount the claim
+        message = f"pod {name} has brought the workspace; another serves it"
+        return Syncing(Finding(False, JobReason.SYNCING, message), number + 1, report=record)
     if pods.has_ended(pod):
         return _failed(pod, tries, record)
     return Syncing(_progress(pod, template), number, report=record)

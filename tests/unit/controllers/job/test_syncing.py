@@ -227,6 +227,31 @@ class TestRevisions:
         w.settle()
         assert "--revision=v1" in args(w, 0)
 
+    def test_what_follows_is_said_while_the_workspace_is_still_served(self, world: Any) -> None:
+        w = world(a_job(2, more="elastic: {minNodes: 1, maxNodes: 3}"), "image: trainer:1")
+        w.settle()
+        w.sync_serves(message=report("one"))
+        w.settle()
+        asks_for(w, "v2")
+        w.settle()
+        said = "pod demo-sync-0 has brought the workspace at one; revision v2 follows with the next attempt"
+        assert w.condition("WorkspaceReady") == ("True", "WorkspaceReady", said)
+
+    def test_a_template_that_has_the_workspace_served_from_now_on_gets_a_server(self, world: Any) -> None:
+        w = synced(world, a_job(2, more="queueUpdatePolicy: NextAttempt"), nodes=2)
+        w.has_queue("image: trainer:1")
+        w.worker_fails(0)
+        w.settle()
+        w.worker_fails(1)
+        w.settle()
+        w.later(20)
+        w.settle()
+        assert ("Pod", "demo-sync-1") in w.objects
+        w.sync_serves(1, report("one"))
+        w.settle()
+        assert ("Job", "demo-r1") in w.objects
+        assert "SyncFailed" not in [reason for _, reason, _ in w.events]
+
     def test_an_upload_is_waited_for_by_its_revision(self, world: Any) -> None:
         w = world(a_job(workspace="{source: zip, revision: 'sha256:77'}"))
         w.settle()
