@@ -9,7 +9,7 @@ crash between any two calls is followed by the same decision or by its consequen
                  \\-> suspended -> wait -> run ...            every one of them -> ended
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 
@@ -86,13 +86,13 @@ def advance(
     if was_started(observed):
         turned = _attempt(observed, template, settings, now)
         if turned is not None:
-            return turned
+            return replace(turned, status=_begun(turned.status, observed))
     policy = run_policy(observed.job, template)
     end = deadlines.exceeded(observed, policy, now)
     if end is not None:
         return _ended(status, end, now)
     if observed.job.spec.suspend:
-        return Life(status=_folded(status, now), stage=Stage.SUSPENDED)
+        return Life(status=_begun(_folded(status, now), observed), stage=Stage.SUSPENDED)
     if status.next_attempt_time is not None:
         return _wait(observed, status.next_attempt_time, now)
     due = deadlines.due_s(observed, policy, now)
@@ -279,6 +279,14 @@ def _ended_before(observed: Observed, template: FrozenTemplate | None) -> bool:
     if done is None or suspended is None or suspended.last_transition_time is None:
         return False
     return done < suspended.last_transition_time and losses.is_complete(observed, template)
+
+
+def _begun(status: JobStatus, observed: Observed) -> JobStatus:
+    """The status with the start of the attempt, of which nobody may have seen more than its end."""
+    start = status.attempt_start_time
+    if start is None and observed.worker_job is not None:
+        start = observed.worker_job.metadata.creation_timestamp
+    return msgspec.structs.replace(status, attempt_start_time=start, start_time=status.start_time or start)
 
 
 def _folded(status: JobStatus, until: datetime) -> JobStatus:

@@ -144,6 +144,21 @@ class TestIncidents:
         assert w.seen.job.status.restarts.by_cause == {"Evicted": 1}
         assert w.seen.job.status.attempt == 1
 
+    @pytest.mark.parametrize("end", ["Complete", "Failed"])
+    def test_an_attempt_that_came_and_went_unseen_has_its_start_all_the_same(self, world: Any, end: str) -> None:
+        """The operator was away from the creation of the Job to its end."""
+        w = world(job("runPolicy: {maxRestarts: 1}"))
+        while ("Job", "demo") not in w.objects:
+            w.step()
+        made = w.now
+        w.later(60)
+        w.job_is(end)
+        w.settle()
+        assert w.seen.job.status.start_time == made
+        w.later(60)
+        w.settle()
+        assert w.seen.job.status.start_time == made
+
     def test_an_incident_that_was_seen_is_no_success_however_its_pod_ends_afterwards(self, world: Any) -> None:
         w = running(world, job())
         w.worker(0, metadata=told(w))
@@ -301,6 +316,18 @@ class TestSuspension:
         w.job_is("Failed", "BackoffLimitExceeded")
         w.settle()
         assert (w.phase, w.seen.job.status.restarts.total) == ("Suspended", 0)
+
+    def test_a_job_that_is_suspended_before_anybody_saw_it_run_has_its_start_all_the_same(self, world: Any) -> None:
+        w = world(job())
+        while ("Job", "demo") not in w.objects:
+            w.step()
+        made = w.now
+        w.later(60)
+        edit(w, suspend=True)
+        w.settle()
+        edit(w, suspend=False)
+        w.settle()
+        assert (w.seen.job.status.attempt, w.seen.job.status.start_time) == (1, made)
 
     @pytest.mark.proves("TorchrunJob.spec.suspend")
     def test_resuming_is_a_new_attempt_and_no_incident(self, world: Any) -> None:
