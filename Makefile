@@ -32,7 +32,7 @@ test: venv control-plane object-store ## Unit tests and tests on the real contro
 	$(BIN)/coverage report --include='src/torchctl/runtime/*' --fail-under=90
 	$(BIN)/coverage report --include='src/torchctl/controllers/*' --fail-under=90
 
-sweep: venv control-plane ## Crash the operator at each of its writes, all of them; two minutes at rest
+sweep: venv control-plane ## Crash the operator at each of its writes in every story; two minutes at rest
 	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_at_rest.py
 
 unit: venv ## Unit tests only: pure rules, and programs on loopback

@@ -11,17 +11,28 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
+from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
 from torchctl.runtime.client import requests
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.intent import INTENT_ANNOTATION
+from torchctl.runtime.kinds import Kind
 
-__all__ = ["COUNTS", "Snapshot", "differences", "normalised", "take_snapshot"]
+__all__ = ["COUNTS", "READINESS", "Snapshot", "contents", "differences", "normalised", "read_namespace", "snapshot_of"]
 
-KINDS = (TORCHRUN_QUEUE, TORCHRUN_JOB, CONTROLLER_REVISION, PVC, POD, KAI_PODGROUP, SERVICE, JOB, KAI_QUEUE)
+KINDS: tuple[Kind[Any], ...] = (
+    TORCHRUN_QUEUE,
+    TORCHRUN_JOB,
+    CONTROLLER_REVISION,
+    PVC,
+    POD,
+    KAI_PODGROUP,
+    SERVICE,
+    JOB,
+    KAI_QUEUE,
+    CONFIG_MAP,
+)
 
 MASKED = frozenset(
     {
@@ -38,17 +49,33 @@ MASKED = frozenset(
     }
 )
 
-COUNTS = frozenset(
-    path
-    for field in ("nodes.ready", "workers", "workersStatus")
-    for path in (f"status.{field}", f"metadata.managedFields.fieldsV1.f:status.f:{field.replace('.', '.f:')}")
-)
+
+def _of_status(*fields: str) -> frozenset[str]:
+    """The paths of fields of a status, and of the record of who owns them."""
+    return frozenset(
+        path
+        for field in fields
+        for path in (f"status.{field}", f"metadata.managedFields.fieldsV1.f:status.f:{field.replace('.', '.f:')}")
+    )
+
+
+COUNTS = _of_status("nodes.ready", "workers", "workersStatus")
 """Of a job that failed: they are of the moment at which that was seen; the other workers are stopped from then on."""
 
+READINESS = _of_status("attemptReadyTime")
+"""Of workers that end by themselves: an operator that was away at that moment has not seen them ready."""
+
 REPLACED = (
+    # Of pods that are gone: the random part of the name, and the node.
+    (re.compile(r"(?<=-\d-)[bcdfghjklmnpqrstvwxz2456789]{5}\b"), "<random>"),
+    (re.compile(r'"(node|h100)-\d+"'), '"<node>"'),
+    (re.compile(r"(?<= on node )(node|h100)-\d+\b"), "<node>"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "<address>"),
 )
+
+_UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_LIST_VERSION = re.compile(rb'"resourceVersion":"\d*"')
 
 Snapshot = dict[str, Any]
 """Objects by `Kind/name`."""
@@ -56,22 +83,34 @@ Snapshot = dict[str, Any]
 Json = dict[str, Any]
 
 
-async def take_snapshot(
-    transport: AiohttpTransport, namespace: str, known: dict[str, str], masked: frozenset[str] = frozenset()
+async def read_namespace(transport: AiohttpTransport, namespace: str) -> list[bytes]:
+    """Reads all that belongs to a namespace, KAI Queues called after it included: a list of each kind, as JSON."""
+    pages = []
+    for kind in KINDS:
+        fields = "" if kind.namespaced else f"metadata.name={namespace}"
+        request = requests.list_page(kind, namespace=namespace if kind.namespaced else "", fields=fields)
+        response = await transport.send(request)
+        pages.append(b"" if response.status == 404 else response.body)
+    return pages
+
+
+def contents(pages: Iterable[bytes]) -> list[bytes]:
+    """The same without the lists' own versions: equal where nothing has changed."""
+    return [_LIST_VERSION.sub(b"", page, count=1) for page in pages]
+
+
+def snapshot_of(
+    pages: Iterable[bytes], namespace: str, known: dict[str, str], masked: frozenset[str] = frozenset()
 ) -> Snapshot:
-    """Reads all that belongs to a namespace, KAI Queues claimed from it included.
+    """The snapshot of what `read_namespace` read.
 
     Args:
         known: Words for uids and nodes, to which those of this snapshot are added: what is left names what is gone.
         masked: Paths that are not compared, besides MASKED.
     """
     objects: list[Json] = []
-    for kind in KINDS:
-        response = await transport.send(requests.list_page(kind, namespace=namespace if kind.namespaced else ""))
-        if response.status == 404:
-            continue
-        found = [item | {"kind": kind.kind} for item in json.loads(response.body)["items"]]
-        objects += found if kind.namespaced else [item for item in found if _claimed_from(item, namespace)]
+    for kind, page in zip(KINDS, pages, strict=True):
+        objects += [item | {"kind": kind.kind} for item in (json.loads(page)["items"] if page else ())]
     return normalised(objects, namespace, known, masked)
 
 
@@ -84,19 +123,23 @@ def normalised(
     objects: Iterable[Json], namespace: str, known: dict[str, str], masked: frozenset[str] = frozenset()
 ) -> Snapshot:
     """The snapshot of objects in their JSON form."""
-    objects = sorted(objects, key=lambda item: (item["kind"], item["metadata"]["creationTimestamp"]))
+    objects = sorted(
+        objects, key=lambda item: (item["kind"], item["metadata"]["creationTimestamp"], item["metadata"]["name"])
+    )
     text = json.dumps([_pruned(item, "", MASKED | masked) for item in objects])
     for item in objects:
         known[item["metadata"]["uid"]] = f"<uid of {item['kind']} {_stable_name(item)}>"
         text = text.replace(item["metadata"]["name"], _stable_name(item))
-        if node := item["spec"].get("nodeName") if item["kind"] == POD.kind else "":
-            known[node] = "<node>"
-    for volatile, name in known.items():
-        text = re.sub(rf"\b{re.escape(volatile)}\b", name, text)
+    text = _UID.sub(lambda found: known.get(found.group(), found.group()), text)
     text = text.replace(namespace, "<namespace>")
     for pattern, replacement in REPLACED:
         text = pattern.sub(replacement, text)
     return _by_name(json.loads(text))
+
+
+def _order(item: Json) -> tuple[str, str, str]:
+    meta = item["metadata"]
+    return item["kind"], meta["creationTimestamp"], meta["name"]
 
 
 def _by_name(items: Iterable[Json]) -> Snapshot:
@@ -107,11 +150,6 @@ def _by_name(items: Iterable[Json]) -> Snapshot:
         count = sum(known.partition(" #")[0] == name for known in snapshot)
         snapshot[f"{name} #{count + 1}" if count else name] = item
     return snapshot
-
-
-def _claimed_from(kai_queue: Json, namespace: str) -> bool:
-    claimed = kai_queue["metadata"].get("annotations", {}).get(QUEUE_NAMESPACE)
-    return bool(claimed == namespace)
 
 
 def _stable_name(item: Json) -> str:

@@ -1,22 +1,25 @@
 """The crash sweep: a story told once for each point at which its operator can be cut down."""
 
-import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import anyio
-from stories import NODES, Story
+from stories import Story
 from tellings import Stage, Telling, tell
 from writes import Point, Write
 
 from torchctl.testing.audit import AuditedRequest
 from torchctl.testing.faults import Moment
 
-__all__ = ["Sweep", "pods_made", "sweep", "undisturbed"]
+__all__ = ["Sweep", "sample", "sweep", "undisturbed", "workers_made"]
 
-TRIES = 3
+TRIES = 2
 """How often a point is tried that a telling did not come by: another order of events has other writes."""
+RESTS = 4
+"""After each so many-th telling another operator must find nothing to write. All of them end alike, so it says little
+new after one more; and it costs a third of a telling."""
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 
 
@@ -26,82 +29,95 @@ class Sweep:
 
     Args:
         normal: Undisturbed tellings; the end of any of them will do.
+        points: Where its operator can be cut down.
         tellings: One for each point.
         missed: Points that no telling came by.
     """
 
     story: Story
-    normal: Sequence[Telling]
+    normal: list[Telling] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
     tellings: list[Telling] = field(default_factory=list)
     missed: list[Point] = field(default_factory=list)
-    seconds: float = 0.0
 
     def problems(self) -> list[str]:
-        """Every difference from the undisturbed telling, with its point."""
+        """Every difference from the undisturbed telling, with its point; and what undisturbed tellings differ in."""
         return [
-            f"{telling.point} in {telling.namespace}: {problem}"
-            for telling in self.tellings
-            for problem in telling.problems(self.normal)
+            f"{telling.point or 'undisturbed'} in {telling.namespace}: {problem}"
+            for telling, expected in (*self._undisturbed(), *((telling, self.normal) for telling in self.tellings))
+            for problem in telling.problems(expected)
+        ]
+
+    def _undisturbed(self) -> list[tuple[Telling, list[Telling]]]:
+        own = bool(self.story.edit)  # each of them has another end
+        return [(telling, [telling] if own else self.normal[:1]) for telling in self.normal]
+
+    def find_points(self) -> None:
+        """All points that there are in any undisturbed telling."""
+        writes: Counter[Write] = Counter()
+        for telling in self.normal:
+            writes |= telling.writes
+        self.points = [
+            Point(write, number, moment)
+            for write in sorted(writes)
+            for number in range(1, writes[write] + 1)
+            for moment in Moment
         ]
 
     def __str__(self) -> str:
         differ = sum(bool(telling.problems(self.normal)) for telling in self.tellings)
         missed = f" (not reached: {', '.join(map(str, self.missed))})" if self.missed else ""
+        told_s = sum(telling.seconds for telling in self.tellings)
         return (
-            f"crash sweep of {self.story.name}: {len(self.tellings)} points, {differ} differences, "
-            f"{self.seconds:.0f} s{missed}"
+            f"crash sweep of {self.story.name}: {len(self.tellings)} of {len(self.points)} points, "
+            f"{differ} differences, {told_s:.0f} s of telling{missed}"
         )
 
 
-async def undisturbed(stage: Stage, story: Story) -> tuple[list[Telling], list[Point]]:
-    """Tells a story twice without a cut; returns both tellings, and the points that there are in any of them.
-
-    Raises:
-        AssertionError: The tellings differ, so that nothing can be compared with them.
-    """
-    tellings = [await tell(stage, story, early=early) for early in (False, True)]
-    writes: Counter[Write] = Counter()
-    for telling in tellings:
-        writes |= telling.writes
-        assert set(telling.created.values()) == {1}, telling.created
-        problems = telling.problems([telling] if story.edit else tellings[:1])
-        assert not problems, problems
-    points = [
-        Point(write, number, moment)
-        for write in sorted(writes)
-        for number in range(1, writes[write] + 1)
-        for moment in Moment
-    ]
-    return tellings, points
-
-
-async def sweep(
-    stage: Stage, story: Story, normal: Sequence[Telling], points: Sequence[Point], *, at_once: int
-) -> Sweep:
-    """Tells the story once for each point, several at a time."""
-    result, started = Sweep(story, normal), time.monotonic()
-    todo = deque((point, TRIES) for point in points)
+async def undisturbed(stage: Stage, stories: Iterable[Story], *, times: int, at_once: int) -> list[Sweep]:
+    """Tells each story without a cut, `times` times (one that has an edit twice in any case)."""
+    sweeps = [Sweep(story) for story in stories]
+    todo = deque((found, early) for found in sweeps for early in range(2 if found.story.edit else times))
 
     async def work() -> None:
         while todo:
-            point, tries = todo.popleft()
-            telling = await tell(stage, story, point, normal)
-            if telling.reached or telling.problems(normal):
-                result.tellings.append(telling)
+            found, early = todo.popleft()
+            found.normal.append(await tell(stage, found.story, early=bool(early)))
+
+    await _at_once(work, at_once)
+    for found in sweeps:
+        found.find_points()
+    return sweeps
+
+
+async def sweep(stage: Stage, sweeps: Iterable[Sweep], points: Sequence[Sequence[Point]], *, at_once: int) -> None:
+    """Tells each story once for each of its points, several at a time."""
+    chosen = [(found, point) for found, some in zip(sweeps, points, strict=True) for point in some]
+    todo = deque((found, point, number % RESTS == 0, TRIES) for number, (found, point) in enumerate(chosen))
+
+    async def work() -> None:
+        while todo:
+            found, point, rests, tries = todo.popleft()
+            there = replace(stage, checks_rest=stage.checks_rest and rests)
+            telling = await tell(there, found.story, point, found.normal)
+            if telling.reached or telling.problems(found.normal):
+                found.tellings.append(telling)
             elif tries > 1:
-                todo.append((point, tries - 1))
+                todo.append((found, point, rests, tries - 1))
             else:
-                result.missed.append(point)
+                found.missed.append(point)
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(at_once):
-            tasks.start_soon(work)
-    result.seconds = time.monotonic() - started
-    return result
+    await _at_once(work, at_once)
 
 
-def pods_made(requests: Iterable[AuditedRequest], tellings: Iterable[Telling]) -> list[str]:
-    """Tellings for whose job there were not as many workers created as it has nodes."""
+def sample(points: Sequence[Point], count: int, place: int) -> list[Point]:
+    """So many of the points, evenly spread; `place` (of a story among stories) says where to begin."""
+    begin = place * 0.618 % 1  # the golden ratio: neighbours begin far from each other
+    return [points[int((begin + index) / count * len(points))] for index in range(min(count, len(points)))]
+
+
+def workers_made(requests: Iterable[AuditedRequest], sweeps: Iterable[Sweep]) -> list[str]:
+    """Tellings in which there were not as many workers created as the story has."""
     made = Counter(
         request.object_ref.namespace
         for request in requests
@@ -112,7 +128,14 @@ def pods_made(requests: Iterable[AuditedRequest], tellings: Iterable[Telling]) -
         and request.response_status.code == 201
     )
     return [
-        f"{telling.point} in {telling.namespace}: {made[telling.namespace]} workers were created, not {NODES}"
-        for telling in tellings
-        if made[telling.namespace] != NODES
+        f"{telling.point} in {telling.namespace}: {made[telling.namespace]} workers were created, not {wanted}"
+        for found in sweeps
+        for telling in (*found.normal, *found.tellings)
+        if (wanted := found.story.workers) is not None and made[telling.namespace] != wanted
     ]
+
+
+async def _at_once(work: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:
+    async with anyio.create_task_group() as tasks:
+        for _ in range(count):
+            tasks.start_soon(work)

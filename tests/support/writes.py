@@ -11,7 +11,8 @@ __all__ = ["Point", "Write"]
 RANDOM = (
     (re.compile(r"(?<=/events/).+"), "*"),
     (re.compile(r"(?<=/controllerrevisions/)(.+)-\w+"), r"\1-*"),
-    (re.compile(r"(?<=/podgroups/).+"), "*"),
+    (re.compile(r"(?<=/podgroups/)(pg-.+)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), r"\1-*"),
+    (re.compile(r"(?<=/pods/)(.+-\d+)-[a-z0-9]{5}$"), r"\1-*"),
 )
 """What of a path differs between two tellings, besides the namespace."""
 

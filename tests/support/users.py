@@ -1,0 +1,114 @@
+"""What the user of a story sees of its jobs, and does to them."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
+from torchctl.api.kube import POD, Pod
+from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
+from torchctl.api.phases import Phase
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job import pods
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import NotFound
+from torchctl.testing.kubelet import ScriptedKubelet
+
+__all__ = ["Act", "User", "deletes", "deletes_worker", "edits", "edits_queue", "ends", "in_phase", "ready", "runs"]
+
+
+class User:
+    """Acts in one namespace, whose queue is called `queue`."""
+
+    def __init__(self, admin: Client, kubelet: ScriptedKubelet, namespace: str) -> None:
+        self._admin, self._kubelet, self.namespace = admin, kubelet, namespace
+
+    async def job(self, name: str) -> TorchrunJob | None:
+        with suppress(NotFound):
+            return await self._admin.get(TORCHRUN_JOB, name, self.namespace)
+        return None
+
+    async def edit_job(self, name: str, spec: dict[str, Any]) -> None:
+        await self._admin.merge_patch(TORCHRUN_JOB, name, {"spec": spec}, namespace=self.namespace)
+
+    async def edit_queue(self, spec: dict[str, Any]) -> None:
+        await self._admin.merge_patch(TORCHRUN_QUEUE, "queue", {"spec": spec}, namespace=self.namespace)
+
+    async def delete_job(self, name: str) -> None:
+        """Does nothing the second time."""
+        with suppress(NotFound):
+            await self._admin.delete(TORCHRUN_JOB, name, namespace=self.namespace)
+
+    async def delete_worker(self, job: str, index: int | None) -> None:
+        """Tells a worker of the attempt that runs to stop, or all of them."""
+        for pod in await self._workers(job, index):
+            await self._admin.delete(POD, pod.metadata.name, namespace=self.namespace)
+
+    async def end_worker(self, job: str, index: int | None, exit_code: int) -> None:
+        """A worker of the attempt that runs comes to its end, or all of them."""
+        for pod in await self._workers(job, index):
+            self._kubelet.end(self.namespace, pod.metadata.name, exit_code)
+
+    async def _workers(self, name: str, index: int | None) -> list[Pod]:
+        job = await self.job(name)
+        assert job is not None, f"{name} is gone"
+        labels = f"{JOB_NAME}={name},{ROLE}={ROLE_WORKER},{ATTEMPT}={job.status.attempt}"
+        found = await self._admin.list(POD, namespace=self.namespace, labels=labels)
+        running = [pod for pod in found if index in (None, pods.index(pod)) and pod.status.phase == "Running"]
+        assert running, f"no worker {index} of {name} runs: {found}"
+        return running
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What the user does to a job as soon as its status is such. Such a status stays until then.
+
+    Args:
+        job: Name of the job; empty for the story's own.
+    """
+
+    when: Callable[[JobStatus], bool]
+    do: Callable[[User, str], Awaitable[None]]
+    job: str = ""
+
+
+# When.
+
+
+def in_phase(phase: Phase) -> Callable[[JobStatus], bool]:
+    return lambda status: status.phase == phase
+
+
+def runs(attempt: int) -> Callable[[JobStatus], bool]:
+    """All workers of that attempt run."""
+    return lambda status: (status.phase, status.attempt) == (Phase.RUNNING, attempt)
+
+
+def ready(nodes: int) -> Callable[[JobStatus], bool]:
+    """So many workers are ready, and no others are there."""
+    wanted = (Phase.RUNNING, nodes, nodes, nodes)
+    return lambda status: (status.phase, status.nodes.desired, status.nodes.ready, status.workers.running) == wanted
+
+
+# What.
+
+
+def ends(index: int | None = None, exit_code: int = 0) -> Callable[[User, str], Awaitable[None]]:
+    return lambda user, job: user.end_worker(job, index, exit_code)
+
+
+def edits(**spec: Any) -> Callable[[User, str], Awaitable[None]]:
+    return lambda user, job: user.edit_job(job, spec)
+
+
+def edits_queue(**spec: Any) -> Callable[[User, str], Awaitable[None]]:
+    return lambda user, job: user.edit_queue(spec)
+
+
+def deletes() -> Callable[[User, str], Awaitable[None]]:
+    return lambda user, job: user.delete_job(job)
+
+
+def deletes_worker(index: int | None = None) -> Callable[[User, str], Awaitable[None]]:
+    return lambda user, job: user.delete_worker(job, index)
