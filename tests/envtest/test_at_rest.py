@@ -32,6 +32,16 @@ OF_EACH, IN_FULL = 50, 10
 
 QUIET_S = 3.0
 CLAIM = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
+SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+STORE = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1024Mi"}}},
+}
+RESOURCES = [
+    {"name": "settings", "nameMode": "prefix", "template": SETTINGS},
+    {"name": "cache", "template": STORE},
+]
 GIT = {"source": "git", "url": "https://git.example.com/team/code.git"}
 
 
@@ -56,6 +66,7 @@ async def test_finished_and_running_jobs_cost_no_writes_but_the_lease(
         "full",
         kaiQueue=namespace,
         nodeResources={"gpus": 1},
+        resources=RESOURCES,
         storage={"workspace": CLAIM, "checkpoints": CLAIM},
     )
     settings = operator_settings(namespace)
