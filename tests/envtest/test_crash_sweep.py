@@ -1,20 +1,25 @@
 """The operator is cut down at each of its writes; the one after it ends with what an undisturbed one ends with."""
 
+import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from anyio.abc import Process
 from operators import RunningOperator, operator_process, operator_settings, running_operator
 from stories import SCRIPT, STORIES
 from sweeps import sample, sweep, undisturbed, workers_made
 from tellings import Stage
 
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.settings import Restarting
+from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.transport import AiohttpTransport
@@ -44,11 +49,27 @@ def script(kubelet: ScriptedKubelet) -> Iterator[None]:
     kubelet.script = before
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def seen(control_plane: ControlPlane, operator_account: Connection) -> AsyncGenerator[Cache]:
+    """Queues and jobs, as they are."""
+    async with control_plane.client() as client:
+        cache = Cache(client)
+        cache.register(TORCHRUN_JOB)
+        cache.register(TORCHRUN_QUEUE)
+        watching = asyncio.create_task(cache.run())
+        await cache.wait_synced(30.0)
+        yield cache
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
 @pytest.fixture
 def in_process(
     control_plane: ControlPlane,
     admin: Client,
     transport: AiohttpTransport,
+    seen: Cache,
     kubelet: ScriptedKubelet,
     operator_account: Connection,
 ) -> Stage:
@@ -61,7 +82,7 @@ def in_process(
         async with running_operator(proxy.connection(operator_account), namespace, settings) as operator:
             yield operator
 
-    return Stage(admin, transport, control_plane.connection(), kubelet, life)
+    return Stage(admin, transport, control_plane.connection(), seen, kubelet, life)
 
 
 @pytest.fixture

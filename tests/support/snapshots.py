@@ -7,7 +7,8 @@ values. A uid becomes the name of the object that has it; one that no object has
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -19,7 +20,7 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.intent import INTENT_ANNOTATION
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["COUNTS", "READINESS", "Snapshot", "contents", "differences", "normalised", "read_namespace", "snapshot_of"]
+__all__ = ["COUNTS", "READINESS", "Snapshot", "count", "differences", "normalised", "read_namespace", "snapshot_of"]
 
 KINDS: tuple[Kind[Any], ...] = (
     TORCHRUN_QUEUE,
@@ -75,7 +76,6 @@ REPLACED = (
 )
 
 _UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-_LIST_VERSION = re.compile(rb'"resourceVersion":"\d*"')
 
 Snapshot = dict[str, Any]
 """Objects by `Kind/name`."""
@@ -83,20 +83,34 @@ Snapshot = dict[str, Any]
 Json = dict[str, Any]
 
 
-async def read_namespace(transport: AiohttpTransport, namespace: str) -> list[bytes]:
-    """Reads all that belongs to a namespace, KAI Queues called after it included: a list of each kind, as JSON."""
+async def read_namespace(
+    transport: AiohttpTransport, namespace: str, counts: Sequence[Mapping[str, int]] = ()
+) -> list[bytes]:
+    """Reads all that belongs to a namespace, KAI Queues called after it included: a list of each kind, as JSON.
+
+    Args:
+        counts: How many objects of each kind there may be. Of another number it is told that it is so, and no more:
+            nothing is returned.
+    """
     pages = []
     for kind in KINDS:
         fields = "" if kind.namespaced else f"metadata.name={namespace}"
         request = requests.list_page(kind, namespace=namespace if kind.namespaced else "", fields=fields)
         response = await transport.send(request)
         pages.append(b"" if response.status == 404 else response.body)
+        if counts and len(_items(pages[-1])) not in {expected.get(kind.kind, 0) for expected in counts}:
+            return []
     return pages
 
 
-def contents(pages: Iterable[bytes]) -> list[bytes]:
-    """The same without the lists' own versions: equal where nothing has changed."""
-    return [_LIST_VERSION.sub(b"", page, count=1) for page in pages]
+def _items(page: bytes) -> list[Json]:
+    items: list[Json] = json.loads(page)["items"] if page else []
+    return items
+
+
+def count(snapshot: Snapshot) -> Counter[str]:
+    """How many objects of each kind there are."""
+    return Counter(key.partition("/")[0] for key in snapshot)
 
 
 def snapshot_of(
@@ -110,7 +124,7 @@ def snapshot_of(
     """
     objects: list[Json] = []
     for kind, page in zip(KINDS, pages, strict=True):
-        objects += [item | {"kind": kind.kind} for item in (json.loads(page)["items"] if page else ())]
+        objects += [item | {"kind": kind.kind} for item in _items(page)]
     return normalised(objects, namespace, known, masked)
 
 

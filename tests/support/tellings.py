@@ -2,22 +2,22 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 import anyio
-from jobs import Place
 from lives import Life, Lives, lives
-from snapshots import Snapshot, contents, differences, read_namespace, snapshot_of
+from snapshots import Snapshot, count, differences, read_namespace, snapshot_of
 from stories import Story
 from users import Act, User
 from waiting import PERIOD_S, until
 from writes import Point, Write
 
-from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import KAI_QUEUE
 from torchctl.api.queue import TORCHRUN_QUEUE, JobCounts
+from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.transport import AiohttpTransport
@@ -36,11 +36,12 @@ LOOKS_S = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where stories are told: as whom the user acts, the API server, and how operators are run."""
+    """Where stories are told: as whom the user acts, what he sees, the API server, and how operators are run."""
 
     admin: Client
     transport: AiohttpTransport
     upstream: Connection
+    cache: Cache
     kubelet: ScriptedKubelet
     life: Life
     checks_rest: bool = True
@@ -129,8 +130,7 @@ class _Teller:
     def __init__(self, stage: Stage, story: Story, telling: Telling, expected: Sequence[Telling]) -> None:
         self._stage, self._story, self._telling, self._expected = stage, story, telling, expected
         self._known: dict[str, str] = {}
-        self._place = Place(stage.admin, telling.namespace)
-        self._user = User(stage.admin, stage.kubelet, telling.namespace)
+        self._user = User(stage.admin, stage.cache, stage.kubelet, telling.namespace)
         self._names: list[str] = []
 
     async def edit(self) -> None:
@@ -162,47 +162,56 @@ class _Teller:
 
     async def _act(self, act: Act) -> None:
         name = act.job or self._story.name
-        job = await self._user.job(name)
-        with anyio.move_on_after(SETTLE_S):
-            while job is None or not act.when(job.status):
-                await anyio.sleep(PERIOD_S * 2)
-                job = await self._user.job(name)
-            return await act.do(self._user, name)
-        raise AssertionError(f"act {self._story.acts.index(act)} waits in vain for job {name}: {job and job.status}")
+        await self._until(
+            f"act {self._story.acts.index(act)}", name, lambda job: job is not None and act.when(job.status)
+        )
+        await act.do(self._user, name)
 
     async def _come_to_the_end(self) -> None:
-        if self._story.end is None:
-            await self._place.gone(TORCHRUN_JOB, self._story.name, timeout_s=SETTLE_S)
+        end, name = self._story.end, self._story.name
+        if end is None:
+            await self._until("its end", name, lambda job: job is None)
         else:
-            await self._place.reaches(self._story.end, self._story.name, timeout_s=SETTLE_S)
+            await self._until(end, name, lambda job: job is not None and job.status.phase == end)
+
+    async def _until(self, what: str, name: str, given: Callable[[TorchrunJob | None], bool]) -> None:
+        with anyio.move_on_after(SETTLE_S):
+            while not given(self._user.job(name)):  # noqa: ASYNC110 - another task fills the cache
+                await anyio.sleep(PERIOD_S)
+            return
+        job = self._user.job(name)
+        raise AssertionError(f"job {name} does not come to {what}: {job and job.status}")
 
     async def _clear_away(self) -> None:
         for name in self._names:
             await self._user.delete_job(name)
         await until(self._queue_is_empty, timeout_s=SETTLE_S)
         await self._stage.admin.delete(TORCHRUN_QUEUE, "queue", namespace=self._telling.namespace)
-        await self._place.gone(TORCHRUN_QUEUE, "queue", timeout_s=SETTLE_S)
+        await until(self._queue_is_gone, timeout_s=SETTLE_S)
 
     async def _queue_is_empty(self) -> bool:
-        jobs = (await self._stage.admin.get(TORCHRUN_QUEUE, "queue", self._telling.namespace)).status.jobs
-        return jobs is None or jobs == JobCounts()
+        queue = self._user.queue()
+        return queue is not None and (queue.status.jobs or JobCounts()) == JobCounts()
+
+    async def _queue_is_gone(self) -> bool:
+        return self._user.queue() is None
 
     async def _settle(self, expected: Sequence[Snapshot]) -> Snapshot:
         """The snapshot once it is as expected; where nothing is, once nothing changes or is being deleted."""
-        before: Snapshot | None = None
-        seen: list[bytes] = []
-        waits = chain(LOOKS_S, repeat(LOOKS_S[-1]))
+        counts, before = [count(snapshot) for snapshot in expected], Snapshot()
+        waits = chain(LOOKS_S, repeat(LOOKS_S[-1])) if expected else repeat(STILL_S)
         with anyio.move_on_after(SETTLE_S):
             while True:
-                pages = await read_namespace(self._stage.transport, self._telling.namespace)
-                if not expected or contents(pages) != seen:
-                    seen = contents(pages)
-                    snapshot = snapshot_of(pages, self._telling.namespace, self._known, self._story.masked)
-                    if snapshot in expected or (not expected and snapshot == before and _is_over(snapshot)):
-                        return snapshot
-                    before = snapshot
-                await anyio.sleep(next(waits) if expected else STILL_S)
-        return before or {}
+                pages = await read_namespace(self._stage.transport, self._telling.namespace, counts)
+                snapshot = self._snapshot(pages) if pages else {}
+                if pages and (snapshot in expected or (not expected and snapshot == before and _is_over(snapshot))):
+                    return snapshot
+                before = snapshot
+                await anyio.sleep(next(waits))
+        return self._snapshot(await read_namespace(self._stage.transport, self._telling.namespace))
+
+    def _snapshot(self, pages: Sequence[bytes]) -> Snapshot:
+        return snapshot_of(pages, self._telling.namespace, self._known, self._story.masked)
 
 
 def _is_over(snapshot: Snapshot) -> bool:

@@ -9,25 +9,32 @@ from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
 from torchctl.api.kube import POD, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
-from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.job import pods
+from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.kinds import Key
 from torchctl.testing.kubelet import ScriptedKubelet
 
 __all__ = ["Act", "User", "deletes", "deletes_worker", "edits", "edits_queue", "ends", "in_phase", "ready", "runs"]
 
 
 class User:
-    """Acts in one namespace, whose queue is called `queue`."""
+    """Acts in one namespace, whose queue is called `queue`.
 
-    def __init__(self, admin: Client, kubelet: ScriptedKubelet, namespace: str) -> None:
-        self._admin, self._kubelet, self.namespace = admin, kubelet, namespace
+    Args:
+        cache: Has queues and jobs of all namespaces: who looks there asks the API server nothing.
+    """
 
-    async def job(self, name: str) -> TorchrunJob | None:
-        with suppress(NotFound):
-            return await self._admin.get(TORCHRUN_JOB, name, self.namespace)
-        return None
+    def __init__(self, admin: Client, cache: Cache, kubelet: ScriptedKubelet, namespace: str) -> None:
+        self._admin, self._cache, self._kubelet, self.namespace = admin, cache, kubelet, namespace
+
+    def job(self, name: str) -> TorchrunJob | None:
+        return self._cache.get(TORCHRUN_JOB, Key(self.namespace, name))
+
+    def queue(self) -> TorchrunQueue | None:
+        return self._cache.get(TORCHRUN_QUEUE, Key(self.namespace, "queue"))
 
     async def edit_job(self, name: str, spec: dict[str, Any]) -> None:
         await self._admin.merge_patch(TORCHRUN_JOB, name, {"spec": spec}, namespace=self.namespace)
@@ -51,7 +58,7 @@ class User:
             self._kubelet.end(self.namespace, pod.metadata.name, exit_code)
 
     async def _workers(self, name: str, index: int | None) -> list[Pod]:
-        job = await self.job(name)
+        job = self.job(name)
         assert job is not None, f"{name} is gone"
         labels = f"{JOB_NAME}={name},{ROLE}={ROLE_WORKER},{ATTEMPT}={job.status.attempt}"
         found = await self._admin.list(POD, namespace=self.namespace, labels=labels)
