@@ -67,8 +67,8 @@ class Applier:
         self._client = client
         self._cache = cache
 
-    async def apply(self, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership) -> Applied:
-        """Makes the object that `intent` describes exist as described.
+    async def apply(self, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership, *, once: bool = False) -> Applied:
+        """Makes the object that `intent` describes exist as described, or with `once` just exist.
 
         The kind must be registered with the cache, and its struct must keep every mutable field that intents
         name. RBAC: get, create and patch on the kind.
@@ -82,7 +82,7 @@ class Applier:
         live = self._cache.get(kind, key)
         if live is None:
             live = await self._read(kind, key)
-        decision = self._decide(intent, live, ours)
+        decision = self._decide(intent, live, ours, once)
         match decision:
             case Decision(verdict=Verdict.FOREIGN):
                 raise ForeignObject(kind, key)
@@ -94,9 +94,9 @@ class Applier:
                 assert live is not None
                 return Applied(decision.verdict, live.metadata)
 
-    def _decide(self, intent: Mapping[str, Any], live: T | None, ours: Ownership) -> Decision:
+    def _decide(self, intent: Mapping[str, Any], live: T | None, ours: Ownership, once: bool) -> Decision:
         meta = None if live is None else live.metadata
-        return decide(intent, meta, None if live is None else msgspec.to_builtins(live), ours)
+        return decide(intent, meta, None if live is None else msgspec.to_builtins(live), ours, once=once)
 
     async def _read(self, kind: Kind[T], key: Key) -> T | None:
         try:

@@ -90,7 +90,12 @@ def digest_of(intent: Mapping[str, Any]) -> str:
 
 
 def decide(
-    intent: Mapping[str, Any], meta: ObjectMeta | None, live: Mapping[str, Any] | None, ours: Ownership
+    intent: Mapping[str, Any],
+    meta: ObjectMeta | None,
+    live: Mapping[str, Any] | None,
+    ours: Ownership,
+    *,
+    once: bool = False,
 ) -> Decision:
     """Compares an intent with the object of that name.
 
@@ -100,6 +105,7 @@ def decide(
         live: The live object in its JSON form, with every field that the intent may name outside of the
             immutable ones; None where `meta` is.
         ours: Recognises our own child.
+        once: Whether a child that exists is kept as it is, whatever the intent says.
     """
     digest = digest_of(intent)
     if meta is None or live is None:
@@ -109,7 +115,7 @@ def decide(
     if meta.deletion_timestamp is not None:
         return Decision(Verdict.TERMINATING)
     kind = (intent["apiVersion"], intent["kind"])
-    if kind in CREATED_ONCE:
+    if once or kind in CREATED_ONCE:
         return Decision(Verdict.KEEP)
     frozen = IMMUTABLE.get(kind, ())
     compared = _without(intent, (*frozen, *((name,) for name in IDENTITY)))

@@ -110,6 +110,14 @@ def test_a_pod_that_exists_is_kept_whatever_the_intent_says() -> None:
     assert decide(pod, ObjectMeta(owner_references=(OWNER,)), {"spec": {}}, OURS).verdict is Verdict.KEEP
 
 
+def test_what_is_made_once_is_kept_whatever_somebody_did_to_it_and_another_owners_is_foreign_all_the_same() -> None:
+    meta, live = live_from(service(clusterIP="None"))
+    stripped = ObjectMeta(uid=meta.uid, owner_references=meta.owner_references)
+    assert decide(service(clusterIP="10.0.0.1"), stripped, live, OURS, once=True).verdict is Verdict.KEEP
+    assert decide(service(), None, None, OURS, once=True).verdict is Verdict.CREATE
+    assert decide(service(), ObjectMeta(uid="u"), live, OURS, once=True).verdict is Verdict.FOREIGN
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text("abc", max_size=3),
     lambda inner: (

@@ -74,7 +74,7 @@ def _item(extra: Extra, there: Object | None, refused: Mapping[tuple[str, str], 
 def _troubles(extra: Extra, there: Object) -> Iterator[str]:
     if there.metadata.deletion_timestamp is not None:
         yield "is being deleted; it is made again once it is gone"
-    if isinstance(there, PersistentVolumeClaim) and not extra.entry.immutable:
+    if isinstance(there, PersistentVolumeClaim) and not extra.once:
         if there.status.phase == LOST:
             yield "has lost its volume; delete the claim, it is made again then"
         if not holds(_fixed(extra.body["spec"]), there.spec):
@@ -85,7 +85,7 @@ def _troubles(extra: Extra, there: Object) -> Iterator[str]:
 
 
 def _remarks(extra: Extra, there: Object) -> Iterator[str]:
-    if extra.entry.immutable and there.metadata.annotations.get(INTENT_ANNOTATION) != digest_of(extra.body):
+    if extra.once and there.metadata.annotations.get(INTENT_ANNOTATION) != digest_of(extra.body):
         yield "was made from an earlier template and stays as it is: immutable"
     if extra.kind == PVC and isinstance(there, PersistentVolumeClaim) and growth(extra, there) < 0:
         yield f"has {storage(there.spec)}, more than is asked for: a claim cannot shrink"

@@ -86,7 +86,7 @@ class Plan:
         apply: The KAI Queue to apply.
         release: KAI Queues to hand over: the claim goes, they stay.
         delete: KAI Queues of ours that must go.
-        objects: Objects of spec.resources to apply.
+        objects: Objects of spec.resources to apply, those that are never changed (`once`) too.
         grow: Claims to enlarge.
         prune: ConfigMaps of ours that must go.
     """
@@ -121,7 +121,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     missing = tuple(finalizer for finalizer in needed if finalizer not in held)
     if missing:
         return Plan(finalizers=(*held, *missing))
-    objects = _wanted(observed)
+    objects = extras(observed.queue)
     released = _handed_over(observed)
     return Plan(
         finalizers=_without(held, (*needed, QUEUE_FINALIZER) if manages(observed.queue) else needed),
@@ -207,18 +207,8 @@ def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
 # The objects of spec.resources.
 
 
-def _wanted(observed: Observed) -> tuple[Extra, ...]:
-    """Those to apply: all but what is there and is never to be changed."""
-    return tuple(extra for extra in extras(observed.queue) if not _is_kept(observed, extra))
-
-
-def _is_kept(observed: Observed, extra: Extra) -> bool:
-    there = observed.objects.get(extra.key)
-    return there is not None and extra.ours(there.metadata) and extra.entry.immutable
-
-
 def _growing(observed: Observed, wanted: tuple[Extra, ...]) -> tuple[Growth, ...]:
-    there = ((extra, observed.objects.get(extra.key)) for extra in wanted if extra.kind == PVC)
+    there = ((extra, observed.objects.get(extra.key)) for extra in wanted if extra.kind == PVC and not extra.once)
     return tuple(
         Growth(extra, live.metadata.uid)
         for extra, live in there

@@ -163,7 +163,7 @@ class QueueReconciler:
             await self._delete(KAI_QUEUE, kai_queue)
 
     def _application(self, extra: Extra) -> Callable[[], Awaitable[Any]]:
-        return lambda: self._manager.applier.apply(extra.kind, extra.body, extra.ours)
+        return lambda: self._manager.applier.apply(extra.kind, extra.body, extra.ours, once=extra.once)
 
     def _growth(self, growing: Growth) -> Callable[[], Awaitable[Any]]:
         name, patch = growing.extra.name, growing.patch()

@@ -49,6 +49,11 @@ class Extra:
         return name
 
     @property
+    def once(self) -> bool:
+        """Whether it is kept as it is once it exists."""
+        return self.entry.immutable
+
+    @property
     def key(self) -> tuple[str, str]:
         """Kind and name: what tells the objects of a queue apart."""
         return self.kind.kind, self.name

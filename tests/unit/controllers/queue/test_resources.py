@@ -104,7 +104,7 @@ class World:
         for extra in todo.objects:
             found = observed.objects.get(extra.key)
             raw = None if found is None else msgspec.to_builtins(found)
-            decision = decide(extra.body, None if found is None else found.metadata, raw, extra.ours)
+            decision = decide(extra.body, None if found is None else found.metadata, raw, extra.ours, once=extra.once)
             if decision.verdict is Verdict.FOREIGN:
                 refused[extra.key] = Refusal("ForeignObject", "theirs")
             if decision.body is not None:
@@ -205,6 +205,16 @@ def test_drift_is_restored_unless_the_entry_is_immutable() -> None:
         world.objects[key]["data"] = {"a": "changed", "b": "added"}
         world.step()
         assert world.objects[key]["data"]["a"] == ("changed" if immutable else "1")
+
+
+def test_an_immutable_object_that_lost_its_labels_is_left_without_them() -> None:
+    world = World([config_map(immutable=True)])
+    world.step()
+    before = world.objects["ConfigMap", "settings"]
+    before["metadata"].pop("labels")
+    writes = world.writes
+    world.step()
+    assert world.writes == writes
 
 
 def test_an_immutable_object_stays_as_it_was_made_and_is_made_again_when_it_is_gone() -> None:
