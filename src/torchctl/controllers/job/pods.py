@@ -53,6 +53,10 @@ NEXT_STEPS = {
 UNBOUND = "unbound immediate PersistentVolumeClaims"
 """In kube-scheduler's message while a claim is not bound (pkg/scheduler/framework/plugins/volumebinding)."""
 _MAX_MESSAGE = 1024
+_LAST_DELETE = timedelta(seconds=30)
+"""How long after the end of its containers a kubelet deletes a pod that was told to stop; it takes a second or two.
+Who deletes a pod by hand so soon after its end has it taken for one of these: only for a moment, until the Job
+controller has counted it, is such a pod still there."""
 
 
 def index(pod: Pod) -> int | None:
@@ -84,12 +88,16 @@ def told_to_stop(pod: Pod) -> bool:
 
     Both times are whole seconds; a trainer that ends in the second in
     which it was told to may well have been told first.
+
+    The kubelet deletes a pod once more when its containers have ended, without grace, and that moves the deletion time
+    to the time of the end (k8s.io/apiserver BeforeDelete): when it was told first is not to be seen any more.
     """
-    told = told_at(pod)
+    told, ended = told_at(pod), _ended_at(pod)
     if told is None:
         return False
-    ended = _ended_at(pod)
-    return ended is None or told <= ended
+    if ended is None or told <= ended:
+        return True
+    return not pod.metadata.deletion_grace_period_seconds and told - ended <= _LAST_DELETE
 
 
 def told_at(pod: Pod) -> datetime | None:

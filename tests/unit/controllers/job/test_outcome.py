@@ -164,6 +164,33 @@ def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
     assert w.phase == phase
 
 
+@pytest.mark.parametrize("code", [0, 1, 143])
+def test_the_kubelets_last_delete_does_not_hide_that_a_pod_was_told_to_stop(world: Any, code: int) -> None:
+    """It comes when the containers have ended, has no grace, and moves the deletion time to that moment."""
+    w = running(world)
+    at = w.now + timedelta(seconds=10)
+    ended = [{"name": "trainer", "state": {"terminated": {"exitCode": code, "finishedAt": at}}}]
+    last = {"deletionTimestamp": at + timedelta(seconds=1), "deletionGracePeriodSeconds": 0}
+    w.worker(1, "Failed" if code else "Succeeded", containerStatuses=ended, metadata=last)
+    w.later(20)
+    w.settle()
+    w.later(5)
+    w.settle()
+    assert w.seen.job.status.restarts.by_cause == {"Deleted": 1}
+
+
+def test_a_pod_that_is_deleted_long_after_its_end_had_ended_by_itself(world: Any) -> None:
+    w = running(world)
+    ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
+    late = {"deletionTimestamp": w.now + timedelta(minutes=1), "deletionGracePeriodSeconds": 0}
+    for index in (0, 1):
+        w.worker(index, "Succeeded", containerStatuses=ended, metadata=late)
+    w.later(60)
+    w.job_is("Complete")
+    w.settle()
+    assert w.phase == "Succeeded"
+
+
 def test_a_complete_job_whose_pods_are_long_gone_is_believed(world: Any) -> None:
     w = running(world)
     w.remove("Pod", "demo-0-x")
