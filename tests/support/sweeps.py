@@ -113,7 +113,8 @@ async def sweep(stage: Stage, sweeps: Iterable[Sweep], points: Sequence[Sequence
 def sample(points: Sequence[Point], count: int, place: int) -> list[Point]:
     """So many of the points, evenly spread; `place` (of a story among stories) says where to begin."""
     begin = place * 0.618 % 1  # the golden ratio: neighbours begin far from each other
-    return [points[int((begin + index) / count * len(points))] for index in range(min(count, len(points)))]
+    count = min(count, len(points))
+    return [points[int((begin + index) / count * len(points))] for index in range(count)]
 
 
 def workers_made(requests: Iterable[AuditedRequest], sweeps: Iterable[Sweep]) -> list[str]:

@@ -61,3 +61,13 @@ def test_the_fields_that_the_operator_owns_are_compared() -> None:
     alone, beside = normalised([managed("torchctl")], "team", {}), normalised([managed("x", "torchctl")], "team", {})
     assert differences(alone, beside) == []
     assert differences(alone, normalised([managed("x")], "team", {})) != []
+
+
+def test_of_a_pod_that_is_gone_only_what_is_by_chance_is_left_out() -> None:
+    def failed(pod: str, node: str) -> dict[str, Any]:
+        failure = {"pod": pod, "node": node, "message": f"pod {pod} on node {node} failed"}
+        return an_object("TorchrunJob", status={"failure": failure})
+
+    one = normalised([failed("job-r1-0-x7k2p", "node-3")], "team", {})
+    assert differences(one, normalised([failed("job-r1-0-bcdf9", "h100-1")], "team", {})) == []
+    assert differences(one, normalised([failed("job-r1-1-x7k2p", "node-3")], "team", {})) != []
