@@ -5,6 +5,7 @@ torchrun --nproc-per-node=2 ddp.py --steps=50
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -18,16 +19,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--save-every", type=int, default=25)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each step, as of a larger model")
     options = parser.parse_args()
 
     dist.init_process_group(os.environ.get("TORCHRUN_BACKEND", "nccl" if torch.cuda.is_available() else "gloo"))
-    train(options.steps, options.save_every)
+    train(options.steps, options.save_every, options.pause)
     # The model, which holds the group too, is gone by now, so this ends gloo's threads. One that still let go of a
     # tensor while the interpreter ends would abort the process, and a finished training would count as failed.
     dist.destroy_process_group()
 
 
-def train(steps: int, save_every: int) -> None:
+def train(steps: int, save_every: int, pause_s: float) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
     print(f"rank {rank} of {world} on {device}, attempt {os.environ.get('TORCHRUN_ATTEMPT', '0')}", flush=True)
@@ -49,6 +51,8 @@ def train(steps: int, save_every: int) -> None:
         optimizer.step()
         if rank == 0 and (step + 1) % save_every == 0:
             save(checkpoint, model, step + 1)
+            print(f"saved step {step + 1}", flush=True)
+        time.sleep(pause_s)
 
     dist.all_reduce(loss := loss.detach())
     if rank == 0:

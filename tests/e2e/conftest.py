@@ -1,23 +1,31 @@
 """One control plane and one real node for the whole run, with the operator's image and one to train with."""
 
+import base64
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 import yaml
+from gitserver import commit, serve
+from jobs import Place
+from trainings import NAMESPACE, SECRET
 
+from torchctl.runtime.client.client import Client
 from torchctl.testing.assets import Settings
+from torchctl.testing.certificates import Authority
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
 from torchctl.testing.node import LocalNode, Network
 from torchctl.testing.node.leftovers import hierarchies, traces
 from torchctl.testing.node.network import connected
 from torchctl.testing.node.oci import add_image
-from torchctl.testing.node.training import IMAGE, ensure_torch
+from torchctl.testing.node.training import IMAGE, TORCH_MOUNT, ensure_torch
 
 CLONE = Path(__file__).parents[2]
 REPOSITORY, TAG = "docker.io/torchctl/torchctl", "e2e"
@@ -98,6 +106,56 @@ async def operator(node: LocalNode, tmp_path_factory: pytest.TempPathFactory) ->
     await kubectl("apply", "--server-side", f"--kustomize={config / 'default'}")
     await kubectl("rollout", "status", "deployment/torchctl", "--namespace=torchctl-system", timeout_s=120)
     return node
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    return Authority("git.example.com")
+
+
+@pytest.fixture(scope="session")
+def queue_spec(torch: Path) -> dict[str, Any]:
+    """A queue for jobs without GPUs, whose pods find PyTorch."""
+    trainer = {"name": "trainer", "volumeMounts": [{"name": "torch", "mountPath": TORCH_MOUNT, "readOnly": True}]}
+    volume = {"name": "torch", "hostPath": {"path": str(torch), "type": "Directory"}}
+    return {
+        "image": IMAGE.name,
+        "nodeResources": {"gpus": 0, "memory": "1Gi"},
+        "podTemplate": {"spec": {"containers": [trainer], "volumes": [volume]}},
+        "storage": {
+            "workspace": {"accessModes": ["ReadWriteMany"], "size": "1Gi"},
+            "checkpoints": {"enabled": True, "accessModes": ["ReadWriteMany"], "size": "1Gi"},
+        },
+    }
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def place(operator: LocalNode, admin: Client, authority: Authority, queue_spec: dict[str, Any]) -> Place:
+    """A namespace with a queue for jobs without GPUs, whose pods find PyTorch, and trust in the git server."""
+    kubectl = operator.control_plane.kubectl
+    await kubectl("create", "namespace", NAMESPACE)
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": NAMESPACE},
+        "data": {"ca.crt": base64.b64encode(authority.certificate).decode()},
+    }
+    await kubectl("create", "--filename=-", input=json.dumps(secret))
+    place = Place(admin, NAMESPACE)
+    await place.queue(**queue_spec)
+    return place
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def repository(
+    operator: LocalNode, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[tuple[str, str]]:
+    """The URL of a repository with examples/ddp.py and the scripts of these tests, and its commit."""
+    directory = tmp_path_factory.mktemp("repositories")
+    scripts = (CLONE / "examples" / "ddp.py", *(CLONE / "tests" / "e2e" / "scripts").glob("*.py"))
+    revision = commit(directory / "training.git", {script.name: script.read_text() for script in scripts})
+    async with serve(directory, operator.network.host, authority) as url:
+        yield f"{url}/training.git", revision
 
 
 @pytest.hookimpl(wrapper=True)
