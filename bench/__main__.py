@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import cached, latency, memory, requests, sync
+from bench.compared import Baseline
+from bench.compared import load as load_baseline
 from bench.figures import Figure
 from torchctl.runtime.logging import configure
 from torchctl.runtime.settings import LogSettings
@@ -44,7 +46,10 @@ def main(only: tuple[str, ...], path: Path | None) -> None:
         figures += asyncio.run(_measured(name))
         loads[name] = [load, os.getloadavg()[0]]
         console.print(f"{time.monotonic() - began:.0f} s")
-    console.print(_table(figures))
+    baseline = load_baseline()
+    console.print(_table(figures, baseline))
+    if flows := {figure.name.rpartition(", ")[2]: figure.detail["per_job"] for figure in figures if _counts(figure)}:
+        console.print(_flows(flows))
     document = json.dumps({"machine": _machine(loads), "figures": [figure.as_json() for figure in figures]}, indent=2)
     if path is None:
         print(document)
@@ -56,13 +61,27 @@ async def _measured(name: str) -> list[Figure]:
     return await BENCHES[name]()
 
 
-def _table(figures: list[Figure]) -> Table:
-    table = Table("Benchmark", "Figure", "Value", "Goal", "min / median / max")
+def _table(figures: list[Figure], baseline: Baseline) -> Table:
+    table = Table("Benchmark", "Figure", "Value", f"{baseline.version}", "Change", "Goal", "min / median / max")
     for figure in figures:
         goal = "" if figure.goal is None else f"{figure.goal:g} {figure.unit} {'met' if figure.reached else 'MISSED'}"
         found = next((part for part in (figure.detail, *figure.detail.values()) if _is_spread(part)), None)
         shown = " / ".join(f"{found[key]:.4g}" for key in ("min", "median", "max")) if found else ""
-        table.add_row(figure.bench, figure.name, f"{figure.value:.4g} {figure.unit}", goal, shown)
+        compared = baseline.compare(figure)
+        before, change = (f"{compared.before:g}", str(compared)) if compared else ("", "")
+        table.add_row(figure.bench, figure.name, f"{figure.value:.4g} {figure.unit}", before, change, goal, shown)
+    return table
+
+
+def _counts(figure: Figure) -> bool:
+    return "per_job" in figure.detail
+
+
+def _flows(flows: dict[str, dict[str, float]]) -> Table:
+    """Requests per job by verb and kind, a column for each flow."""
+    table = Table("Requests per job", *flows)
+    for name in sorted({name for counts in flows.values() for name in counts}):
+        table.add_row(name, *(f"{counts[name]:.1f}" if name in counts else "" for counts in flows.values()))
     return table
 
 

@@ -65,12 +65,12 @@ async def cluster() -> AsyncGenerator[Cluster]:
 
 
 @asynccontextmanager
-async def operator(cluster: Cluster) -> AsyncGenerator[OperatorProcess]:
+async def operator(cluster: Cluster, *arguments: str) -> AsyncGenerator[OperatorProcess]:
     """`torchctl run` with the rights of config/rbac, leading; SIGTERM at the end."""
     kubeconfig = await cluster.plane.service_account_kubeconfig(SYSTEM, ACCOUNT)
     command = [sys.executable, "-m", "torchctl", "run", "--kubeconfig", str(kubeconfig), "--image", IMAGE]
     command += ["--lease-namespace", SYSTEM, "--metrics-port", "0", "--health-port", "0"]
-    command += ["--bind-address", "127.0.0.1", "--log-format", "json"]
+    command += ["--bind-address", "127.0.0.1", "--log-format", "json", *arguments]
     with (cluster.plane.logs / "torchctl.log").open("ab") as log:
         process = await anyio.open_process(command, stdout=log, stderr=log)
         try:

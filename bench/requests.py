@@ -1,4 +1,4 @@
-"""What one job costs the API server, by its own audit log: the operator's requests from creation to Succeeded."""
+"""What one job costs the API server, by its own audit log: the operator's requests in each flow of its life."""
 
 import time
 from collections import Counter
@@ -8,6 +8,7 @@ import anyio
 
 from bench.cluster import NAMESPACE, Cluster, cluster, job_body, operator
 from bench.figures import Figure
+from bench.flows import FLOWS, SCRIPT
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.phases import Phase
 from torchctl.testing.audit import AuditedRequest, read_audit_log
@@ -16,23 +17,25 @@ from torchctl.testing.kubelet import ScriptedKubelet
 __all__ = ["measure", "run_jobs"]
 
 JOBS = 20
-NODES = 2
 DEADLINE_S = 300.0
 SETTLE_S = 3.0
+SWIFT = ("--incident-settle", "1", "--restart-backoff", "1")
+"""Nobody counts the seconds here."""
+
 OPERATOR = "system:serviceaccount:torchctl-system:torchctl"
 
 
 async def measure() -> list[Figure]:
-    """Jobs of two nodes, one after another: with a workspace from git, and without one."""
+    """Jobs of each flow, one after another."""
     figures = []
-    async with cluster() as server, ScriptedKubelet(server.admin), operator(server):
+    async with cluster() as server, ScriptedKubelet(server.admin, script=SCRIPT) as kubelet, operator(server, *SWIFT):
         await run_jobs(server, ["warm-up"])
-        for queue, what in (("plain", "without workspace"), ("code", "with a git workspace")):
+        for flow in FLOWS:
             offset = server.plane.audit_log.stat().st_size
             for number in range(JOBS):
-                await run_jobs(server, [f"{queue}-{number}"], queue=queue, nodes=NODES)
-            await anyio.sleep(SETTLE_S)  # what follows Succeeded counts as well
-            figures += _figures(what, [r for r in read_audit_log(server.plane.audit_log, offset) if _is_ours(r)])
+                await flow.walk(server, kubelet, number)
+            await anyio.sleep(SETTLE_S)  # what follows the end counts as well
+            figures += _figures(flow.name, [r for r in read_audit_log(server.plane.audit_log, offset) if _is_ours(r)])
     return figures
 
 
@@ -73,13 +76,24 @@ def _figures(what: str, requests: list[AuditedRequest]) -> list[Figure]:
         "per_job": per_job,
         "refused": dict(refused),
         "jobs": JOBS,
-        "nodes": NODES,
         "leases_per_job_time": leases,
     }
+    figures = {
+        "requests per job": total,
+        "of these, writes": writes,
+        "of these, status of the job": per_job.get("patch torchrunjobs/status", 0.0),
+        "of these, status of the queue": per_job.get("patch torchrunqueues/status", 0.0),
+        "Events besides, per job": events,
+    }
     return [
-        Figure(bench="requests", name=f"requests per job {what}", value=total, unit="requests", detail=detail),
-        Figure(bench="requests", name=f"of these, writes, {what}", value=writes, unit="requests"),
-        Figure(bench="requests", name=f"Events besides, per job {what}", value=events, unit="requests"),
+        Figure(
+            bench="requests",
+            name=f"{name}, {what}",
+            value=value,
+            unit="requests",
+            detail=detail if name == "requests per job" else {},
+        )
+        for name, value in figures.items()
     ]
 
 
