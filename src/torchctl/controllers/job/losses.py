@@ -88,8 +88,8 @@ def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | N
     if template is None or template.elastic is None:
         return True
     index = pods.index(pod) or 0
-    if index >= template.desired(observed.job.spec):
-        return False  # scaled away
+    if index >= template.desired(observed.job.spec) or _is_done(observed):
+        return False  # scaled away, or stopped since worker 0 has come to the end
     if _permanent(pod) is not None:
         return True
     return cause_of(pod, _group(pod, observed)).budget is Budget.USER or (index == 0 and _hosts_the_store(template))
@@ -99,6 +99,12 @@ def _permanent(pod: Pod) -> JobReason | None:
     """Why no other pod in its place could end otherwise."""
     found = preflight(pod)
     return found.reason if found is not None and found.permanent else None
+
+
+def _is_done(observed: Observed) -> bool:
+    """Whether worker 0 of an elastic job has succeeded, which decides."""
+    firsts = (pod for pod in observed.pods if pods.index(pod) == 0)
+    return any(pods.succeeded(pod) and not pods.told_to_stop(pod) for pod in firsts)
 
 
 def _hosts_the_store(template: FrozenTemplate) -> bool:

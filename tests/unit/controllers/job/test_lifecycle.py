@@ -457,6 +457,16 @@ class TestElastic:
         assert w.seen.job.status.restarts.by_cause == {"Error": 1}
         assert w.spec("Job", "demo")["suspend"] is True
 
+    def test_how_the_others_end_is_of_no_account_once_worker_0_has_succeeded(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(0, "Succeeded")
+        w.worker_fails(1, 143)
+        w.settle()
+        assert (w.seen.job.status.incident, w.seen.job.status.restarts.total) == (None, 0)
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+
     def test_surplus_pods_that_are_stopped_when_worker_0_has_ended_do_not_hold_success_up(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         w.worker(0, "Succeeded")
