@@ -107,8 +107,8 @@ def is_suspended(status: JobStatus) -> bool:
 
 
 def was_started(observed: Observed) -> bool:
-    """Whether the Job of the attempt was ever there."""
-    return observed.job.status.attempt_start_time is not None or observed.worker_job is not None
+    """Whether the Job of the attempt was ever there. Its pods outlive it for a moment, and tell of it as well."""
+    return bool(observed.job.status.attempt_start_time or observed.worker_job or observed.pods)
 
 
 def run_policy(job: TorchrunJob, template: FrozenTemplate | None) -> EffectiveRunPolicy:

@@ -171,6 +171,19 @@ class TestIncidents:
         w.settle()
         assert w.seen.job.status.restarts.by_cause == {"Deleted": 1}
 
+    def test_a_job_that_only_its_pods_tell_of_was_there_and_is_not_made_again(self, world: Any) -> None:
+        """The operator died between creating it and noting that; a person deleted it; the next operator looks."""
+        w = running(world, job())
+        status = w.seen.job.status
+        unnoted = msgspec.structs.replace(status, attempt_start_time=None, start_time=None, attempt_ready_time=None)
+        w.seen = replace(w.seen, job=msgspec.structs.replace(w.seen.job, status=unnoted))
+        for index in range(2):
+            w.worker(index, metadata=told(w))
+        w.remove("Job", "demo")
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
+        assert ("Job", "demo") not in w.objects
+
     def test_a_back_off_doubles_up_to_its_limit(self) -> None:
         settings = Restarting()
         now = datetime(2026, 1, 1, tzinfo=UTC)
