@@ -131,6 +131,12 @@ def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     type=click.FloatRange(0, 60),
     help="Seconds by which the counts in a queue's status may lag behind its jobs; changes within are one write.",
 )
+@_option(
+    "--job-status-period",
+    default=0.5,
+    type=click.FloatRange(0, 60),
+    help="Seconds by which the counts of workers in a job's status may lag; changes within are one write.",
+)
 @_option("--incident-settle", default=5.0, help="Seconds for which the first of several lost pods is looked for.")
 @_option("--restart-backoff", default=10.0, help="Seconds before a job's first restart; doubled by each further one.")
 @_option("--restart-backoff-max", default=300.0, help="Seconds before a restart at most.")
@@ -179,6 +185,7 @@ def _settings(options: dict[str, Any]) -> Operator:
             etcd_endpoint=options["etcd_endpoint"],
             gpu_type_label=options["gpu_type_label"],
             queue_status_period_s=options["queue_status_period"],
+            job_status_period_s=options["job_status_period"],
             kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),
             restarting=Restarting(
                 settle_s=options["incident_settle"],

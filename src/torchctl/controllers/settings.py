@@ -45,6 +45,8 @@ class OperatorSettings:
         kai_parent_queues: KAI queues under which a TorchrunQueue may create its own; None: all, and none at all.
         queue_status_period_s: How long the counts in a queue's status may lag behind its jobs. Changes within that
             time are one write; 0 writes each of them.
+        job_status_period_s: The same for the counts of workers in a job's status. Conditions, phase and all that is
+            decided are written at once.
         restarting: How attempts follow each other.
     """
 
@@ -54,4 +56,5 @@ class OperatorSettings:
     gpu_type_label: str = "nvidia.com/gpu.product"
     kai_parent_queues: frozenset[str] | None = None
     queue_status_period_s: float = 1.0
+    job_status_period_s: float = 0.5
     restarting: Restarting = Restarting()

@@ -19,6 +19,7 @@ from torchctl.controllers.indexes import (
     queue_of,
 )
 from torchctl.controllers.job.actions import Child, Refusal, Removal
+from torchctl.controllers.job.lagging import Lagging
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
@@ -104,18 +105,23 @@ class JobReconciler:
         self._manager = manager
         self._settings = settings
         self._reporter = Reporter(manager.client, manager.events)
+        self._lagging = Lagging(settings.job_status_period_s)
 
     async def reconcile(self, request: Request) -> Result | None:
         observed = observe(self._manager.cache, request)
         if observed is None:
+            self._lagging.forget(request)
             return None
         now = self._manager.clock.now()
         observed, todo = await self._plan(observed, now)
         refusals = await self._act(todo)
         status = derive(observed, todo, refusals, now)
-        old = observed.job.status
+        old, again_s = observed.job.status, REFUSAL_REQUEUE_S if refusals else todo.requeue_after_s
+        left_s = self._lagging.left_s(request, old, status, self._manager.clock.monotonic())
+        if left_s:
+            return Result(requeue_after_s=left_s if again_s is None else min(left_s, again_s))
         await self._reporter.report(TORCHRUN_JOB, observed.job, status, transitions(old, status))
-        return Result(requeue_after_s=REFUSAL_REQUEUE_S if refusals else todo.requeue_after_s)
+        return Result(requeue_after_s=again_s)
 
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
         todo = plan(observed, self._settings, now)

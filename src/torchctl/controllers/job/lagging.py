@@ -1,0 +1,60 @@
+"""When the status of a job is written of which nothing but counts has changed: soon, and for all that change meanwhile.
+
+Pods come and go one by one, and each of them is another number of pending, running or ready workers. Nothing is decided
+by what status says of these, so they may lag. Whatever else changes is written at once, and the counts with it.
+"""
+
+from msgspec.structs import replace
+
+from torchctl.api.job import JobStatus
+from torchctl.runtime.kinds import Condition, Key
+
+__all__ = ["Lagging", "only_counts_differ"]
+
+
+class Lagging:
+    """Remembers since when which job's counts wait to be written. Who forgets it all writes a moment later.
+
+    Args:
+        period_s: Seconds by which they may lag; 0 writes each change.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._since: dict[Key, float] = {}
+
+    def left_s(self, job: Key, written: JobStatus, status: JobStatus, now: float) -> float:
+        """Seconds for which the write of `status` may wait yet; 0 where it is due, or where there is none.
+
+        Args:
+            written: What the job has.
+            now: Seconds on any monotonic scale.
+        """
+        if status == written or not only_counts_differ(written, status):
+            self.forget(job)
+            return 0.0
+        left_s = self._since.setdefault(job, now) + self._period_s - now
+        if left_s <= 0:
+            self.forget(job)
+        return max(left_s, 0.0)
+
+    def forget(self, job: Key) -> None:
+        """Nothing of this job waits any more."""
+        self._since.pop(job, None)
+
+
+def only_counts_differ(before: JobStatus, after: JobStatus) -> bool:
+    """Whether two statuses say the same but for how many workers are how far, and for the words about that."""
+    counted = replace(
+        after,
+        nodes=replace(after.nodes, ready=before.nodes.ready),
+        workers=before.workers,
+        workers_status=before.workers_status,
+        conditions=_with_messages_of(before.conditions, after.conditions),
+    )
+    return counted == before
+
+
+def _with_messages_of(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tuple[Condition, ...]:
+    messages = {condition.type: condition.message for condition in before}
+    return tuple(replace(condition, message=messages.get(condition.type, "")) for condition in after)
