@@ -274,11 +274,13 @@ def _ended_before(observed: Observed, template: FrozenTemplate | None) -> bool:
 
     Trainers that save and exit 0 when they are told to stop make the suspended Job complete as well.
     """
-    suspended = find(observed.job.status.conditions, JobCondition.SUSPENDED)
-    done = observed.worker_job.status.completion_time if observed.worker_job is not None else None
-    if done is None or suspended is None or suspended.last_transition_time is None:
+    job, suspended = observed.worker_job, find(observed.job.status.conditions, JobCondition.SUSPENDED)
+    if job is None or not losses.is_complete(observed, template):
         return False
-    return done < suspended.last_transition_time and losses.is_complete(observed, template)
+    if not job.spec.get("suspend"):
+        return True  # its pods ended before anybody came to stop them
+    done, since = job.status.completion_time, suspended.last_transition_time if suspended is not None else None
+    return done is not None and since is not None and done < since
 
 
 def _begun(status: JobStatus, observed: Observed) -> JobStatus:

@@ -397,6 +397,19 @@ class TestSuspension:
         w.settle()
         assert w.phase == "Suspended"
 
+    def test_workers_that_nobody_came_to_stop_and_that_succeeded_are_believed(self, world: Any) -> None:
+        """The operator died after it had written Suspended, and before it told the Job."""
+        w = running(world, job())
+        edit(w, suspend=True)
+        w.step()
+        assert (w.phase, w.spec("Job", "demo")["suspend"]) == ("Suspended", False)
+        w.later(3600)
+        w.worker(0, "Succeeded")
+        w.worker(1, "Succeeded")
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+
     def test_workers_that_had_succeeded_before_are_believed(self, world: Any) -> None:
         w = running(world, job())
         w.later(10)
