@@ -23,7 +23,7 @@ from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy, TorchrunJob
 from torchctl.api.jobstatus import Incident
 from torchctl.api.queue import QueueSpec
-from torchctl.controllers.job import budgets, deadlines, losses, pods
+from torchctl.controllers.job import budgets, deadlines, losses, pods, workers
 from torchctl.controllers.job.evictions import evicted_around
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.losses import Loss
@@ -217,8 +217,7 @@ def _below_minimum(
     left = _short_s(observed, template, settings, now)
     if left is None or left > 0 or template is None or template.elastic is None:
         return None
-    ready = sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
-    job = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
+    ready, job = workers.standing(observed), names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     message = f"Job {job} has {ready} ready workers, elastic.minNodes is {template.min_nodes}: no replacement came"
     return Loss(Cause.BELOW_MINIMUM, Failure(reason=Cause.BELOW_MINIMUM, message=message), now.replace(microsecond=0))
 
@@ -231,6 +230,8 @@ def _short_s(observed: Observed, template: FrozenTemplate | None, settings: Rest
         return None
     if ready is None or ready.status == "True" or ready.last_transition_time is None:
         return None
+    if workers.standing(observed) >= template.min_nodes:
+        return None  # the condition says something else, such as a change of the Job that was refused
     return settings.below_minimum_s - (now - ready.last_transition_time).total_seconds()
 
 

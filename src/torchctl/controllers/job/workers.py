@@ -10,7 +10,7 @@ from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
 
-__all__ = ["are_overdue", "assess", "count", "look_again_s"]
+__all__ = ["are_overdue", "assess", "count", "look_again_s", "standing"]
 
 OVERDUE = timedelta(seconds=30)
 """After this a Job without its pods is a refusal and not a delay."""
@@ -28,13 +28,18 @@ def count(observed: Observed) -> WorkerCounts:
     )
 
 
+def standing(observed: Observed) -> int:
+    """How many workers are ready, or have ended well."""
+    return sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
+
+
 def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Finding:
     """Judges the workers from their pods. An elastic job is ready with as many as it needs at least."""
     name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     if observed.worker_job is None:
         return Finding(False, JobReason.NOT_STARTED, f"Job {name} has not been created yet")
     counts, wanted = count(observed), template.desired(observed.job.spec)
-    ready = sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
+    ready = standing(observed)
     if template.elastic and ready >= template.min_nodes:
         return Finding(True, JobReason.WORKERS_READY, f"{ready} of {wanted} workers of Job {name} are ready")
     wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)

@@ -12,6 +12,7 @@ from torchctl.api.common import PodRetention, RestartPolicy
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Restarts
+from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.budgets import next_attempt_time, refused
 from torchctl.controllers.settings import Restarting
 
@@ -459,6 +460,17 @@ class TestElastic:
         w.later(5)
         w.settle()
         assert w.seen.job.status.restarts.by_cause == {"BelowMinimum": 1}
+
+    def test_a_change_of_size_that_is_refused_costs_no_worker(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.refuse = lambda kind, name: Refusal("Job", name, "Refused", "no") if kind == "Job" else None
+        edit(w, num_nodes=4)
+        w.settle()
+        assert w.condition("WorkersReady")[:2] == ("False", "Refused")
+        w.later(10_000)
+        w.settle()
+        assert w.seen.job.status.incident is None
+        assert w.seen.job.status.attempt == 0
 
     def test_the_loss_of_the_stores_host_is_an_incident(self, world: Any) -> None:
         w = running(world, elastic(), 3)
