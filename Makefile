@@ -35,6 +35,9 @@ test: venv control-plane object-store ## Unit tests and tests on the real contro
 sweep: venv control-plane ## Crash the operator at each of its writes in every story; two minutes at rest
 	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_at_rest.py
 
+chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
+	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
+
 unit: venv ## Unit tests only: pure rules, and programs on loopback
 	$(BIN)/pytest tests/unit
 
@@ -72,7 +75,7 @@ manifests: venv ## Generate config/ and docs/reference/ from the API's models an
 drift: venv ## Fail when a generated file differs from what generates it
 	$(BIN)/python hack/manifests.py --check
 
-bench: venv control-plane ## Measure latency, requests, memory and decoding beside a peer
+bench: venv control-plane ## Measure latency, requests, memory and decoding, beside a peer and an earlier version
 	$(BIN)/python -m bench
 
 lock: ## Pin the development dependencies again, with hashes
@@ -81,4 +84,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test sweep unit e2e test-kai kai-bin image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane object-store demo test sweep chaos unit e2e test-kai kai-bin image lint types fmt manifests drift bench lock clean

@@ -1,0 +1,226 @@
+"""What happens to the jobs of a mixture while they run: kills, deletions, edits, an API server that goes away.
+
+All of it is drawn from one seed and told to a log, line by line. What the dice fall on is what is there at that moment,
+so two runs of one seed are alike, and not the same.
+"""
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mixture import GONE, Deeds, Member, end_of, wrong_with
+from replicas import Replicas
+from waiting import until
+
+from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
+from torchctl.api.kube import JOB, KAI_PODGROUP, POD, SERVICE
+from torchctl.api.labels import JOB_NAME
+from torchctl.api.names import FIELD_MANAGER
+from torchctl.api.phases import Phase
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import ApiError, NotFound
+from torchctl.runtime.kinds import Kind
+from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.persist import Persistence
+
+__all__ = ["CHILDREN", "OURS", "Chaos", "Ledger"]
+
+OURS = f"app.kubernetes.io/managed-by={FIELD_MANAGER}"
+CHILDREN: dict[Kind[Any], int] = {POD: 72, SERVICE: 14, KAI_PODGROUP: 10, JOB: 4}
+"""What a person deletes, and how often of a hundred times."""
+
+LOOK_S = 0.5
+MOST_OF_ONE = 10
+"""Children of one job that are deleted at most: fewer than its restarts, so that it can end."""
+
+
+@dataclass(eq=False)
+class Ledger:
+    """What is known of each job: the last that was seen of it, and what was done to it."""
+
+    members: dict[str, Member]
+    statuses: dict[str, JobStatus] = field(default_factory=lambda: defaultdict(JobStatus))
+    deeds: dict[str, Deeds] = field(default_factory=lambda: defaultdict(Deeds))
+    ends: dict[str, str] = field(default_factory=dict)
+    turned: list[str] = field(default_factory=list)
+
+    def see(self, jobs: Iterable[TorchrunJob]) -> None:
+        """Takes note of all jobs that there are. One that was there and is no more is gone."""
+        present = {job.metadata.name: job for job in jobs}
+        for name in {*self.statuses, *present}:
+            job = present.get(name)
+            if job is not None:
+                self.statuses[name] = job.status
+            end = end_of(job)
+            if end and (end == GONE or self.members[name].kind.end != GONE):
+                self._ends(name, end)
+
+    def _ends(self, name: str, end: str) -> None:
+        known = self.ends.setdefault(name, end)
+        if known != end:
+            self.turned.append(f"{name} had ended as {known}, and then as {end}")
+
+    def unfinished(self) -> list[str]:
+        return [name for name in self.members if name not in self.ends]
+
+    def wrong(self) -> list[str]:
+        """What is not as it should be, now that all have ended."""
+        return self.turned + [
+            line
+            for name, member in self.members.items()
+            for line in wrong_with(
+                member, self.ends[name], self.statuses[name], self.deeds[name], self.ends.get(member.upstream, "")
+            )
+        ]
+
+    def by_kind(self) -> dict[str, Counter[str]]:
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for name, end in self.ends.items():
+            found[self.members[name].kind.name][end] += 1
+        return dict(found)
+
+    def incidents(self) -> Counter[str]:
+        return sum((Counter(status.restarts.by_cause) for status in self.statuses.values()), Counter[str]())
+
+    def deletions(self) -> Counter[str]:
+        return sum((deeds.deleted for deeds in self.deeds.values()), Counter[str]())
+
+
+@dataclass(eq=False)
+class Chaos:
+    """Acts on one namespace of a control plane until every job of the ledger has ended.
+
+    Args:
+        every_s: Seconds between two deletions, on average.
+        deletions: How many there are at most: jobs must be able to end.
+        kills: How many leaders are killed at most.
+        kill_every_s: Seconds for which a replica leads until it is killed, on average.
+        outages: Restarts of the API server, spread over the submissions.
+    """
+
+    plane: ControlPlane
+    admin: Client
+    namespace: str
+    ledger: Ledger
+    group: Replicas
+    chance: random.Random
+    log: Path
+    submit_every_s: float
+    every_s: float
+    deletions: int
+    kill_every_s: float
+    kills: int
+    outages: int
+    restarted: int = 0
+    _began: float = field(default_factory=time.monotonic)
+    _persist: Persistence = field(default_factory=lambda: Persistence(8))
+
+    async def run(self) -> None:
+        """Submits the jobs and returns when they have ended."""
+        await until(self.group.leads, timeout_s=120)
+        self._began = time.monotonic()
+        async with anyio.create_task_group() as tasks:
+            for task in (self._delete_things, self._kill_leaders):
+                tasks.start_soon(task)
+            tasks.start_soon(self._submit)
+            while self.ledger.unfinished():
+                await anyio.sleep(LOOK_S)
+                await self._look()
+            tasks.cancel_scope.cancel()
+
+    def told(self, what: str) -> None:
+        with self.log.open("a") as log:
+            log.write(f"{time.monotonic() - self._began:8.2f} {what}\n")
+
+    async def _submit(self) -> None:
+        members = [*self.ledger.members.values()]
+        gap = len(members) // (self.outages + 1)
+        for number, member in enumerate(members, 1):
+            await self._apply(member.body(self.namespace))
+            await anyio.sleep(self.chance.uniform(0, 2 * self.submit_every_s))
+            if number % gap == 0 and self.restarted < self.outages:
+                await self._restart_api_server()
+
+    async def _apply(self, body: dict[str, Any]) -> None:
+        await self._persist(lambda: self.admin.apply(TORCHRUN_JOB, body, field_manager="person"))
+
+    async def _restart_api_server(self) -> None:
+        self.restarted += 1
+        self.told("restarts kube-apiserver")
+        await self.plane.restart("kube-apiserver")
+        self.told("kube-apiserver is back")
+
+    async def _kill_leaders(self) -> None:
+        while self.group.kills < self.kills:
+            await until(self.group.leads, timeout_s=300)
+            await anyio.sleep(self.chance.uniform(0, 2 * self.kill_every_s))
+            if await self.group.kill_leader():
+                self.told("kills the leader")
+
+    async def _delete_things(self) -> None:
+        while self.ledger.deletions().total() < self.deletions:
+            await anyio.sleep(self.chance.uniform(0, 2 * self.every_s))
+            (kind,) = self.chance.choices([*CHILDREN], [*CHILDREN.values()])
+            with suppress(ApiError):  # who meets an API server that is away looks again later
+                await self._delete_one(kind)
+
+    async def _delete_one(self, kind: Kind[Any]) -> None:
+        found = await self.admin.list(kind, namespace=self.namespace, labels=OURS)
+        patient = {name for name in self.ledger.unfinished() if self.ledger.deeds[name].deleted.total() < MOST_OF_ONE}
+        there = sorted(
+            (one for one in found if one.metadata.labels[JOB_NAME] in patient), key=lambda one: one.metadata.name
+        )
+        if not there:
+            return
+        chosen = self.chance.choice(there)
+        job = chosen.metadata.labels[JOB_NAME]
+        # Noted before: whether a request that was not answered was carried out nobody knows.
+        deeds = self.ledger.deeds[job]
+        deeds.deleted[kind.kind] += 1
+        if kind is JOB:
+            deeds.jobs.add(chosen.metadata.name)
+        self.told(f"deletes {kind.kind} {chosen.metadata.name}")
+        with suppress(NotFound):
+            await self.admin.delete(kind, chosen.metadata.name, namespace=self.namespace, uid=chosen.metadata.uid)
+
+    async def _look(self) -> None:
+        try:
+            jobs = await self.admin.list(TORCHRUN_JOB, namespace=self.namespace)
+        except ApiError:
+            return
+        self.ledger.see(jobs)
+        for job in jobs:
+            act = self._ACTS.get(self.ledger.members[job.metadata.name].kind.name)
+            if act is not None and self.chance.random() < LOOK_S:
+                await act(self, job)
+
+    async def _pause(self, job: TorchrunJob) -> None:
+        deeds = self.ledger.deeds[job.metadata.name]
+        if job.status.phase == Phase.RUNNING and not job.spec.suspend and deeds.suspended < 2:
+            deeds.suspended += 1
+            await self._edit(job, suspend=True)
+        elif job.spec.suspend:
+            await self._edit(job, suspend=False)
+
+    async def _scale(self, job: TorchrunJob) -> None:
+        if job.status.phase == Phase.RUNNING:
+            await self._edit(job, numNodes=self.chance.randint(1, 3))
+
+    async def _edit(self, job: TorchrunJob, **spec: Any) -> None:
+        self.told(f"edits {job.metadata.name}: {spec}")
+        with suppress(NotFound):
+            await self._persist(
+                lambda: self.admin.merge_patch(
+                    TORCHRUN_JOB, job.metadata.name, {"spec": spec}, namespace=self.namespace
+                )
+            )
+
+    _ACTS: "dict[str, Callable[[Chaos, TorchrunJob], Awaitable[None]]]" = field(
+        default_factory=lambda: {"pauses": Chaos._pause, "elastic": Chaos._scale}
+    )
