@@ -15,7 +15,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 QUEUES: dict[str, dict[str, Any]] = {
-    "spec.scheduling.scheduler": {"scheduling": {"scheduler": "volcano"}},
+    "spec.scheduling.scheduler volcano": {"scheduling": {"scheduler": "volcano"}},
     "spec.weight": {"weight": 2},
     "spec.maxNodes": {"maxNodes": 4},
     "spec.quota.gpus": {"quota": {"gpus": 8}},

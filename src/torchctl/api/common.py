@@ -112,7 +112,9 @@ class RunPolicy(Model):
     """Restarts, deadlines and what is kept. The job's value of a field wins over the queue's."""
 
     max_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
-        default=None, description="Incidents after which the job starts over before it fails. Default: 3."
+        default=None,
+        description="How often the job starts over after what its program did itself; what the cluster did to it has "
+        "budgets of the operator's. Default: 3.",
     )
     max_worker_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,
@@ -121,8 +123,7 @@ class RunPolicy(Model):
     restart_policy: RestartPolicy | None = Field(
         default=None,
         description="What restarts a job: OnFailure (any incident), Never, or ExitCode, which judges the code of the "
-        "first "
-        "rank that failed: 1, 2, 126, 127, 128 and 139 are permanent. Default: OnFailure.",
+        "first rank that failed: 1, 2, 126, 127, 128 and 139 are permanent. Default: OnFailure.",
     )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,

@@ -265,7 +265,7 @@ class JobReason(_Reason):
         "Unschedulable",
         _STARTING,
         "The scheduler finds no node for a pod.",
-        "Free or add nodes that fit, or ask for less.",
+        "Free or add nodes that fit, ask for less, or create the claim that is not found.",
     )
     PODS_NOT_CREATED = (
         "PodsNotCreated",

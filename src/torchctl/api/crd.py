@@ -40,7 +40,7 @@ _JOB_COLUMNS = (
         ".status.workersStatus",
         description="Workers that run, of those that should; in the end those that succeeded or failed.",
     ),
-    Column("Restarts", ".status.restarts.total", "integer", "Incidents after which the job started over."),
+    Column("Restarts", ".status.restarts.total", "integer", "Incidents so far, also one that ended the job."),
     _AGE,
 )
 _QUEUE_COLUMNS = (

@@ -17,7 +17,9 @@ __all__ = ["Failure", "Incident", "JobStatus", "NodeCounts", "Restarts", "Worker
 class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """Incidents so far."""
 
-    total: Annotated[int, count("Incidents, whatever the number of pods each one took.", shown=True)] = 0
+    total: Annotated[
+        int, count("Incidents, whatever the number of pods each one took; also one that ended the job.", shown=True)
+    ] = 0
     by_cause: Annotated[dict[str, Annotated[int, COUNTED]], mapping("Incidents by their cause.")] = {}
     consecutive: Annotated[
         int, count("Incidents since the workers last ran for long; the back-off doubles with it.")

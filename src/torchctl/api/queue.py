@@ -194,9 +194,8 @@ class Scheduling(Model):
 
     scheduler: DnsName | None = Field(
         default=None,
-        description="Name of the scheduler: kai-scheduler, volcano or another. Default: kai-scheduler when kaiQueue "
-        "is set, "
-        "else the cluster's default.",
+        description="Name of the scheduler: kai-scheduler or another; volcano is refused, it is not supported yet. "
+        "Default: kai-scheduler when kaiQueue is set, else the cluster's default.",
     )
     node_selector: Labels | None = Field(default=None, description="Node labels that worker pods need. Default: none.")
     affinity: Open | None = Field(default=None, description="Affinity of worker pods, as in a pod. Default: none.")
@@ -249,7 +248,8 @@ class QueueQuota(Model):
     """Bounds for all jobs of the queue together."""
 
     gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
-        default=None, description="GPUs that jobs of this queue may hold together. Default: no bound."
+        default=None,
+        description="Not supported yet, refused: GPUs that jobs of this queue may hold together. Default: no bound.",
     )
 
 
@@ -339,13 +339,16 @@ class QueueSpec(Model):
         UNIQUE_NAMES,
     ] = Field(default=(), description="ConfigMaps and claims that the operator keeps for this queue. Default: none.")
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1, description="Share of this queue where no gang scheduler orders the jobs. Default: 1."
+        default=1,
+        description="Not supported yet, anything but 1 is refused: share of this queue where no gang scheduler orders "
+        "the jobs. Default: 1.",
     )
     max_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        default=None, description="Nodes that one job may ask for. Default: no bound."
+        default=None, description="Not supported yet, refused: nodes that one job may ask for. Default: no bound."
     )
     quota: QueueQuota = Field(
-        default=QueueQuota(), description="Bounds for all jobs of the queue together. Default: none."
+        default=QueueQuota(),
+        description="Not supported yet, refused: bounds for all jobs of the queue together. Default: none.",
     )
 
 

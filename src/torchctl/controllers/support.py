@@ -8,9 +8,9 @@ VOLCANO = "volcano"
 
 
 def unsupported_in_queue(spec: QueueSpec) -> tuple[str, ...]:
-    """Paths of the fields of a TorchrunQueue that ask for what does not work yet."""
+    """Fields of a TorchrunQueue that ask for what does not work yet, with the value where others work."""
     asked = {
-        "spec.scheduling.scheduler": spec.scheduling.scheduler == VOLCANO,
+        "spec.scheduling.scheduler volcano": spec.scheduling.scheduler == VOLCANO,
         "spec.weight": spec.weight != 1,
         "spec.maxNodes": spec.max_nodes is not None,
         "spec.quota.gpus": spec.quota.gpus is not None,

@@ -71,13 +71,20 @@ def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
 
 def sentence(failure: Failure) -> str:
     """A failure as a person reads it."""
-    how = f"with exit code {failure.exit_code}" if failure.exit_code is not None else f"({failure.reason})"
     rank = f", rank {failure.rank}" if failure.rank is not None else ""
     where = f" on node {failure.node}" if failure.node else ""
     last = failure.message.strip().splitlines()[-1:] or [""]
     if not failure.pod:
         return last[0]
-    return f"pod {failure.pod}{where}{rank} failed {how}" + (f": {pods.shorten(last[0])}" if last[0] else "")
+    return f"pod {failure.pod}{where}{rank} failed {_how(failure)}" + (f": {pods.shorten(last[0])}" if last[0] else "")
+
+
+def _how(failure: Failure) -> str:
+    """`with exit code 137 (OOMKilled)`: of code and reason what is known and says something."""
+    if failure.exit_code is None:
+        return f"({failure.reason})"
+    named = "" if failure.reason in ("", "Error") else f" ({failure.reason})"
+    return f"with exit code {failure.exit_code}{named}"
 
 
 def _is_lost(pod: Pod) -> bool:

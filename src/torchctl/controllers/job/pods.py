@@ -47,7 +47,7 @@ NEXT_STEPS = {
     "CreateContainerConfigError": "check the Secrets and ConfigMaps that it names, and securityContext",
     "CreateContainerError": "check command, mounts and securityContext",
     "RunContainerError": "check command, mounts and securityContext",
-    "Unschedulable": "free or add such nodes, or ask for less",
+    "Unschedulable": "free or add such nodes, ask for less, or create what is not found",
 }
 """What a person does about a pod that Kubernetes says this of."""
 UNBOUND = "unbound immediate PersistentVolumeClaims"

@@ -7,6 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from torchctl.api.job import Failure
+from torchctl.controllers.job.losses import sentence
+
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 NEVER = "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: Never}}"
 
@@ -65,6 +68,18 @@ def test_a_failure_that_no_policy_retries_ends_the_job_and_is_described(world: A
     assert (failure.reason, failure.message) == ("Error", "boom")
     assert [event[:2] for event in w.events][-2:] == [("Warning", "Incident"), ("Warning", "WorkerFailed")]
     assert w.condition("WorkersReady")[1] == "Finished"
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (Failure(pod="a-0", exit_code=137, reason="OOMKilled"), "pod a-0 failed with exit code 137 (OOMKilled)"),
+        (Failure(pod="a-0", exit_code=1, reason="Error", message="boom"), "pod a-0 failed with exit code 1: boom"),
+        (Failure(pod="a-0", reason="Evicted", message="low on disk"), "pod a-0 failed (Evicted): low on disk"),
+    ],
+)
+def test_a_failure_has_its_code_and_the_reason_that_says_more_than_the_code(failure: Failure, says: str) -> None:
+    assert sentence(failure) == says
 
 
 def test_the_code_that_counts_is_the_one_of_torchruns_root_cause(world: Any) -> None:
