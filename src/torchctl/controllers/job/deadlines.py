@@ -23,27 +23,28 @@ def active_s(status: JobStatus, until: datetime) -> int:
 
 
 def exceeded(observed: Observed, policy: EffectiveRunPolicy, now: datetime) -> Outcome | None:
-    """The end that a deadline makes, None while none has passed."""
+    """The end that a deadline makes, None while none has passed. A next attempt has what the earlier ones left."""
     passed = [end for left, end in _deadlines(observed, policy, now) if left <= 0]
     return passed[0] if passed else None
 
 
 def due_s(observed: Observed, policy: EffectiveRunPolicy, now: datetime) -> float | None:
     """Seconds until the next deadline passes; None where none runs."""
+    if observed.job.status.attempt_active_time is None:
+        return None
     return min((left for left, _ in _deadlines(observed, policy, now)), default=None)
 
 
 def _deadlines(observed: Observed, policy: EffectiveRunPolicy, now: datetime) -> list[tuple[float, Outcome]]:
     status, name = observed.job.status, observed.job.metadata.name
-    since = status.attempt_active_time
-    if since is None:
-        return []
-    running_s, found = (now - since).total_seconds(), []
+    since, found = status.attempt_active_time, []
+    running_s = (now - since).total_seconds() if since is not None else 0.0
     if policy.active_deadline_seconds is not None:
         limit = policy.active_deadline_seconds
         message = f"TorchrunJob {name} was active for runPolicy.activeDeadlineSeconds, {limit} s: submit it with more"
         found.append((limit - status.active_seconds - running_s, _end(JobReason.DEADLINE_EXCEEDED, message)))
-    if policy.startup_timeout_seconds is not None and status.attempt_ready_time is None:
+    starts = since is not None and status.attempt_ready_time is None
+    if policy.startup_timeout_seconds is not None and starts:
         limit = policy.startup_timeout_seconds
         ready = find(status.conditions, JobCondition.WORKERS_READY)
         why = f": {ready.message}" if ready is not None else ""

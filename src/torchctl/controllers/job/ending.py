@@ -44,21 +44,22 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     if left is not None and left <= 0:
         return Estate(remove=(_removal(TORCHRUN_JOB, job),))
     remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
-    if policy.pod_retention is not PodRetention.ALL:
-        remove += [_removal(JOB, old) for old in observed.old_jobs if not _is_leaving(old)]
-    remove += [_removal(KAI_PODGROUP, group) for group in observed.old_groups if not _is_leaving(group)]
     current = observed.worker_job
+    keeps = current is None or policy.pod_retention is PodRetention.ALL
+    kept = [old.metadata.uid for old in _kept(observed, template)] if keeps else []
+    remove += [_removal(JOB, old) for old in observed.old_jobs if old.metadata.uid not in kept and not _is_leaving(old)]
+    remove += [_removal(KAI_PODGROUP, group) for group in observed.old_groups if not _is_leaving(group)]
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Estate(remove=tuple(remove), look_again_s=left)
-    stops: tuple[Child, ...] = ()
+    stops = stopped(observed, template) if keeps and template is not None else ()
     if (
         current is not None
         and template is not None
         and job.status.phase == Phase.FAILED
         and _would_go_on(observed, template)
     ):
-        stops = (stop(observed, template, current),)
+        stops = (*stops, stop(observed, template, current))
     return Estate(stops, tuple(remove), left)
 
 
@@ -122,7 +123,7 @@ def _would_go_on(observed: Observed, template: FrozenTemplate) -> bool:
     return bool(template.elastic) or not any(pod.status.phase == "Failed" for pod in observed.pods)
 
 
-def _kept(observed: Observed, template: FrozenTemplate) -> Iterator[Job]:
+def _kept(observed: Observed, template: FrozenTemplate | None) -> Iterator[Job]:
     """The Jobs of earlier attempts that stay to be read: by default of the last one, where pods of it failed."""
     retention = run_policy(observed.job, template).pod_retention
     if retention is PodRetention.ALL:

@@ -185,6 +185,29 @@ class TestIncidents:
         assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
         assert ("Job", "demo") not in w.objects
 
+    def test_pods_that_are_seen_to_go_before_their_job_go_with_it_all_the_same(self, world: Any) -> None:
+        """Pods and Jobs are watched separately: which of the two changes comes first is chance."""
+        w = running(world, job())
+        for index in range(2):
+            w.worker(index, metadata=told(w))
+        w.settle()
+        assert w.phase == "Restarting"
+        w.remove("Job", "demo")
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
+        assert w.seen.job.status.attempt == 0
+
+    def test_a_program_that_failed_before_its_job_was_deleted_is_started_again(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker_fails(1, 42, after_s=0)
+        w.settle()
+        w.remove("Job", "demo")
+        w.later(5)
+        w.settle()
+        assert (w.seen.job.status.attempt, w.seen.job.status.restarts.by_cause) == (1, {"Error": 1})
+
     def test_a_back_off_doubles_up_to_its_limit(self) -> None:
         settings = Restarting()
         now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -553,6 +576,30 @@ class TestDeadlines:
         w.later(60)
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
+
+    def test_no_attempt_follows_once_the_active_time_is_used_up(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
+        w.later(300)
+        w.worker_fails(1, 42, after_s=299)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
+        assert w.seen.job.status.active_seconds == 300
+        assert ("Job", "demo") in w.objects, "the attempt that failed stays to be read"
+        w.later(1000)
+        w.settle()
+        assert ("Job", "demo-r1") not in w.objects
+
+    def test_earlier_attempts_that_are_kept_are_stopped_by_the_end_too(self, world: Any) -> None:
+        w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300, podRetention: All}"), 3)
+        w.later(300)
+        w.worker_fails(1, 42, after_s=299)
+        w.step()
+        w.later(5)
+        w.settle()
+        assert w.phase == "Failed"
+        assert w.spec("Job", "demo")["suspend"] is True
 
     def test_workers_that_were_ready_once_are_not_late(self, world: Any) -> None:
         w = running(world, job("runPolicy: {startupTimeoutSeconds: 60}"))
