@@ -122,6 +122,8 @@ async def _report(cluster: ControlPlane, job: TorchrunJob) -> None:
     for condition in job.status.conditions:
         conditions.add_row(condition.type, condition.status, condition.reason, condition.message)
     console.print(conditions)
+    # The queue's counts follow its jobs within a second.
+    await cluster.kubectl("wait", "trq", "--all", "--for=jsonpath={.status.jobs.running}=0", "--timeout=10s")
     selector = f"torchrun.ai/job-name={job.metadata.name}"
     children = ("get", "pvc,pods,services,jobs,controllerrevisions", "-l", selector)
     for command in (children, ("get", "trj,trq")):
