@@ -98,7 +98,8 @@ def _with_template(
     assert life is not None
     assert frozen is not None
     runs = life.stage is Stage.RUN and life.outcome is None
-    written = _written(observed, life) and (life.stage is not Stage.RUN or _recorded(observed, frozen))
+    between = life.stage in (Stage.SETTLE, Stage.WAIT)  # nothing is made then
+    written = _written(observed, life) and (between or _recorded(observed, frozen))
     acts = written and life.outcome is None and found.dependencies is not None and found.dependencies.ok
     return replace(
         found,
@@ -139,12 +140,12 @@ def _recorded(observed: Observed, frozen: Frozen) -> bool:
 def _requeue(
     found: Plan, observed: Observed, template: FrozenTemplate, settings: OperatorSettings, now: datetime
 ) -> float | None:
-    if template.kai is not None and not observed.kai_available:
-        return KAI_REQUEUE_S
     life, state = found.life, found.syncing
     assert life is not None
     assert state is not None
     moments = [life.look_again_s, state.look_again_s, ending.look_again_s(observed, settings.restarting, now)]
     if life.stage is Stage.RUN:
         moments.append(worker_pods.look_again_s(observed, template, now))
+    if template.kai is not None and not observed.kai_available:
+        moments.append(KAI_REQUEUE_S)
     return min((moment for moment in moments if moment is not None), default=None)

@@ -397,6 +397,16 @@ class TestSuspension:
         assert w.seen.job.status.attempt == 0
         assert ("Job", "demo") in w.objects
 
+    def test_a_suspended_job_too_names_its_template_before_anything_is_made_from_it(self, world: Any) -> None:
+        w = world(job("suspend: true"), queue=None)
+        w.settle()
+        assert w.phase == "Suspended"
+        w.has_queue("image: trainer:1")
+        w.step()
+        assert w.last.children == ()
+        w.settle()
+        assert [kind for kind, _ in w.objects] == ["ControllerRevision"]
+
     def test_flips_within_a_moment_end_as_the_last_one_says(self, world: Any) -> None:
         w = running(world, job())
         for wanted in (True, False, True, False, True):
@@ -576,6 +586,14 @@ class TestDeadlines:
         w.later(60)
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
+
+    def test_a_deadline_is_looked_at_in_time_where_kai_was_removed(self, world: Any) -> None:
+        w = world(job("runPolicy: {activeDeadlineSeconds: 20}"), queue="{image: a, kaiQueue: x}")
+        w.settle()
+        runs(w)
+        w.kai(False)
+        w.settle()
+        assert w.last.requeue_after_s == 20
 
     def test_no_attempt_follows_once_the_active_time_is_used_up(self, world: Any) -> None:
         w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
