@@ -161,6 +161,8 @@ def _settle(
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
     cause, failure, lost = _first(observed, template, incident)
+    if _has_left(observed) and cause in _UNEXPLAINED:
+        return _ended(status, _disappeared(observed), now)  # its pods were only seen to go before it was
     restarts = budgets.counted(status, cause, settings, lost or incident.opened)
     refused = budgets.refused(run_policy(observed.job, template), settings, cause, failure, status.restarts)
     counted = msgspec.structs.replace(
