@@ -117,6 +117,10 @@ def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, show_default=True, show_envvar=True, **attributes)
 
 
+def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
+    return _option(name, default=default, type=click.FloatRange(0), help=text)
+
+
 @click.command()
 @_option("--kubeconfig", help="Path to a kubeconfig. Default: $KUBECONFIG, ~/.kube/config, the pod's account.")
 @_option("--context", help="Context of the kubeconfig.")
@@ -137,12 +141,12 @@ def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     type=click.FloatRange(0, 60),
     help="Seconds by which the counts of workers in a job's status may lag; changes within are one write.",
 )
-@_option("--incident-settle", default=5.0, help="Seconds for which the first of several lost pods is looked for.")
-@_option("--restart-backoff", default=10.0, help="Seconds before a job's first restart; doubled by each further one.")
-@_option("--restart-backoff-max", default=300.0, help="Seconds before a restart at most.")
-@_option("--restart-stable", default=600.0, help="Seconds of running after which the back-off begins anew.")
-@_option("--stuck-pod-timeout", default=30.0, help="Seconds after its grace at which a pod is deleted by force.")
-@_option("--below-minimum-timeout", default=120.0, help="Seconds that an elastic job may be below minNodes.")
+@_seconds("--incident-settle", 5.0, "Seconds for which the first of several lost pods is looked for.")
+@_seconds("--restart-backoff", 10.0, "Seconds before a job's first restart; doubled by each further one.")
+@_seconds("--restart-backoff-max", 300.0, "Seconds before a restart at most.")
+@_seconds("--restart-stable", 600.0, "Seconds of running after which the back-off begins anew.")
+@_seconds("--stuck-pod-timeout", 30.0, "Seconds after its grace at which a pod is deleted by force.")
+@_seconds("--below-minimum-timeout", 120.0, "Seconds that an elastic job may be below minNodes.")
 @_option(
     "--max-infrastructure-restarts", default=20, type=click.IntRange(0), help="Per job, for lost nodes and the like."
 )
@@ -158,8 +162,18 @@ def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
 @_option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Port of /metrics; 0 takes a free one.")
 @_option("--health-port", default=8081, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
 @_option("--bind-address", default=None, help="Address of both. Default: all.")
-@_option("--log-format", default="auto", type=click.Choice(["auto", "json", "console"]))
-@_option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+@_option(
+    "--log-format",
+    default="auto",
+    type=click.Choice(["auto", "json", "console"]),
+    help="How log lines look; auto: for people on a terminal, else JSON.",
+)
+@_option(
+    "--log-level",
+    default="info",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least important lines that are written.",
+)
 def run(**options: Any) -> None:
     """Run the operator until SIGTERM."""
     try:
