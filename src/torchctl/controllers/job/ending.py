@@ -66,15 +66,16 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
 def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> tuple[Removal, ...]:
     """What has to go of earlier attempts while the job goes on: Jobs that nobody will read, and stuck pods by force.
 
-    Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more.
+    Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more. A Job
+    that has not ended goes where a pod of it is stuck: its controller lets no pod go that never came to an end
+    (finalizer batch.kubernetes.io/job-tracking, with podReplacementPolicy Failed).
     """
-    kept = [job.metadata.uid for job in _kept(observed, template)]
+    late = [pod for pod in observed.old_pods if (left := _stuck_in_s(pod, settings, now)) is not None and left <= 0]
+    held = {pod.metadata.labels.get(labels.ATTEMPT) for pod in late}
+    readable = (job for job in _kept(observed, template) if has_ended(job) or str(attempt_of(job)) not in held)
+    kept = [job.metadata.uid for job in readable]
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
-    stuck = [
-        Removal(POD, key_of(pod), pod.metadata.uid, force=True)
-        for pod in observed.old_pods
-        if (left := _stuck_in_s(pod, settings, now)) is not None and left <= 0
-    ]
+    stuck = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late]
     over = all(map(pods.has_ended, observed.old_pods))
     groups = [_removal(KAI_PODGROUP, group) for group in observed.old_groups if over and not _is_leaving(group)]
     return (*gone, *stuck, *groups)

@@ -134,6 +134,24 @@ class TestIncidents:
         w.settle()
         assert ("Job", "demo-r1") in w.objects
 
+    def test_a_job_that_would_not_let_its_stuck_pod_go_is_not_kept_to_be_read(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(2, metadata=told(w))
+        w.worker_fails(1, 42, after_s=0)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.spec("Job", "demo")["suspend"] is True
+        w.later(54)
+        w.settle()
+        assert ("Job", "demo") in w.objects
+        w.later(1)
+        w.step()
+        assert [(r.kind.kind, r.key.name, r.force) for r in w.last.remove] == [
+            ("Job", "demo", False),
+            ("Pod", "demo-2-x", True),
+        ]
+
     def test_a_trainer_that_saves_and_exits_0_while_it_is_evicted_is_an_incident(self, world: Any) -> None:
         w = running(world, job())
         ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
