@@ -22,6 +22,7 @@ from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy, TorchrunJob
 from torchctl.api.jobstatus import Incident
+from torchctl.api.kube import Job
 from torchctl.api.queue import QueueSpec
 from torchctl.controllers.job import budgets, deadlines, losses, pods, workers
 from torchctl.controllers.job.evictions import evicted_around
@@ -94,7 +95,7 @@ def advance(
     if observed.job.spec.suspend:
         return Life(status=_begun(_folded(status, now), observed), stage=Stage.SUSPENDED)
     if status.next_attempt_time is not None:
-        return _wait(observed, status.next_attempt_time, now)
+        return _wait(observed, template, status.next_attempt_time, now)
     due = deadlines.due_s(observed, policy, now)
     return Life(
         status=status, stage=Stage.RUN, look_again_s=_earliest(due, _short_s(observed, template, settings, now))
@@ -252,14 +253,26 @@ def _next(status: JobStatus, due: datetime) -> JobStatus:
     )
 
 
-def _wait(observed: Observed, due: datetime, now: datetime) -> Life:
+def _wait(observed: Observed, template: FrozenTemplate | None, due: datetime, now: datetime) -> Life:
     status, left = observed.job.status, (due - now).total_seconds()
-    if left > 0 or not all(map(pods.has_ended, observed.old_pods)):
+    if left > 0 or _is_going_on(observed, template):
         return Life(status=status, stage=Stage.WAIT, look_again_s=max(left, 0.0) or None)
     begun = msgspec.structs.replace(status, next_attempt_time=None)
     if observed.job.spec.queue_update_policy is QueueUpdatePolicy.NEXT_ATTEMPT:
         begun = msgspec.structs.replace(begun, queue_revision="")
     return Life(status=begun, stage=Stage.WAIT)
+
+
+def _is_going_on(observed: Observed, template: FrozenTemplate | None) -> bool:
+    """Whether pods of an earlier attempt run, or may come: an elastic Job replaces them until it is stopped."""
+    if not all(map(pods.has_ended, observed.old_pods)):
+        return True
+    return template is not None and template.elastic is not None and any(map(_replaces, observed.old_jobs))
+
+
+def _replaces(job: Job) -> bool:
+    ended = any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed"))
+    return not (ended or job.spec.get("suspend") or job.metadata.deletion_timestamp is not None)
 
 
 def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetime) -> Life:

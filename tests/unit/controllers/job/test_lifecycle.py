@@ -556,6 +556,21 @@ class TestElastic:
         w.settle()
         assert w.phase == "Succeeded"
 
+    def test_the_next_attempt_waits_until_the_earlier_job_cannot_make_pods_any_more(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.refuse = lambda kind, name: Refusal("Job", name, "Refused", "no") if kind == "Job" else None
+        for index in range(3):
+            w.worker_fails(index, 42)
+        w.settle()
+        w.later(100)
+        w.settle()
+        status = w.seen.job.status
+        assert (status.attempt, status.next_attempt_time is not None) == (1, True)
+        w.refuse = lambda kind, name: None
+        w.settle()
+        assert w.spec("Job", "demo")["suspend"] is True
+        assert ("Job", "demo-r1") in w.objects
+
     def test_surplus_pods_that_are_stopped_when_worker_0_has_ended_do_not_hold_success_up(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         w.worker(0, "Succeeded")
