@@ -88,7 +88,7 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     if queue is None:
         step = frozen or "; create it, this job goes on by itself then"
         return Finding(False, JobReason.QUEUE_NOT_FOUND, f"TorchrunQueue {name} does not exist{step}", warn=True)
-    conflict = "" if _started(observed) else _conflict(queue)
+    conflict = "" if observed.was_started else _conflict(queue)
     if conflict:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {conflict}", warn=True)
     if frozen:
@@ -103,11 +103,6 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
         message = f"waits until it is known whose KAI Queue {queue.spec.kai_queue} of TorchrunQueue {name} is"
         return Finding(False, JobReason.WAITING_FOR_QUEUE, message)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
-
-
-def _started(observed: Observed) -> bool:
-    """Whether the attempt has its Job: from then on its template is what it is."""
-    return observed.job.status.attempt_start_time is not None or observed.worker_job is not None
 
 
 def _conflict(queue: TorchrunQueue) -> str:
@@ -150,7 +145,7 @@ def _render(
         found = Finding(False, error.reason, error.message, warn=True)
         return Frozen(found, queue_found, revision=recorded, hold=True)
     name = names.revision(job.metadata.name, template.digest())
-    if _started(observed) and name != recorded:
+    if observed.was_started and name != recorded:
         # What runs was made from a template that nobody can name any more; it is left as it is.
         return Frozen(accepted, queue_found, revision=recorded, hold=True)
     return Frozen(_with_caveat(accepted, observed, template), queue_found, template, name)

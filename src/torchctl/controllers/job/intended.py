@@ -2,7 +2,7 @@
 
 from torchctl.api import labels
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
-from torchctl.controllers.job import ending, lifecycle
+from torchctl.controllers.job import ending
 from torchctl.controllers.job.actions import Child
 from torchctl.controllers.job.children import podgroup, revision, service, sync, workers, workspace
 from torchctl.controllers.job.children.owner import Owner
@@ -52,11 +52,7 @@ def _ground(observed: Observed, frozen: Frozen, state: Syncing) -> list[Child]:
 def _workers(observed: Observed, frozen: Frozen, state: Syncing) -> tuple[Child, ...]:
     template, owner, attempt = frozen.template, Owner.of(observed.job), observed.job.status.attempt
     assert template is not None
-    ours, nodes, started = (
-        controlled_by(owner.uid),
-        template.desired(observed.job.spec),
-        lifecycle.was_started(observed),
-    )
+    ours, nodes, started = controlled_by(owner.uid), template.desired(observed.job.spec), observed.was_started
     found = _ground(observed, frozen, state) + _checkpoints(observed, template, owner)
     if not state.finding.ok and not started:
         return tuple(found)

@@ -33,7 +33,7 @@ from torchctl.controllers.job.outcome import Outcome
 from torchctl.controllers.settings import Restarting
 from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["Life", "Stage", "advance", "is_suspended", "run_policy", "was_started"]
+__all__ = ["Life", "Stage", "advance", "is_suspended", "run_policy"]
 
 
 _UNEXPLAINED = (Cause.DELETED, Cause.VANISHED)
@@ -84,7 +84,7 @@ def advance(
         return _suspended(observed, template, now)
     if failed is not None:
         return _ended(status, failed, now)
-    if was_started(observed):
+    if observed.was_started:
         turned = _attempt(observed, template, settings, now)
         if turned is not None:
             return replace(turned, status=_begun(turned.status, observed))
@@ -105,11 +105,6 @@ def advance(
 def is_suspended(status: JobStatus) -> bool:
     """Whether it is written down that the job stands still; from then on its pods may be stopped."""
     return is_true(status.conditions, JobCondition.SUSPENDED)
-
-
-def was_started(observed: Observed) -> bool:
-    """Whether the Job of the attempt was ever there. Its pods outlive it for a moment, and tell of it as well."""
-    return bool(observed.job.status.attempt_start_time or observed.worker_job or observed.pods)
 
 
 def run_policy(job: TorchrunJob, template: FrozenTemplate | None) -> EffectiveRunPolicy:
@@ -281,7 +276,7 @@ def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetim
         return _succeeded(observed, now)
     if observed.job.spec.suspend:
         return Life(status=status, stage=Stage.SUSPENDED)
-    begun = _next(status, now.replace(microsecond=0)) if was_started(observed) else status
+    begun = _next(status, now.replace(microsecond=0)) if observed.was_started else status
     return Life(status=begun, stage=Stage.WAIT)
 
 

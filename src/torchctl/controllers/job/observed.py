@@ -49,3 +49,14 @@ class Observed:
     upstream: Upstream = field(default_factory=dict)
     kai_available: bool = True
     create_failure: str = ""
+
+    @property
+    def was_started(self) -> bool:
+        """Whether the Job of the attempt was ever there: from then on it is missed where it is not.
+
+        Its pods outlive it for a moment, and tell of it as well. Of attempt 0 startTime does, in a status that an
+        operator wrote that knew of no attempts.
+        """
+        status = self.job.status
+        begun = status.attempt_start_time or (status.start_time if status.attempt == 0 else None)
+        return bool(begun or self.worker_job or self.pods)

@@ -100,8 +100,7 @@ def _is_met(wanted: str, there: WorkspaceStatus) -> bool:
 
 def _is_in_use(observed: Observed) -> bool:
     """Whether workers of an attempt may read the workspace."""
-    begun = observed.worker_job is not None or observed.job.status.attempt_start_time is not None
-    return begun or not all(map(pods.has_ended, observed.old_pods))
+    return observed.was_started or not all(map(pods.has_ended, observed.old_pods))
 
 
 def _still_serves(observed: Observed, template: FrozenTemplate) -> bool:
@@ -276,7 +275,8 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
         message = f"pod {name} waits for its PersistentVolumeClaim to be bound; if it stays, see `kubectl describe pvc`"
         return Finding(False, JobReason.SYNCING, message)
     if workspace.uploaded:
-        message = f"pod {name} waits for the workspace to be uploaded; it gives up after {workspace.timeout_s} s"
+        until = f"it gives up after {workspace.timeout_s} s"
+        message = f"pod {name} waits for the workspace to be uploaded, as docs/storage.md says; {until}"
         return Finding(False, JobReason.WAITING_FOR_UPLOAD, message)
     return Finding(False, JobReason.SYNCING, f"pod {name} is bringing the workspace ({workspace.source})")
 
