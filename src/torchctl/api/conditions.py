@@ -190,7 +190,7 @@ class JobReason(_Reason):
         "WaitingForUpload",
         (JobCondition.WORKSPACE_READY,),
         "The sync pod waits for somebody to bring the code (source zip without url).",
-        "Upload the workspace before the time in the message is over.",
+        "Upload it as docs/storage.md says, before the time in the message is over; or submit with source git or s3.",
         EventType.NORMAL,
     )
     SYNC_FAILED = (

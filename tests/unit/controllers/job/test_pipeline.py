@@ -54,7 +54,7 @@ def test_an_uploaded_workspace_is_waited_for_until_the_pod_ends_well(world: Any)
     assert w.condition("WorkspaceReady") == (
         "False",
         "WaitingForUpload",
-        "pod demo-sync-0 waits for the workspace to be uploaded; it gives up after 600 s",
+        "pod demo-sync-0 waits for the workspace to be uploaded, as docs/storage.md says; it gives up after 600 s",
     )
     assert ("Job", "demo") not in w.objects
     w.sync_succeeds(message=REPORT)
