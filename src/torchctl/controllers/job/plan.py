@@ -11,6 +11,8 @@ How the reconciler uses it (the interface besides `Observed`):
 - `plan.idle` says that the job is being deleted or has ended: status stays as it is.
 - Where `plan.asks_why` is true, the reconciler reads the newest Event `FailedCreate` of the child Job and puts its
   message into `Observed.create_failure`: only there is written why pods were refused.
+- Where `plan.misses_job` is true, it reads the child Job itself and plans again: that a Job is gone is the end of its
+  job for ever, and the cache may only not have it yet.
 """
 
 from dataclasses import dataclass, replace
@@ -59,6 +61,10 @@ class Plan:
     @property
     def outcome(self) -> Outcome | None:
         return self.life.outcome if self.life else None
+
+    @property
+    def misses_job(self) -> bool:
+        return self.outcome is not None and self.outcome.reason == JobReason.JOB_DISAPPEARED
 
     @property
     def template(self) -> FrozenTemplate | None:

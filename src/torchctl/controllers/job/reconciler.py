@@ -1,6 +1,5 @@
 """The TorchrunJob reconciler: observes, plans, acts, reports. Every rule is in the modules beside it."""
 
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -19,6 +18,7 @@ from torchctl.controllers.indexes import (
     queue_of,
 )
 from torchctl.controllers.job.actions import Child, Refusal, Removal
+from torchctl.controllers.job.asking import completed
 from torchctl.controllers.job.lagging import Lagging
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, plan
@@ -33,7 +33,7 @@ from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.conditions import find
 from torchctl.runtime.controller import Controller
-from torchctl.runtime.kinds import EVENT, Key, Object, key_of
+from torchctl.runtime.kinds import Key, Object, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import Predicate, generation_changed
 from torchctl.runtime.reconcile import Request, Result
@@ -125,19 +125,8 @@ class JobReconciler:
 
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
         todo = plan(observed, self._settings, now)
-        if todo.asks_why:
-            observed = replace(observed, create_failure=await self._why_no_pods(observed))
-            todo = plan(observed, self._settings, now)
-        return observed, todo
-
-    async def _why_no_pods(self, observed: Observed) -> str:
-        """What the Job controller says when it cannot create pods. It says so in Events, and nowhere else."""
-        job, child = observed.job, observed.worker_job
-        uid = child.metadata.uid if child is not None else ""
-        fields = f"involvedObject.kind=Job,involvedObject.uid={uid},reason=FailedCreate"
-        events = await self._manager.client.list(EVENT, namespace=job.metadata.namespace, fields=fields)
-        newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
-        return newest.message if newest is not None else ""
+        known = await completed(self._manager.client, observed, todo)
+        return (observed, todo) if known is observed else (known, plan(known, self._settings, now))
 
     async def _act(self, todo: Plan) -> tuple[Refusal, ...]:
         for removal in todo.remove:
