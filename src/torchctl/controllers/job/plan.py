@@ -15,6 +15,7 @@ How the reconciler uses it (the interface besides `Observed`):
   job for ever, and the cache may only not have it yet.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -61,6 +62,11 @@ class Plan:
     @property
     def outcome(self) -> Outcome | None:
         return self.life.outcome if self.life else None
+
+    def again_s(self, refusals: Sequence[Refusal]) -> float | None:
+        """Seconds until the next look: what was refused is tried again, and what was due is due all the same."""
+        moments = (self.requeue_after_s, REFUSAL_REQUEUE_S if refusals else None)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     @property
     def misses_job(self) -> bool:

@@ -116,7 +116,7 @@ class JobReconciler:
         observed, todo = await self._plan(observed, now)
         refusals = await self._act(todo)
         status = derive(observed, todo, refusals, now)
-        old, again_s = observed.job.status, REFUSAL_REQUEUE_S if refusals else todo.requeue_after_s
+        old, again_s = observed.job.status, todo.again_s(refusals)
         left_s = self._lagging.left_s(request, old, status, self._manager.clock.monotonic())
         if left_s:
             return Result(requeue_after_s=left_s if again_s is None else min(left_s, again_s))

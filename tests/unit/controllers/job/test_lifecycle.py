@@ -437,6 +437,28 @@ class TestSuspension:
         w.settle()
         assert [kind for kind, _ in w.objects] == ["ControllerRevision"]
 
+    def test_without_a_gang_scheduler_no_attempt_is_ever_queued(self, world: Any) -> None:
+        w = running(world, job())
+        edit(w, suspend=True)
+        w.settle()
+        edit(w, suspend=False)
+        w.settle()
+        over(w)
+        runs(w)
+        w.worker_fails(1, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        w.later(10)
+        over(w, 1)
+        runs(w)
+        later = world(job("suspend: true"))
+        later.settle()
+        edit(later, suspend=False)
+        later.settle()
+        assert "Queued" not in w.log + later.log
+        assert "Restarting" not in later.log
+
     def test_flips_within_a_moment_end_as_the_last_one_says(self, world: Any) -> None:
         w = running(world, job())
         for wanted in (True, False, True, False, True):
@@ -639,6 +661,16 @@ class TestDeadlines:
         w.kai(False)
         w.settle()
         assert w.last.requeue_after_s == 20
+
+    def test_a_deadline_is_looked_at_in_time_where_something_is_refused(self, world: Any) -> None:
+        w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 20}"), 3)
+        refusal = Refusal("Job", "demo", "Refused", "no")
+        w.refuse = lambda kind, name: refusal if kind == "Job" else None
+        edit(w, num_nodes=4)
+        w.settle()
+        assert w.last.again_s([refusal]) == 20
+        assert replace(w.last, requeue_after_s=None).again_s([refusal]) == 60
+        assert w.last.again_s([]) == w.last.requeue_after_s
 
     def test_no_attempt_follows_once_the_active_time_is_used_up(self, world: Any) -> None:
         w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
