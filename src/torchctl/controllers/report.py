@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
+import structlog
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotFound
@@ -11,6 +12,8 @@ from torchctl.runtime.events import EventRecorder
 from torchctl.runtime.kinds import Kind, ObjectMeta, ObjectReference
 
 __all__ = ["Reporter", "reference"]
+
+log = structlog.get_logger("torchctl.controllers")
 
 
 class Reported(Protocol):
@@ -62,4 +65,5 @@ class Reporter:
         except NotFound:
             return  # deleted since it was read, and with it everybody who wants to know
         for type_, reason, message in events:
+            log.info(message, kind=kind.kind, reason=reason, type=type_)
             self._events.event(reference(kind, meta), type_, reason, message)

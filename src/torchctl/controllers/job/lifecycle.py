@@ -276,8 +276,9 @@ def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetim
         return _succeeded(observed, now)
     if observed.job.spec.suspend:
         return Life(status=status, stage=Stage.SUSPENDED)
-    begun = _next(status, now.replace(microsecond=0)) if observed.was_started else status
-    return Life(status=begun, stage=Stage.WAIT)
+    if observed.was_started:
+        return Life(status=_next(status, now.replace(microsecond=0)), stage=Stage.WAIT)
+    return Life(status=status, stage=Stage.RUN if status.next_attempt_time is None else Stage.WAIT)
 
 
 def _ended_before(observed: Observed, template: FrozenTemplate | None) -> bool:

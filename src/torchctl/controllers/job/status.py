@@ -155,21 +155,21 @@ def _workers(observed: Observed, plan: Plan, waits: Finding) -> Finding | None:
     if life.stage is Stage.SETTLE:
         lost = sentence(life.status.failure) if life.status.failure else "a worker was lost"
         return Finding(False, JobReason.INCIDENT, f"{lost}; waits for what else is lost with it", warn=True)
-    if life.stage is Stage.WAIT and life.status.next_attempt_time is not None:
-        return Finding(False, JobReason.RESTARTING, _next_attempt(life.status, life.status.next_attempt_time))
-    return waits if life.stage is Stage.WAIT else plan.workers
+    if life.stage is Stage.WAIT:
+        return Finding(False, JobReason.RESTARTING, _next_attempt(life.status))
+    return plan.workers
 
 
-def _next_attempt(status: JobStatus, due: datetime) -> str:
+def _next_attempt(status: JobStatus) -> str:
     """The same words for as long as it is waited for: times of the clock, and no number that moves."""
-    return (
-        f"attempt {status.attempt} begins after {due.strftime('%H:%M:%S')} UTC, once no pod of an earlier attempt runs"
-    )
+    due = status.next_attempt_time
+    after = f" after {due.strftime('%H:%M:%S')} UTC, once no pod of an earlier attempt runs" if due is not None else ""
+    return f"attempt {status.attempt} begins{after}"
 
 
 def _suspended(life: Life, end: Outcome | None) -> Finding:
     if life.stage is Stage.SUSPENDED and end is None:
-        return Finding(True, JobReason.SUSPENDED, "spec.suspend is true: no worker runs; the next attempt follows it")
+        return Finding(True, JobReason.SUSPENDED, "spec.suspend is true: no worker runs until it is false")
     return Finding(False, JobReason.NOT_SUSPENDED, "the job is not suspended")
 
 
