@@ -153,6 +153,10 @@ def _settle(
 ) -> Life:
     """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
     status = observed.job.status
+    if template is not None and template.elastic and losses.has_decided(observed) and not _has_left(observed):
+        # Worker 0 had come to the end, and the report of it came after those of the others.
+        waits = Life(status=status, stage=Stage.SETTLE)
+        return _succeeded(observed, now) if losses.is_complete(observed, template) else waits
     left = settings.settle_s - (now - incident.opened).total_seconds()
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)

@@ -22,7 +22,7 @@ from torchctl.controllers.job.preflights import preflight
 from torchctl.controllers.job.rootcause import RootCause, root_cause
 from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["Loss", "first_loss", "is_complete", "sentence"]
+__all__ = ["Loss", "first_loss", "has_decided", "is_complete", "sentence"]
 
 _NEVER = float("inf")
 
@@ -69,6 +69,12 @@ def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
     return not any(pods.told_to_stop(pod) for pod in counted)
 
 
+def has_decided(observed: Observed) -> bool:
+    """Whether worker 0 of an elastic job is seen to have succeeded, which decides."""
+    firsts = (pod for pod in observed.pods if pods.index(pod) == 0)
+    return any(pods.succeeded(pod) and not pods.told_to_stop(pod) for pod in firsts)
+
+
 def sentence(failure: Failure) -> str:
     """A failure as a person reads it."""
     rank = f", rank {failure.rank}" if failure.rank is not None else ""
@@ -95,7 +101,7 @@ def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | N
     if template is None or template.elastic is None:
         return True
     index = pods.index(pod) or 0
-    if index >= template.desired(observed.job.spec) or _is_done(observed):
+    if index >= template.desired(observed.job.spec) or has_decided(observed):
         return False  # scaled away, or stopped since worker 0 has come to the end
     if _permanent(pod) is not None:
         return True
@@ -106,12 +112,6 @@ def _permanent(pod: Pod) -> JobReason | None:
     """Why no other pod in its place could end otherwise."""
     found = preflight(pod)
     return found.reason if found is not None and found.permanent else None
-
-
-def _is_done(observed: Observed) -> bool:
-    """Whether worker 0 of an elastic job has succeeded, which decides."""
-    firsts = (pod for pod in observed.pods if pods.index(pod) == 0)
-    return any(pods.succeeded(pod) and not pods.told_to_stop(pod) for pod in firsts)
 
 
 def _hosts_the_store(template: FrozenTemplate) -> bool:

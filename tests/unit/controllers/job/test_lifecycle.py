@@ -16,6 +16,7 @@ from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.budgets import next_attempt_time, refused
 from torchctl.controllers.settings import Restarting
 
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
 ELASTIC = "{jobQueue: research, numNodes: %d, command: python train.py, elastic: {minNodes: 2, maxNodes: 4}%s}"
 TOLD = {"deletionGracePeriodSeconds": 30}
@@ -604,6 +605,23 @@ class TestElastic:
         w.settle()
         assert w.spec("Job", "demo")["suspend"] is True
         assert ("Job", "demo-r1") in w.objects
+
+    def test_the_success_of_worker_0_counts_also_where_it_is_told_of_after_another_workers_end(
+        self, world: Any
+    ) -> None:
+        w = running(world, elastic(), 3)
+        w.worker_fails(2, 1, "lost", after_s=10)
+        w.settle()
+        assert w.phase == "Restarting"
+        ended = {"exitCode": 0, "finishedAt": EPOCH + timedelta(seconds=9)}
+        w.worker(0, "Succeeded", containerStatuses=[{"name": "trainer", "state": {"terminated": ended}}])
+        w.settle()
+        w.later(6)
+        w.settle()
+        assert w.phase == "Restarting", "its Job is not complete yet"
+        w.job_is("Complete")
+        w.settle()
+        assert (w.phase, w.seen.job.status.restarts.total, w.seen.job.status.failure) == ("Succeeded", 0, None)
 
     def test_surplus_pods_that_are_stopped_when_worker_0_has_ended_do_not_hold_success_up(self, world: Any) -> None:
         w = running(world, elastic(), 3)
