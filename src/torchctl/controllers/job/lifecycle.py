@@ -75,14 +75,14 @@ def advance(
 
     Args:
         template: None where there is none (yet, or any more).
-        failed: An end that has nothing to do with the workers.
+        failed: An end that comes before the workers of an attempt do; those that run go on.
     """
     status = observed.job.status
     if status.incident is not None:
         return _settle(observed, template, status.incident, settings, now)
     if is_suspended(status):
         return _suspended(observed, template, now)
-    if failed is not None:
+    if failed is not None and not observed.was_started:
         return _ended(status, failed, now)
     if observed.was_started:
         turned = _attempt(observed, template, settings, now)

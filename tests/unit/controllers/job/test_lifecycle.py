@@ -623,6 +623,28 @@ class TestElastic:
         w.settle()
         assert (w.phase, w.seen.job.status.restarts.total, w.seen.job.status.failure) == ("Succeeded", 0, None)
 
+    def test_a_workspace_that_cannot_be_served_again_does_not_end_workers_that_have_it(self, world: Any) -> None:
+        source = "volumes: {workspace: {source: git, url: 'https://git.test/a'}}"
+        w = world(elastic(more=source))
+        w.settle()
+        w.sync_serves()
+        w.settle()
+        runs(w, 3)
+        w.remove("Pod", "demo-sync-0")
+        w.settle()
+        for number in range(3):
+            w.sync_fails(number)
+            w.settle()
+        assert w.condition("WorkspaceReady")[:2] == ("False", "SyncFailed")
+        assert w.phase == "Running"
+        w.worker_fails(1, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        w.later(10)
+        over(w)
+        assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
+
     def test_surplus_pods_that_are_stopped_when_worker_0_has_ended_do_not_hold_success_up(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         w.worker(0, "Succeeded")
