@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import attrgetter
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -29,7 +30,7 @@ class _Plan:
     """The fields of a struct that are worth looking at, by what they hold."""
 
     words: list[str] = field(default_factory=list)
-    """Strings, and structs and tuples of nothing but words and flags: one look-up finds the whole."""
+    """Strings, points in time, and structs and tuples of nothing but words and flags: one look-up finds the whole."""
     verbal: list[str] = field(default_factory=list)
     """Tuples of such structs that may have a message, which makes them one of their kind."""
     structs: list[str] = field(default_factory=list)
@@ -41,11 +42,10 @@ class _Plan:
 
 
 class Interner:
-    """Makes decoded objects share namespaces, the values of labels, owner references, and the words of conditions.
+    """Makes decoded objects share namespaces, labels, owner references, times, and the words of their conditions.
 
-    The types of the fields say what to look at, once per type. Left alone are the free-form parts of an object (a spec
-    that is kept whole), and what costs more time than it saves memory: points in time, and the names of labels, which
-    the decoder shares itself up to 32 bytes.
+    The types of the fields say what to look at, once per type. Left alone are the free-form parts of an object: a spec
+    that is kept whole, annotations.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,9 @@ class Interner:
             if value := getattr(obj, name):
                 self._share_verbal(obj, name, value)
         for name in plan.labels:
-            labels = getattr(obj, name) or {}
-            for label, value in labels.items():
-                labels[label] = one(value, value)
+            if labels := getattr(obj, name):
+                values = labels.values()  # a dict made anew has no room to spare, as the decoder's has
+                _set(obj, name, dict(zip(map(one, labels, labels), map(one, values, values), strict=True)))
 
     def _share_verbal(self, obj: msgspec.Struct, name: str, value: tuple[msgspec.Struct, ...]) -> None:
         if any(map(_message, value)):
@@ -102,7 +102,7 @@ class Interner:
         """Where in the plan a field belongs."""
         if name == "labels" and get_origin(type_) is dict:
             return plan.labels
-        if type_ is str or _is_verbal(type_):
+        if type_ in (str, datetime) or _is_verbal(type_):
             return plan.words
         if _is_struct(type_):
             return plan.structs if self._plan(type_) else None
