@@ -166,7 +166,7 @@ def _settle(
     restarts = budgets.counted(status, cause, settings, lost or incident.opened)
     refused = budgets.refused(run_policy(observed.job, template), settings, cause, failure, status.restarts)
     counted = msgspec.structs.replace(
-        _folded(status, incident.opened), incident=None, failure=failure, restarts=restarts
+        _folded(status, min(lost or incident.opened, incident.opened)), incident=None, failure=failure, restarts=restarts
     )
     if refused is not None:
         end = Outcome(refused.reason, f"{losses.sentence(failure)}; {refused.why}{_logs(failure)}", failure)

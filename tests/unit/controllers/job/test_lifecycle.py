@@ -712,10 +712,22 @@ class TestDeadlines:
         assert replace(w.last, requeue_after_s=None).again_s([refusal]) == 60
         assert w.last.again_s([]) == w.last.requeue_after_s
 
+    def test_the_time_from_a_loss_to_the_operators_return_is_not_active(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
+        w.later(3600)
+        w.worker_fails(1, 42, after_s=100)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert (w.seen.job.status.attempt, w.seen.job.status.active_seconds) == (1, 100)
+        w.later(10)
+        over(w)
+        runs(w)
+
     def test_no_attempt_follows_once_the_active_time_is_used_up(self, world: Any) -> None:
         w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
         w.later(300)
-        w.worker_fails(1, 42, after_s=299)
+        w.worker_fails(1, 42, after_s=300)
         w.settle()
         w.later(5)
         w.settle()
@@ -729,7 +741,7 @@ class TestDeadlines:
     def test_earlier_attempts_that_are_kept_are_stopped_by_the_end_too(self, world: Any) -> None:
         w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300, podRetention: All}"), 3)
         w.later(300)
-        w.worker_fails(1, 42, after_s=299)
+        w.worker_fails(1, 42, after_s=300)
         w.step()
         w.later(5)
         w.settle()
