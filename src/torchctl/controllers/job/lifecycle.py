@@ -165,9 +165,8 @@ def _settle(
         return _ended(status, _disappeared(observed), now)  # its pods were only seen to go before it was
     restarts = budgets.counted(status, cause, settings, lost or incident.opened)
     refused = budgets.refused(run_policy(observed.job, template), settings, cause, failure, status.restarts)
-    counted = msgspec.structs.replace(
-        _folded(status, min(lost or incident.opened, incident.opened)), incident=None, failure=failure, restarts=restarts
-    )
+    active = _folded(status, min(lost or incident.opened, incident.opened))
+    counted = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
         end = Outcome(refused.reason, f"{losses.sentence(failure)}; {refused.why}{_logs(failure)}", failure)
         return _ended(counted, end, now)

@@ -121,7 +121,8 @@ def _findings(observed: Observed, plan: Plan) -> dict[JobCondition, Finding]:
         JobCondition.DEPENDENCIES_MET: needs,
         JobCondition.WORKSPACE_READY: _workspace(plan, needs, waits) or else_(JobCondition.WORKSPACE_READY),
         JobCondition.ADMITTED: _admitted(plan, waits) or else_(JobCondition.ADMITTED),
-        JobCondition.WORKERS_READY: _workers(observed, plan, waits) or else_(JobCondition.WORKERS_READY),
+        JobCondition.WORKERS_READY: _workers(plan)
+        or (else_(JobCondition.WORKERS_READY) if observed.was_started else waits),
         JobCondition.SUSPENDED: _suspended(life, end),
         JobCondition.COMPLETE: _complete(end),
         JobCondition.FAILED: _failed(end),
@@ -145,7 +146,7 @@ def _admitted(plan: Plan, waits: Finding) -> Finding | None:
     return waits if between else plan.admission
 
 
-def _workers(observed: Observed, plan: Plan, waits: Finding) -> Finding | None:
+def _workers(plan: Plan) -> Finding | None:
     life = plan.life
     assert life is not None
     if life.outcome is not None:

@@ -322,6 +322,24 @@ class TestIncidents:
             w.settle()
             assert w.spec("Job", "demo-r1")["template"]["spec"]["containers"][0]["image"] == image
 
+    def test_an_attempt_that_is_to_take_the_queue_as_it_is_waits_for_one_that_is_gone(self, world: Any) -> None:
+        w = running(world, job("queueUpdatePolicy: NextAttempt"))
+        w.has_queue(None)
+        w.worker_fails(1, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        w.later(10)
+        over(w)
+        assert w.condition("WorkersReady") == ("False", "NotStarted", "waits for the queue")
+        for wanted in (True, False):
+            edit(w, suspend=wanted)
+            w.settle()
+        w.has_queue("image: trainer:2")
+        w.settle()
+        assert w.spec("Job", "demo-r1")["template"]["spec"]["containers"][0]["image"] == "trainer:2"
+        runs(w)
+
 
 class TestWhatIsKept:
     def incident(self, world: Any, policy: str) -> Any:
