@@ -92,7 +92,7 @@ def advance(
     end = deadlines.exceeded(observed, policy, now)
     if end is not None:
         return _ended(status, end, now)
-    if observed.job.spec.suspend:
+    if observed.job.spec.suspend and (template is not None or not observed.was_started):
         return Life(status=_begun(_folded(status, now), observed), stage=Stage.SUSPENDED)
     if status.next_attempt_time is not None:
         return _wait(observed, template, status.next_attempt_time, now)

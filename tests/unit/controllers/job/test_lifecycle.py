@@ -478,6 +478,15 @@ class TestSuspension:
         assert "Queued" not in w.log + later.log
         assert "Restarting" not in later.log
 
+    def test_workers_that_cannot_be_stopped_are_not_said_to_be_suspended(self, world: Any) -> None:
+        """Somebody deleted the template, and the queue is another one by now."""
+        w = running(world, job())
+        w.has_queue("image: trainer:2")
+        w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+        edit(w, suspend=True)
+        w.settle()
+        assert (w.phase, w.spec("Job", "demo")["suspend"]) == ("Running", False)
+
     def test_flips_within_a_moment_end_as_the_last_one_says(self, world: Any) -> None:
         w = running(world, job())
         for wanted in (True, False, True, False, True):
