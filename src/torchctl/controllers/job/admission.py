@@ -15,7 +15,7 @@ from torchctl.controllers.job.children.podgroup import group_name
 from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
-from torchctl.runtime.conditions import find
+from torchctl.runtime.conditions import find, is_true
 
 __all__ = ["assess", "groups_of"]
 
@@ -41,6 +41,8 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     if kai is None or not kai.gang:
         return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
     placed = sum(pods.is_scheduled(pod) or pods.succeeded(pod) for pod in observed.pods)
+    if observed.worker_job is not None and is_true(observed.worker_job.status.conditions, "Complete"):
+        placed = max(placed, template.min_nodes)  # whoever has ended well was placed, whatever is left of it
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
     known_groups = observed.groups or _own(observed)

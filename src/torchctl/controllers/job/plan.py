@@ -118,7 +118,7 @@ def _with_template(
         children=intended.children(observed, frozen, state, life.stage) if acts else (),
         remove=(*ending.leftovers(observed, template, settings.restarting, now), *_history(state)) if acts else (),
         requeue_after_s=None if life.outcome else _requeue(found, observed, template, settings, now),
-        admission=admission.assess(observed, template) if runs else None,
+        admission=admission.assess(observed, template) if life.stage is Stage.RUN else None,
         workers=worker_pods.assess(observed, template, now) if runs else None,
         asks_why=runs and worker_pods.are_overdue(observed, template, now),
     )

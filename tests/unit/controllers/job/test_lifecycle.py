@@ -283,6 +283,22 @@ class TestIncidents:
             runs(w)
         assert w.phase == "Running"
 
+    def test_a_gang_that_came_and_went_while_nobody_looked_was_admitted(self, world: Any) -> None:
+        """However little is left of it: its end is the same as that of one that was watched."""
+        for gone in (False, True):
+            w = world(job(), "{image: a, kaiQueue: x}")
+            w.settle()
+            assert w.phase == "Queued"
+            for index in range(2):
+                w.worker(index, "Succeeded")
+            if gone:
+                w.remove("Pod", "demo-0-x")
+                w.remove("Pod", "demo-1-x")
+            w.job_is("Complete")
+            w.settle()
+            assert w.phase == "Succeeded"
+            assert w.condition("Admitted") == ("True", "Admitted", "all 2 pods are placed")
+
     def test_a_job_that_was_complete_is_never_run_again_when_its_job_is_deleted(self, world: Any) -> None:
         w = running(world, job())
         w.worker(0, "Succeeded")
