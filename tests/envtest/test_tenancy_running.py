@@ -175,8 +175,9 @@ async def test_s05_no_pod_has_a_token_that_nobody_asked_for(teams: Teams) -> Non
     """The namespace's default account may have got rights; its token is in no pod of a job."""
     here = teams.first
     await submit(here, "submitter", "tokenless", volumes={"workspace": GIT})
-    await here.reaches(Phase.SUCCEEDED, "tokenless")
+    await until(lambda: here.exists(POD, "tokenless-sync-0"))  # it goes with the end of the job
     sync = await here.admin.get_raw(POD, "tokenless-sync-0", here.namespace)
+    await here.reaches(Phase.SUCCEEDED, "tokenless")
     for pod in (sync, *await workers(here, "tokenless")):
         assert pod["spec"]["automountServiceAccountToken"] is False
         assert not any("projected" in volume for volume in pod["spec"].get("volumes", []))

@@ -36,9 +36,9 @@ def is_worded(found: Finding) -> None:
         assert STEPS[found.reason], f"no next step: {found}"
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def every_finding_is_worded() -> Iterator[None]:
-    """Judges each Finding that is made while these tests run."""
+    """Judges each Finding that is made while these tests run, and none of other tests of the run."""
     made = Finding.__init__
 
     def judged(self: Finding, *args: Any, **more: Any) -> None:
