@@ -10,7 +10,7 @@ crash between any two calls is followed by the same decision or by its consequen
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 
 import msgspec
@@ -95,7 +95,7 @@ def advance(
     if observed.job.spec.suspend and (template is not None or not observed.was_started):
         return Life(status=_begun(_folded(status, now), observed), stage=Stage.SUSPENDED)
     if status.next_attempt_time is not None:
-        return _wait(observed, template, status.next_attempt_time, now)
+        return _wait(observed, template, status.next_attempt_time, settings, now)
     due = deadlines.due_s(observed, policy, now)
     return Life(
         status=status, stage=Stage.RUN, look_again_s=_earliest(due, _short_s(observed, template, settings, now))
@@ -157,7 +157,7 @@ def _settle(
         # Worker 0 had come to the end, and the report of it came after those of the others.
         waits = Life(status=status, stage=Stage.SETTLE)
         return _succeeded(observed, now) if losses.is_complete(observed, template) else waits
-    left = settings.settle_s - (now - incident.opened).total_seconds()
+    left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
     cause, failure, lost = _first(observed, template, incident)
@@ -251,8 +251,10 @@ def _next(status: JobStatus, due: datetime) -> JobStatus:
     )
 
 
-def _wait(observed: Observed, template: FrozenTemplate | None, due: datetime, now: datetime) -> Life:
-    status, left = observed.job.status, (due - now).total_seconds()
+def _wait(
+    observed: Observed, template: FrozenTemplate | None, due: datetime, settings: Restarting, now: datetime
+) -> Life:
+    status, left = observed.job.status, _left_s(due, settings.max_backoff_s, now)
     if left > 0 or _is_going_on(observed, template):
         return Life(status=status, stage=Stage.WAIT, look_again_s=max(left, 0.0) or None)
     begun = msgspec.structs.replace(status, next_attempt_time=None)
@@ -310,6 +312,12 @@ def _folded(status: JobStatus, until: datetime) -> JobStatus:
     """The status with the time of the attempt added up, which is active no more."""
     active_s = deadlines.active_s(status, until)
     return msgspec.structs.replace(status, active_seconds=active_s, attempt_active_time=None)
+
+
+def _left_s(due: datetime, longest_s: float, now: datetime) -> float:
+    """Seconds left of a wait that was never longer than that: where the clock says so it was set back."""
+    left = (due - now).total_seconds()
+    return left if left <= longest_s + 1 else 0.0
 
 
 def _earliest(*moments: float | None) -> float | None:

@@ -227,6 +227,17 @@ class TestIncidents:
         w.settle()
         assert (w.seen.job.status.attempt, w.seen.job.status.restarts.by_cause) == (1, {"Error": 1})
 
+    def test_a_clock_that_was_set_back_holds_nothing_up(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker(1, metadata=told(w))
+        w.settle()
+        w.now -= timedelta(hours=1)
+        w.settle()
+        assert w.seen.job.status.attempt == 1
+        w.now -= timedelta(hours=1)
+        over(w)
+        runs(w)
+
     def test_a_back_off_doubles_up_to_its_limit(self) -> None:
         settings = Restarting()
         now = datetime(2026, 1, 1, tzinfo=UTC)
