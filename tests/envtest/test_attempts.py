@@ -98,8 +98,7 @@ class TestIncidents:
         assert (job.status.attempt, job.status.restarts.total, job.status.restarts.by_cause) == (1, 1, {"Error": 1})
         assert job.status.failure is None
         assert job.status.rendezvous_id == f"{job.metadata.uid}-1"
-        events = {event.reason for event in await place.events("again")}
-        assert {"Incident", "Restarting", "Succeeded"} <= events
+        await until(lambda: has_told(place, "again", {"Incident", "Restarting", "Succeeded"}))
         service = await place.admin.get(SERVICE, "again", place.namespace)
         assert service.spec["selector"][ATTEMPT] == "1"
         await place.gone(JOB, "again")
@@ -300,6 +299,11 @@ class TestEnds:
         await place.reaches(Phase.SUCCEEDED, "tidy")
         await place.gone(JOB, "tidy")
         await until(lambda: no_pods(place, "tidy"))
+
+
+async def has_told(place: Place, name: str, reasons: set[str]) -> bool:
+    """Whether there are such Events; they follow the status."""
+    return reasons <= {event.reason for event in await place.events(name)}
 
 
 async def suspend(place: Place, name: str, wanted: bool) -> None:
