@@ -113,7 +113,9 @@ async def test_all_jobs_end_as_they_should_whoever_is_killed_and_whatever_is_del
         assert _made_twice(arena.requests()) <= {name for deeds in ledger.deeds.values() for name in deeds.jobs}
         assert _panics(group) == []
         assert group.ends == []
-        assert {resource for resource, _ in at_rest} <= {LEASE.plural}
+        # Kubernetes' own controllers note the end of the last Job a moment later than we do.
+        ours = {resource for resource, user in at_rest if not user.startswith("system:serviceaccount:kube-system:")}
+        assert ours <= {LEASE.plural}
 
 
 async def _miscounted(admin: Client, jobs: list[TorchrunJob]) -> list[str]:
