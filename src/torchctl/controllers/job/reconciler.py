@@ -4,7 +4,7 @@ from datetime import datetime
 from functools import partial
 
 from torchctl.api.conditions import QueueCondition
-from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER
@@ -114,7 +114,7 @@ class JobReconciler:
             return None
         now = self._manager.clock.now()
         observed, todo = await self._plan(observed, now)
-        refusals = await self._act(todo)
+        refusals = await self._act(observed, todo)
         status = derive(observed, todo, refusals, now)
         old, again_s = observed.job.status, todo.again_s(refusals)
         left_s = self._lagging.left_s(request, old, status, self._manager.clock.monotonic())
@@ -128,14 +128,21 @@ class JobReconciler:
         known = await completed(self._manager.client, observed, todo)
         return (observed, todo) if known is observed else (known, plan(known, self._settings, now))
 
-    async def _act(self, todo: Plan) -> tuple[Refusal, ...]:
+    async def _act(self, observed: Observed, todo: Plan) -> tuple[Refusal, ...]:
         for removal in todo.remove:
             await self._remove(removal)
         for child in todo.children:
+            if not self._is_there(observed.job):
+                return ()  # what is made for a job that has left meanwhile would run until somebody clears it away
             refusal = await self._apply(child)
             if refusal is not None:
                 return (refusal,)
         return ()
+
+    def _is_there(self, job: TorchrunJob) -> bool:
+        """Whether the job is still the one that was observed: its children take time to make."""
+        found = self._manager.cache.get(TORCHRUN_JOB, key_of(job))
+        return found is not None and found.metadata.uid == job.metadata.uid and not found.metadata.deletion_timestamp
 
     async def _apply(self, child: Child) -> Refusal | None:
         try:
