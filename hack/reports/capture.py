@@ -254,7 +254,7 @@ def _wait_for_ranks(workers: list[Worker]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("the ranks did not meet")
         time.sleep(0.1)
-    time.sleep(1)
+    time.sleep(1)  # torchrun then watches its ranks: what is captured is how it takes a signal while it does
 
 
 def _neutral(path: Path, directory: Path, torch: Path, index: int) -> bytes:

@@ -133,7 +133,7 @@ class TestIncidents:
         "TorchrunJob.status.failure.rank",
     )
     @pytest.mark.parametrize(("code", "attempts"), [(1, 0), (143, 2)])
-    async def test_the_first_ranks_code_decides_under_ExitCode(  # noqa: N802 - the policy's name
+    async def test_the_first_ranks_code_decides_where_the_policy_says_so(
         self, place: Place, plays: Callable[..., None], code: int, attempts: int
     ) -> None:
         name = f"code-{code}"

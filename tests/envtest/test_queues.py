@@ -1,5 +1,6 @@
 """Queues on the real control plane: their objects, their KAI Queues, their end, and what they say of their jobs."""
 
+import functools
 import random
 import time
 from collections import Counter
@@ -232,7 +233,7 @@ async def test_a_claim_grows_where_its_class_allows_that_and_the_refusal_is_said
     await admin.create(STORAGE_CLASS, body)
     await place.queue("growing", resources=[claim("elastic", storageClassName=grows), claim("rigid")])
     for name in ("elastic", "rigid"):
-        await until(lambda name=name: _is_bound(place, name))  # type: ignore[misc]  # a loop's variable, bound
+        await until(functools.partial(_is_bound, place, name))
     await edit(place, "growing", resources=[claim("elastic", "2Gi", storageClassName=grows), claim("rigid", "2Gi")])
     found = await place.condition("ResourcesReady", "Refused", "growing", kind=TORCHRUN_QUEUE)
     assert "PersistentVolumeClaim rigid" in found.message
@@ -458,7 +459,7 @@ async def test_the_counts_are_right_after_any_churn_and_cost_no_more_than_a_writ
                 await admin.delete(TORCHRUN_JOB, dice.choice(jobs).metadata.name, namespace=namespace)
         await until(lambda: _are_settled(place), timeout_s=120)
         for name in queues:
-            await until(lambda name=name: _is_counted(place, name))  # type: ignore[misc]  # a loop's variable, bound
+            await until(functools.partial(_is_counted, place, name))
     writes = Counter(
         request.object_ref.name
         for request in read_audit_log(control_plane.audit_log, start)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue
+from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue, PersistentVolumeClaim
 from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
 from torchctl.api.queue import KaiQueuePolicy, TorchrunQueue
 from torchctl.controllers.queue.kai import kai_queue
@@ -212,10 +212,10 @@ def _growing(observed: Observed, wanted: tuple[Extra, ...]) -> tuple[Growth, ...
     return tuple(
         Growth(extra, live.metadata.uid)
         for extra, live in there
-        if live is not None
+        if isinstance(live, PersistentVolumeClaim)
         and extra.ours(live.metadata)
         and live.metadata.deletion_timestamp is None
-        and growth(extra, live) > 0  # type: ignore[arg-type]  # objects of kind PVC are claims
+        and growth(extra, live) > 0
     )
 
 

@@ -53,7 +53,8 @@ def template(*, kai: FrozenKai = QUEUED, nodes: int = 3, elastic: FrozenElastic 
 
 def pod(index: int, group: str = OURS, node: str = "") -> Pod:
     meta = {"name": f"demo-{index}-x", "annotations": {"pod-group-name": group} if group else {}}
-    return decoded(POD, {"metadata": meta, "spec": {"nodeName": node}})  # type: ignore[no-any-return]
+    found: Pod = decoded(POD, {"metadata": meta, "spec": {"nodeName": node}})
+    return found
 
 
 def group(name: str = OURS, least: int | None = 3, *said: str, reason: str = "PodSchedulingErrors") -> KaiPodGroup:
@@ -62,7 +63,8 @@ def group(name: str = OURS, least: int | None = 3, *said: str, reason: str = "Po
     condition = {"type": "UnschedulableOnNodePool", "status": "True", "reason": "Unschedulable", "reasons": reasons}
     spec = {"minMember": least} if least is not None else {}
     status = {"schedulingConditions": [condition]} if said else None
-    return decoded(KAI_PODGROUP, {"metadata": {"name": name}, "spec": spec, "status": status})  # type: ignore[no-any-return]
+    found: KaiPodGroup = decoded(KAI_PODGROUP, {"metadata": {"name": name}, "spec": spec, "status": status})
+    return found
 
 
 def seen(*pods: Pod, own: KaiPodGroup | None = None, kai_available: bool = True) -> Observed:

@@ -389,7 +389,9 @@ def test_a_template_of_another_shape_is_told_by_its_field(entry: dict[str, Any],
         assert problem is not None
         assert problem[1].startswith(f"spec.resources[0] ({entry['name']}): template.{says}")
         accepted = derive(seen, plan(seen, NOW), Refused(), NOW)
-        assert find(accepted.conditions, "ResourcesReady").reason == QueueReason.NOT_READY  # type: ignore[union-attr]
+        ready = find(accepted.conditions, "ResourcesReady")
+        assert ready is not None
+        assert ready.reason == QueueReason.NOT_READY
 
 
 def test_every_entry_has_its_state_and_the_condition_names_the_first_that_is_wrong() -> None:
