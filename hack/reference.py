@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from torchctl.api.causes import Budget, Cause
-from torchctl.api.conditions import EventType, JobCondition, JobReason, QueueCondition, QueueReason
+from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.crd import crds
 from torchctl.api.exitcodes import EXIT_CODES, OTHER, OTHER_SIGNAL, ExitClass
 from torchctl.api.phases import Phase
+from torchctl.api.queueconditions import QueueCondition, QueueReason
+from torchctl.api.words import EventType
 from torchctl.controllers.job.pods import NEXT_STEPS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -24,7 +26,8 @@ Schema = dict[str, Any]
 def generated() -> dict[Path, str]:
     """Every page with its content."""
     return {
-        DOCS / "conditions.md": HEADER.format(source="src/torchctl/api/conditions.py") + conditions(),
+        DOCS / "conditions.md": HEADER.format(source="src/torchctl/api/conditions.py and queueconditions.py")
+        + conditions(),
         DOCS / "incidents.md": HEADER.format(source="src/torchctl/api/causes.py and exitcodes.py") + incidents(),
         DOCS / "api.md": HEADER.format(source="src/torchctl/api/") + fields(),
     }

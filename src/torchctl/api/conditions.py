@@ -1,60 +1,15 @@
-"""The conditions of both kinds, and the reasons that they give: what a person acts on, and what code branches on.
+"""The conditions of a TorchrunJob, and the reasons that they give: what a person acts on, and what code branches on.
 
 Each reason says here what it means, what to do about it, and whether an Event tells of it; docs/reference/conditions.md
 is made from this.
 """
 
-from enum import StrEnum
-from typing import Self
+from torchctl.api.words import ConditionType, EventType, Reason
 
-__all__ = ["EventType", "JobCondition", "JobReason", "QueueCondition", "QueueReason"]
-
-
-class EventType(StrEnum):
-    """The Event that goes with a reason, or with a phase. Not every reason is worth one."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-    NONE = ""
+__all__ = ["JobCondition", "JobReason"]
 
 
-class _Condition(StrEnum):
-    """A type of condition; `meaning` is what True says."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
-
-
-class _Reason(StrEnum):
-    """A reason: in which conditions it stands, what it means, and what a person does about it (nothing, if empty).
-
-    An Event tells when a condition turns to it: a Warning where there is something to do, unless a row says otherwise.
-    """
-
-    conditions: tuple[_Condition, ...]
-    meaning: str
-    step: str
-    event: EventType
-
-    def __new__(
-        cls,
-        value: str,
-        conditions: tuple[_Condition, ...],
-        meaning: str,
-        step: str = "",
-        event: EventType | None = None,
-    ) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.conditions, member.meaning, member.step = value, conditions, meaning, step
-        member.event = event if event is not None else EventType.WARNING if step else EventType.NONE
-        return member
-
-
-class JobCondition(_Condition):
+class JobCondition(ConditionType):
     """Types of status.conditions of a TorchrunJob, in the order in which a job meets them."""
 
     ACCEPTED = "Accepted", "The operator can run what the spec asks for."
@@ -66,15 +21,6 @@ class JobCondition(_Condition):
     SUSPENDED = "Suspended", "The job stands still because spec.suspend says so."
     COMPLETE = "Complete", "The job has ended well. It is never run again."
     FAILED = "Failed", "The job has failed. It is never run again."
-
-
-class QueueCondition(_Condition):
-    """Types of status.conditions of a TorchrunQueue."""
-
-    ACCEPTED = "Accepted", "The operator can do what the spec asks for."
-    KAI_QUEUE_READY = "KaiQueueReady", "The KAI Queue is as the spec asks, or none is asked for."
-    RESOURCES_READY = "ResourcesReady", "The objects of spec.resources are there."
-    READY = "Ready", "Jobs can run: every other condition is true."
 
 
 _CHILDREN = (
@@ -89,7 +35,7 @@ _END = (JobCondition.COMPLETE, JobCondition.FAILED)
 _STARTING = (JobCondition.WORKSPACE_READY, JobCondition.WORKERS_READY)
 
 
-class JobReason(_Reason):
+class JobReason(Reason):
     """Reasons in the conditions of a TorchrunJob. What Kubernetes says of a pod is passed on as it is."""
 
     ACCEPTED = "Accepted", (JobCondition.ACCEPTED,), "The spec is valid."
@@ -348,116 +294,4 @@ class JobReason(_Reason):
         _END,
         "The workers were placed, and not all of them ready within runPolicy.startupTimeoutSeconds.",
         "Read the message, which says what they waited for; correct that, or allow more time.",
-    )
-
-
-_KAI = (QueueCondition.KAI_QUEUE_READY,)
-_RESOURCES = QueueCondition.RESOURCES_READY
-
-
-class QueueReason(_Reason):
-    """Reasons in the conditions of a TorchrunQueue."""
-
-    ACCEPTED = "Accepted", (QueueCondition.ACCEPTED,), "The spec is valid.", "", EventType.NORMAL
-    INVALID_SPEC = (
-        "InvalidSpec",
-        (QueueCondition.ACCEPTED,),
-        "The spec breaks a rule, or the podTemplate has another shape than a pod.",
-        "Correct the field that the message names.",
-    )
-    NOT_SUPPORTED_YET = (
-        "NotSupportedYet",
-        (QueueCondition.ACCEPTED,),
-        "The spec asks for something that this version of the operator does not do.",
-        "Remove the field that the message names, or run a version that has it.",
-    )
-    PARENT_NOT_ALLOWED = (
-        "ParentNotAllowed",
-        (QueueCondition.ACCEPTED,),
-        "The operator may make KAI Queues only under certain parents (--kai-parent-queues), and this is none of them.",
-        "Name one of the parents in the message, or have the operator's administrator allow this one.",
-    )
-    NO_KAI_QUEUE = "NoKaiQueue", _KAI, "The spec asks for no KAI Queue."
-    KAI_QUEUE_READY = (
-        "KaiQueueReady",
-        _KAI,
-        "The KAI Queue is as the spec asks, or exists (policy Reference).",
-        "",
-        EventType.NORMAL,
-    )
-    KAI_NOT_INSTALLED = (
-        "KaiNotInstalled",
-        _KAI,
-        "The cluster has no Queues of KAI.",
-        "Install KAI-Scheduler; the queue goes on by itself.",
-    )
-    PARENT_NOT_FOUND = (
-        "ParentNotFound",
-        _KAI,
-        "The KAI Queue that parentKaiQueue names does not exist, and KAI ignores queues without their parent.",
-        "Create the parent, or name another.",
-    )
-    PARENT_CYCLE = (
-        "ParentCycle",
-        _KAI,
-        "The KAI Queue would be its own ancestor, and KAI ignores all queues of such a circle.",
-        "Name another parent.",
-    )
-    KAI_QUEUE_NOT_FOUND = (
-        "KaiQueueNotFound",
-        _KAI,
-        "The policy is Reference, and there is no KAI Queue of that name.",
-        "Create it, or set kaiQueuePolicy: Manage.",
-    )
-    CONFLICT = (
-        "Conflict",
-        _KAI,
-        "The KAI Queue of that name belongs to somebody else. It was left as it is, and no job starts in it.",
-        "Choose another kaiQueue, or set kaiQueuePolicy: Reference to use it as it is.",
-    )
-    FOREIGN_OBJECT = (
-        "ForeignObject",
-        (*_KAI, _RESOURCES),
-        "An object of a name that the queue needs exists and is not the queue's. It was left as it is.",
-        "Delete or rename that object, or choose another name.",
-    )
-    REFUSED = (
-        "Refused",
-        (*_KAI, _RESOURCES),
-        "The API server, KAI's webhook or an admission policy refused an object of the queue.",
-        "Correct what the message names; it is tried again every minute.",
-    )
-    QUOTA_EXCEEDED = (
-        "QuotaExceeded",
-        (_RESOURCES,),
-        "A ResourceQuota of the namespace refused an object of spec.resources.",
-        "Raise the quota or free some of it; it is tried again every minute.",
-    )
-    DELETING = (
-        "Deleting",
-        (*_KAI, _RESOURCES),
-        "The queue is being deleted; its KAI Queue and ConfigMaps stay until the jobs that may use them have ended.",
-        "Wait for the jobs in the message, or delete them.",
-    )
-    NO_RESOURCES = "NoResources", (_RESOURCES,), "The spec asks for no further objects."
-    RESOURCES_READY = (
-        "ResourcesReady",
-        (_RESOURCES,),
-        "The objects of spec.resources are as the queue asks.",
-        "",
-        EventType.NORMAL,
-    )
-    RESOURCE_NOT_READY = (
-        "ResourceNotReady",
-        (_RESOURCES,),
-        "An object of spec.resources is there, but not as the queue asks, and the operator cannot make it so.",
-        "Do what the message says; status.resources has every object.",
-    )
-    READY = "Ready", (QueueCondition.READY,), "Jobs can be submitted.", "", EventType.NORMAL
-    NOT_READY = (
-        "NotReady",
-        (QueueCondition.READY, *_KAI, _RESOURCES),
-        "Another condition is not true.",
-        "See that condition; the message names it.",
-        EventType.NONE,
     )

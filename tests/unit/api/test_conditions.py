@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from torchctl.api.conditions import JobCondition, JobReason, QueueCondition, QueueReason
+from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.phases import Phase
+from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.controllers.job.pods import NEXT_STEPS
 
 

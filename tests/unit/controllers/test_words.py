@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from torchctl.api.causes import Cause
-from torchctl.api.conditions import EventType, JobCondition, JobReason, QueueCondition, QueueReason
+from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import JobStatus
 from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueStatus
+from torchctl.api.queueconditions import QueueCondition, QueueReason
+from torchctl.api.words import EventType
 from torchctl.controllers import refusals
 from torchctl.controllers.job.pods import NEXT_STEPS
 from torchctl.controllers.job.transitions import transitions as job_transitions

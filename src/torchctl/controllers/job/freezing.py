@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import msgspec
 
 from torchctl.api import names
-from torchctl.api.conditions import JobReason, QueueCondition, QueueReason
+from torchctl.api.conditions import JobReason
 from torchctl.api.queue import TorchrunQueue
+from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import problems
 from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate

@@ -1,8 +1,9 @@
 """Which Events go with a change of status."""
 
-from torchctl.api.conditions import EventType, JobCondition, JobReason
+from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import JobStatus
 from torchctl.api.phases import Phase
+from torchctl.api.words import EventType
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Condition
 

@@ -5,9 +5,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from torchctl.api.conditions import QueueReason
 from torchctl.api.kube import PVC, PersistentVolumeClaim
 from torchctl.api.queue import ResourceState
+from torchctl.api.queueconditions import QueueReason
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.plan import Refusal
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from torchctl.api.conditions import EventType, QueueCondition, QueueReason
 from torchctl.api.job import TorchrunJob
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
@@ -16,6 +15,8 @@ from torchctl.api.queue import (
     QueueStatus,
     TorchrunQueue,
 )
+from torchctl.api.queueconditions import QueueCondition, QueueReason
+from torchctl.api.words import EventType
 from torchctl.controllers.queue.inventory import Item, inventory, verdict
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
 from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, manages, parent_problem

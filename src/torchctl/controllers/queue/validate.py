@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from torchctl.api.conditions import QueueReason
 from torchctl.api.names import KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import KaiQueuePolicy, QueueSpec, TorchrunQueue
+from torchctl.api.queueconditions import QueueReason
 from torchctl.api.rules import problems
 from torchctl.controllers.job.merge import plain
 from torchctl.controllers.queue import resources

@@ -13,13 +13,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchctl.api.conditions import QueueReason
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, PVC
 from torchctl.api.labels import owned_key
 from torchctl.api.names import RESOURCES_FINALIZER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import ExtraResource, QueueSpec, TorchrunQueue
+from torchctl.api.queueconditions import QueueReason
 from torchctl.controllers.queue.inventory import inventory
 from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, plan
 from torchctl.controllers.queue.resources import extras, growth, object_name, problem_of
