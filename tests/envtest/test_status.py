@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 from jobs import Place
 from operators import background_operator
+from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB, Failure, NodeCounts, WorkerCounts, WorkspaceStatus
 from torchctl.api.kube import POD
@@ -122,5 +123,10 @@ async def test_a_job_that_fails_describes_the_pod_that_failed_first(place: Place
 async def test_pods_that_wait_for_a_node_are_pending(place: Place) -> None:
     await place.job("waits", nodeSelector={"disk": "none-has-this"})
     await place.condition("WorkersReady", "Unschedulable", "waits")
-    job = await place.admin.get(TORCHRUN_JOB, "waits", place.namespace)
-    assert job.status.workers == WorkerCounts(pending=2)
+
+    async def both_wait() -> bool:
+        """Counts follow within --job-status-period."""
+        job = await place.admin.get(TORCHRUN_JOB, "waits", place.namespace)
+        return job.status.workers == WorkerCounts(pending=2)
+
+    await until(both_wait)
