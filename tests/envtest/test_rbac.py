@@ -106,12 +106,14 @@ async def _stock(place: Place) -> None:
 
 
 async def _outlive(place: Place) -> None:
-    """A gang of two attempts, of which nothing stays in the end."""
+    """A gang of two attempts, each with a template of its own, of which nothing stays in the end."""
     await place.queue("short", kaiQueue=place.namespace)
     policy = {"ttlSecondsAfterFinished": 1, "podRetention": "None"}
-    await place.job("short", jobQueue="short", runPolicy=policy)
+    await place.job("short", jobQueue="short", queueUpdatePolicy="NextAttempt", runPolicy=policy)
     pod = await until(lambda: _a_worker(place, "short"))
     assert pod is not None
+    other: dict[str, Any] = {"spec": {"image": "trainer:2"}}
+    await place.admin.merge_patch(TORCHRUN_QUEUE, "short", other, namespace=place.namespace)
     await place.admin.delete(POD, pod.metadata.name, namespace=place.namespace)
     await place.gone(TORCHRUN_JOB, "short", timeout_s=60.0)
     await place.admin.delete(TORCHRUN_QUEUE, "short", namespace=place.namespace)

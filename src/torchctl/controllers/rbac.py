@@ -68,7 +68,7 @@ JOB_CONTROLLER = (
     # Children block their owner's deletion, which OwnerReferencesPermissionEnforcement ties to this.
     Permission(TORCHRUN_JOB, ("update",), "finalizers"),
     Permission(TORCHRUN_QUEUE, WATCH),
-    Permission(CONTROLLER_REVISION, (*READ, *APPLY)),
+    Permission(CONTROLLER_REVISION, (*READ, *APPLY, "delete")),  # delete: a template that is in force no more
     Permission(PVC, (*READ, *APPLY)),
     Permission(POD, (*READ, *APPLY, "delete")),  # delete: what serves beyond the end, or is stuck on a lost node
     Permission(EVENT, ("list",)),  # why the Job controller could not create pods

@@ -8,7 +8,7 @@ from typing import Any
 from torchctl.api import labels
 from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import JOB, KAI_PODGROUP, POD, Job, Pod
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.actions import Child, Removal
@@ -49,6 +49,7 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     kept = [old.metadata.uid for old in _kept(observed, template)] if keeps else []
     remove += [_removal(JOB, old) for old in observed.old_jobs if old.metadata.uid not in kept and not _is_leaving(old)]
     remove += [_removal(KAI_PODGROUP, group) for group in observed.old_groups if not _is_leaving(group)]
+    remove += _old_templates(observed)
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Estate(remove=tuple(remove), look_again_s=left)
@@ -66,6 +67,8 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
 def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> tuple[Removal, ...]:
     """What has to go of earlier attempts while the job goes on: Jobs that nobody will read, and stuck pods by force.
 
+    Their templates go once the one that status names is there: what a Job was made of stands in the Job.
+
     Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more. A Job
     that has not ended goes where a pod of it is stuck: its controller lets no pod go that never came to an end
     (finalizer batch.kubernetes.io/job-tracking, with podReplacementPolicy Failed).
@@ -78,7 +81,7 @@ def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting
     stuck = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late]
     over = all(map(pods.has_ended, observed.old_pods))
     groups = [_removal(KAI_PODGROUP, group) for group in observed.old_groups if over and not _is_leaving(group)]
-    return (*gone, *stuck, *groups)
+    return (*gone, *stuck, *groups, *_old_templates(observed))
 
 
 def stopped(observed: Observed, template: FrozenTemplate) -> tuple[Child, ...]:
@@ -155,6 +158,10 @@ def _ttl_left_s(observed: Observed, ttl_s: int | None, now: datetime) -> float |
     if ttl_s is None or ended is None:
         return None
     return (ended + timedelta(seconds=ttl_s) - now).total_seconds()
+
+
+def _old_templates(observed: Observed) -> list[Removal]:
+    return [_removal(CONTROLLER_REVISION, old) for old in observed.old_revisions if not _is_leaving(old)]
 
 
 def _removal(kind: Kind[Any], obj: Any) -> Removal:

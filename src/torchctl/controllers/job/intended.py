@@ -45,7 +45,9 @@ def _ground(observed: Observed, frozen: Frozen, state: Syncing) -> list[Child]:
     """What comes before the workers: template and workspace."""
     template, owner = frozen.template, Owner.of(observed.job)
     assert template is not None
-    body = revision.revision(owner, template, frozen.revision)
+    known = observed.revision
+    number = known.revision if known is not None else observed.job.status.attempt + 1
+    body = revision.revision(owner, template, frozen.revision, number)
     return [Child(CONTROLLER_REVISION, body, controlled_by(owner.uid)), *_workspace(observed, template, owner, state)]
 
 

@@ -12,6 +12,7 @@ from torchctl.api.kube import (
     POD,
     PVC,
     SERVICE,
+    ControllerRevision,
     Job,
     KaiPodGroup,
     PersistentVolumeClaim,
@@ -29,8 +30,8 @@ __all__ = ["BY_JOB", "Observed", "by_job", "observe"]
 T = TypeVar("T", bound=Object)
 
 BY_JOB = "torchrun-job"
-"""Index of pods, Jobs and PodGroups by namespace and uid of their TorchrunJob: a label of another namespace's pod is
-nobody's word."""
+"""Index of pods, Jobs, PodGroups and ControllerRevisions by namespace and uid of their TorchrunJob: a label of another
+namespace's pod is nobody's word."""
 
 
 def by_job(child: Object) -> Iterable[str]:
@@ -46,8 +47,8 @@ def _of(namespace: str, uid: str) -> str:
 def observe(cache: Cache, key: Key) -> Observed | None:
     """Reads a job and its surroundings; None where there is no such job.
 
-    The kinds read must be registered: pods, Jobs and KAI's PodGroup (optional) with the index `BY_JOB`, claims without
-    a label selector, since a job may name a claim that is the user's.
+    The kinds read must be registered: pods, Jobs, ControllerRevisions and KAI's PodGroup (optional) with the index
+    `BY_JOB`, claims without a label selector, since a job may name a claim that is the user's.
     """
     job = cache.get(TORCHRUN_JOB, key)
     if job is None:
@@ -57,13 +58,15 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     kai, belongs = cache.informer(KAI_PODGROUP).available, _of(key.namespace, job.metadata.uid)
     old_jobs = _earlier(cache.by_index(JOB, BY_JOB, belongs), job)
     pods = cache.by_index(POD, BY_JOB, belongs)
+    revision = _own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid)
     worker_job = _own(cache, JOB, key, child, uid)
     workers = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
     claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
     return Observed(
         job=job,
         queue=cache.get(TORCHRUN_QUEUE, Key(key.namespace, job.spec.job_queue)),
-        revision=_own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid),
+        revision=revision,
+        old_revisions=_older(cache.by_index(CONTROLLER_REVISION, BY_JOB, belongs), revision, uid),
         workspace=_own(cache, PVC, key, names.workspace_claim(name), uid),
         claims={claimed: cache.get(PVC, Key(key.namespace, claimed))} if claimed else {},
         checkpoints=_kept(cache, key, uid),
@@ -123,6 +126,16 @@ def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:
     """Those of our own children that belong to an earlier attempt."""
     ours = (child for child in children if _controlled_by(child.metadata, job.metadata.uid))
     return tuple(child for child in ours if _attempt(child.metadata) < job.status.attempt)
+
+
+def _older(
+    every: Iterable[ControllerRevision], named: ControllerRevision | None, uid: str
+) -> tuple[ControllerRevision, ...]:
+    """Our own templates that the named one came after. A later one may be in force where we have status late."""
+    if named is None:
+        return ()
+    ours = (revision for revision in every if _controlled_by(revision.metadata, uid))
+    return tuple(revision for revision in ours if revision.revision < named.revision)
 
 
 def _attempt(meta: ObjectMeta) -> int:

@@ -17,6 +17,7 @@ class Observed:
 
     Args:
         revision: The ControllerRevision that status.queueRevision names.
+        old_revisions: Those of the job that were made before that one.
         workspace: The claim `<job>-workspace`.
         claims: Existing claims that the job names, None for one that is not there.
         checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
@@ -34,6 +35,7 @@ class Observed:
     job: TorchrunJob
     queue: TorchrunQueue | None = None
     revision: ControllerRevision | None = None
+    old_revisions: tuple[ControllerRevision, ...] = ()
     workspace: PersistentVolumeClaim | None = None
     claims: Mapping[str, PersistentVolumeClaim | None] = field(default_factory=dict)
     checkpoints: PersistentVolumeClaim | None = None

@@ -51,6 +51,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     cache.register(TORCHRUN_JOB, indexes=indexes)
     cache.register(POD, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(JOB, labels=OURS, indexes={BY_JOB: by_job})
+    cache.register(CONTROLLER_REVISION, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(KAI_PODGROUP, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
     controller = Controller(
         "torchrunjob",

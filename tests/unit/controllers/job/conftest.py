@@ -105,9 +105,9 @@ class World:
         job = msgspec.structs.replace(self.seen.job, status=status)
         if status.attempt != observed.job.status.attempt:
             self._begin_next()
-        if status.queue_revision != observed.job.status.queue_revision:
-            self.seen = replace(self.seen, revision=None)
         self.seen = replace(self.seen, job=job)
+        if status.queue_revision != observed.job.status.queue_revision:
+            self._look_for_revisions()
         return changed
 
     def _begin_next(self) -> None:
@@ -154,7 +154,17 @@ class World:
             if old is not None:
                 live = msgspec.structs.replace(live, status=getattr(self.seen, field).status)
             self.seen = replace(self.seen, **{field: live})
+        if kind == CONTROLLER_REVISION and old is None:
+            self._look_for_revisions()
         return True
+
+    def _look_for_revisions(self) -> None:
+        """The one that status names, and those that are older than it."""
+        bodies = (body for (kind, _), body in self.objects.items() if kind == CONTROLLER_REVISION.kind)
+        found = [decoded(CONTROLLER_REVISION, self._live(CONTROLLER_REVISION, body)) for body in bodies]
+        named = next((one for one in found if one.metadata.name == self.seen.job.status.queue_revision), None)
+        older = (one for one in found if named is not None and one.revision < named.revision)
+        self.seen = replace(self.seen, revision=named, old_revisions=tuple(older))
 
     def _old_job(self, live: Job) -> None:
         known = tuple(
@@ -194,14 +204,15 @@ class World:
             "old_pods": tuple(pod for pod in self.seen.old_pods if pod.metadata.name != name),
             "old_jobs": tuple(job for job in self.seen.old_jobs if job.metadata.name != name),
             "old_groups": tuple(group for group in self.seen.old_groups if group.metadata.name != name),
+            "old_revisions": tuple(one for one in self.seen.old_revisions if one.metadata.name != name),
         }
         current = self.seen.worker_job
         if kind == JOB.kind and current is not None and current.metadata.name == name:
             self.seen = replace(self.seen, worker_job=None)
         if kind == PVC.kind:
             self.seen = replace(self.seen, workspace=None)
-        if kind == CONTROLLER_REVISION.kind:
-            self.seen = replace(self.seen, revision=None)
+        if kind == CONTROLLER_REVISION.kind and name == self.seen.job.status.queue_revision:
+            self.seen = replace(self.seen, revision=None, old_revisions=())
         self.seen = replace(self.seen, **gone)
 
     def play(self, name: str, **status: Any) -> None:

@@ -368,6 +368,71 @@ class TestIncidents:
         runs(w)
 
 
+class TestTemplatesOfEarlierAttempts:
+    def fails(self, w: Any) -> None:
+        """The attempt fails, and the next one is about to begin."""
+        attempt = w.seen.job.status.attempt
+        w.worker_fails(1, 42, after_s=(w.now - EPOCH).total_seconds())
+        w.worker(0, "Failed")
+        w.settle()
+        w.later(400)
+        w.settle()
+        assert w.seen.job.status.attempt == attempt + 1
+
+    def templates(self, w: Any) -> list[str]:
+        return [name for kind, name in w.objects if kind == "ControllerRevision"]
+
+    def test_only_the_template_in_force_stays_however_often_the_queue_is_edited(self, world: Any) -> None:
+        w = running(world, job("queueUpdatePolicy: NextAttempt, runPolicy: {maxRestarts: 9}"))
+        for image in (2, 3, 3, 2):
+            w.has_queue(f"image: trainer:{image}")
+            self.fails(w)
+            runs(w)
+            assert self.templates(w) == [w.seen.job.status.queue_revision]
+            trainer = w.spec("Job", f"demo-r{w.seen.job.status.attempt}")["template"]["spec"]["containers"][0]
+            assert trainer["image"] == f"trainer:{image}"
+
+    def test_the_earlier_one_goes_only_when_status_names_another_that_is_there(self, world: Any) -> None:
+        w = running(world, job("queueUpdatePolicy: NextAttempt"))
+        first = w.seen.job.status.queue_revision
+        w.has_queue("image: trainer:2")
+        w.worker_fails(1, 42)
+        w.worker(0, "Failed")
+        states = []
+        for _ in range(12):
+            w.later(5)
+            w.step()
+            states.append((w.seen.job.status.queue_revision, *self.templates(w)))
+        second = w.seen.job.status.queue_revision
+        assert list(dict.fromkeys(states)) == [
+            (first, first),
+            ("", first),
+            (second, first),
+            (second, first, second),
+            (second, second),
+        ]
+
+    def test_it_goes_by_its_uid_also_after_the_end(self, world: Any) -> None:
+        w = running(world, job("queueUpdatePolicy: NextAttempt"))
+        w.has_queue("image: trainer:2")
+        self.fails(w)
+        runs(w)
+        named = w.seen.revision
+        older = msgspec.structs.replace(
+            named, metadata=msgspec.structs.replace(named.metadata, name="demo-older", uid="uid-older"), revision=1
+        )
+        for index in range(2):
+            w.worker(index, "Succeeded")
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+        w.seen = replace(w.seen, old_revisions=(older,))
+        w.step()
+        assert ("ControllerRevision", "demo-older", "uid-older") in [
+            (removal.kind.kind, removal.key.name, removal.uid) for removal in w.last.remove
+        ]
+
+
 class TestWhatIsKept:
     def incident(self, world: Any, policy: str) -> Any:
         w = running(world, job(f"runPolicy: {{podRetention: {policy}}}"))

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job.observe import BY_JOB, by_job, observe
 from torchctl.controllers.job.observed import Observed
@@ -128,6 +128,27 @@ def test_what_is_left_of_earlier_attempts_is_told_from_what_says_so() -> None:
     assert [child.metadata.name for child in found.old_groups] == ["pg-demo-uid-demo"]
     assert found.worker_job is not None
     assert found.worker_job.metadata.name == "demo-r2"
+
+
+def revision(name: str, number: int, owner: str = "uid-demo") -> tuple[Kind[Any], dict[str, Any]]:
+    labels = {"torchrun.ai/job-uid": "uid-demo"}
+    return CONTROLLER_REVISION, {"metadata": meta(name, owner, labels=labels), "revision": number}
+
+
+def test_an_older_template_is_one_of_ours_that_was_made_before_the_one_that_status_names() -> None:
+    """A newer one may be what the job runs with by now, where the cache has its status late."""
+    templates = (
+        revision("demo-old", 1),
+        revision("demo-named", 2),
+        revision("demo-same-attempt", 2),
+        revision("demo-new", 3),
+        revision("not-ours", 1, "uid-other"),
+        revision("nobodys", 1, ""),
+    )
+    for named, older in (("demo-named", ["demo-old"]), ("demo-old", []), ("demo-gone", []), ("", [])):
+        status = {"queueRevision": named}
+        found = seen((TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC, "status": status}), *templates)
+        assert [one.metadata.name for one in found.old_revisions] == older
 
 
 def test_a_checkpoints_claim_is_ours_or_left_by_a_job_of_this_name_and_else_not_seen() -> None:

@@ -9,9 +9,12 @@ from torchctl.controllers.job.frozen import FrozenTemplate
 __all__ = ["revision"]
 
 
-def revision(owner: Owner, template: FrozenTemplate, name: str) -> dict[str, Any]:
+def revision(owner: Owner, template: FrozenTemplate, name: str, number: int) -> dict[str, Any]:
     """The snapshot `<job>-<digest>`, under the name that status has; its data can never change.
 
     The digest is not taken again: an operator of another version may know fewer fields of what was frozen.
+
+    Args:
+        number: Tells a later snapshot of the job from an earlier one.
     """
-    return owner.body(CONTROLLER_REVISION, name, ROLE_TEMPLATE) | {"data": template.data(), "revision": 1}
+    return owner.body(CONTROLLER_REVISION, name, ROLE_TEMPLATE) | {"data": template.data(), "revision": number}
