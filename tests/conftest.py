@@ -3,6 +3,17 @@
 import os
 
 import effort  # noqa: F401  # registers the profiles
+import structlog
 from hypothesis import settings
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# structlog's own default prints an exception by rich, with the variables of each frame: seconds of a blocked event loop.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f"),
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)

@@ -23,12 +23,12 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, configured = list(root.handlers), root.level, structlog.get_config()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
-    structlog.reset_defaults()
+    structlog.configure(**configured)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
