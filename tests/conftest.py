@@ -8,7 +8,7 @@ from hypothesis import settings
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# structlog's own default prints an exception by rich, with the variables of each frame: seconds of a blocked event loop.
+# structlog's own default prints an exception by rich, with the variables of each frame: seconds of a blocked loop.
 structlog.configure(
     processors=[
         structlog.contextvars.merge_contextvars,
