@@ -1,7 +1,7 @@
 """What a refused write means to a person: a reason, and a message with the next step. Pure."""
 
 from torchctl.runtime.apply import ForeignObject
-from torchctl.runtime.client.errors import ApiError, Forbidden, Invalid
+from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid
 
 __all__ = ["is_refusal", "refusal_reason"]
 
@@ -10,6 +10,10 @@ REFUSED = "Refused"
 FOREIGN_OBJECT = "ForeignObject"
 QUOTA_MARK = "exceeded quota"
 """How the ResourceQuota admission plugin begins its message; it has no reason of its own."""
+TOO_LARGE = 413
+DENIALS = ("denied the request", "denied request:")
+"""What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
+webhook that names none is 400."""
 UNREADABLE_MARK = "failed to create typed patch object"
 """How the API server answers, with status 500, to an apply of what has not the shape of its kind: a field that it does
 not know, a text for a number. No other try will do better."""
@@ -17,7 +21,7 @@ not know, a text for a number. No other try will do better."""
 
 def is_refusal(error: Exception) -> bool:
     """Whether the write was turned down for what it is. A conflict or an outage is only a matter of trying again."""
-    return isinstance(error, ForeignObject | Forbidden | Invalid) or _is_unreadable(error)
+    return isinstance(error, ForeignObject) or _is_unreadable(error) or _is_turned_down(error)
 
 
 def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
@@ -31,12 +35,19 @@ def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
             return FOREIGN_OBJECT, f"{error}; it was left as it is: delete or rename it, or rename this object"
         case Forbidden() if QUOTA_MARK in str(error):
             return QUOTA_EXCEEDED, f"{child}: {error}; raise the quota or free some of it"
-        case Forbidden() | Invalid():
-            return REFUSED, f"{child}: the API server refused it: {error}"
+        case _ if _is_turned_down(error):
+            return REFUSED, f"{child}: the API server refused it: {error}; correct that, it is tried again every minute"
         case ApiError() if _is_unreadable(error):
             return REFUSED, f"{child}: the API server cannot read it: {error}; correct this field and submit again"
         case _:
             raise error
+
+
+def _is_turned_down(error: Exception) -> bool:
+    if not isinstance(error, ApiError):
+        return False
+    by_policy = any(mark in error.message for mark in DENIALS)
+    return isinstance(error, BadRequest | Forbidden | Invalid) or error.code == TOO_LARGE or by_policy
 
 
 def _is_unreadable(error: Exception) -> bool:
