@@ -105,7 +105,7 @@ class QueueReconciler:
         todo = plan(observed, now)
         if todo.finalizers is not None:
             forgets_kai = QUEUE_FINALIZER in set(queue.metadata.finalizers) - set(todo.finalizers)
-            if forgets_kai and not observed.kai_available and await self._is_left(queue):
+            if forgets_kai and await self._is_left(queue):
                 return Result(requeue_after_s=KAI_POLL_S)
             await self._set_finalizers(queue, todo.finalizers)
             return Result(requeue_after_s=0)
@@ -176,7 +176,9 @@ class QueueReconciler:
             await self._client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
 
     async def _is_left(self, queue: TorchrunQueue) -> bool:
-        """Whether a KAI Queue of ours may still be there although none is seen: the watch may only be forbidden.
+        """Whether a KAI Queue of ours is still there although none is seen: the watch may be forbidden, or behind.
+
+        Without the finalizer nobody remembers it, so what the cache says is not enough.
 
         Raises:
             ApiError: That cannot be told. The finalizer, which is what remembers the KAI Queue, stays.

@@ -20,10 +20,11 @@ FOREIGN = KaiQueue(ObjectMeta(name="train", uid="kai"))
 
 
 class BlindCluster:
-    """KAI's Queues cannot be watched; a live read answers with `answer`."""
+    """The cache has none of KAI's Queues, which it may not watch or has not heard of; a live read answers `answer`."""
 
-    def __init__(self, answer: KaiQueue | Exception) -> None:
+    def __init__(self, answer: KaiQueue | Exception, *, available: bool = False) -> None:
         self.answer = answer
+        self.available = available
         self.patches: list[Any] = []
         clock = SystemClock()
         meta = ObjectMeta(
@@ -35,7 +36,7 @@ class BlindCluster:
         self.reconciler = QueueReconciler(manager, OperatorSettings(image="torchctl:test"))
 
     def informer(self, kind: Any) -> Any:
-        return SimpleNamespace(available=False)
+        return SimpleNamespace(available=self.available)
 
     def by_index(self, *query: Any) -> tuple[()]:
         return ()
@@ -55,8 +56,9 @@ class BlindCluster:
         return self.answer
 
 
-async def test_a_kai_queue_that_is_only_out_of_sight_keeps_the_finalizer() -> None:
-    cluster = BlindCluster(CLAIMED)
+@pytest.mark.parametrize("available", [False, True], ids=["watch forbidden", "cache behind"])
+async def test_a_kai_queue_that_is_only_out_of_sight_keeps_the_finalizer(available: bool) -> None:
+    cluster = BlindCluster(CLAIMED, available=available)
     result = await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert result is not None
     assert (result.requeue_after_s, cluster.patches) == (KAI_POLL_S, [])
