@@ -139,7 +139,8 @@ def _render(
     missing = next((name for name, claim in observed.claims.items() if claim is None), "")
     if missing:
         return Frozen(accepted, queue_found, revision=recorded, hold=True, missing_claim=missing)
-    modes = next((_modes(claim.spec) for claim in observed.claims.values() if claim is not None), ())
+    there = (*observed.claims.values(), observed.workspace)
+    modes = next((_modes(claim.spec) for claim in there if claim is not None), ())
     try:
         template = render(job, queue, settings, claim_modes=modes)
     except Impossible as error:

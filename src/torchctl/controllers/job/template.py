@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api import effective, quantity
+from torchctl.api import effective, names, quantity
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
@@ -46,7 +46,8 @@ def render(
 
     Args:
         queue: A queue in which `validate.problem_of` finds nothing.
-        claim_modes: Access modes of the claim that a workspace of source `existing` names.
+        claim_modes: Access modes of the workspace's claim, which never change: of the one that source `existing`
+            names, or that an earlier attempt has made. Empty: it is made as the queue says.
 
     Raises:
         Impossible: The two do not work together; the message names field and next step.
@@ -63,7 +64,7 @@ def render(
             f"spec.elastic does not go with distributed.rdzvBackend static of TorchrunQueue {name}: "
             "set spec.distributed.rdzvBackend to c10d",
         )
-    workspace = _workspace(base, spec, shape, claim_modes)
+    workspace = _workspace(base, job, shape, claim_modes)
     checkpoints = _checkpoints(base, spec, shape)
     kai = _kai(base)
     pod = podspec.merge_pod(
@@ -145,20 +146,21 @@ def _topology(scheduling: Scheduling) -> FrozenTopology | None:
     return FrozenTopology(name=asked.name, required=asked.required or "", preferred=asked.preferred or "")
 
 
-def _workspace(queue: QueueSpec, job: JobSpec, shape: Shape, claim_modes: Sequence[str]) -> FrozenWorkspace | None:
-    asked = effective.workspace(queue, job)
+def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Sequence[str]) -> FrozenWorkspace | None:
+    asked = effective.workspace(queue, job.spec)
     if asked is None:
         return None
     base = effective.queue_workspace(queue)
     per_gpu = None if asked.size else base.size_per_gpu
     gpus = shape.nodes * shape.gpus
-    modes = claim_modes if asked.source is WorkspaceSource.EXISTING else [str(mode) for mode in base.access_modes]
+    modes = claim_modes or [str(mode) for mode in base.access_modes]
+    claim = (asked.claim_name or names.workspace_claim(job.metadata.name)) if claim_modes else ""
     return FrozenWorkspace(
         size=sizing.total(asked.size or base.size, per_gpu, gpus, effective.DEFAULT_CLAIM_SIZE),
         access_modes=tuple(modes),
         storage_class=base.storage_class or "",
         mount_path=base.mount_path,
-        distribution=_distribution(base.distribution, asked.source, frozenset(modes), shape.nodes),
+        distribution=_distribution(base.distribution, asked.source, frozenset(modes), shape.nodes, claim),
         source=asked.source,
         url=asked.url or "",
         ref=asked.ref or "",
@@ -169,8 +171,13 @@ def _workspace(queue: QueueSpec, job: JobSpec, shape: Shape, claim_modes: Sequen
     )
 
 
-def _distribution(wanted: Distribution, source: WorkspaceSource, modes: frozenset[str], nodes: int) -> Distribution:
+def _distribution(
+    wanted: Distribution, source: WorkspaceSource, modes: frozenset[str], nodes: int, claim: str
+) -> Distribution:
     """How the workspace reaches the workers, decided here once.
+
+    Args:
+        claim: The claim, where there is one already.
 
     Raises:
         Impossible: The claim cannot be filled, or not be mounted by all the pods that would need it.
@@ -181,10 +188,14 @@ def _distribution(wanted: Distribution, source: WorkspaceSource, modes: frozense
     if wanted is Distribution.AUTO:
         return Distribution.COPY if many else Distribution.SHARED if nodes == 1 else Distribution.SERVE
     if wanted in (Distribution.SHARED, Distribution.COPY) and not many and nodes > 1:
+        needs = f"distribution {wanted} needs a claim that {nodes} nodes can mount"
         raise Impossible(
             JobReason.IMPOSSIBLE_WORKSPACE,
-            f"distribution {wanted} needs a claim that {nodes} nodes can mount, and the access modes of the workspace "
-            f"are {sorted(modes)}: set ReadWriteMany, or distribution serve or auto, in the queue's storage.workspace",
+            f"{needs}; PersistentVolumeClaim {claim} is {sorted(modes)} for good: set distribution serve or auto in "
+            "the queue's storage.workspace, or submit the job again"
+            if claim
+            else f"{needs}, and the access modes of the workspace are {sorted(modes)}: set ReadWriteMany, or "
+            "distribution serve or auto, in the queue's storage.workspace",
         )
     return wanted
 

@@ -93,6 +93,15 @@ def test_a_claim_of_the_users_is_waited_for(world: Any) -> None:
 ZIP = "{jobQueue: research, numNodes: 1, command: python train.py, volumes: {workspace: {source: zip}}}"
 
 
+def test_a_claim_of_the_users_that_cannot_be_mounted_by_all_is_named(world: Any) -> None:
+    text = "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
+    w = world(text, "{image: a:1, storage: {workspace: {distribution: shared}}}")
+    w.has_claim("code", "ReadWriteOnce")
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "ImpossibleWorkspace")
+    assert "PersistentVolumeClaim code is ['ReadWriteOnce'] for good" in w.condition("Accepted")[2]
+
+
 def test_a_queue_that_is_being_deleted_takes_no_new_job(world: Any) -> None:
     w = world(CPU)
     w.queue_deleting()

@@ -15,7 +15,8 @@ SHOWN_WHOLE = "cpu-single-node-zip"
 def children_of(world: Any, queue: dict[str, Any], job: dict[str, Any]) -> list[dict[str, Any]]:
     """Every object of a job whose workspace is brought, in the order of their making."""
     w = world(yaml.safe_dump(job["spec"]), yaml.safe_dump(queue["spec"]))
-    w.has_claim("my-code", "ReadWriteOnce")
+    if job["spec"].get("volumes", {}).get("workspace", {}).get("source") == "existing":
+        w.has_claim("my-code", "ReadWriteOnce")
     w.settle()
     if w.seen.sync_pods:
         w.sync_succeeds()

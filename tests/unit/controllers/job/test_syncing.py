@@ -239,7 +239,7 @@ class TestRevisions:
 
     def test_a_template_that_has_the_workspace_served_from_now_on_gets_a_server(self, world: Any) -> None:
         w = synced(world, a_job(2, more="queueUpdatePolicy: NextAttempt"), nodes=2)
-        w.has_queue("image: trainer:1")
+        w.has_queue("{image: trainer:1, storage: {workspace: {distribution: serve}}}")
         w.worker_fails(0)
         w.settle()
         w.worker_fails(1)
@@ -264,6 +264,53 @@ class TestRevisions:
         fails(w)
         assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimLost")
         assert ("Pod", "demo-sync-1") not in w.objects
+
+
+class TestClaimOfEarlierAttempts:
+    """The claim stays the one that it is, whatever accessModes the queue has by the next attempt."""
+
+    def frozen_again(self, world: Any, before: str, after: str) -> Any:
+        """A job of two nodes whose queue has another storage.workspace when its second attempt is frozen."""
+        queue = "{image: trainer:1, storage: {workspace: %s}}"
+        w = synced(world, a_job(2, more="queueUpdatePolicy: NextAttempt"), queue % before, nodes=2)
+        w.has_queue(queue % after)
+        w.worker(1, "Failed")
+        fails(w)
+        return w
+
+    @pytest.mark.parametrize(
+        ("before", "after", "distribution"),
+        [
+            ("{accessModes: [ReadWriteOnce]}", "{accessModes: [ReadWriteMany]}", "serve"),
+            ("{accessModes: [ReadWriteMany]}", "{accessModes: [ReadWriteOnce]}", "copy"),
+            ("{accessModes: [ReadWriteMany]}", "{accessModes: [ReadWriteOnce], distribution: shared}", "shared"),
+            ("{accessModes: [ReadWriteMany]}", "{accessModes: [ReadOnlyMany]}", "copy"),
+        ],
+    )
+    def test_how_it_reaches_the_workers_is_decided_by_its_own_access_modes(
+        self, world: Any, before: str, after: str, distribution: str
+    ) -> None:
+        w = self.frozen_again(world, before, after)
+        found = w.seen.revision.data["workspace"]
+        assert (found["distribution"], list(found["accessModes"])) == (
+            distribution,
+            w.spec("PersistentVolumeClaim", "demo-workspace")["accessModes"],
+        )
+
+    def test_what_it_cannot_do_is_said_of_the_claim_with_what_can_be_done(self, world: Any) -> None:
+        w = self.frozen_again(
+            world, "{accessModes: [ReadWriteOnce]}", "{accessModes: [ReadWriteMany], distribution: copy}"
+        )
+        assert w.condition("Accepted") == (
+            "False",
+            "ImpossibleWorkspace",
+            "distribution copy needs a claim that 2 nodes can mount; PersistentVolumeClaim demo-workspace is "
+            "['ReadWriteOnce'] for good: set distribution serve or auto in the queue's storage.workspace, or submit "
+            "the job again",
+        )
+        w.has_queue("{image: trainer:1, storage: {workspace: {accessModes: [ReadWriteMany]}}}")
+        w.settle()
+        assert w.condition("Accepted")[0] == "True"
 
 
 class TestTime:
