@@ -8,7 +8,7 @@ import msgspec
 
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["State", "carry_over", "find", "is_true"]
+__all__ = ["MAX_MESSAGE", "State", "carry_over", "find", "is_true"]
 
 
 MAX_MESSAGE = 32768

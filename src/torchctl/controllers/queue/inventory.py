@@ -11,6 +11,7 @@ from torchctl.api.queueconditions import QueueReason
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.plan import Refusal
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
+from torchctl.runtime.conditions import MAX_MESSAGE
 from torchctl.runtime.intent import INTENT_ANNOTATION, digest_of, holds
 from torchctl.runtime.kinds import Object
 
@@ -32,7 +33,8 @@ class Item:
     def state(self) -> ResourceState:
         """What stands in status.resources."""
         kind, name = self.extra.key
-        return ResourceState(kind=kind, name=name, ready=not self.reason, message=self.message)
+        # A refusal repeats the value that is refused, and a status that is too long would not be written at all.
+        return ResourceState(kind=kind, name=name, ready=not self.reason, message=self.message[:MAX_MESSAGE])
 
 
 def inventory(observed: Observed, refused: Mapping[tuple[str, str], Refusal]) -> tuple[Item, ...]:

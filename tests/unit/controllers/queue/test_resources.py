@@ -24,7 +24,7 @@ from torchctl.controllers.queue.inventory import inventory
 from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, plan
 from torchctl.controllers.queue.resources import extras, growth, object_name, problem_of
 from torchctl.controllers.queue.status import derive, transitions
-from torchctl.runtime.conditions import find
+from torchctl.runtime.conditions import MAX_MESSAGE, find
 from torchctl.runtime.intent import Verdict, decide
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta
 
@@ -392,6 +392,15 @@ def test_a_template_of_another_shape_is_told_by_its_field(entry: dict[str, Any],
         ready = find(accepted.conditions, "ResourcesReady")
         assert ready is not None
         assert ready.reason == QueueReason.NOT_READY
+
+
+def test_a_refusal_is_never_told_in_more_words_than_the_api_server_takes() -> None:
+    world = World([config_map("a")])
+    world.step()
+    seen = world.observed()
+    refused = Refused(None, {("ConfigMap", "a"): Refusal("Refused", "Invalid value: " + "a" * 2 * MAX_MESSAGE)})
+    (state,) = derive(seen, plan(seen, NOW), refused, NOW).resources
+    assert len(state.message) == MAX_MESSAGE
 
 
 def test_every_entry_has_its_state_and_the_condition_names_the_first_that_is_wrong() -> None:
