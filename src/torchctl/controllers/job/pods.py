@@ -52,6 +52,8 @@ NEXT_STEPS = {
 """What a person does about a pod that Kubernetes says this of."""
 UNBOUND = "unbound immediate PersistentVolumeClaims"
 """In kube-scheduler's message while a claim is not bound (pkg/scheduler/framework/plugins/volumebinding)."""
+_WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+"""What metav1.Condition takes for a reason. A pod's conditions may have anything there, and schedulers are many."""
 _MAX_MESSAGE = 1024
 _LAST_DELETE = timedelta(seconds=30)
 """How long after the end of its containers a kubelet deletes a pod that was told to stop; it takes a second or two.
@@ -136,7 +138,7 @@ def waits_for_claim(pod: Pod) -> bool:
 def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
     scheduled = find(pod.status.conditions, "PodScheduled")
     if scheduled is not None and scheduled.status == "False" and not waits_for_claim(pod):
-        yield scheduled.reason or "Unschedulable", scheduled.message
+        yield scheduled.reason if _WORD.fullmatch(scheduled.reason) else "Unschedulable", scheduled.message
     for status in _statuses(pod):
         waiting = status.state.waiting
         reason = _SAME.get(waiting.reason, waiting.reason) if waiting else ""

@@ -209,12 +209,9 @@ def test_a_server_that_ends_before_all_have_pulled_counts_as_a_failed_try(world:
     assert ("Job", "demo") not in w.objects
 
 
-UNSCHEDULABLE = {
-    "phase": "Pending",
-    "conditions": [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: GPUs"}
-    ],
-}
+def unscheduled(reason: str) -> dict[str, Any]:
+    said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": "0/3 nodes: GPUs"}
+    return {"phase": "Pending", "conditions": [said]}
 
 
 def waiting(reason: str, message: str) -> dict[str, Any]:
@@ -225,7 +222,8 @@ def waiting(reason: str, message: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "reason", "says"),
     [
-        (UNSCHEDULABLE, "Unschedulable", "0/3 nodes: GPUs; free or add such nodes"),
+        (unscheduled("Unschedulable"), "Unschedulable", "0/3 nodes: GPUs; free or add such nodes"),
+        (unscheduled("not enough nodes"), "Unschedulable", "0/3 nodes: GPUs; free or add such nodes"),
         (waiting("ImagePullBackOff", 'Back-off pulling image "x"'), "ImagePullBackOff", "check the image's name"),
         (waiting("ErrImagePull", "not found"), "ImagePullBackOff", "not found"),
         (

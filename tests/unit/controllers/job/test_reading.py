@@ -22,7 +22,7 @@ def test_a_job_that_succeeded_says_so_of_its_workers_also_when_their_pods_are_go
 
 
 def test_a_job_that_failed_says_how_many_workers_did(world: Any) -> None:
-    w = world(TWO.replace("}", ", runPolicy: {restartPolicy: Never}}"))
+    w = world(TWO)
     w.settle()
     w.worker(0)
     w.worker_fails(1)
