@@ -127,7 +127,8 @@ class RunPolicy(Model):
     )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,
-        description="Seconds after its end at which the job and its workspace are deleted. Default: never.",
+        description="Seconds after its end at which the job and its workspace are deleted; later where a job that "
+        "depends on it still waits. Default: never.",
     )
     active_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_INT32)] | None = Field(
         default=None,

@@ -38,9 +38,10 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     """The outcome stands in status. What would run on is stopped; how much of the rest goes, podRetention says.
 
     After ttlSecondsAfterFinished the job itself goes, and with it all that it owns: not the checkpoints it retains.
+    It stays for a job that waits for it: how it ended is nowhere else to be seen.
     """
     job, policy = observed.job, run_policy(observed.job, template)
-    left = _ttl_left_s(observed, policy.ttl_seconds_after_finished, now)
+    left = None if observed.awaited else _ttl_left_s(observed, policy.ttl_seconds_after_finished, now)
     if left is not None and left <= 0:
         return Estate(remove=(_removal(TORCHRUN_JOB, job),))
     remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]

@@ -21,7 +21,7 @@ from torchctl.api.kube import (
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job.admission import groups_of
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.upstream import upstream
+from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, controller_of
 
@@ -80,6 +80,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
         old_groups=_earlier(cache.by_index(KAI_PODGROUP, BY_JOB, belongs), job) if kai else (),
         upstream=upstream(cache, job),
+        awaited=is_awaited(cache, job),
         kai_available=kai,
     )
 

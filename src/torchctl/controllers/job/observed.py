@@ -28,6 +28,7 @@ class Observed:
         old_pods: The workers of earlier attempts.
         old_groups: KAI's PodGroups of earlier attempts.
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
+        awaited: Whether another job waits for this one.
         kai_available: Whether the cluster has KAI's kinds.
         create_failure: Why the Job controller cannot create the workers, in its own words, where somebody asked.
     """
@@ -49,6 +50,7 @@ class Observed:
     old_pods: tuple[Pod, ...] = ()
     old_groups: tuple[KaiPodGroup, ...] = ()
     upstream: Upstream = field(default_factory=dict)
+    awaited: bool = False
     kai_available: bool = True
     create_failure: str = ""
 

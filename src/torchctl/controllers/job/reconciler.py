@@ -23,7 +23,7 @@ from torchctl.controllers.job.lagging import Lagging
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
-from torchctl.controllers.job.upstream import jobs_that_wait, upstream_turned
+from torchctl.controllers.job.upstream import jobs_that_wait, jobs_waited_for, upstream_turned
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
@@ -64,6 +64,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     controller.watches(POD, job_of_child, labels=OURS)
     controller.watches(PVC, partial(jobs_of_claim, cache))
     controller.watches(TORCHRUN_JOB, partial(jobs_that_wait, cache), predicate=upstream_turned)
+    controller.watches(TORCHRUN_JOB, jobs_waited_for, predicate=upstream_turned)
     controller.watches(TORCHRUN_QUEUE, partial(jobs_of_queue, cache), predicate=generation_changed | queue_turned)
     manager.add(controller)
 

@@ -15,7 +15,7 @@ from torchctl.runtime.kinds import Key, key_of
 from torchctl.runtime.predicate import Predicate
 from torchctl.runtime.reconcile import Request
 
-__all__ = ["MOST", "jobs_that_wait", "upstream", "upstream_turned"]
+__all__ = ["MOST", "is_awaited", "jobs_that_wait", "jobs_waited_for", "upstream", "upstream_turned"]
 
 MOST = 256
 """Jobs that are read for one job. A cycle that is longer holds its jobs up all the same; it is not named."""
@@ -56,6 +56,17 @@ def jobs_that_wait(cache: Cache, job: TorchrunJob) -> tuple[Request, ...]:
                 found[key_of(other)] = None
                 reached.append(key_of(other))
     return tuple(found)
+
+
+def jobs_waited_for(job: TorchrunJob) -> tuple[Request, ...]:
+    """The jobs that this one depends on: they may be kept for it, and no longer once it waits no more."""
+    return tuple(Key(job.metadata.namespace, wanted.job) for wanted in job.spec.depends_on)
+
+
+def is_awaited(cache: Cache, job: TorchrunJob) -> bool:
+    """Whether a job waits for this one. The kind must be registered with the index `JOBS_BY_DEPENDENCY`."""
+    others = cache.by_index(TORCHRUN_JOB, JOBS_BY_DEPENDENCY, str(key_of(job)))
+    return any(waits_for(other) and other.metadata.deletion_timestamp is None for other in others)
 
 
 def _standing(job: TorchrunJob) -> tuple[object, ...]:

@@ -15,7 +15,14 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
 from torchctl.controllers.job.dependencies import assess
 from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.upstream import MOST, jobs_that_wait, upstream, upstream_turned
+from torchctl.controllers.job.upstream import (
+    MOST,
+    is_awaited,
+    jobs_that_wait,
+    jobs_waited_for,
+    upstream,
+    upstream_turned,
+)
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.kinds import Key, Kind
@@ -307,6 +314,23 @@ def test_only_what_can_be_waited_for_wakes_others() -> None:
         assert not upstream_turned(change(after, after))
 
 
+def test_a_job_that_comes_to_or_from_waiting_concerns_those_that_it_waits_for() -> None:
+    assert jobs_waited_for(a_job("train", "prep", "data")) == (Key("team", "prep"), Key("team", "data"))
+    assert jobs_waited_for(a_job("train")) == ()
+
+
+def test_a_job_is_awaited_by_those_that_can_still_be_held_up_by_it() -> None:
+    def awaited(*others: TorchrunJob) -> bool:
+        return is_awaited(cast(Cache, Shelf.of(a_job("prep"), *others)), a_job("prep"))
+
+    assert awaited(a_job("train", "data", "prep"))
+    assert not awaited()
+    assert not awaited(a_job("train", "data"))
+    assert not awaited(a_job("train", "prep", met="DependenciesMet"))
+    assert not awaited(a_job("train", "prep", phase="Failed"))
+    assert not awaited(a_job("train", "prep", deleting=True))
+
+
 # In the life of a job.
 
 
@@ -338,6 +362,23 @@ def test_nothing_is_made_before_it_is_written_down_that_the_job_was_let_through(
     let(w, prep=None)
     w.settle()
     assert ("Job", "demo") in w.objects
+
+
+def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: Any) -> None:
+    w = world(
+        "{jobQueue: research, numNodes: 1, command: python a.py, runPolicy: {ttlSecondsAfterFinished: 60}}",
+    )
+    w.settle()
+    w.worker(0, "Succeeded")
+    w.job_is("Complete")
+    w.settle()
+    w.seen = replace(w.seen, awaited=True)
+    w.later(3600)
+    w.step()
+    assert (w.last.remove, w.last.requeue_after_s) == ((), None)
+    w.seen = replace(w.seen, awaited=False)
+    w.step()
+    assert [removal.kind for removal in w.last.remove] == [TORCHRUN_JOB]
 
 
 def test_a_job_takes_its_queue_as_it_is_when_it_is_let_through(world: Any) -> None:

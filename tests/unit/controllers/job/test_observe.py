@@ -9,6 +9,7 @@ import msgspec
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
 from torchctl.controllers.job.observe import BY_JOB, by_job, observe
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.cache.cache import Cache
@@ -19,7 +20,7 @@ SPEC = {"jobQueue": "research", "numNodes": 1, "command": "a"}
 
 
 class Shelf:
-    """Stands for the cache: objects by kind, with the one index that is asked for."""
+    """Stands for the cache: objects by kind, with the indexes that are asked for."""
 
     def __init__(self, *objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True) -> None:
         self.kai = kai
@@ -29,8 +30,8 @@ class Shelf:
         return next((o for k, o in self.objects if k == kind and (o.metadata.namespace, o.metadata.name) == key), None)
 
     def by_index(self, kind: Kind[Any], index: str, value: str) -> Iterable[Any]:
-        assert index == BY_JOB
-        return tuple(o for k, o in self.objects if k == kind and value in by_job(o))
+        values = {BY_JOB: by_job, JOBS_BY_DEPENDENCY: dependencies_of}[index]
+        return tuple(o for k, o in self.objects if k == kind and value in values(o))
 
     def informer(self, kind: Kind[Any]) -> Any:
         assert kind == KAI_PODGROUP
@@ -178,3 +179,9 @@ def test_the_queue_is_of_the_same_namespace() -> None:
 def test_without_kais_kinds_there_is_no_pod_group_to_see() -> None:
     found = seen(job(), (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo")}), kai=False)
     assert (found.podgroup, found.kai_available) == (None, False)
+
+
+def test_a_job_that_another_waits_for_knows_it() -> None:
+    train = TORCHRUN_JOB, {"metadata": meta("train"), "spec": SPEC | {"dependsOn": [{"job": "demo"}]}}
+    assert seen(job(), train).awaited
+    assert not seen(job()).awaited
