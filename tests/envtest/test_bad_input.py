@@ -102,6 +102,17 @@ TROUBLES = (
         says=("Job no-job", "no jobs of that name here"),
     ),
     Trouble(
+        name="unknown-field",
+        condition="WorkersReady",
+        reason="Refused",
+        says=(
+            'TorchrunQueue unknown-field: spec.podTemplate.spec.containers[name="trainer"].prots: field not declared',
+            "Job unknown-field",
+            "submit the job again",
+        ),
+        queue={"podTemplate": {"spec": {"containers": [{"name": "trainer", "prots": []}]}}},
+    ),
+    Trouble(
         name="no-image",
         condition="WorkersReady",
         reason="ImagePullBackOff",

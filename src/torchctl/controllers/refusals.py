@@ -3,7 +3,7 @@
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid
 
-__all__ = ["is_refusal", "refusal_reason"]
+__all__ = ["UNREADABLE_MARK", "is_refusal", "refusal_reason"]
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 REFUSED = "Refused"

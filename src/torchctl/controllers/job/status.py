@@ -22,6 +22,7 @@ from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.lifecycle import Life, Stage
 from torchctl.controllers.job.losses import sentence
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.origins import told
 from torchctl.controllers.job.outcome import Outcome
 from torchctl.controllers.job.plan import Plan
 from torchctl.controllers.job.syncing import missing_claim
@@ -41,7 +42,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     if plan.idle or plan.frozen is None or plan.life is None:
         ended = old.phase in TERMINAL
         return msgspec.structs.replace(old, observed_generation=job.metadata.generation) if ended else old
-    findings = _steady(_with_refusals(_findings(observed, plan), refusals, job.metadata.name), old)
+    findings = _steady(_with_refusals(_findings(observed, plan), refusals, observed), old)
     conditions = carry_over(
         old.conditions,
         (
@@ -214,15 +215,15 @@ def _failed(end: Outcome | None) -> Finding:
 
 
 def _with_refusals(
-    findings: dict[JobCondition, Finding], refusals: Sequence[Refusal], job: str
+    findings: dict[JobCondition, Finding], refusals: Sequence[Refusal], observed: Observed
 ) -> dict[JobCondition, Finding]:
     """Each refusal in the condition of the step that it stops; of several in one step the first counts."""
     found = dict(findings)
     for refusal in reversed(refusals):
-        type_ = _step_of(refusal, job)
+        type_ = _step_of(refusal, observed.job.metadata.name)
         if type_ is JobCondition.WORKSPACE_READY and findings[type_].ok:
             continue  # the workspace is there all the same
-        said = refusal.message
+        said = told(refusal, observed)
         message = said if refusal.name in said else f"{refusal.kind} {refusal.name}: {said}"
         found[type_] = Finding(False, refusal.reason, message, warn=True)
     return found

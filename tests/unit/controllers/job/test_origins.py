@@ -1,0 +1,129 @@
+"""A field that the API server cannot read is told of the TorchrunQueue or TorchrunJob that has it, and where it is."""
+
+from typing import Any
+
+import pytest
+
+from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.refusals import refusal_reason
+from torchctl.runtime.client.errors import Unavailable
+
+UNREADABLE = "failed to create typed patch object (team/demo; batch/v1, Kind=Job): "
+UNKNOWN = "field not declared in schema"
+JOB = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
+QUEUE = "{image: a:1%s}"
+
+
+def refused(world: Any, said: str, job: str = "", queue: str = "", kind: str = "Job") -> Any:
+    """A job whose child the API server cannot read."""
+    w = world(JOB % (job and f", {job}"), QUEUE % (queue and f", {queue}"))
+
+    def answer(made: str, name: str) -> Refusal | None:
+        error = Unavailable(UNREADABLE + said, code=500)
+        return Refusal(made, name, *refusal_reason(error, f"{made} {name}")) if made == kind else None
+
+    w.refuse = answer
+    w.settle()
+    return w
+
+
+@pytest.mark.parametrize(
+    ("path", "job", "queue", "told"),
+    [
+        (
+            ".spec.affinty",
+            "",
+            "podTemplate: {spec: {affinty: {}}}",
+            "TorchrunQueue research: spec.podTemplate.spec.affinty",
+        ),
+        (
+            '.spec.containers[name="trainer"].ports[containerPort=80,protocol="TCP"].protocl',
+            "",
+            "podTemplate: {spec: {containers: [{name: trainer, ports: [{containerPort: 80, protocl: UDP}]}]}}",
+            "TorchrunQueue research: "
+            'spec.podTemplate.spec.containers[name="trainer"].ports[containerPort=80,protocol="TCP"].protocl',
+        ),
+        (
+            ".spec.affinity.nodeAfinity",
+            "",
+            "scheduling: {affinity: {nodeAfinity: {}}}",
+            "TorchrunQueue research: spec.scheduling.affinity.nodeAfinity",
+        ),
+        (
+            '.spec.volumes[name="big"].nsf',
+            "volumes: {additionalVolumes: [{name: big, nsf: {}}]}",
+            "podTemplate: {spec: {volumes: [{name: big, nsf: {}}]}}",
+            'TorchrunJob demo: spec.volumes.additionalVolumes[name="big"].nsf',
+        ),
+        (
+            '.spec.containers[name="trainer"].volumeMounts[mountPath="/big"].readonly',
+            "volumes: {additionalMounts: [{name: big, mountPath: /big, readonly: true}]}",
+            "",
+            'TorchrunJob demo: spec.volumes.additionalMounts[mountPath="/big"].readonly',
+        ),
+        (
+            '.spec.containers[name="trainer"].env[name="A"].valueFrom.secret',
+            "env: [{name: B, valueFrom: {secret: a}}]",
+            "env: [{name: A, valueFrom: {secret: a}}]",
+            'TorchrunQueue research: spec.env[name="A"].valueFrom.secret',
+        ),
+        (
+            '.spec.containers[name="trainer"].envFrom[0].secretref',
+            "env: [{name: B, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]",
+            "podTemplate: {spec: {containers: [{name: trainer, envFrom: [{secretref: {}}]}]}}",
+            'TorchrunQueue research: spec.podTemplate.spec.containers[name="trainer"].envFrom[0].secretref',
+        ),
+    ],
+)
+def test_a_field_is_told_where_it_was_written(world: Any, path: str, job: str, queue: str, told: str) -> None:
+    w = refused(world, f".spec.template{path}: {UNKNOWN}", job, queue)
+    assert w.condition("WorkersReady") == (
+        "False",
+        "Refused",
+        f"{told}: {UNKNOWN} (so the API server says of Job demo): correct it there and submit the job again",
+    )
+
+
+def test_of_several_fields_each_is_told(world: Any) -> None:
+    wrong = {
+        ".spec.template.spec.affinty": UNKNOWN,
+        ".spec.template.spec.tolerations": "expected list",
+        ".spec.x": "no",
+    }
+    said = "\n  ".join(("errors:", *(f"{path}: {what}" for path, what in wrong.items())))
+    w = refused(world, said, queue="podTemplate: {spec: {affinty: {}, tolerations: [{key: a}]}}")
+    assert w.condition("WorkersReady")[2].partition(" (so")[0] == (
+        f"TorchrunQueue research: spec.podTemplate.spec.affinty: {UNKNOWN}; "
+        "TorchrunQueue research: spec.podTemplate.spec.tolerations: expected list; "
+        "Job demo: .spec.x: no"
+    )
+
+
+def test_a_sync_pod_has_the_field_at_another_place(world: Any) -> None:
+    w = refused(
+        world,
+        f".spec.affinity.nodeAfinity: {UNKNOWN}",
+        "volumes: {workspace: {source: zip}}",
+        "scheduling: {affinity: {nodeAfinity: {}}}",
+        kind="Pod",
+    )
+    message = w.condition("WorkspaceReady")[2]
+    assert message.startswith(f"TorchrunQueue research: spec.scheduling.affinity.nodeAfinity: {UNKNOWN} (so")
+    assert "Pod demo-sync-0" in message
+
+
+@pytest.mark.parametrize("path", [".spec.template.spec.affinty", ".spec.paralelism", ".metadata.labls"])
+def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: Any, path: str) -> None:
+    w = refused(world, f"{path}: {UNKNOWN}")
+    message = w.condition("WorkersReady")[2]
+    assert message.startswith("Job demo: the API server cannot read it: ")
+    assert f"{path}: {UNKNOWN}; correct this field" in message
+
+
+def test_what_was_turned_down_for_another_reason_is_told_as_it_was(world: Any) -> None:
+    w = world(JOB % "", QUEUE % "")
+    w.refuse = lambda kind, name: (
+        Refusal(kind, name, "Refused", ".spec.template.spec.affinty: no") if kind == "Job" else None
+    )
+    w.settle()
+    assert w.condition("WorkersReady")[2] == "Job demo: .spec.template.spec.affinty: no"
