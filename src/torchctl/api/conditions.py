@@ -292,6 +292,6 @@ class JobReason(Reason):
     STARTUP_TIMEOUT = (
         "StartupTimeout",
         _END,
-        "The workers were placed, and not all of them ready within runPolicy.startupTimeoutSeconds.",
+        "The job was admitted, and not all of its workers were ready within runPolicy.startupTimeoutSeconds.",
         "Read the message, which says what they waited for; correct that, or allow more time.",
     )

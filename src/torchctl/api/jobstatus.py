@@ -85,7 +85,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     active_seconds: Annotated[
         int,
         count(
-            "Seconds for which workers were placed, over the attempts that have ended; the one that runs is not in it."
+            "Seconds from admission to the first loss, of the attempts that have ended; the one that runs is not in it."
         ),
     ] = 0
     restarts: Annotated[Restarts, nested(shown=True)] = Restarts()
@@ -107,7 +107,8 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     ] = None
     attempt_start_time: Annotated[datetime | None, moment("When the worker Job of the attempt was made.")] = None
     attempt_active_time: Annotated[
-        datetime | None, moment("When all pods of the attempt were placed: since then its time counts.")
+        datetime | None,
+        moment("When the attempt was admitted: all its pods placed, or without a gang its Job made. Its time counts."),
     ] = None
     attempt_ready_time: Annotated[datetime | None, moment("When all workers of the attempt were ready first.")] = None
     start_time: Annotated[datetime | None, moment("When the first worker Job was made.")] = None

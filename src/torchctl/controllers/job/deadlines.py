@@ -1,7 +1,8 @@
 """How long a job may run and how long its workers may take to start.
 
-Time is active from the moment at which all pods are placed: what a job waits for in a queue, and what it is suspended
-for, is not its own. The attempts that have ended are added up in status.activeSeconds.
+Time is active from the moment at which the attempt is admitted, which is when a gang scheduler has placed all pods, or
+where there is none, when its Job is made: what a job waits for in a queue, and what it is suspended for, is not its
+own. The attempts that have ended are added up in status.activeSeconds.
 """
 
 from datetime import datetime

@@ -813,6 +813,18 @@ class TestDeadlines:
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
 
+    def test_without_a_gang_scheduler_time_is_active_as_soon_as_the_job_is_made(self, world: Any) -> None:
+        w = world(job("runPolicy: {startupTimeoutSeconds: 60}"))
+        w.settle()
+        w.worker(0)
+        w.worker(1, "Pending")
+        w.later(59)
+        w.settle()
+        assert w.phase == "Starting"
+        w.later(1)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
+
     def test_a_deadline_is_looked_at_in_time_where_kai_was_removed(self, world: Any) -> None:
         w = world(job("runPolicy: {activeDeadlineSeconds: 20}"), queue="{image: a, kaiQueue: x}")
         w.settle()
