@@ -108,7 +108,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     attempt_start_time: Annotated[datetime | None, moment("When the worker Job of the attempt was made.")] = None
     attempt_active_time: Annotated[
         datetime | None,
-        moment("When the attempt was admitted: all its pods placed, or without a gang its Job made. Its time counts."),
+        moment("When the attempt's time began: all its pods placed, or without a gang scheduler its Job made."),
     ] = None
     attempt_ready_time: Annotated[datetime | None, moment("When all workers of the attempt were ready first.")] = None
     start_time: Annotated[datetime | None, moment("When the first worker Job was made.")] = None
