@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ import pytest_asyncio
 import yaml
 
 from torchctl.controllers.rbac import JOB_CONTROLLER, QUEUE_CONTROLLER, RUNTIME, leader_election, policy
-from torchctl.runtime.settings import ElectionSettings
+from torchctl.runtime.settings import ElectionSettings, ServerSettings
 from torchctl.testing.controlplane import ControlPlane
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
@@ -73,6 +74,35 @@ async def test_sync_pods_run_the_image_of_the_operator(cluster: ControlPlane) ->
     )
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert {"name": "TORCHCTL_IMAGE", "value": container["image"]} in container["env"]
+
+
+async def test_the_network_policy_lets_in_to_the_managers_ports_and_out_to_the_api_server(
+    cluster: ControlPlane,
+) -> None:
+    """Whether it is enforced is the network plugin's business; that it is of these pods and ports is ours."""
+
+    async def found(kind: str, name: str, namespace: str = NAMESPACE) -> Any:
+        return json.loads(await cluster.kubectl("get", kind, name, "--namespace", namespace, "--output=json"))["spec"]
+
+    template = (await found("deployment", "torchctl"))["template"]
+    policy = await found("networkpolicy", "torchctl")
+    assert policy["podSelector"] == {"matchLabels": template["metadata"]["labels"]}
+    assert sorted(policy["policyTypes"]) == ["Egress", "Ingress"]
+
+    (manager,) = template["spec"]["containers"]
+    ports = {port["name"]: (port["protocol"], port["containerPort"]) for port in manager["ports"]}
+    listening = ServerSettings()
+    assert ports == {"metrics": ("TCP", listening.metrics_port), "health": ("TCP", listening.health_port)}
+    assert not any(argument.startswith(("--metrics-port", "--health-port")) for argument in manager["args"])
+    assert all(rule.keys() == {"ports"} for rule in (*policy["ingress"], *policy["egress"]))
+    assert _ports(policy["ingress"]) == set(ports.values())
+    assert _ports(policy["egress"]) == {("TCP", 443), ("TCP", 6443), ("TCP", 53), ("UDP", 53)}
+    (service,) = (await found("service", "kubernetes", "default"))["ports"]
+    assert (service["protocol"], service["port"]) in _ports(policy["egress"])
+
+
+def _ports(rules: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {(port["protocol"], port["port"]) for rule in rules for port in rule["ports"]}
 
 
 async def test_the_service_account_may_do_what_the_code_declares(cluster: ControlPlane) -> None:

@@ -25,9 +25,11 @@ def test_the_pods_that_are_selected_are_the_managers() -> None:
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     (service,) = documents("manager/service.yaml")
     (budget,) = documents("manager/pod_disruption_budget.yaml")
+    (policy,) = documents("manager/network_policy.yaml")
     for selector in (
         deployment["spec"]["selector"]["matchLabels"],
         service["spec"]["selector"],
         budget["spec"]["selector"]["matchLabels"],
+        policy["spec"]["podSelector"]["matchLabels"],
     ):
         assert selector.items() <= labels.items()
