@@ -27,12 +27,16 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An object that has to go: this one, not another of its name. By force: its node is not asked."""
+    """An object that has to go: this one, not another of its name. By force: its node is not asked.
+
+    With a `version` only as it was seen: what a person wrote since may be that it should stay.
+    """
 
     kind: Kind[Any]
     key: Key
     uid: str
     force: bool = False
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

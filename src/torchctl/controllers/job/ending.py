@@ -1,7 +1,7 @@
 """What is left of attempts and jobs that have ended: what is stopped, what goes, and what stays to be read."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -43,7 +43,7 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     job, policy = observed.job, run_policy(observed.job, template)
     left = None if observed.awaited else _ttl_left_s(observed, policy.ttl_seconds_after_finished, now)
     if left is not None and left <= 0:
-        return Estate(remove=(_removal(TORCHRUN_JOB, job),))
+        return Estate(remove=(replace(_removal(TORCHRUN_JOB, job), version=job.metadata.resource_version),))
     remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
     current = observed.worker_job
     keeps = current is None or policy.pod_retention is PodRetention.ALL

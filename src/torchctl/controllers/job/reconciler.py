@@ -157,10 +157,15 @@ class JobReconciler:
         return None
 
     async def _remove(self, removal: Removal) -> None:
-        key, grace_s = removal.key, 0 if removal.force else None
+        key = removal.key
         try:
             await self._manager.client.delete(
-                removal.kind, key.name, namespace=key.namespace, uid=removal.uid, grace_seconds=grace_s
+                removal.kind,
+                key.name,
+                namespace=key.namespace,
+                uid=removal.uid,
+                resource_version=removal.version,
+                grace_seconds=0 if removal.force else None,
             )
         except NotFound:
             return

@@ -476,8 +476,9 @@ class TestWhatIsKept:
         w.settle()
         w.later(1)
         w.step()
-        assert [(r.kind.kind, r.key.name, r.uid) for r in w.last.remove] == [
-            ("TorchrunJob", "demo", w.seen.job.metadata.uid)
+        meta = w.seen.job.metadata
+        assert [(r.kind.kind, r.key.name, r.uid, r.version) for r in w.last.remove] == [
+            ("TorchrunJob", "demo", meta.uid, meta.resource_version)
         ]
 
 
