@@ -210,8 +210,8 @@ class WorkQueue(Generic[K]):
     def _highest(self) -> tuple[K, _Waiting] | None:
         while self._due:
             _, turn, _, key, waiting = heapq.heappop(self._due)
+            self._turns[waiting.priority].reach(turn, self._group(key))
             if self._is_up(key, waiting):
-                self._turns[waiting.priority].reach(turn, self._group(key))
                 return key, waiting
         return None
 

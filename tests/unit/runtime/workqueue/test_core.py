@@ -165,6 +165,16 @@ def test_a_group_without_keys_is_forgotten() -> None:
     assert [turns._last for turns in queue._turns.values()] == [{}]
 
 
+def test_a_group_whose_keys_went_out_otherwise_is_forgotten_too() -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(), first_letter)
+    for number in range(1000):
+        queue.add(f"{chr(number + 300)}", float(number), priority=LOW_PRIORITY)
+        queue.add(f"{chr(number + 300)}", float(number))
+        assert queue.get(float(number)) is not None
+    assert queue.get(1000.0) is None
+    assert [turns._last for turns in queue._turns.values()] == [{}, {}]
+
+
 def test_a_key_added_while_it_is_processed_comes_out_once_after_done() -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
     queue.add("a", 0.0)
