@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from torchctl.api import labels
 from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.counts import agree, counted, every
 from torchctl.api.kube import KaiPodGroup, Pod
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.children.owner import Owner
@@ -56,7 +57,7 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     return Finding(
         False,
         JobReason.WAITING_FOR_ADMISSION,
-        f"waits for {template.gpus or template.nodes} {'GPUs' if template.gpus else 'nodes'} in {where}",
+        f"waits for {counted(template.gpus, 'GPU') if template.gpus else counted(template.nodes, 'node')} in {where}",
     )
 
 
@@ -72,8 +73,8 @@ def _own(observed: Observed) -> Mapping[str, KaiPodGroup]:
 
 def _placed(placed: int, template: FrozenTemplate) -> str:
     if template.elastic is None:
-        return f"all {placed} pods are placed"
-    return f"placed pods: {placed}, of {template.min_nodes} that are enough"
+        return f"{every(placed, 'pod')} {agree(placed, 'is', 'are')} placed"
+    return f"placed pods: {placed}, of {template.min_nodes} that {agree(template.min_nodes, 'is', 'are')} enough"
 
 
 def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> str:

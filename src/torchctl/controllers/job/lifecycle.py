@@ -19,6 +19,7 @@ from torchctl.api import effective, names
 from torchctl.api.causes import Cause, cause_named
 from torchctl.api.common import RunPolicy
 from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.counts import counted
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy, TorchrunJob
 from torchctl.api.jobstatus import Incident
@@ -219,7 +220,9 @@ def _below_minimum(
     if left is None or left > 0 or template is None or template.elastic is None:
         return None
     ready, job = workers.standing(observed), names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
-    message = f"Job {job} has {ready} ready workers, elastic.minNodes is {template.min_nodes}: no replacement came"
+    message = (
+        f"Job {job} has {counted(ready, 'ready worker')}, elastic.minNodes is {template.min_nodes}: no replacement came"
+    )
     return Loss(Cause.BELOW_MINIMUM, Failure(reason=Cause.BELOW_MINIMUM, message=message), now.replace(microsecond=0))
 
 

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from torchctl.api import names
 from torchctl.api.conditions import JobReason
+from torchctl.api.counts import agree, counted, every
 from torchctl.api.job import WorkerCounts
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.finding import Finding
@@ -39,23 +40,27 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     if observed.worker_job is None:
         return Finding(False, JobReason.NOT_STARTED, f"Job {name} has not been created yet")
     counts, wanted = count(observed), template.desired(observed.job.spec)
-    ready = standing(observed)
+    ready, are = standing(observed), agree(wanted, "is", "are")
+    workers = f"{counted(wanted, 'worker')} of Job {name}"
     if template.elastic and ready >= template.min_nodes:
-        return Finding(True, JobReason.WORKERS_READY, f"{ready} of {wanted} workers of Job {name} are ready")
+        return Finding(True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready")
     wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)
     if wrong is not None:
         return Finding(False, *wrong, warn=True)
     if are_overdue(observed, template, now):
         why = pods.shorten(observed.create_failure) or f"see the Events of `kubectl describe job {name}`"
-        message = f"Job {name} has {len(observed.pods)} of {wanted} pods, a quota or a policy may refuse them: {why}"
+        pods_there, them = len(observed.pods), agree(wanted - len(observed.pods), "it", "them")
+        message = f"Job {name} has {pods_there} of {counted(wanted, 'pod')}, a quota or a policy may refuse {them}: {why}"
         return Finding(False, JobReason.PODS_NOT_CREATED, message, warn=True)
     if ready >= wanted:
-        return Finding(True, JobReason.WORKERS_READY, f"all {wanted} workers of Job {name} are ready")
+        return Finding(True, JobReason.WORKERS_READY, f"{every(wanted, 'worker')} of Job {name} {are} ready")
     if template.elastic and observed.job.status.attempt_ready_time is not None:
-        message = f"{ready} workers of Job {name} are ready, at least {template.min_nodes} have to be: waits for others"
+        needs = f"at least {template.min_nodes} {agree(template.min_nodes, 'has', 'have')} to be"
+        there = f"{counted(ready, 'worker')} of Job {name} {agree(ready, 'is', 'are')} ready"
+        message = f"{there}, {needs}: waits for others"
         return Finding(False, JobReason.BELOW_MINIMUM, message, warn=True)
-    started = f"{counts.running + counts.succeeded} of {wanted}"
-    return Finding(False, JobReason.WORKERS_STARTING, f"{started} workers of Job {name} run")
+    started = f"{counts.running + counts.succeeded} of {workers} {agree(wanted, 'runs', 'run')}"
+    return Finding(False, JobReason.WORKERS_STARTING, started)
 
 
 def are_overdue(observed: Observed, template: FrozenTemplate, now: datetime) -> bool:

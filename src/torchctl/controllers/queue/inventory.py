@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from torchctl.api.counts import agree, counted
 from torchctl.api.kube import PVC, PersistentVolumeClaim
 from torchctl.api.queue import ResourceState
 from torchctl.api.queueconditions import QueueReason
@@ -48,13 +49,15 @@ def verdict(items: tuple[Item, ...], older: int) -> tuple[str, str, str]:
     Args:
         older: ConfigMaps that are not asked for any more, and are still there.
     """
-    kept = f"; {older} older one(s) go once no unfinished job can need them" if older else ""
+    goes, it = agree(older, "goes", "go"), agree(older, "it", "them")
+    kept = f"; {counted(older, 'older one')} {goes} once no unfinished job can need {it}" if older else ""
     if not items:
         return "True", QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}"
     wrong = [item for item in items if item.reason]
     if wrong:
         return "False", wrong[0].reason, f"{wrong[0].extra}: {wrong[0].message}{_more(len(wrong) - 1)}"
-    return "True", QueueReason.RESOURCES_READY, f"{len(items)} object(s) are as the queue asks{kept}"
+    objects = f"{counted(len(items), 'object')} {agree(len(items), 'is', 'are')}"
+    return "True", QueueReason.RESOURCES_READY, f"{objects} as the queue asks{kept}"
 
 
 def _more(number: int) -> str:

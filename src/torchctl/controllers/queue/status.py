@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from torchctl.api.counts import agree, counted
 from torchctl.api.job import TorchrunJob
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
@@ -171,7 +172,8 @@ def _managed(observed: Observed, name: str) -> Verdict:
 def _kept_for(observed: Observed, now: datetime) -> str:
     waiting = [job.metadata.name for job in observed.holding(now)]
     shown = ", ".join(sorted(waiting)[:5]) + (", ..." if len(waiting) > 5 else "")
-    return f"kept until {len(waiting)} unfinished job(s) end: {shown}" if waiting else ""
+    jobs = f"{counted(len(waiting), 'unfinished job')} {agree(len(waiting), 'ends', 'end')}"
+    return f"kept until {jobs}: {shown}" if waiting else ""
 
 
 def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:

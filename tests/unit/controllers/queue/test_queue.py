@@ -132,7 +132,7 @@ def test_a_deleted_queue_keeps_its_kai_queue_until_its_jobs_are_done() -> None:
     subject = queue(deleting=True, kaiQueue="train")
     busy = observed(subject, kai("train"), jobs=(job("a", Phase.RUNNING), job("b", Phase.FAILED)))
     assert plan(busy) == Plan()
-    assert "1 unfinished job(s) end: a" in derive(busy, plan(busy), Refused(), NOW).conditions[1].message
+    assert "1 unfinished job ends: a" in derive(busy, plan(busy), Refused(), NOW).conditions[1].message
     done = observed(subject, kai("train"), jobs=(job("a", Phase.SUCCEEDED),))
     assert [found.metadata.name for found in plan(done).delete] == ["train"]
     assert plan(done).finalizers is None

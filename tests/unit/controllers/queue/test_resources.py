@@ -141,7 +141,7 @@ def test_what_a_queue_asks_for_is_made_once_and_belongs_to_it() -> None:
     ]
     assert "ownerReferences" not in world.objects["PersistentVolumeClaim", "cache"]["metadata"], "data outlives a queue"
     writes = world.writes
-    assert world.ready() == ("True", "ResourcesReady", "2 object(s) are as the queue asks")
+    assert world.ready() == ("True", "ResourcesReady", "2 objects are as the queue asks")
     assert world.writes == writes, "a second reconcile writes nothing"
 
 
@@ -252,9 +252,7 @@ def test_a_changed_prefix_makes_another_object_and_the_older_one_goes_when_no_un
     world.resources = [config_map(nameMode="prefix", data={"a": "2"})]
     world.step()
     assert len(world.objects) == 2
-    assert (
-        world.ready()[2] == "1 object(s) are as the queue asks; 1 older one(s) go once no unfinished job can need them"
-    )
+    assert world.ready()[2] == "1 object is as the queue asks; 1 older one goes once no unfinished job can need it"
     world.jobs = ()
     world.step()
     assert [body["data"] for body in world.objects.values()] == [{"a": "2"}]
@@ -294,7 +292,7 @@ def test_a_queue_that_is_being_deleted_keeps_its_config_maps_for_the_jobs_that_r
     assert world.plan() == Plan()
     status, reason, message = world.ready()
     assert (status, reason) == ("False", "Deleting")
-    assert message == "ConfigMaps are kept until 1 unfinished job(s) end: a; claims stay, with their data"
+    assert message == "ConfigMaps are kept until 1 unfinished job ends: a; claims stay, with their data"
     world.jobs = ()
     assert world.plan() == Plan(finalizers=())
 
