@@ -49,8 +49,8 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
         return Finding(False, *wrong, warn=True)
     if are_overdue(observed, template, now):
         why = pods.shorten(observed.create_failure) or f"see the Events of `kubectl describe job {name}`"
-        pods_there, them = len(observed.pods), agree(wanted - len(observed.pods), "it", "them")
-        message = f"Job {name} has {pods_there} of {counted(wanted, 'pod')}, a quota or a policy may refuse {them}: {why}"
+        made, them = len(observed.pods), agree(wanted - len(observed.pods), "it", "them")
+        message = f"Job {name} has {made} of {counted(wanted, 'pod')}, a quota or a policy may refuse {them}: {why}"
         return Finding(False, JobReason.PODS_NOT_CREATED, message, warn=True)
     if ready >= wanted:
         return Finding(True, JobReason.WORKERS_READY, f"{every(wanted, 'worker')} of Job {name} {are} ready")
