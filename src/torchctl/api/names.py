@@ -3,14 +3,13 @@
 A name belongs to one attempt for ever, so that neither a duplicate nor a resurrected child can exist.
 """
 
-import re
-
 __all__ = [
     "API_VERSION",
     "ETCD_PORT",
     "FIELD_MANAGER",
     "GROUP",
     "INIT_CONTAINER",
+    "KAI_DEFAULT_QUEUE",
     "KAI_SCHEDULER",
     "MASTER_PORT",
     "MAX_JOB_NAME",
@@ -22,7 +21,6 @@ __all__ = [
     "TRAINER",
     "VERSION",
     "checkpoints_claim",
-    "job_name_problem",
     "kai_pod_group",
     "master_host",
     "pod_host",
@@ -64,21 +62,6 @@ MAX_JOB_NAME = 50
 """Of a TorchrunJob: leaves room for `-r<attempt>`, `-<index>` and `-checkpoints` within a DNS label of 63."""
 MAX_QUEUE_NAME = 63
 """Of a TorchrunQueue: its name is the value of a label."""
-
-_JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_RESERVED_ENDING = re.compile(r".*-(r|sync-)[0-9]+")
-
-
-def job_name_problem(name: str) -> str | None:
-    """Why a TorchrunJob cannot have this name, or None: Job, Service, hostnames and labels derive from it."""
-    if not _JOB_NAME.fullmatch(name) or len(name) > MAX_JOB_NAME:
-        return (
-            f"must be a DNS label of at most {MAX_JOB_NAME} characters that starts with a letter: "
-            "lower case letters, digits and '-', not at the end"
-        )
-    if _RESERVED_ENDING.fullmatch(name):
-        return "must not end in -r<number> or -sync-<number>: attempts and sync pods of other jobs have such names"
-    return None
 
 
 def workspace_claim(job: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-__all__ = ["PATTERN", "Format", "Quantity", "canonical", "equal", "parse"]
+__all__ = ["PATTERN", "Format", "Quantity", "canonical", "parse"]
 
 PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$"
 """What we accept: Kubernetes' grammar without signs and with an exponent of at most two digits."""
@@ -85,11 +85,6 @@ def parse(text: str | int) -> Quantity:
 def canonical(text: str | int) -> str:
     """The form in which the API server stores this quantity."""
     return str(parse(text))
-
-
-def equal(a: str | int, b: str | int) -> bool:
-    """Whether two spellings mean the same amount."""
-    return parse(a).value == parse(b).value
 
 
 def _binary(amount: int) -> str:

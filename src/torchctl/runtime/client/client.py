@@ -93,7 +93,7 @@ class Client:
         return f"<Client of {self._transport!r} as {self.field_manager}>"
 
     def unfenced(self) -> "Client":
-        """The same client without its fence: for the Lease and for Events."""
+        """The same client without its fence: for the Lease, and for what changes nothing."""
         return Client(
             self._transport,
             codec=self.codec,
