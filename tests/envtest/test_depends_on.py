@@ -112,6 +112,15 @@ async def test_a_missing_job_is_named_and_heals_when_it_is_created(place: Place)
     await place.reaches(Phase.SUCCEEDED, "early")
 
 
+async def test_a_job_that_is_waited_for_outlives_its_time_to_live(place: Place) -> None:
+    await submit(place, "both", "brief", "belated")
+    await submit(place, "brief", runPolicy={"ttlSecondsAfterFinished": 0})
+    await place.reaches(Phase.SUCCEEDED, "brief")
+    await submit(place, "belated")
+    await place.reaches(Phase.SUCCEEDED, "both")
+    await place.gone(TORCHRUN_JOB, "brief")
+
+
 async def test_a_failure_is_passed_on_to_all_that_wait_and_names_its_origin(place: Place) -> None:
     await submit(place, "second", "first")
     await submit(place, "first", "bad-origin")
