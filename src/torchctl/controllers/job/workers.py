@@ -43,7 +43,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     ready, are = standing(observed), agree(wanted, "is", "are")
     workers = f"{counted(wanted, 'worker')} of Job {name}"
     if template.elastic and ready >= template.min_nodes:
-        return Finding(True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready")
+        return Finding(True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted)}")
     wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)
     if wrong is not None:
         return Finding(False, *wrong, warn=True)
@@ -61,6 +61,12 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
         return Finding(False, JobReason.BELOW_MINIMUM, message, warn=True)
     started = f"{counts.running + counts.succeeded} of {workers} {agree(wanted, 'runs', 'run')}"
     return Finding(False, JobReason.WORKERS_STARTING, started)
+
+
+def _missing(observed: Observed, wanted: int) -> str:
+    """Why an elastic job that runs has fewer pods than it should, where the Job controller says so."""
+    why = pods.shorten(observed.create_failure)
+    return f"; {wanted - len(observed.pods)} cannot be created: {why}" if why else ""
 
 
 def are_overdue(observed: Observed, template: FrozenTemplate, now: datetime) -> bool:

@@ -287,6 +287,21 @@ def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_min
     assert (w.phase, w.last.requeue_after_s) == ("Running", None)
 
 
+def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
+    w.settle()
+    w.worker(0)
+    w.worker(1)
+    w.later(30)
+    w.settle()
+    assert w.condition("WorkersReady")[2] == "2 of 3 workers of Job demo are ready"
+    w.says_why("pods demo-2- is forbidden: exceeded quota")
+    w.settle()
+    status, reason, message = w.condition("WorkersReady")
+    assert (w.phase, status, reason) == ("Running", "True", "WorkersReady")
+    assert message.endswith("are ready; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "condition", "phase"),
     [
