@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs import a_job, a_queue
 from snapshots import COUNTS, READINESS
-from users import Act, deletes, deletes_worker, edits, edits_queue, ends, in_phase, ready, runs
+from users import Act, asks_for, brought, deletes, deletes_worker, edits, edits_queue, ends, in_phase, ready, runs
 
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
@@ -184,6 +184,24 @@ ON_CUE = (
         job_spec={"queueUpdatePolicy": "NextAttempt"},
         acts=(Act(runs(0), edits_queue(image="trainer:2")), *FAILS_ONCE),
         workers=4,
+    ),
+    Story(
+        "revised",
+        _served,
+        {"volumes": GIT},
+        acts=(Act(runs(0), asks_for("v2")), *FAILS_ONCE),
+        workers=4,
+    ),
+    Story(
+        "revised-twice",
+        _retaining,
+        {"suspend": True, "volumes": GIT},
+        acts=(
+            Act(brought(""), asks_for("v2")),
+            Act(brought("v2"), asks_for("v3")),
+            Act(brought("v3"), edits(suspend=False)),
+            Act(runs(0), ends()),
+        ),
     ),
     Story(
         "chain",

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
 from torchctl.api.kube import POD, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
@@ -14,10 +15,24 @@ from torchctl.controllers.job import pods
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.conditions import is_true
 from torchctl.runtime.kinds import Key
 from torchctl.testing.kubelet import ScriptedKubelet
 
-__all__ = ["Act", "User", "deletes", "deletes_worker", "edits", "edits_queue", "ends", "in_phase", "ready", "runs"]
+__all__ = [
+    "Act",
+    "User",
+    "asks_for",
+    "brought",
+    "deletes",
+    "deletes_worker",
+    "edits",
+    "edits_queue",
+    "ends",
+    "in_phase",
+    "ready",
+    "runs",
+]
 
 
 class User:
@@ -98,6 +113,16 @@ def ready(nodes: int) -> Callable[[JobStatus], bool]:
     return lambda status: (status.phase, status.nodes.desired, status.nodes.ready, status.workers.running) == wanted
 
 
+def brought(revision: str) -> Callable[[JobStatus], bool]:
+    """The job stands still with that revision of its workspace."""
+
+    def there(status: JobStatus) -> bool:
+        known, ready = status.workspace, is_true(status.conditions, JobCondition.WORKSPACE_READY)
+        return status.phase == Phase.SUSPENDED and ready and known is not None and known.requested == revision
+
+    return there
+
+
 # What.
 
 
@@ -107,6 +132,10 @@ def ends(index: int | None = None, exit_code: int = 0) -> Callable[[User, str], 
 
 def edits(**spec: Any) -> Callable[[User, str], Awaitable[None]]:
     return lambda user, job: user.edit_job(job, spec)
+
+
+def asks_for(revision: str) -> Callable[[User, str], Awaitable[None]]:
+    return edits(volumes={"workspace": {"revision": revision}})
 
 
 def edits_queue(**spec: Any) -> Callable[[User, str], Awaitable[None]]:
