@@ -21,10 +21,14 @@ from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job import workers
+from torchctl.runtime.access.core import Verdict
+from torchctl.runtime.access.readers import Readers
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import LEASE
+from torchctl.runtime.server import METRICS
 from torchctl.runtime.settings import ElectionSettings
 from torchctl.testing.audit import AuditedRequest, read_audit_log
 from torchctl.testing.controlplane import ControlPlane
@@ -61,8 +65,9 @@ async def test_every_right_is_used_and_no_request_is_denied(
         # Without streaming lists, as an API server before 1.34 has it, it lists.
         proxy.answer(422, match=lambda exchange: "sendInitialEvents" in exchange.query, times=None, reason="Invalid")
         connection = proxy.connection(operator_account)
-        async with running_operator(connection, namespace, replace(settings, runtime=runtime)):
+        async with running_operator(connection, namespace, replace(settings, runtime=runtime)) as operator:
             place = Place(admin, namespace)
+            await _be_scraped(operator.manager.client, await operator_account.authorization() or "")
             await _use_all(place)
             await _be_refused(place, control_plane)
 
@@ -72,6 +77,11 @@ async def test_every_right_is_used_and_no_request_is_denied(
     assert [request for request in denied if request.user.username == OPERATOR] == []
     assert _granted() - _used(requests) - IN_ADMISSION == set()
     assert _used(requests) - _granted() == set()
+
+
+async def _be_scraped(client: Client, token: str) -> None:
+    """By somebody whom the API server knows, and who has no right to the metrics: the operator itself."""
+    assert await Readers(client, SystemClock(), METRICS).verdict(token) is Verdict.FORBIDDEN
 
 
 async def _use_all(place: Place) -> None:
@@ -129,8 +139,12 @@ async def _be_refused(place: Place, control_plane: ControlPlane) -> None:
     await control_plane.kubectl("create", "quota", "none", "--hard=pods=0", f"--namespace={place.namespace}")
     await place.queue("empty")
     await place.job("empty", jobQueue="empty")
-    found = await place.condition("WorkersReady", "PodsNotCreated", "empty")
-    assert "exceeded quota" in found.message or "status unknown for quota" in found.message
+
+    async def is_told() -> bool:
+        message = (await place.condition("WorkersReady", "PodsNotCreated", "empty")).message
+        return "exceeded quota" in message or "status unknown for quota" in message
+
+    await until(is_told)  # the first look may be earlier than the Event
 
 
 async def _live_through(place: Place, name: str) -> None:

@@ -160,6 +160,16 @@ def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
 @_option("--renew-deadline", default=10.0, help="Seconds for which a leader leads after its last renewal.")
 @_option("--retry-period", default=2.0, help="Seconds between renewals.")
 @_option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Port of /metrics; 0 takes a free one.")
+@_option(
+    "--metrics-auth/--no-metrics-auth",
+    default=False,
+    help="/metrics only for bearer tokens of who may get it, by the API server's word; over TLS.",
+)
+@_option(
+    "--metrics-cert-dir",
+    default=None,
+    help="Directory of tls.crt and tls.key, followed as they change: /metrics over TLS. Without them: self-signed.",
+)
 @_option("--health-port", default=8081, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
 @_option("--bind-address", default=None, help="Address of both. Default: all.")
 @_option(
@@ -226,6 +236,8 @@ def _settings(options: dict[str, Any]) -> Operator:
             server=ServerSettings(
                 host=options["bind_address"],
                 metrics_port=options["metrics_port"],
+                metrics_auth=options["metrics_auth"],
+                metrics_cert_dir=options["metrics_cert_dir"],
                 health_port=options["health_port"],
             ),
             log=LogSettings(format=options["log_format"], level=options["log_level"]),

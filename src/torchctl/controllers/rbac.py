@@ -11,6 +11,7 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.names import GROUP, VERSION
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.runtime.access.reviews import ACCESS_REVIEW, TOKEN_REVIEW
 from torchctl.runtime.kinds import EVENT, LEASE, Kind, ObjectMeta
 
 __all__ = ["JOB_CONTROLLER", "QUEUE_CONTROLLER", "RUNTIME", "Permission", "leader_election", "policy"]
@@ -49,7 +50,11 @@ class Identity(msgspec.Struct, frozen=True):
 IDENTITY = Kind(f"operator.{GROUP}", VERSION, "Identity", "identity", Identity)
 """In a group of its own: a role with every right on torchrun.ai does not have this one."""
 
-RUNTIME = (Permission(EVENT, APPLY),)
+RUNTIME = (
+    Permission(EVENT, APPLY),
+    Permission(TOKEN_REVIEW, ("create",)),  # --metrics-auth: whose token it is,
+    Permission(ACCESS_REVIEW, ("create",)),  # and whether he may read
+)
 
 QUEUE_CONTROLLER = (
     Permission(IDENTITY, ("assume",)),

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 import anyio
 import structlog
 
+from torchctl.runtime.access.readers import Readers
 from torchctl.runtime.apply import Applier
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
@@ -28,7 +29,7 @@ from torchctl.runtime.leaderelection.elector import LeaderElector
 from torchctl.runtime.looplag import LoopLag
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.runner import Runner
-from torchctl.runtime.server import Server
+from torchctl.runtime.server import METRICS, Server
 from torchctl.runtime.settings import RuntimeSettings
 from torchctl.runtime.supervise import essential
 from torchctl.runtime.workqueue import Statistics
@@ -68,7 +69,8 @@ class Manager:
         self.events = EventRecorder(client, metrics=self.metrics, clock=self.clock)
         self._elector = elector
         self._lag = LoopLag(self.clock, self.metrics.event_loop_lag_seconds, limit_s=self.settings.loop_lag_limit_s)
-        self._server = Server(self.settings.server, self.metrics.registry, self.health, self.clock)
+        readers = Readers(client, self.clock, METRICS) if self.settings.server.metrics_auth else None
+        self._server = Server(self.settings.server, self.metrics.registry, self.health, self.clock, readers)
         self._controllers: dict[Controller, Barrier] = {}
         self._runners: list[Runner] = []
         self._stopping = False

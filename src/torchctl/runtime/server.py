@@ -2,30 +2,48 @@
 
 Each connection carries one request and is cut when its time is over, and a port that is full closes what
 comes in: neither a flood nor a client that reads a byte a minute takes more than a fixed part of the process.
+
+Health is for everybody. Metrics are for readers where there are any, and then, or with a certificate, over TLS:
+a token never crosses the network in the clear.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import anyio
 from aiohttp import web
 from anyio.abc import TaskStatus
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
+from torchctl.runtime.access.core import Verdict
+from torchctl.runtime.access.readers import REVIEW_TIMEOUT_S, Readers
+from torchctl.runtime.certificates import Certificates
 from torchctl.runtime.clock import Clock
+from torchctl.runtime.connections import Gate, listen
 from torchctl.runtime.health import HealthChecks, Report
 from torchctl.runtime.settings import ServerSettings
 
-__all__ = ["Server"]
+__all__ = ["METRICS", "Server"]
+
+METRICS = "/metrics"
 
 RENDERING_KEPT_S = 0.2
 """A scrape within this time of another one gets the same bytes, so that a flood of them costs little."""
 
-STOP_S = 1.0
-"""How long a request that is being answered may take to end when the server stops."""
+REFUSALS = {
+    Verdict.UNAUTHENTICATED: "a valid bearer token is needed\n",
+    Verdict.FORBIDDEN: "the right to get the nonResourceURL /metrics is needed, as torchctl-metrics-reader has it\n",
+    Verdict.BUSY: "too many unknown tokens\n",
+    Verdict.UNAVAILABLE: "the API server does not say who may read\n",
+}
+LATER = {"Retry-After": "1"}
+HEADERS = {
+    Verdict.UNAUTHENTICATED: {"WWW-Authenticate": "Bearer"},
+    Verdict.BUSY: LATER,
+    Verdict.UNAVAILABLE: LATER,
+}
 
-Page = Callable[[web.BaseRequest], web.Response]
+Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 
 class Server:
@@ -33,15 +51,34 @@ class Server:
 
     Metrics and health listen on ports of their own, so that whoever fills the one leaves the other working.
     `metrics_port` and `health_port` are the real ports once it listens.
+
+    Args:
+        settings: Where it listens, and how much it takes.
+        registry: The metrics.
+        checks: Behind the health.
+        clock: For what is kept for a while.
+        readers: Who may read the metrics; None: who reaches the port. Needed where the settings ask for it.
     """
 
     def __init__(
-        self, settings: ServerSettings, registry: CollectorRegistry, checks: HealthChecks, clock: Clock
+        self,
+        settings: ServerSettings,
+        registry: CollectorRegistry,
+        checks: HealthChecks,
+        clock: Clock,
+        readers: Readers | None = None,
     ) -> None:
+        if settings.metrics_auth and readers is None:
+            raise ValueError("metrics_auth takes somebody who knows the readers")
         self.metrics_port = settings.metrics_port
         self.health_port = settings.health_port
         self._settings = settings
-        self._metrics: dict[str, Page] = {"/metrics": _MetricsPage(registry, clock)}
+        page = _MetricsPage(registry, clock)
+        self._metrics: dict[str, Page] = {METRICS: page if readers is None else _Guarded(page, readers)}
+        # A review takes its time before the page can be sent.
+        self._metrics_timeout_s = settings.request_timeout_s + (0.0 if readers is None else REVIEW_TIMEOUT_S)
+        encrypted = readers is not None or settings.metrics_cert_dir is not None
+        self._certificates = Certificates(settings.metrics_cert_dir, clock) if encrypted else None
         self._health: dict[str, Page] = {
             "/healthz": _health_page("healthz", checks.live),
             "/readyz": _health_page("readyz", checks.ready),
@@ -59,14 +96,22 @@ class Server:
         async with AsyncExitStack() as stack:
             if self._settings.metrics_port is not None:
                 self.metrics_port = await stack.enter_async_context(
-                    _listen(self._settings, self._settings.metrics_port, self._metrics)
+                    self._listen(
+                        self._settings.metrics_port, self._metrics, self._metrics_timeout_s, self._certificates
+                    )
                 )
             if self._settings.health_port is not None:
                 self.health_port = await stack.enter_async_context(
-                    _listen(self._settings, self._settings.health_port, self._health)
+                    self._listen(self._settings.health_port, self._health, self._settings.request_timeout_s)
                 )
             task_status.started()
             await anyio.sleep_forever()
+
+    def _listen(
+        self, port: int, pages: Mapping[str, Page], timeout_s: float, certificates: Certificates | None = None
+    ) -> AbstractAsyncContextManager[int]:
+        gate = Gate(self._settings.max_connections, timeout_s)
+        return listen(web.Server(_router(pages)), self._settings.host, port, gate, certificates)
 
 
 class _MetricsPage:
@@ -76,15 +121,29 @@ class _MetricsPage:
         self._body = b""
         self._rendered_at = float("-inf")
 
-    def __call__(self, request: web.BaseRequest) -> web.Response:
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
         now = self._clock.monotonic()
         if now - self._rendered_at >= RENDERING_KEPT_S:
             self._body, self._rendered_at = generate_latest(self._registry), now
         return web.Response(body=self._body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
+class _Guarded:
+    """A page for readers."""
+
+    def __init__(self, page: Page, readers: Readers) -> None:
+        self._page = page
+        self._readers = readers
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        verdict = await self._readers.verdict(request.headers.get("Authorization", ""))
+        if verdict is Verdict.ALLOWED:
+            return await self._page(request)
+        return web.Response(status=verdict.value, text=REFUSALS[verdict], headers=HEADERS.get(verdict))
+
+
 def _health_page(path: str, run: Callable[[], Report]) -> Page:
-    def page(request: web.BaseRequest) -> web.Response:
+    async def page(request: web.BaseRequest) -> web.Response:
         report = run()
         brief = report.ok and "verbose" not in request.query
         return web.Response(status=200 if report.ok else 500, text="ok" if brief else report.text(path))
@@ -100,57 +159,8 @@ def _router(pages: Mapping[str, Page]) -> Callable[[web.BaseRequest], Awaitable[
         elif request.method not in ("GET", "HEAD"):
             response = web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
         else:
-            response = page(request)
+            response = await page(request)
         response.force_close()
         return response
 
     return answer
-
-
-@asynccontextmanager
-async def _listen(settings: ServerSettings, port: int, pages: Mapping[str, Page]) -> AsyncIterator[int]:
-    """Listens on `port` and yields the real one."""
-    http = web.Server(_router(pages))
-    gate = _Gate(settings.max_connections, settings.request_timeout_s)
-    loop = asyncio.get_running_loop()
-    listener = await loop.create_server(lambda: _Connection(http, loop, gate), settings.host, port)
-    try:
-        yield int(listener.sockets[0].getsockname()[1])
-    finally:
-        listener.close()
-        with anyio.CancelScope(shield=True):
-            await http.shutdown(STOP_S)
-
-
-class _Gate:
-    """Counts the connections of a port."""
-
-    def __init__(self, limit: int, timeout_s: float) -> None:
-        self.limit = limit
-        self.timeout_s = timeout_s
-        self.open: dict[_Connection, asyncio.TimerHandle] = {}
-
-
-class _Connection(web.RequestHandler):
-    """aiohttp's connection, but refused where the port is full and cut when its time is over."""
-
-    __slots__ = ("_gate",)
-
-    def __init__(self, http: web.Server, loop: asyncio.AbstractEventLoop, gate: _Gate) -> None:
-        super().__init__(http, loop=loop, keepalive_timeout=gate.timeout_s, lingering_time=0)
-        self._gate = gate
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        if len(self._gate.open) >= self._gate.limit:
-            transport.abort()
-            return
-        loop = asyncio.get_running_loop()
-        self._gate.open[self] = loop.call_later(self._gate.timeout_s, transport.abort)
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        timer = self._gate.open.pop(self, None)
-        if timer is not None:
-            timer.cancel()
-        super().connection_lost(exc)

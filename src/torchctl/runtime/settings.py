@@ -62,11 +62,19 @@ class ServerSettings:
     metrics_port: int | None = 8080
     health_port: int | None = 8081
 
+    metrics_auth: bool = False
+    """Whether `/metrics` is only for bearer tokens that the API server knows, of who may `get` it there. Always over
+    TLS, with a self-signed certificate where there is no other."""
+
+    metrics_cert_dir: str | None = None
+    """A directory with `tls.crt` and `tls.key`, which may change: `/metrics` is served over TLS. Without usable ones
+    it is self-signed."""
+
     max_connections: int = 32
     """Per port. Further connections are closed at once, so that a flood cannot exhaust file descriptors."""
 
     request_timeout_s: float = 10.0
-    """How long a connection may last, slow clients included."""
+    """How long a connection may last, slow clients included; 10 s more where somebody has to be asked about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,14 @@
 """A certificate authority of one's own, so that TLS under test is real TLS."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = ["Authority", "Pair", "signing_key"]
 
@@ -26,10 +24,9 @@ class Pair:
 
 
 class Authority:
-    """Issues certificates for servers and clients. Raises RuntimeError without the package `cryptography`."""
+    """Issues certificates for servers and clients."""
 
     def __init__(self, name: str = "torchctl-testing") -> None:
-        _require()
         self._name = name
         self._key = _new_key()
         self._certificate = self._sign(_subject(name), self._key, authority=True)
@@ -61,10 +58,6 @@ class Authority:
         names: Sequence[str] = (),
         authority: bool = False,
     ) -> x509.Certificate:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
         now = datetime.datetime.now(datetime.UTC)
         issuer_key = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         builder = (
@@ -90,33 +83,16 @@ class Authority:
 
 def signing_key() -> Pair:
     """A key pair for service account tokens: `certificate` is the public key."""
-    _require()
-    from cryptography.hazmat.primitives import serialization
-
     key = _new_key()
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return Pair(public, _key_pem(key))
 
 
-def _require() -> None:
-    try:
-        import cryptography  # noqa: F401 - asked for by name, so that the message can say what to do
-    except ImportError as error:
-        raise RuntimeError(
-            "torchctl.testing makes certificates with the package 'cryptography': pip install 'torchctl[testing]'"
-        ) from error
-
-
 def _new_key() -> ec.EllipticCurvePrivateKey:
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def _subject(name: str, groups: Sequence[str] = ()) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     return x509.Name(
         [
             *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
@@ -126,8 +102,6 @@ def _subject(name: str, groups: Sequence[str] = ()) -> x509.Name:
 
 
 def _usage(authority: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
     return x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=authority,
@@ -142,8 +116,6 @@ def _usage(authority: bool) -> x509.KeyUsage:
 
 
 def _alternatives(names: Sequence[str]) -> list[x509.GeneralName]:
-    from cryptography import x509
-
     def general(name: str) -> x509.GeneralName:
         try:
             return x509.IPAddress(ipaddress.ip_address(name))
@@ -154,14 +126,10 @@ def _alternatives(names: Sequence[str]) -> list[x509.GeneralName]:
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -10,7 +10,7 @@ TENANCY = tuple(sorted((ROOT / "tests" / "envtest").glob("test_tenancy*.py")))
 ROWS: dict[str, str] = dict(
     re.findall(r"^\| S(\d+) (.*)\|$", (ROOT / "docs" / "design" / "tenancy.md").read_text(), flags=re.MULTILINE)
 )
-OPEN = {"18", "20", "22"}
+OPEN = {"18", "20"}
 
 
 def test_every_attack_has_a_row_and_each_row_a_test_unless_it_is_open() -> None:

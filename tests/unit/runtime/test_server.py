@@ -1,18 +1,23 @@
 """The server answers scrapes and probes, and no client can make it hold more than its bounds."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import anyio
 import pytest
 
-from torchctl.runtime.clock import SystemClock
+from torchctl.runtime.certificates import CHECK_PERIOD_S
+from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.health import HealthChecks
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.server import Server
 from torchctl.runtime.settings import ServerSettings
+from torchctl.testing.certificates import Authority
+from torchctl.testing.clock import ManualClock
 
 HOST = "127.0.0.1"
 LOCAL = ServerSettings(host=HOST, metrics_port=0, health_port=0)
@@ -20,10 +25,13 @@ LOCAL = ServerSettings(host=HOST, metrics_port=0, health_port=0)
 
 @asynccontextmanager
 async def serving(
-    settings: ServerSettings = LOCAL, checks: HealthChecks | None = None, metrics: Metrics | None = None
+    settings: ServerSettings = LOCAL,
+    checks: HealthChecks | None = None,
+    metrics: Metrics | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Server]:
     metrics = metrics or Metrics(process=False)
-    server = Server(settings, metrics.registry, checks or HealthChecks(), SystemClock())
+    server = Server(settings, metrics.registry, checks or HealthChecks(), clock or SystemClock())
     async with anyio.create_task_group() as group:
         await group.start(server.run)
         yield server
@@ -125,6 +133,105 @@ async def test_stopping_does_not_wait_for_idle_clients() -> None:
         stopping = anyio.current_time()
     assert anyio.current_time() - stopping < 5
     writer.close()
+
+
+def write(directory: Path, authority: Authority) -> None:
+    pair = authority.server([HOST])
+    (directory / "tls.crt").write_bytes(pair.certificate)
+    (directory / "tls.key").write_bytes(pair.key)
+
+
+async def trusted(port: int | None, authority: Authority) -> bool:
+    """Whether a client who trusts this authority alone gets the metrics."""
+    context = ssl.create_default_context(cadata=authority.certificate.decode())
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with session.get(f"https://{HOST}:{port}/metrics", ssl=context) as response:
+                return response.status == 200 and "python_info" not in await response.text()
+        except aiohttp.ClientConnectorCertificateError:
+            return False
+
+
+async def test_a_certificate_that_is_replaced_is_shown_without_a_restart(tmp_path: Path) -> None:
+    first, second, clock = Authority("first"), Authority("second"), ManualClock()
+    write(tmp_path, first)
+    settings = ServerSettings(host=HOST, metrics_port=0, health_port=0, metrics_cert_dir=str(tmp_path))
+    async with serving(settings, clock=clock) as server:
+        assert await trusted(server.metrics_port, first)
+        assert not await trusted(server.metrics_port, second)
+        assert await get(server.health_port, "/healthz") == (200, "ok")
+        write(tmp_path, second)
+        clock.seconds += CHECK_PERIOD_S
+        assert await trusted(server.metrics_port, second)
+        assert not await trusted(server.metrics_port, first)
+
+
+@asynccontextmanager
+async def encrypted(
+    directory: Path, *, limit: int = 2, timeout_s: float = 10.0
+) -> AsyncIterator[tuple[int, Authority]]:
+    """A server with room for few, and whom to trust."""
+    authority = Authority()
+    write(directory, authority)
+    settings = ServerSettings(
+        host=HOST,
+        metrics_port=0,
+        health_port=None,
+        metrics_cert_dir=str(directory),
+        max_connections=limit,
+        request_timeout_s=timeout_s,
+    )
+    async with serving(settings) as server:
+        assert server.metrics_port
+        yield server.metrics_port, authority
+
+
+async def test_who_never_shakes_hands_counts_and_is_cut(tmp_path: Path) -> None:
+    async with encrypted(tmp_path, limit=1, timeout_s=0.2) as (port, authority):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        late, late_writer = await asyncio.open_connection(HOST, port)
+        with anyio.fail_after(5):
+            assert await closed(late)
+            assert await closed(reader)
+        assert await trusted(port, authority)
+        writer.close()
+        late_writer.close()
+
+
+async def test_what_is_no_handshake_ends_its_own_connection_and_leaves_room(tmp_path: Path) -> None:
+    async with encrypted(tmp_path) as (port, authority):
+        for noise in (b"GET /metrics HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x00" * 100):
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection(HOST, port)
+                writer.write(noise)
+                with anyio.fail_after(5):
+                    await closed(reader)
+                writer.close()
+        for _ in range(5):  # and who leaves at once
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.transport.abort()
+        assert await trusted(port, authority)
+
+
+async def test_connections_that_end_make_room_under_tls_too(tmp_path: Path) -> None:
+    async with encrypted(tmp_path) as (port, authority):
+        for _ in range(10):
+            assert await trusted(port, authority)
+
+
+async def test_stopping_does_not_wait_for_a_handshake(tmp_path: Path) -> None:
+    async with encrypted(tmp_path) as (port, _):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        stopping = anyio.current_time()
+    with anyio.fail_after(5):
+        assert await closed(reader)
+    assert anyio.current_time() - stopping < 5
+    writer.close()
+
+
+def test_readers_are_not_forgotten_where_the_settings_ask_for_them() -> None:
+    with pytest.raises(ValueError, match="readers"):
+        Server(ServerSettings(metrics_auth=True), Metrics(process=False).registry, HealthChecks(), SystemClock())
 
 
 async def closed(reader: asyncio.StreamReader) -> bool:

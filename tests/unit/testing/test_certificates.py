@@ -1,7 +1,6 @@
 """The authority's certificates work for real TLS: names are checked, and clients are known by name."""
 
 import ssl
-import sys
 from pathlib import Path
 
 import pytest
@@ -76,9 +75,3 @@ def test_a_signing_key_comes_as_two_halves() -> None:
     pair = signing_key()
     assert pair.certificate.startswith(b"-----BEGIN PUBLIC KEY")
     assert pair.key.startswith(b"-----BEGIN PRIVATE KEY")
-
-
-def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(RuntimeError, match=r"pip install 'torchctl\[testing\]'"):
-        Authority()

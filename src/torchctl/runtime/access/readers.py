@@ -1,0 +1,74 @@
+"""Asks the API server who may read a path. All rules are in `core`; this sends, waits and remembers nothing else."""
+
+import anyio
+import structlog
+
+from torchctl.runtime.access.core import Ledger, Step, Verdict, bearer, digest
+from torchctl.runtime.access.reviews import ACCESS_REVIEW, TOKEN_REVIEW, access_review, token_review
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import ApiError
+from torchctl.runtime.clock import Clock
+
+__all__ = ["REVIEW_TIMEOUT_S", "Readers"]
+
+REVIEW_TIMEOUT_S = 10.0
+"""Of both questions together, as in controller-runtime pkg/metrics/filters."""
+
+log = structlog.get_logger("torchctl.access")
+
+
+class Readers:
+    """Lets in who may `get` a path, with a bearer token. An API server that cannot be asked opens no door.
+
+    Needs RBAC to create `tokenreviews.authentication.k8s.io` and `subjectaccessreviews.authorization.k8s.io`.
+
+    Args:
+        client: Asks, on every replica: its fence, if it has one, does not apply.
+        clock: For how long answers are good.
+        path: What is read.
+    """
+
+    def __init__(self, client: Client, clock: Clock, path: str) -> None:
+        self._client = client.unfenced()
+        self._clock = clock
+        self._path = path
+        self._ledger = Ledger()
+        self._settled: dict[bytes, anyio.Event] = {}
+
+    def __repr__(self) -> str:
+        return f"<Readers of {self._path}: {self._ledger!r}>"
+
+    async def verdict(self, authorization: str) -> Verdict:
+        """What becomes of a request with this Authorization header, within `REVIEW_TIMEOUT_S`."""
+        token = bearer(authorization)
+        if not token:
+            return Verdict.UNAUTHENTICATED
+        try:
+            with anyio.fail_after(REVIEW_TIMEOUT_S):
+                return await self._found(digest(token), token)
+        except (ApiError, TimeoutError) as error:
+            log.warning("the API server does not say who may read", path=self._path, error=str(error) or "no answer")
+            return Verdict.UNAVAILABLE
+
+    async def _found(self, key: bytes, token: str) -> Verdict:
+        while (answer := self._ledger.ask(key, self._clock.monotonic())) is Step.WAIT:
+            await self._settled[key].wait()
+        return answer if isinstance(answer, Verdict) else await self._review(key, token)
+
+    async def _review(self, key: bytes, token: str) -> Verdict:
+        settled = self._settled[key] = anyio.Event()
+        verdict = Verdict.UNAVAILABLE
+        try:
+            verdict = await self._judge(token)
+        finally:
+            self._ledger.settle(key, verdict, self._clock.monotonic())
+            del self._settled[key]
+            settled.set()
+        return verdict
+
+    async def _judge(self, token: str) -> Verdict:
+        whose = await self._client.create(TOKEN_REVIEW, token_review(token))
+        if not whose.status.authenticated:
+            return Verdict.UNAUTHENTICATED
+        access = await self._client.create(ACCESS_REVIEW, access_review(whose.status.user, self._path))
+        return Verdict.ALLOWED if access.status.allowed else Verdict.FORBIDDEN
