@@ -15,6 +15,7 @@ from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
 from torchctl.testing.controlplane import CommandFailed
 from torchctl.testing.node import LocalNode
+from torchctl.testing.node.training import IMAGE
 
 LONG = "python ddp.py --steps=200 --save-every=5 --pause=0.2"
 FAILS = "import os, sys, time; sys.exit(42) if os.environ['RANK'] == '1' else time.sleep(600)"
@@ -29,6 +30,27 @@ async def test_the_rank_that_fails_first_is_named_with_its_exit_code(operator: L
     assert failure is not None
     assert (failure.rank, failure.exit_code) == (1, 42)
     assert job.status.restarts.by_cause == {"Error": 1}
+
+
+async def test_the_log_of_a_trainer_that_failed_beside_a_sidecar_stays(
+    operator: LocalNode, place: Place, queue_spec: dict[str, Any]
+) -> None:
+    pod = queue_spec["podTemplate"]["spec"]
+    sidecar = {"name": "sidecar", "image": IMAGE.name, "command": ["sleep", "3600"]}
+    template = {"spec": pod | {"containers": [*pod["containers"], sidecar], "terminationGracePeriodSeconds": 2}}
+    await place.queue("beside", **(queue_spec | {"podTemplate": template}))
+    command = {"command": "echo what went wrong; exit 3", "launcher": "none"}
+    await place.job("beside", jobQueue="beside", numNodes=1, runPolicy={"maxRestarts": 1}, **command)
+
+    async def can_be_read(attempt: int) -> bool:
+        pods = [pod for pod in await workers(place, "beside") if pod.metadata.labels[ATTEMPT] == str(attempt)]
+        ended = [pod for pod in pods if pod.status.phase == "Failed"]
+        return bool(ended) and "what went wrong" in await log(operator, "beside", attempt=attempt)
+
+    await until(lambda: can_be_read(0), timeout_s=120)
+    job = await place.reaches(Phase.FAILED, "beside", timeout_s=120)
+    assert job.status.attempt == 1
+    await until(lambda: can_be_read(1), timeout_s=60)
 
 
 async def test_after_a_worker_was_killed_the_next_attempt_goes_on_from_the_checkpoint(

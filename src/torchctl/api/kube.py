@@ -85,6 +85,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
     node_name: str = ""
     scheduler_name: str = ""
+    active_deadline_seconds: int | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):

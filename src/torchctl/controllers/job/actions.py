@@ -6,7 +6,7 @@ from typing import Any
 from torchctl.runtime.intent import Ownership
 from torchctl.runtime.kinds import Key, Kind
 
-__all__ = ["Child", "Json", "Refusal", "Removal"]
+__all__ = ["Child", "Halt", "Json", "Refusal", "Removal"]
 
 Json = dict[str, Any]
 
@@ -37,6 +37,19 @@ class Removal:
     uid: str
     force: bool = False
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """A pod that is ended where it is: deleted, it would take its log with it.
+
+    Args:
+        deadline_s: The age at which it has to have ended, from the start that its status says.
+    """
+
+    key: Key
+    uid: str
+    deadline_s: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,17 @@
 """What is left of attempts and jobs that have ended: what is stopped, what goes, and what stays to be read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from torchctl.api import labels
 from torchctl.api.common import PodRetention
-from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.actions import Child, Removal
+from torchctl.controllers.job.actions import Child, Halt, Removal
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.frozen import FrozenTemplate
@@ -22,7 +22,7 @@ from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
 
-__all__ = ["Estate", "after_the_end", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
+__all__ = ["Estate", "after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Estate:
 
     children: tuple[Child, ...] = ()
     remove: tuple[Removal, ...] = ()
+    halt: tuple[Halt, ...] = ()
     look_again_s: float | None = None
 
 
@@ -55,14 +56,12 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Estate(remove=tuple(remove), look_again_s=left)
     stops = stopped(observed, template) if keeps and template is not None else ()
-    if (
-        current is not None
-        and template is not None
-        and job.status.phase == Phase.FAILED
-        and _would_go_on(observed, template)
-    ):
+    if current is None or template is None or job.status.phase != Phase.FAILED:
+        return Estate(stops, tuple(remove), look_again_s=left)
+    if _would_go_on(observed, template):
         stops = (*stops, stop(observed, template, current))
-    return Estate(stops, tuple(remove), left)
+    halts = () if template.elastic else _halted(observed.pods, job.status.failure, now)
+    return Estate(stops, tuple(remove), halts, left)
 
 
 def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> tuple[Removal, ...]:
@@ -74,7 +73,11 @@ def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting
     that has not ended goes where a pod of it is stuck: its controller lets no pod go that never came to an end
     (finalizer batch.kubernetes.io/job-tracking, with podReplacementPolicy Failed).
     """
-    late = [pod for pod in observed.old_pods if (left := _stuck_in_s(pod, settings, now)) is not None and left <= 0]
+    late = [
+        pod
+        for pod in observed.old_pods
+        if (left := _stuck_in_s(pod, template, settings, now)) is not None and left <= 0
+    ]
     held = {pod.metadata.labels.get(labels.ATTEMPT) for pod in late}
     readable = (job for job in _kept(observed, template) if has_ended(job) or str(attempt_of(job)) not in held)
     kept = [job.metadata.uid for job in readable]
@@ -94,6 +97,18 @@ def stopped(observed: Observed, template: FrozenTemplate) -> tuple[Child, ...]:
     )
 
 
+def halted(observed: Observed, template: FrozenTemplate, now: datetime) -> tuple[Halt, ...]:
+    """Pods of Jobs that are kept whose trainer failed and whose other containers would go on, for ever.
+
+    The one to be read is ended, so that its Job has failed and the Job controller deletes the rest. Pods of an elastic
+    Job are not: it would replace them.
+    """
+    if template.elastic:
+        return ()
+    jobs = _kept(observed, template)
+    return tuple(halt for job in jobs for halt in _halted(_pods_of(observed, job), observed.job.status.failure, now))
+
+
 def stop(observed: Observed, template: FrozenTemplate, job: Job) -> Child:
     """A Job without its pods: each is told to stop and has its grace period; those that have ended stay."""
     owner = Owner.of(observed.job)
@@ -109,9 +124,9 @@ def has_ended(job: Job) -> bool:
     return any(is_true(job.status.conditions, type_) for type_ in ends)
 
 
-def look_again_s(observed: Observed, settings: Restarting, now: datetime) -> float | None:
+def look_again_s(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> float | None:
     """Seconds until a pod of an earlier attempt counts as stuck; None where none is about to go."""
-    waits = (_stuck_in_s(pod, settings, now) for pod in observed.old_pods)
+    waits = (_stuck_in_s(pod, template, settings, now) for pod in observed.old_pods)
     return min((max(left, 1.0) for left in waits if left is not None), default=None)
 
 
@@ -125,7 +140,7 @@ def _would_go_on(observed: Observed, template: FrozenTemplate) -> bool:
     job = observed.worker_job
     if job is None or has_ended(job):
         return False
-    return bool(template.elastic) or not any(pod.status.phase == "Failed" for pod in observed.pods)
+    return bool(template.elastic) or not any(map(_is_readable, observed.pods))
 
 
 def _kept(observed: Observed, template: FrozenTemplate | None) -> Iterator[Job]:
@@ -139,19 +154,49 @@ def _kept(observed: Observed, template: FrozenTemplate | None) -> Iterator[Job]:
 
 
 def _failed_pods(observed: Observed, job: Job) -> list[Pod]:
+    return [pod for pod in _pods_of(observed, job) if _is_readable(pod)]
+
+
+def _pods_of(observed: Observed, job: Job) -> list[Pod]:
     attempt = str(attempt_of(job))
-    return [
-        pod
-        for pod in observed.old_pods
-        if pod.status.phase == "Failed" and pod.metadata.labels.get(labels.ATTEMPT) == attempt
-    ]
+    return [pod for pod in observed.old_pods if pod.metadata.labels.get(labels.ATTEMPT) == attempt]
 
 
-def _stuck_in_s(pod: Pod, settings: Restarting, now: datetime) -> float | None:
-    until = pod.metadata.deletion_timestamp
+def _is_readable(pod: Pod) -> bool:
+    """Whether a pod failed, or is about to have: its trainer did. One that is deleted before that leaves nothing."""
+    return pod.status.phase == "Failed" or (pods.failed(pod) and not _is_leaving(pod))
+
+
+def _halted(every: Sequence[Pod], failure: Failure | None, now: datetime) -> tuple[Halt, ...]:
+    """Of the pods of an attempt that go on the one that failed first; where one has failed, its Job ends the others."""
+    if any(pod.status.phase == "Failed" for pod in every):
+        return ()
+    going_on = [pod for pod in every if pods.runs_on(pod) and not _is_leaving(pod)]
+    first = [pod for pod in going_on if failure is not None and pod.metadata.name == failure.pod]
+    return tuple(
+        Halt(key_of(pod), pod.metadata.uid, max(1, _age_s(pod, now)))
+        for pod in first or going_on
+        if pod.spec.active_deadline_seconds is None
+    )
+
+
+def _age_s(pod: Pod, now: datetime) -> int:
+    return int((now - (pod.status.start_time or now)).total_seconds())
+
+
+def _stuck_in_s(pod: Pod, template: FrozenTemplate, settings: Restarting, now: datetime) -> float | None:
+    until = pod.metadata.deletion_timestamp or _over_at(pod, template)
     if until is None or pods.has_ended(pod):
         return None
     return (until + timedelta(seconds=settings.stuck_pod_s) - now).total_seconds()
+
+
+def _over_at(pod: Pod, template: FrozenTemplate) -> datetime | None:
+    """When a pod that has a deadline must have ended, its grace period included."""
+    start, deadline_s = pod.status.start_time, pod.spec.active_deadline_seconds
+    if start is None or deadline_s is None:
+        return None
+    return start + timedelta(seconds=deadline_s + int(template.pod["spec"].get("terminationGracePeriodSeconds", 30)))
 
 
 def _ttl_left_s(observed: Observed, ttl_s: int | None, now: datetime) -> float | None:

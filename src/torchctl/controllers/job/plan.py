@@ -7,7 +7,7 @@ How the reconciler uses it (the interface besides `Observed`):
 - What is decided for ever is written to status first, and acted upon by the next pass: the name of the template
   (`status.queueRevision`) and everything in `plan.life` (attempt, incident, suspension, outcome). Such a pass has
   neither children nor removals.
-- `plan.remove` is deleted by uid, before the children are applied.
+- `plan.remove` is deleted by uid, before the children are applied; pods of `plan.halt` get their deadline after that.
 - `plan.idle` says that the job is being deleted or has ended: status stays as it is.
 - Where `plan.asks_why` is true, the reconciler reads the newest Event `FailedCreate` of the child Job and puts its
   message into `Observed.create_failure`: only there is written why pods were refused.
@@ -25,7 +25,7 @@ from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
 from torchctl.controllers.job import admission, dependencies, ending, intended, lifecycle, syncing
 from torchctl.controllers.job import workers as worker_pods
-from torchctl.controllers.job.actions import Child, Refusal, Removal
+from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
 from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.freezing import Frozen, freeze
 from torchctl.controllers.job.frozen import FrozenTemplate
@@ -36,7 +36,7 @@ from torchctl.controllers.job.syncing import Syncing
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["REFUSAL_REQUEUE_S", "Child", "Plan", "Refusal", "Removal", "plan"]
+__all__ = ["REFUSAL_REQUEUE_S", "Child", "Halt", "Plan", "Refusal", "Removal", "plan"]
 
 REFUSAL_REQUEUE_S = 60.0
 """When a refused child is tried again: quotas and policies change without telling us."""
@@ -49,6 +49,7 @@ class Plan:
 
     children: tuple[Child, ...] = ()
     remove: tuple[Removal, ...] = ()
+    halt: tuple[Halt, ...] = ()
     requeue_after_s: float | None = None
     idle: bool = False
     frozen: Frozen | None = None
@@ -89,7 +90,13 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
     frozen = freeze(observed, settings)
     if job.status.phase in TERMINAL:
         estate = ending.after_the_end(observed, frozen.template, now)
-        return Plan(idle=True, children=estate.children, remove=estate.remove, requeue_after_s=estate.look_again_s)
+        return Plan(
+            idle=True,
+            children=estate.children,
+            remove=estate.remove,
+            halt=estate.halt,
+            requeue_after_s=estate.look_again_s,
+        )
     needs = dependencies.assess(job, observed.upstream)
     if not needs.ok:
         # Frozen when it is let through: status then names the revision and says DependenciesMet in one write.
@@ -117,6 +124,7 @@ def _with_template(
         found,
         children=intended.children(observed, frozen, state, life.stage) if acts else (),
         remove=(*ending.leftovers(observed, template, settings.restarting, now), *_history(state)) if acts else (),
+        halt=ending.halted(observed, template, now) if acts else (),
         requeue_after_s=None if life.outcome else _requeue(found, observed, template, settings, now),
         admission=admission.assess(observed, template) if life.stage is Stage.RUN else None,
         workers=worker_pods.assess(observed, template, now) if runs else None,
@@ -155,7 +163,7 @@ def _requeue(
     life, state = found.life, found.syncing
     assert life is not None
     assert state is not None
-    moments = [life.look_again_s, state.look_again_s, ending.look_again_s(observed, settings.restarting, now)]
+    moments = [life.look_again_s, state.look_again_s, ending.look_again_s(observed, template, settings.restarting, now)]
     if life.stage is Stage.RUN:
         moments.append(worker_pods.look_again_s(observed, template, now))
     if template.kai is not None and not observed.kai_available:

@@ -18,6 +18,7 @@ __all__ = [
     "is_scheduled",
     "problem",
     "pulled",
+    "runs_on",
     "shorten",
     "succeeded",
     "termination",
@@ -75,6 +76,13 @@ def failed(pod: Pod) -> bool:
     """Whether the pod failed, or its trainer did while sidecars still run."""
     ended = _ended(pod, TRAINER)
     return pod.status.phase == "Failed" or (ended is not None and ended.exit_code != 0)
+
+
+def runs_on(pod: Pod) -> bool:
+    """Whether the trainer failed and another container keeps the pod from ending; sidecars among the init containers
+    do not, Kubernetes ends them."""
+    others = pod.status.container_statuses or ()
+    return failed(pod) and not has_ended(pod) and any(status.state.terminated is None for status in others)
 
 
 def is_ready(pod: Pod) -> bool:

@@ -1,5 +1,6 @@
 """The TorchrunJob reconciler: observes, plans, acts, reports. Every rule is in the modules beside it."""
 
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -17,7 +18,7 @@ from torchctl.controllers.indexes import (
     dependencies_of,
     queue_of,
 )
-from torchctl.controllers.job.actions import Child, Refusal, Removal
+from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
 from torchctl.controllers.job.asking import completed
 from torchctl.controllers.job.lagging import Lagging
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
@@ -133,6 +134,8 @@ class JobReconciler:
     async def _act(self, observed: Observed, todo: Plan) -> tuple[Refusal, ...]:
         for removal in todo.remove:
             await self._remove(removal)
+        for halt in todo.halt:
+            await self._halt(halt)
         for child in todo.children:
             if not self._is_there(observed.job):
                 return ()  # what is made for a job that has left meanwhile would run until somebody clears it away
@@ -169,3 +172,8 @@ class JobReconciler:
             )
         except NotFound:
             return
+
+    async def _halt(self, halt: Halt) -> None:
+        key, patch = halt.key, {"metadata": {"uid": halt.uid}, "spec": {"activeDeadlineSeconds": halt.deadline_s}}
+        with suppress(NotFound):
+            await self._manager.client.merge_patch(POD, key.name, patch, namespace=key.namespace)

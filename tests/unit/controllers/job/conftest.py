@@ -23,7 +23,7 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.job.actions import Halt, Refusal
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Plan, plan
 from torchctl.controllers.job.sealed import seal
@@ -97,6 +97,9 @@ class World:
         for removal in self.last.remove:
             self.remove(removal.kind.kind, removal.key.name)
             changed = True
+        for halt in self.last.halt:
+            self._halt(halt)
+            changed = True
         status = derive(observed, self.last, tuple(refusals), self.now)
         if status != observed.job.status:
             self.events += transitions(observed.job.status, status)
@@ -109,6 +112,20 @@ class World:
         if status.queue_revision != observed.job.status.queue_revision:
             self._look_for_revisions()
         return changed
+
+    def _halt(self, halt: Halt) -> None:
+        """The pod has a deadline; that it ends is for the test to say."""
+        fields: dict[str, Any] = {}
+        for field in ("pods", "old_pods"):
+            fields[field] = tuple(
+                msgspec.structs.replace(
+                    pod, spec=msgspec.structs.replace(pod.spec, active_deadline_seconds=halt.deadline_s)
+                )
+                if pod.metadata.uid == halt.uid
+                else pod
+                for pod in getattr(self.seen, field)
+            )
+        self.seen = replace(self.seen, **fields)
 
     def _begin_next(self) -> None:
         """What was of the attempt is of an earlier one."""

@@ -482,6 +482,122 @@ class TestWhatIsKept:
         ]
 
 
+class TestSidecarsThatRunOn:
+    """A trainer has failed, and its pod has not ended because of another container of it."""
+
+    def fails(self, w: Any, index: int = 1, **more: Any) -> None:
+        ended = {"exitCode": 42, "reason": "Error", "finishedAt": EPOCH + timedelta(seconds=10 + index)}
+        trainer = {"name": "trainer", "state": {"terminated": ended}}
+        goes_on = {"name": "logs", "state": {"running": {}}}
+        statuses = {"containerStatuses": [trainer, goes_on]} | more
+        w.worker(index, "Running", startTime=EPOCH, **statuses)
+
+    def natively(self, w: Any) -> None:
+        """With a sidecar that Kubernetes ends after the trainer."""
+        ended = {"exitCode": 42, "reason": "Error", "finishedAt": EPOCH + timedelta(seconds=10)}
+        trainer = [{"name": "trainer", "state": {"terminated": ended}}]
+        goes_on = [{"name": "logs", "state": {"running": {}}}]
+        self.fails(w, containerStatuses=trainer, initContainerStatuses=goes_on)
+
+    def settled(self, w: Any, attempt: int = 1) -> Any:
+        w.settle()
+        w.later(6)
+        w.settle()
+        assert w.seen.job.status.attempt == attempt
+        return w
+
+    def halted(self, w: Any) -> list[str]:
+        return [pod.metadata.name for pod in (*w.seen.pods, *w.seen.old_pods) if pod.spec.active_deadline_seconds]
+
+    def ends(self, w: Any, name: str) -> None:
+        """The pod has come to its end and stays; its Job is over, and the pods that ran are deleted."""
+        w.old_worker(name, phase="Failed", reason="DeadlineExceeded")
+        for pod in w.seen.old_pods:
+            if pod.status.phase == "Running":
+                w.remove("Pod", pod.metadata.name)
+        w.later(20)
+        w.settle()
+
+    def test_the_pod_is_ended_and_stays_to_be_read(self, world: Any) -> None:
+        w = running(world, job())
+        self.fails(w)
+        w.later(20)
+        self.settled(w)
+        assert self.halted(w) == ["demo-1-x"]
+        (pod,) = (pod for pod in w.seen.old_pods if pod.metadata.name == "demo-1-x")
+        assert pod.spec.active_deadline_seconds == 26, "as old as it is: it is over now"
+        assert not w.spec("Job", "demo")["suspend"]
+        assert not w.step(), "it is told once"
+        self.ends(w, "demo-1-x")
+        assert ("Job", "demo") in w.objects
+        assert ("Job", "demo-r1") in w.objects
+
+    def test_of_several_the_one_that_failed_first_is_ended_and_takes_the_others_with_it(self, world: Any) -> None:
+        w = running(world, job())
+        self.fails(w, 1)
+        self.fails(w, 0)
+        self.settled(w)
+        assert w.seen.job.status.failure.pod == "demo-0-x"
+        assert self.halted(w) == ["demo-0-x"]
+        w.old_worker("demo-0-x", phase="Failed")
+        w.settle()
+        assert self.halted(w) == ["demo-0-x"], "the Job controller ends the other one"
+
+    def test_a_sidecar_that_kubernetes_ends_is_waited_for(self, world: Any) -> None:
+        w = running(world, job())
+        self.natively(w)
+        self.settled(w)
+        assert (self.halted(w), w.last.remove) == ([], ())
+        assert not w.spec("Job", "demo")["suspend"]
+        self.ends(w, "demo-1-x")
+        assert ("Job", "demo") in w.objects
+        assert ("Job", "demo-r1") in w.objects
+
+    def test_a_pod_that_does_not_end_goes_by_force_with_its_job(self, world: Any) -> None:
+        w = running(world, job())
+        self.fails(w)
+        self.settled(w)
+        w.later(59)
+        w.settle()
+        assert ("Job", "demo") in w.objects
+        w.later(2)
+        w.step()
+        assert [(r.kind.kind, r.key.name, r.force) for r in w.last.remove] == [
+            ("Job", "demo", False),
+            ("Pod", "demo-1-x", True),
+        ]
+
+    def test_a_job_that_keeps_nothing_deletes_it(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {podRetention: None}"))
+        self.fails(w)
+        self.settled(w)
+        assert (self.halted(w), ("Job", "demo") in w.objects) == ([], False)
+
+    def test_a_pod_that_is_told_to_stop_keeps_nothing(self, world: Any) -> None:
+        w = running(world, job())
+        self.fails(w, metadata=told(w))
+        self.settled(w)
+        assert (self.halted(w), ("Job", "demo") in w.objects) == ([], False)
+
+    def test_the_last_attempt_is_ended_the_same_way(self, world: Any) -> None:
+        for policy, halted in (("Failed", ["demo-1-x"]), ("None", [])):
+            w = running(world, job(f"runPolicy: {{maxRestarts: 0, podRetention: {policy}}}"))
+            self.fails(w)
+            self.settled(w, 0)
+            assert w.phase == "Failed"
+            assert self.halted(w) == halted
+            assert (("Job", "demo") in w.objects) is bool(halted)
+            if halted:
+                assert not w.spec("Job", "demo")["suspend"]
+
+    def test_an_elastic_job_stops_all_of_its_pods_and_would_replace_one_that_ended(self, world: Any) -> None:
+        w = running(world, elastic(2), 2)
+        self.fails(w)
+        self.settled(w)
+        assert self.halted(w) == []
+        assert w.spec("Job", "demo")["suspend"]
+
+
 class TestSuspension:
     def test_it_is_written_down_before_the_pods_are_stopped(self, world: Any) -> None:
         w = running(world, job())

@@ -152,11 +152,11 @@ def test_a_job_with_a_failed_pod_is_left_to_its_controller(world: Any) -> None:
 
 def test_a_trainer_that_fails_beside_a_living_sidecar_is_a_failure_and_the_pod_is_stopped(world: Any) -> None:
     w = running(world, NEVER)
-    state = [{"name": "trainer", "state": {"terminated": {"exitCode": 5, "finishedAt": w.now}}}]
-    w.worker(0, "Running", containerStatuses=state)
+    ended = {"name": "trainer", "state": {"terminated": {"exitCode": 5, "finishedAt": w.now}}}
+    w.worker(0, "Running", containerStatuses=[ended, {"name": "logs", "state": {"running": {}}}])
     ends(w)
     assert (w.phase, w.seen.job.status.failure.exit_code) == ("Failed", 5)
-    assert w.spec("Job", "demo")["suspend"] is True
+    assert [pod.metadata.name for pod in w.seen.pods if pod.spec.active_deadline_seconds] == ["demo-0-x"]
 
 
 @pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
