@@ -1,7 +1,8 @@
 """The TorchrunQueue reconciler: reads the cache, carries the plan out, reports."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -44,6 +45,8 @@ OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 
 BY_QUEUE = "torchrun-queue"
 """Index of ConfigMaps by the uid of their TorchrunQueue."""
+
+Write = Callable[[], Awaitable[Any]]
 
 
 def setup(manager: Manager, settings: OperatorSettings) -> None:
@@ -145,7 +148,7 @@ class QueueReconciler:
         return {key: there for key, there in found.items() if there is not None}
 
     async def _act(self, queue: TorchrunQueue, todo: Plan) -> Refused:
-        kai = await _refusal(f"KAI Queue {queue.spec.kai_queue}", lambda: self._act_on_kai(queue, todo))
+        kai = await self._act_on_kai(queue, todo)
         objects = {extra.key: await _refusal(str(extra), self._application(extra)) for extra in todo.objects}
         for growing in todo.grow:
             extra = growing.extra
@@ -154,21 +157,30 @@ class QueueReconciler:
             await self._delete(CONFIG_MAP, config_map)
         return Refused(kai, {key: refusal for key, refusal in objects.items() if refusal is not None})
 
-    async def _act_on_kai(self, queue: TorchrunQueue, todo: Plan) -> None:
+    async def _act_on_kai(self, queue: TorchrunQueue, todo: Plan) -> Refusal | None:
+        """The first refusal: what comes after it waits."""
+        for name, write in self._writes_to_kai(queue, todo):
+            refusal = await _refusal(f"KAI Queue {name}", write)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _writes_to_kai(self, queue: TorchrunQueue, todo: Plan) -> Iterator[tuple[str, Write]]:
         if todo.apply is not None:
-            await self._manager.applier.apply(KAI_QUEUE, todo.apply, claimed_by(queue.metadata.uid))
-        for kai_queue in todo.release:
-            await self._client.merge_patch(KAI_QUEUE, kai_queue.metadata.name, release(kai_queue))
-        for kai_queue in todo.delete:
-            await self._delete(KAI_QUEUE, kai_queue)
+            ours = claimed_by(queue.metadata.uid)
+            yield todo.apply["metadata"]["name"], partial(self._manager.applier.apply, KAI_QUEUE, todo.apply, ours)
+        for found in todo.release:
+            name = found.metadata.name
+            yield name, partial(self._client.merge_patch, KAI_QUEUE, name, release(found))
+        for found in todo.delete:
+            yield found.metadata.name, partial(self._delete, KAI_QUEUE, found)
 
-    def _application(self, extra: Extra) -> Callable[[], Awaitable[Any]]:
-        return lambda: self._manager.applier.apply(extra.kind, extra.body, extra.ours, once=extra.once)
+    def _application(self, extra: Extra) -> Write:
+        return partial(self._manager.applier.apply, extra.kind, extra.body, extra.ours, once=extra.once)
 
-    def _growth(self, growing: Growth) -> Callable[[], Awaitable[Any]]:
-        name, patch = growing.extra.name, growing.patch()
+    def _growth(self, growing: Growth) -> Write:
         namespace = growing.extra.body["metadata"]["namespace"]
-        return lambda: self._client.merge_patch(PVC, name, patch, namespace=namespace)
+        return partial(self._client.merge_patch, PVC, growing.extra.name, growing.patch(), namespace=namespace)
 
     async def _delete(self, kind: Kind[Any], found: Any) -> None:
         meta = found.metadata
@@ -203,7 +215,7 @@ class QueueReconciler:
             await self._client.merge_patch(TORCHRUN_QUEUE, name, patch, namespace=namespace)
 
 
-async def _refusal(what: str, write: Callable[[], Awaitable[Any]]) -> Refusal | None:
+async def _refusal(what: str, write: Write) -> Refusal | None:
     """Why the write was refused; None where it was not.
 
     Raises:

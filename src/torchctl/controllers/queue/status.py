@@ -116,9 +116,11 @@ def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | N
 
 def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Verdict:
     queue, name = observed.queue, observed.queue.spec.kai_queue
+    if refusal is not None:
+        return "False", refusal.reason, refusal.message
     if name is None:
         return "True", QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue"
-    if queue.metadata.deletion_timestamp is not None and refusal is None:
+    if queue.metadata.deletion_timestamp is not None:
         if not manages(queue):
             return "False", QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays"
         return "False", QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}"
@@ -130,8 +132,6 @@ def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, no
             QueueReason.KAI_NOT_INSTALLED,
             "the cluster has no queues.scheduling.run.ai: install KAI-Scheduler; this queue goes on by itself then",
         )
-    if refusal is not None:
-        return "False", refusal.reason, refusal.message
     if not manages(queue):
         return _referenced(observed, name)
     return _managed(observed, name)

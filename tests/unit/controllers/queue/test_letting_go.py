@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from torchctl.api.kube import KaiQueue
@@ -76,3 +77,46 @@ async def test_without_kai_or_with_anothers_queue_of_the_name_nothing_keeps_it(a
     cluster = BlindCluster(answer)
     await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert cluster.patches == [[]]
+
+
+class Renamed:
+    """A queue that asks for another KAI Queue, or none, and still has `old`, whose deletion is refused."""
+
+    def __init__(self, asks_for: str | None) -> None:
+        self.told: dict[str, Any] = {}
+        clock = SystemClock()
+        self.queue = TorchrunQueue(
+            ObjectMeta(name="gpu", namespace="team", uid="uid", finalizers=(QUEUE_FINALIZER,)),
+            QueueSpec(kai_queue=asks_for),
+        )
+        manager: Any = SimpleNamespace(cache=self, client=self, events=self, clock=clock, applier=self)
+        self.reconciler = QueueReconciler(manager, OperatorSettings(image="torchctl:test"))
+
+    def informer(self, kind: Any) -> Any:
+        return SimpleNamespace(available=True)
+
+    def by_index(self, *query: Any) -> tuple[()]:
+        return ()
+
+    def list(self, kind: Any) -> tuple[KaiQueue]:
+        return (msgspec.structs.replace(CLAIMED, metadata=msgspec.structs.replace(CLAIMED.metadata, name="old")),)
+
+    def get(self, kind: Any, key: Any) -> TorchrunQueue:
+        return self.queue
+
+    async def apply(self, kind: Any, body: dict[str, Any], *ours: Any, **how: Any) -> None:
+        if "status" in body:
+            self.told = {condition["type"]: condition["message"] for condition in body["status"]["conditions"]}
+
+    async def delete(self, kind: Any, name: str, **guards: Any) -> None:
+        raise Forbidden(f"{name} has children")
+
+    def event(self, *said: Any) -> None:
+        """Nobody listens."""
+
+
+@pytest.mark.parametrize("asks_for", ["train", None])
+async def test_a_deletion_that_is_refused_is_told_of_the_kai_queue_that_stays(asks_for: str | None) -> None:
+    cluster = Renamed(asks_for)
+    await cluster.reconciler.reconcile(Key("team", "gpu"))
+    assert cluster.told["KaiQueueReady"].startswith("KAI Queue old: the API server refused it: old has children")
