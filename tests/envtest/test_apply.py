@@ -12,17 +12,17 @@ import pytest
 from waiting import until
 
 from torchctl.api.kube import JOB, SERVICE
-from torchctl.runtime.apply import Applied, Applier, ForeignObject
+from torchctl.runtime.apply import Applied, Applier, ForeignObject, Found
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client, connect
-from torchctl.runtime.client.errors import Conflict, NotFound, Unavailable
+from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound, Unavailable
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.intent import INTENT_ANNOTATION, Ownership, Verdict, controlled_by, digest_of
 from torchctl.runtime.kinds import Key, Kind, ObjectMeta
 from torchctl.testing.controlplane import ControlPlane
-from torchctl.testing.faults import Exchange, Moment
+from torchctl.testing.faults import Exchange, Match, Moment
 from torchctl.testing.proxy import FaultProxy
 
 
@@ -36,6 +36,10 @@ OWNER = Kind("", "v1", "ConfigMap", "configmaps", Owner)
 
 def is_apply(exchange: Exchange) -> bool:
     return exchange.method == "PATCH"
+
+
+def is_about(name: str) -> Match:
+    return lambda exchange: exchange.path.endswith(f"/{name}")
 
 
 @dataclass
@@ -137,6 +141,33 @@ async def test_a_create_follows_a_live_not_found_and_does_not_force(bench: Bench
     assert (write.method, write.status) == ("PATCH", 201)
     assert write.query.get("force") in (None, "false")
     assert "uid" not in msgspec.json.decode(write.body)["metadata"]
+
+
+async def test_what_the_cache_lacks_of_several_children_is_asked_for_at_once(bench: Bench) -> None:
+    await bench.apply(bench.service())
+    stalls = [bench.proxy.stall(is_about(name)) for name in ("one", "two")]
+    wanted = [(SERVICE, Key(bench.namespace, name)) for name in ("one", "child", "two")]
+    found: list[Found[Any]] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def look() -> None:
+            found.extend(await bench.applier.look(wanted))
+
+        tasks.start_soon(look)
+        for stall in stalls:
+            await stall.reached()
+        for stall in stalls:
+            stall.release()
+    assert [each.live is None for each in found] == [True, False, True]
+    assert not any(each.error for each in found)
+
+
+async def test_a_read_that_failed_fails_the_apply_of_its_own_child_only(bench: Bench) -> None:
+    bench.proxy.answer(403, match=is_about("one"), reason="Forbidden")
+    one, two = await bench.applier.look([(SERVICE, Key(bench.namespace, name)) for name in ("one", "two")])
+    assert (await bench.applier.apply(SERVICE, bench.service("two"), bench.ours, found=two)).verdict is Verdict.CREATE
+    with pytest.raises(Forbidden):
+        await bench.applier.apply(SERVICE, bench.service("one"), bench.ours, found=one)
 
 
 async def test_the_cache_is_waited_for_after_a_create(bench: Bench) -> None:

@@ -11,20 +11,21 @@ The API server says Conflict where the object is gone, and Invalid (metadata.uid
 taken its name; here both are `Conflict`, for both mean that what was decided on is no more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+import anyio
 import msgspec
 
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import Conflict, Invalid, NotFound
+from torchctl.runtime.client.errors import ApiError, Conflict, Invalid, NotFound
 from torchctl.runtime.client.writes import Written, note_write
 from torchctl.runtime.intent import Decision, Ownership, Verdict, decide
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
 
-__all__ = ["Applied", "Applier", "ForeignObject"]
+__all__ = ["Applied", "Applier", "ForeignObject", "Found"]
 
 T = TypeVar("T", bound=Object)
 
@@ -60,6 +61,14 @@ class Applied:
     metadata: ObjectMeta
 
 
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """What a name stands for: an object, nothing (None), or the reason for which that is not known."""
+
+    live: T | None = None
+    error: ApiError | None = None
+
+
 class Applier:
     """Applies children with one field manager, the full intent each time, and nothing where nothing would change."""
 
@@ -67,11 +76,38 @@ class Applier:
         self._client = client
         self._cache = cache
 
-    async def apply(self, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership, *, once: bool = False) -> Applied:
+    async def look(self, wanted: Sequence[tuple[Kind[Any], Key]]) -> list[Found[Any]]:
+        """What is there: of the cache, and of the API server where that has nothing; it is asked for all at once.
+
+        For several children that are applied one after another: none then waits for a read of its own.
+        RBAC: get on the kinds.
+        """
+        found = [Found(self._cache.get(kind, key)) for kind, key in wanted]
+
+        async def ask(number: int) -> None:
+            found[number] = await self._read(*wanted[number])
+
+        async with anyio.create_task_group() as tasks:
+            for number in (number for number, each in enumerate(found) if each.live is None):
+                tasks.start_soon(ask, number)
+        return found
+
+    async def apply(
+        self,
+        kind: Kind[T],
+        intent: Mapping[str, Any],
+        ours: Ownership,
+        *,
+        once: bool = False,
+        found: Found[T] | None = None,
+    ) -> Applied:
         """Makes the object that `intent` describes exist as described, or with `once` just exist.
 
         The kind must be registered with the cache, and its struct must keep every mutable field that intents
         name. RBAC: get, create and patch on the kind.
+
+        Args:
+            found: What `look` found of it. Default: it looks.
 
         Raises:
             ForeignObject: The name is taken by an object that is not ours.
@@ -79,9 +115,10 @@ class Applier:
             ApiError: The API server refused, or could not be asked.
         """
         key = Key(intent["metadata"].get("namespace", ""), intent["metadata"]["name"])
-        live = self._cache.get(kind, key)
-        if live is None:
-            live = await self._read(kind, key)
+        found = found or (await self.look([(kind, key)]))[0]
+        if found.error is not None:
+            raise found.error
+        live = found.live
         decision = self._decide(intent, live, ours, once)
         match decision:
             case Decision(verdict=Verdict.FOREIGN):
@@ -98,11 +135,13 @@ class Applier:
         meta = None if live is None else live.metadata
         return decide(intent, meta, None if live is None else msgspec.to_builtins(live), ours, once=once)
 
-    async def _read(self, kind: Kind[T], key: Key) -> T | None:
+    async def _read(self, kind: Kind[T], key: Key) -> Found[T]:
         try:
-            return await self._client.get(kind, key.name, key.namespace)
+            return Found(await self._client.get(kind, key.name, key.namespace))
         except NotFound:
-            return None
+            return Found()
+        except ApiError as error:
+            return Found(error=error)
 
     async def _create(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> ObjectMeta:
         managed: Kind[_Managed] = replace(kind, type=_Managed, dec_hook=None)  # type: ignore[arg-type, assignment]  # another type

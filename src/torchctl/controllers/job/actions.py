@@ -24,6 +24,10 @@ class Child:
         name: str = self.body["metadata"]["name"]
         return name
 
+    @property
+    def key(self) -> Key:
+        return Key(self.body["metadata"]["namespace"], self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, PersistentVolumeClaim
@@ -28,7 +29,7 @@ from torchctl.controllers.job.upstream import jobs_that_wait, jobs_waited_for, u
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.apply import ForeignObject
+from torchctl.runtime.apply import ForeignObject, Found
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
@@ -136,10 +137,11 @@ class JobReconciler:
             await self._remove(removal)
         for halt in todo.halt:
             await self._halt(halt)
-        for child in todo.children:
+        found = await self._manager.applier.look([(child.kind, child.key) for child in todo.children])
+        for child, live in zip(todo.children, found, strict=True):
             if not self._is_there(observed.job):
                 return ()  # what is made for a job that has left meanwhile would run until somebody clears it away
-            refusal = await self._apply(child)
+            refusal = await self._apply(child, live)
             if refusal is not None:
                 return (refusal,)
         return ()
@@ -149,9 +151,9 @@ class JobReconciler:
         found = self._manager.cache.get(TORCHRUN_JOB, key_of(job))
         return found is not None and found.metadata.uid == job.metadata.uid and not found.metadata.deletion_timestamp
 
-    async def _apply(self, child: Child) -> Refusal | None:
+    async def _apply(self, child: Child, live: Found[Any]) -> Refusal | None:
         try:
-            await self._manager.applier.apply(child.kind, child.body, child.ours)
+            await self._manager.applier.apply(child.kind, child.body, child.ours, found=live)
         except (ForeignObject, ApiError) as error:
             if not is_refusal(error):
                 raise

@@ -10,6 +10,9 @@ from torchctl.api.kube import JOB, POD
 from torchctl.controllers.job.actions import Removal
 from torchctl.controllers.job.plan import Plan
 from torchctl.controllers.job.reconciler import JobReconciler
+from torchctl.runtime.apply import Applier
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Conflict, NotFound
 from torchctl.runtime.kinds import Key, Kind
 from torchctl.runtime.manager import Manager
@@ -30,7 +33,8 @@ class Deletes:
 
 async def removed(world: Any, client: Deletes, removal: Removal) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
-    manager = SimpleNamespace(client=client, events=None, cache=None, applier=None)
+    applier = Applier(cast(Client, client), cast(Cache, None))
+    manager = SimpleNamespace(client=client, events=None, cache=None, applier=applier)
     await JobReconciler(cast(Manager, manager), w.settings)._act(w.seen, Plan(remove=(removal,)))
 
 
