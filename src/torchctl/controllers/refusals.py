@@ -1,9 +1,10 @@
 """What a refused write means to a person: a reason, and a message with the next step. Pure."""
 
+from torchctl.controllers.unreadable import UNREADABLE_MARK
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid
 
-__all__ = ["UNREADABLE_MARK", "is_refusal", "refusal_reason"]
+__all__ = ["is_refusal", "refusal_reason"]
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 REFUSED = "Refused"
@@ -14,9 +15,6 @@ TOO_LARGE = 413
 DENIALS = ("denied the request", "denied request:")
 """What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
 webhook that names none is 400."""
-UNREADABLE_MARK = "failed to create typed patch object"
-"""How the API server answers, with status 500, to an apply of what has not the shape of its kind: a field that it does
-not know, a text for a number. No other try will do better."""
 
 
 def is_refusal(error: Exception) -> bool:

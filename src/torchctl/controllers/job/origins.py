@@ -10,7 +10,7 @@ from torchctl.api.names import TRAINER
 from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.merge import plain
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.refusals import UNREADABLE_MARK
+from torchctl.controllers.unreadable import UNREADABLE_MARK
 
 __all__ = ["told"]
 
