@@ -269,6 +269,59 @@ class TestElastic:
         assert job.status.restarts.total == 0
 
 
+class TestLostNodes:
+    """What a node that does not answer has, stays Terminating: nobody there says that it has ended."""
+
+    @pytest.fixture
+    async def impatient(self, place: Place) -> str:
+        """A queue with one worker a node, whose workers do not wait for a node to come back."""
+        unreachable = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+        trainer = {"name": "trainer"}
+        pod = {
+            "containers": [trainer],
+            "terminationGracePeriodSeconds": 1,
+            "tolerations": [{**unreachable, "tolerationSeconds": 1}],
+        }
+        name = fresh_name("impatient")
+        await place.queue(name, nodeResources={"gpus": 8}, podTemplate={"spec": pod})
+        return name
+
+    async def test_a_worker_of_an_elastic_job_is_replaced_without_an_incident(
+        self, place: Place, plays: Callable[..., None], kubelet: ScriptedKubelet, impatient: str
+    ) -> None:
+        plays(FOR_EVER, "stranded")
+        elastic = {"minNodes": 2, "maxNodes": 3}
+        await place.job("stranded", jobQueue=impatient, numNodes=3, elastic=elastic)
+        await in_attempt(place, "stranded", 0)
+        lost = next(pod for pod in await workers(place, "stranded") if pod.metadata.name.startswith("stranded-2-"))
+        await kubelet.lose(lost.spec.node_name)
+        try:
+            await until(lambda: is_replaced(place, "stranded", lost))
+            await place.gone(POD, lost.metadata.name)
+            await until(lambda: waits_for_ends(place, "stranded"))
+        finally:
+            await kubelet.restore(lost.spec.node_name)
+        job = await place.reaches(Phase.RUNNING, "stranded")
+        assert (job.status.attempt, job.status.restarts.total) == (0, 0)
+        await place.admin.delete(TORCHRUN_JOB, "stranded", namespace=place.namespace)
+
+    async def test_the_next_attempt_of_a_job_of_fixed_size_does_not_wait_for_it(
+        self, place: Place, plays: Callable[..., None], kubelet: ScriptedKubelet, impatient: str
+    ) -> None:
+        plays(FOR_EVER, "cut-off")
+        await place.job("cut-off", jobQueue=impatient)
+        await in_attempt(place, "cut-off", 0)
+        lost = next(pod for pod in await workers(place, "cut-off") if pod.metadata.name.startswith("cut-off-1-"))
+        await kubelet.lose(lost.spec.node_name)
+        try:
+            job = await in_attempt(place, "cut-off", 1)
+            await place.gone(POD, lost.metadata.name)
+        finally:
+            await kubelet.restore(lost.spec.node_name)
+        assert job.status.restarts.by_cause == {"NodeLost": 1}
+        await place.admin.delete(TORCHRUN_JOB, "cut-off", namespace=place.namespace)
+
+
 class TestEnds:
     @pytest.mark.proves("TorchrunJob.spec.runPolicy.activeDeadlineSeconds", "TorchrunJob.status.activeSeconds")
     async def test_active_time_is_limited(self, place: Place, plays: Callable[..., None]) -> None:
@@ -325,6 +378,12 @@ async def only_of_attempt(place: Place, name: str, attempt: str) -> bool:
 async def has_workers(place: Place, name: str, wanted: int) -> bool:
     running = [pod for pod in await workers(place, name) if pod.status.phase == "Running"]
     return len([pod for pod in running if pod.metadata.deletion_timestamp is None]) == wanted
+
+
+async def waits_for_ends(place: Place, name: str) -> bool:
+    """Whether the child Job replaces a worker only once it has ended."""
+    policy: str = (await place.admin.get(JOB, name, place.namespace)).spec["podReplacementPolicy"]
+    return policy == "Failed"
 
 
 async def is_replaced(place: Place, name: str, lost: Pod) -> bool:

@@ -38,7 +38,6 @@ IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("batch/v1", "Job"): (
         ("spec", "completionMode"),
         ("spec", "podFailurePolicy"),
-        ("spec", "podReplacementPolicy"),
         ("spec", "selector"),
         ("spec", "successPolicy"),
         ("spec", "template"),

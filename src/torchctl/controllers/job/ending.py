@@ -10,7 +10,7 @@ from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
-from torchctl.controllers.job import pods
+from torchctl.controllers.job import pods, stuck
 from torchctl.controllers.job.actions import Child, Halt, Removal
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
@@ -70,8 +70,8 @@ def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting
     Their templates go once the one that status names is there: what a Job was made of stands in the Job.
 
     Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more. A Job
-    that has not ended goes where a pod of it is stuck: its controller lets no pod go that never came to an end
-    (finalizer batch.kubernetes.io/job-tracking, with podReplacementPolicy Failed).
+    that has not ended goes where a pod of it is stuck: its controller lets no pod go that never came to an end. Of the
+    attempt that an elastic job goes on with, a stuck pod goes once its Job lets it (see `stuck`).
     """
     late = [
         pod
@@ -82,10 +82,11 @@ def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting
     readable = (job for job in _kept(observed, template) if has_ended(job) or str(attempt_of(job)) not in held)
     kept = [job.metadata.uid for job in readable]
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
-    stuck = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late]
+    late += [pod for pod in stuck.workers(observed, template, settings, now) if not stuck.is_held(pod)]
+    forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late]
     over = all(map(pods.has_ended, observed.old_pods))
     groups = [_removal(KAI_PODGROUP, group) for group in observed.old_groups if over and not _is_leaving(group)]
-    return (*gone, *stuck, *groups, *_old_templates(observed))
+    return (*gone, *forced, *groups, *_old_templates(observed))
 
 
 def stopped(observed: Observed, template: FrozenTemplate) -> tuple[Child, ...]:
@@ -109,12 +110,11 @@ def halted(observed: Observed, template: FrozenTemplate, now: datetime) -> tuple
     return tuple(halt for job in jobs for halt in _halted(_pods_of(observed, job), observed.job.status.failure, now))
 
 
-def stop(observed: Observed, template: FrozenTemplate, job: Job) -> Child:
+def stop(observed: Observed, template: FrozenTemplate, job: Job, *, lets_go: bool = False) -> Child:
     """A Job without its pods: each is told to stop and has its grace period; those that have ended stay."""
     owner = Owner.of(observed.job)
-    body = workers.worker_job(
-        owner, template, attempt_of(job), nodes=int(job.spec.get("completions") or template.nodes), suspend=True
-    )
+    nodes = int(job.spec.get("completions") or template.nodes)
+    body = workers.worker_job(owner, template, attempt_of(job), nodes=nodes, suspend=True, lets_go=lets_go)
     return Child(JOB, body, controlled_by(owner.uid))
 
 

@@ -17,27 +17,33 @@ from torchctl.runtime.kinds import ObjectMeta
 __all__ = ["children"]
 
 
-def children(observed: Observed, frozen: Frozen, state: Syncing, stage: Stage) -> tuple[Child, ...]:
-    """The children that should exist at a stage of the job's life, in the order in which they are made."""
+def children(
+    observed: Observed, frozen: Frozen, state: Syncing, stage: Stage, *, lets_go: bool = False
+) -> tuple[Child, ...]:
+    """The children that should exist at a stage of the job's life, in the order in which they are made.
+
+    Args:
+        lets_go: Whether the attempt's Job counts workers as failed that were told to stop.
+    """
     if frozen.hold and stage is Stage.RUN:
         return ()
     if stage is Stage.RUN:
-        return _workers(observed, frozen, state)
+        return _workers(observed, frozen, state, lets_go=lets_go)
     if stage is Stage.SUSPENDED:
-        return _suspended(observed, frozen, state)
+        return _suspended(observed, frozen, state, lets_go=lets_go)
     template = frozen.template
     assert template is not None
     return ending.stopped(observed, template) if stage is Stage.WAIT else ()
 
 
-def _suspended(observed: Observed, frozen: Frozen, state: Syncing) -> tuple[Child, ...]:
+def _suspended(observed: Observed, frozen: Frozen, state: Syncing, *, lets_go: bool) -> tuple[Child, ...]:
     """Everything but the workers, whose Job, where there is one, is kept without pods."""
     template = frozen.template
     assert template is not None
     found = _ground(observed, frozen, state)
     job = observed.worker_job
     if job is not None and not ending.has_ended(job):
-        found.append(ending.stop(observed, template, job))
+        found.append(ending.stop(observed, template, job, lets_go=lets_go))
     return (*found, *ending.stopped(observed, template))
 
 
@@ -51,7 +57,7 @@ def _ground(observed: Observed, frozen: Frozen, state: Syncing) -> list[Child]:
     return [Child(CONTROLLER_REVISION, body, controlled_by(owner.uid)), *_workspace(observed, template, owner, state)]
 
 
-def _workers(observed: Observed, frozen: Frozen, state: Syncing) -> tuple[Child, ...]:
+def _workers(observed: Observed, frozen: Frozen, state: Syncing, *, lets_go: bool) -> tuple[Child, ...]:
     template, owner, attempt = frozen.template, Owner.of(observed.job), observed.job.status.attempt
     assert template is not None
     ours, nodes, started = controlled_by(owner.uid), template.desired(observed.job.spec), observed.was_started
@@ -63,7 +69,7 @@ def _workers(observed: Observed, frozen: Frozen, state: Syncing) -> tuple[Child,
     if template.kai is not None and template.kai.own_group and observed.kai_available:
         found.append(Child(KAI_PODGROUP, podgroup.pod_group(owner, template, attempt), ours))
     found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
-    found.append(Child(JOB, workers.worker_job(owner, template, attempt, nodes=nodes), ours))
+    found.append(Child(JOB, workers.worker_job(owner, template, attempt, nodes=nodes, lets_go=lets_go), ours))
     return tuple(found)
 
 

@@ -235,7 +235,7 @@ def _short_s(observed: Observed, template: FrozenTemplate | None, settings: Rest
     if ready is None or ready.status == "True" or ready.last_transition_time is None:
         return None
     if workers.standing(observed) >= template.min_nodes:
-        return None  # the condition says something else, such as a change of the Job that was refused
+        return None  # enough are back, and the condition does not say so yet
     return settings.below_minimum_s - (now - ready.last_transition_time).total_seconds()
 
 

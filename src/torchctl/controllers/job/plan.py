@@ -23,7 +23,7 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
 from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
-from torchctl.controllers.job import admission, dependencies, ending, intended, lifecycle, syncing
+from torchctl.controllers.job import admission, dependencies, ending, intended, lifecycle, stuck, syncing
 from torchctl.controllers.job import workers as worker_pods
 from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
 from torchctl.controllers.job.finding import Finding
@@ -119,10 +119,11 @@ def _with_template(
     runs = life.stage is Stage.RUN and life.outcome is None
     between = life.stage in (Stage.SETTLE, Stage.WAIT)  # nothing is made then
     written = _written(observed, life) and (between or _recorded(observed, frozen))
+    held = any(map(stuck.is_held, stuck.workers(observed, template, settings.restarting, now)))
     acts = written and life.outcome is None and found.dependencies is not None and found.dependencies.ok
     return replace(
         found,
-        children=intended.children(observed, frozen, state, life.stage) if acts else (),
+        children=intended.children(observed, frozen, state, life.stage, lets_go=held) if acts else (),
         remove=(*ending.leftovers(observed, template, settings.restarting, now), *_history(state)) if acts else (),
         halt=ending.halted(observed, template, now) if acts else (),
         requeue_after_s=None if life.outcome else _requeue(found, observed, template, settings, now),
@@ -166,6 +167,7 @@ def _requeue(
     moments = [life.look_again_s, state.look_again_s, ending.look_again_s(observed, template, settings.restarting, now)]
     if life.stage is Stage.RUN:
         moments.append(worker_pods.look_again_s(observed, template, now))
+    moments.append(stuck.look_again_s(observed, template, settings.restarting, now))
     if template.kai is not None and not observed.kai_available:
         moments.append(KAI_REQUEUE_S)
     return min((moment for moment in moments if moment is not None), default=None)

@@ -217,7 +217,10 @@ def _failed(end: Outcome | None) -> Finding:
 def _with_refusals(
     findings: dict[JobCondition, Finding], refusals: Sequence[Refusal], observed: Observed
 ) -> dict[JobCondition, Finding]:
-    """Each refusal in the condition of the step that it stops; of several in one step the first counts."""
+    """Each refusal in the condition of the step that it stops; of several in one step the first counts.
+
+    Workers that are ready stay so, whatever of a change for them is refused.
+    """
     found = dict(findings)
     for refusal in reversed(refusals):
         type_ = _step_of(refusal, observed.job.metadata.name)
@@ -225,7 +228,8 @@ def _with_refusals(
             continue  # the workspace is there all the same
         said = told(refusal, observed)
         message = said if refusal.name in said else f"{refusal.kind} {refusal.name}: {said}"
-        found[type_] = Finding(False, refusal.reason, message, warn=True)
+        ready = type_ is JobCondition.WORKERS_READY and findings[type_].ok
+        found[type_] = Finding(ready, refusal.reason, message, warn=True)
     return found
 
 

@@ -6,7 +6,7 @@ from torchctl.api import names
 from torchctl.api.conditions import JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.job import WorkerCounts
-from torchctl.controllers.job import pods
+from torchctl.controllers.job import losses, pods
 from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
@@ -42,6 +42,8 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     counts, wanted = count(observed), template.desired(observed.job.spec)
     ready, are = standing(observed), agree(wanted, "is", "are")
     workers = f"{counted(wanted, 'worker')} of Job {name}"
+    if template.elastic and losses.has_decided(observed):
+        return Finding(True, JobReason.WORKERS_READY, f"worker 0 of Job {name} has succeeded: the others are stopped")
     if template.elastic and ready >= template.min_nodes:
         return Finding(True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted)}")
     wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)

@@ -1,16 +1,19 @@
 """What is asked of the API server before a plan is acted on: the end of a job is not told by a late cache."""
 
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from torchctl.controllers.job.asking import completed
 from torchctl.controllers.job.plan import plan
+from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
+from torchctl.runtime.manager import Manager
 
 UID = "0c5f3a52-6f0e-4a53-9f2b-1d1f4b6f7a10"
 
@@ -65,6 +68,12 @@ async def test_a_job_whose_worker_job_is_gone_or_another_has_ended(late: Any, an
     outcome = plan(known, late.settings, late.now).outcome
     assert outcome is not None
     assert outcome.reason == "JobDisappeared"
+
+
+async def test_a_pass_asks_before_it_believes_that_a_job_is_gone(late: Any) -> None:
+    manager = SimpleNamespace(client=Client(Answer(200, worker_job(UID))), events=None)
+    known, todo = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
+    assert (known.worker_job is not None, todo.outcome) == (True, None)
 
 
 async def test_nothing_is_asked_where_nothing_is_missed(world: Any) -> None:

@@ -20,6 +20,8 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
 ELASTIC = "{jobQueue: research, numNodes: %d, command: python train.py, elastic: {minNodes: 2, maxNodes: 4}%s}"
 TOLD = {"deletionGracePeriodSeconds": 30}
+HELD = {"finalizers": ["batch.kubernetes.io/job-tracking"]}
+"""What a Job controller has not counted yet."""
 
 
 def job(more: str = "") -> str:
@@ -769,6 +771,74 @@ class TestElastic:
         w.settle()
         assert (w.phase, w.seen.job.status.incident) == ("Running", None)
 
+    def test_a_worker_whose_node_does_not_answer_is_let_go_by_its_job_and_then_removed_by_force(
+        self, world: Any
+    ) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(2, metadata=told(w) | HELD, conditions=[])
+        w.settle()
+        assert w.last.requeue_after_s == 60
+        w.later(59)
+        w.settle()
+        assert w.spec("Job", "demo")["podReplacementPolicy"] == "Failed"
+        w.later(1)
+        w.step()
+        assert (w.spec("Job", "demo")["podReplacementPolicy"], w.last.remove) == ("TerminatingOrFailed", ())
+        w.worker(2, metadata={"finalizers": []}, conditions=[])
+        w.step()
+        assert [(removal.key.name, removal.force) for removal in w.last.remove] == [("demo-2-x", True)]
+        w.worker(2)
+        w.settle()
+        assert w.spec("Job", "demo")["podReplacementPolicy"] == "Failed"
+        assert (w.phase, w.seen.job.status.attempt, w.seen.job.status.restarts.total) == ("Running", 0, 0)
+
+    def test_a_worker_that_was_scaled_away_on_a_lost_node_holds_no_replacement_up(self, world: Any) -> None:
+        """The Job controller makes no pod that would be one too many together with those that have yet to end."""
+        w = running(world, elastic(), 3)
+        edit(w, num_nodes=2)
+        w.worker(2, metadata=told(w) | HELD, conditions=[])
+        w.settle()
+        w.later(60)
+        w.settle()
+        assert w.spec("Job", "demo")["podReplacementPolicy"] == "TerminatingOrFailed"
+
+    @pytest.mark.parametrize(("text", "policy"), [(elastic(2), "TerminatingOrFailed"), (job(), "Failed")])
+    def test_a_job_that_stands_still_lets_it_go_as_well_unless_that_would_be_a_failure(
+        self, world: Any, text: str, policy: str
+    ) -> None:
+        """The Job of a fixed size fails with the first pod that counts as failed; it goes when the job is resumed."""
+        w = running(world, text)
+        edit(w, suspend=True)
+        w.settle()
+        w.worker(1, metadata=told(w) | HELD, conditions=[])
+        w.settle()
+        w.later(60)
+        w.settle()
+        assert [w.spec("Job", "demo")[field] for field in ("suspend", "podReplacementPolicy")] == [True, policy]
+        assert (w.phase, w.last.requeue_after_s) == ("Suspended", 1 if policy != "Failed" else None)
+
+    def test_workers_that_take_long_to_stop_when_worker_0_has_succeeded_are_not_missed(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(0, "Succeeded")
+        for index in (1, 2):
+            w.worker(index, metadata=told(w), conditions=[])
+        w.settle()
+        w.later(200)
+        w.settle()
+        assert (w.phase, w.seen.job.status.incident) == ("Running", None)
+        assert w.condition("WorkersReady")[:2] == ("True", "WorkersReady")
+
+    def test_a_worker_whose_node_does_not_answer_does_not_hold_up_the_success_of_worker_0(self, world: Any) -> None:
+        """A Job is not Complete while pods of it have yet to end; it lets them go once it is decided."""
+        w = running(world, elastic(), 3)
+        w.worker(0, "Succeeded")
+        for index in (1, 2):
+            w.worker(index, metadata=told(w), conditions=[])
+        w.settle()
+        w.later(60)
+        w.step()
+        assert {removal.key.name for removal in w.last.remove} == {"demo-1-x", "demo-2-x"}
+
     @pytest.mark.proves("TorchrunJob.spec.elastic.minNodes")
     def test_a_job_below_its_minimum_waits_and_then_counts_one_incident(self, world: Any) -> None:
         w = running(world, elastic(), 3)
@@ -776,7 +846,7 @@ class TestElastic:
             w.worker(index, metadata=told(w), conditions=[])
         w.settle()
         assert w.condition("WorkersReady")[:2] == ("False", "BelowMinimum")
-        assert w.last.requeue_after_s == 120
+        assert w.last.life.look_again_s == 120
         w.later(120)
         w.settle()
         w.later(5)
@@ -788,11 +858,38 @@ class TestElastic:
         w.refuse = lambda kind, name: Refusal("Job", name, "Refused", "no") if kind == "Job" else None
         edit(w, num_nodes=4)
         w.settle()
-        assert w.condition("WorkersReady")[:2] == ("False", "Refused")
+        assert (w.phase, w.condition("WorkersReady")[:2]) == ("Running", ("True", "Refused"))
         w.later(10_000)
         w.settle()
         assert w.seen.job.status.incident is None
         assert w.seen.job.status.attempt == 0
+
+    def test_a_change_of_size_that_is_refused_does_not_shorten_the_time_below_the_minimum(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.refuse = lambda kind, name: Refusal("Job", name, "Refused", "no") if kind == "Job" else None
+        edit(w, num_nodes=4)
+        w.settle()
+        w.later(10_000)
+        for index in (1, 2):
+            w.remove("Pod", f"demo-{index}-x")
+        w.settle()
+        assert (w.seen.job.status.incident, w.last.life.look_again_s) == (None, 120)
+
+    def test_the_time_below_the_minimum_begins_anew_when_enough_workers_are_back(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        for _ in range(2):
+            for index in (1, 2):
+                w.worker(index, conditions=[])
+            w.settle()
+            assert w.last.life.look_again_s == 120
+            w.later(119)
+            w.settle()
+            assert w.last.life.look_again_s == 1
+            w.worker(1)
+            w.settle()
+        w.later(119)
+        w.settle()
+        assert (w.phase, w.seen.job.status.incident) == ("Running", None)
 
     def test_the_loss_of_the_stores_host_is_an_incident(self, world: Any) -> None:
         w = running(world, elastic(), 3)

@@ -40,8 +40,15 @@ _ONCE: Json = {"backoffLimit": 0}
 _FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
 
 
-def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, suspend: bool = False) -> Json:
-    """The Job of an attempt with `nodes` pods; `suspend` stops its pods and keeps it."""
+def worker_job(
+    owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, suspend: bool = False, lets_go: bool = False
+) -> Json:
+    """The Job of an attempt with `nodes` pods.
+
+    Args:
+        suspend: Stops its pods and keeps it.
+        lets_go: Counts pods as failed that were told to stop, instead of waiting for their end.
+    """
     body = owner.body(
         JOB,
         names.worker_job(owner.name, attempt),
@@ -55,7 +62,7 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: i
             "completionMode": "Indexed",
             "completions": nodes,
             "parallelism": nodes,
-            "podReplacementPolicy": "Failed",
+            "podReplacementPolicy": "TerminatingOrFailed" if lets_go else "Failed",
             "suspend": suspend,
             "template": _pod(owner, template, attempt),
         }
