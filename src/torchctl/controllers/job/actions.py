@@ -58,9 +58,13 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A child that the API server did not take, or whose name is taken; reason and message as in a condition."""
+    """A child that the API server did not take, or whose name is taken; reason and message as in a condition.
+
+    What `stays` should have gone: that is no step of the job, and holds nothing up.
+    """
 
     kind: str
     name: str
     reason: str
     message: str
+    stays: bool = False

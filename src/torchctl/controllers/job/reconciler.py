@@ -1,6 +1,5 @@
 """The TorchrunJob reconciler: observes, plans, acts, reports. Every rule is in the modules beside it."""
 
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition
+from torchctl.api.words import EventType
 from torchctl.controllers.indexes import (
     JOBS_BY_CLAIM,
     JOBS_BY_DEPENDENCY,
@@ -27,7 +27,7 @@ from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.upstream import jobs_that_wait, jobs_waited_for, upstream_turned
 from torchctl.controllers.refusals import is_refusal, refusal_reason
-from torchctl.controllers.report import Reporter
+from torchctl.controllers.report import Reporter, reference
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject, Found
 from torchctl.runtime.cache.cache import Cache
@@ -35,7 +35,7 @@ from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.conditions import find
 from torchctl.runtime.controller import Controller
-from torchctl.runtime.kinds import Key, Object, key_of
+from torchctl.runtime.kinds import Key, Kind, Object, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import Predicate, generation_changed
 from torchctl.runtime.reconcile import Request, Result
@@ -133,18 +133,20 @@ class JobReconciler:
         return (observed, todo) if known is observed else (known, plan(known, self._settings, now))
 
     async def _act(self, observed: Observed, todo: Plan) -> tuple[Refusal, ...]:
-        for removal in todo.remove:
-            await self._remove(removal)
-        for halt in todo.halt:
-            await self._halt(halt)
+        stay = await self._clear(observed.job, todo)
         found = await self._manager.applier.look([(child.kind, child.key) for child in todo.children])
         for child, live in zip(todo.children, found, strict=True):
             if not self._is_there(observed.job):
                 return ()  # what is made for a job that has left meanwhile would run until somebody clears it away
             refusal = await self._apply(child, live)
             if refusal is not None:
-                return (refusal,)
-        return ()
+                return (*stay, refusal)
+        return stay
+
+    async def _clear(self, job: TorchrunJob, todo: Plan) -> tuple[Refusal, ...]:
+        removed = [await self._remove(job, removal) for removal in todo.remove]
+        halted = [await self._halt(job, halt) for halt in todo.halt]
+        return tuple(filter(None, (*removed, *halted)))
 
     def _is_there(self, job: TorchrunJob) -> bool:
         """Whether the job is still the one that was observed: its children take time to make."""
@@ -161,7 +163,7 @@ class JobReconciler:
             return Refusal(child.kind.kind, child.name, reason, message)
         return None
 
-    async def _remove(self, removal: Removal) -> None:
+    async def _remove(self, job: TorchrunJob, removal: Removal) -> Refusal | None:
         key = removal.key
         try:
             await self._manager.client.delete(
@@ -173,9 +175,27 @@ class JobReconciler:
                 grace_seconds=0 if removal.force else None,
             )
         except NotFound:
-            return
+            return None
+        except ApiError as error:
+            return self._stays(job, removal.kind, key, "deleted", error)
+        return None
 
-    async def _halt(self, halt: Halt) -> None:
+    async def _halt(self, job: TorchrunJob, halt: Halt) -> Refusal | None:
         key, patch = halt.key, {"metadata": {"uid": halt.uid}, "spec": {"activeDeadlineSeconds": halt.deadline_s}}
-        with suppress(NotFound):
+        try:
             await self._manager.client.merge_patch(POD, key.name, patch, namespace=key.namespace)
+        except NotFound:
+            return None
+        except ApiError as error:
+            return self._stays(job, POD, key, "ended", error)
+        return None
+
+    def _stays(self, job: TorchrunJob, kind: Kind[Any], key: Key, what: str, error: ApiError) -> Refusal:
+        """An Event and no condition: what stays is of an attempt, of a revision or of a job that is over.
+
+        Raises:
+            ApiError: It is no refusal, but a matter of trying again.
+        """
+        reason, message = refusal_reason(error, f"{kind} {key.name} cannot be {what}")
+        self._manager.events.event(reference(TORCHRUN_JOB, job.metadata), EventType.WARNING, reason, message)
+        return Refusal(kind.kind, key.name, reason, message, stays=True)

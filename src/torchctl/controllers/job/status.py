@@ -222,7 +222,7 @@ def _with_refusals(
     Workers that are ready stay so, whatever of a change for them is refused.
     """
     found = dict(findings)
-    for refusal in reversed(refusals):
+    for refusal in reversed([one for one in refusals if not one.stays]):
         type_ = _step_of(refusal, observed.job.metadata.name)
         if type_ is JobCondition.WORKSPACE_READY and findings[type_].ok:
             continue  # the workspace is there all the same
