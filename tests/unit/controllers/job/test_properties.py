@@ -136,6 +136,7 @@ HAPPENINGS = (
     "worker 1 runs",
     "worker 0 ends",
     "worker 1 fails",
+    "worker 1 fails beside a sidecar",
     "worker 1 deleted",
     "worker 1 evicted",
     "worker gone",
@@ -201,6 +202,10 @@ class Walk:
                 w.worker(0, "Succeeded")
             case "worker 1 fails" if job:
                 w.worker_fails(1)
+            case "worker 1 fails beside a sidecar" if job:
+                trainer = {"name": "trainer", "state": {"terminated": {"exitCode": 1, "finishedAt": w.now}}}
+                others = [{"name": "logs", "state": {"running": {}}}]
+                w.worker(1, startTime=w.now, containerStatuses=[trainer, *others])
             case "worker 1 deleted" if job:
                 w.worker(1, metadata={"deletionTimestamp": w.now})
             case "complete" | "failed" if job and not job.status.conditions:
