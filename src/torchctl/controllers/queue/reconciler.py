@@ -9,7 +9,7 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
 from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
-from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.api.queue import TORCHRUN_QUEUE, QueueSpec, TorchrunQueue
 from torchctl.controllers.indexes import JOBS_BY_QUEUE, queue_of
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by, release
 from torchctl.controllers.queue.plan import (
@@ -33,7 +33,7 @@ from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
-from torchctl.runtime.kinds import Key, Kind
+from torchctl.runtime.kinds import Key, Kind, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import Predicate, generation_changed
 from torchctl.runtime.reconcile import Request, Result
@@ -60,9 +60,9 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         .for_(TORCHRUN_QUEUE, predicate=generation_changed)
         .owns(CONFIG_MAP, labels=OURS)
         .watches(PVC, queue_of_claim)
-        .watches(KAI_QUEUE, reconciler.queues_of_kai_queue, predicate=generation_changed, optional=True)
+        .watches(KAI_QUEUE, reconciler.queues_around, predicate=generation_changed, optional=True)
         # What is only counted: one write for all that changes within that time.
-        .watches(KAI_QUEUE, reconciler.queues_of_kai_queue, optional=True, delay_s=counted_s)
+        .watches(KAI_QUEUE, reconciler.queues_in, optional=True, delay_s=counted_s)
         .watches(TORCHRUN_JOB, queue_of_job, predicate=counts_otherwise, delay_s=counted_s)
     )
 
@@ -117,17 +117,21 @@ class QueueReconciler:
         await self._reporter.report(TORCHRUN_QUEUE, queue, status, transitions(queue.status, status))
         return Result(requeue_after_s=look_again(observed, refused, now))
 
-    def queues_of_kai_queue(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
-        """The queue that claims it, and those that name it, as their own or as their parent."""
-        name, annotations = kai_queue.metadata.name, kai_queue.metadata.annotations
-        named = [
-            Key(queue.metadata.namespace, queue.metadata.name)
-            for queue in self._cache.list(TORCHRUN_QUEUE)
-            if name in (queue.spec.kai_queue, queue.spec.parent_kai_queue)
-        ]
+    def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
+        """The queue that claims it, and those that name it as their own."""
+        annotations = kai_queue.metadata.annotations
+        named = self._that(lambda spec: spec.kai_queue == kai_queue.metadata.name)
         if claim_of(kai_queue.metadata) and QUEUE in annotations:
-            named.append(Key(annotations.get(QUEUE_NAMESPACE, ""), annotations[QUEUE]))
-        return tuple(named)
+            return (*named, Key(annotations.get(QUEUE_NAMESPACE, ""), annotations[QUEUE]))
+        return named
+
+    def queues_around(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
+        """These, and those that name it as their parent: of that they look at its spec, and whether it is there."""
+        under = self._that(lambda spec: spec.parent_kai_queue == kai_queue.metadata.name)
+        return (*self.queues_in(kai_queue), *under)
+
+    def _that(self, holds: Callable[[QueueSpec], bool]) -> tuple[Request, ...]:
+        return tuple(key_of(queue) for queue in self._cache.list(TORCHRUN_QUEUE) if holds(queue.spec))
 
     def _observe(self, queue: TorchrunQueue) -> Observed:
         key = Key(queue.metadata.namespace, queue.metadata.name)
