@@ -15,10 +15,12 @@ from torchctl.controllers.unreadable import UNREADABLE_MARK
 __all__ = ["told"]
 
 _POD_IN = {JOB.kind: ".spec.template", POD.kind: ""}
-_STEP = r"\.[\w-]+|\[[^\]\n]*\]"
-_COMPLAINT = re.compile(rf"((?:{_STEP})+): ([^\n;]+)")
+_STEP = r"\.[\w-]+|\[[^\]\n]{0,1100}\]"
+_COMPLAINT = re.compile(rf"(?<!\S)((?:{_STEP})++): ([^\n;]+)")
 """A field and what is wrong with it, of which an answer has one, or one in each line."""
-_KEY = re.compile(r'(\w+)=("[^"]*"|[^,\]]+)')
+_KEY = re.compile(r'(?<!\w)(\w++)=("[^"]*"|[^,\]]+)')
+_LONGEST = 4096
+"""Characters of an answer that are read: names of fields are in it as a user wrote them."""
 _TRAINER = f'.spec.containers[name="{TRAINER}"]'
 
 
@@ -31,7 +33,7 @@ def told(refusal: Refusal, observed: Observed) -> str:
     if root is None or UNREADABLE_MARK not in refusal.message:
         return refusal.message
     child = f"{refusal.kind} {refusal.name}"
-    complaints = _COMPLAINT.findall(refusal.message.partition(UNREADABLE_MARK)[2])
+    complaints = _COMPLAINT.findall(refusal.message.partition(UNREADABLE_MARK)[2][:_LONGEST])
     found = {
         path: _origin(path.removeprefix(root), observed) if path.startswith(root) else "" for path, _ in complaints
     }

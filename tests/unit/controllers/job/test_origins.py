@@ -1,5 +1,6 @@
 """A field that the API server cannot read is told of the TorchrunQueue or TorchrunJob that has it, and where it is."""
 
+import time
 from typing import Any
 
 import pytest
@@ -118,6 +119,15 @@ def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: Any, path: str) 
     message = w.condition("WorkersReady")[2]
     assert message.startswith("Job demo: the API server cannot read it: ")
     assert f"{path}: {UNKNOWN}; correct this field" in message
+
+
+@pytest.mark.parametrize("part", [".a", "[]", ".-", " [", " .", " .a[b=a"])
+def test_a_name_of_any_length_and_kind_is_read_in_no_time(world: Any, part: str) -> None:
+    """The name is a user's, and while it is read nothing else is done: no renewal of the lease either."""
+    began = time.process_time()
+    w = refused(world, f".spec.template.spec{part * 20_000}!: {UNKNOWN}")
+    assert w.condition("WorkersReady")[1] == "Refused"
+    assert time.process_time() - began < 2
 
 
 def test_what_was_turned_down_for_another_reason_is_told_as_it_was(world: Any) -> None:
