@@ -27,6 +27,8 @@ _OWN_LAUNCHER = re.compile(r"(?:^|[\s;&|()`\"'/])torchrun(?=$|[\s;&|()`\"'<>])|t
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _KUBELET = re.compile(r"\$(?=[$(])")
 _REDIRECTION = re.compile(r"[0-9]*[<>]")
+_DEEPEST = 32
+"""Expansions and quotes within each other."""
 
 _SETUP = 'set -e; eval "$1"; set +e; shift; '
 """The setup line in the same shell, where any failing command of it ends the worker with its status."""
@@ -143,30 +145,35 @@ def scan(text: str) -> Line | None:
     return Line(text, tuple(words))
 
 
-def _skip(text: str, at: int) -> int:
-    """Behind the quoted part, expansion or character that begins at `at`; beyond the text where it has no end."""
+def _skip(text: str, at: int, depth: int = 0) -> int:
+    """Behind the quoted part, expansion or character that begins at `at`; beyond the text where it has no end.
+
+    Nor has what nests too deeply: such a line is left to the shell.
+    """
     if text[at] == "\\":
         return at + 2
     if text[at] == "'":
         return _behind(text.find("'", at + 1), 1, text)
     if text[at] == '"':
-        return _nested(text, at + 1, '"')
+        return _nested(text, at + 1, '"', depth)
     if text[at] == "`":
-        return _nested(text, at + 1, "`")
+        return _nested(text, at + 1, "`", depth)
     for opening, closing in (("$(", ")"), ("${", "}")):
         if text.startswith(opening, at):
-            return _nested(text, at + 2, closing)
+            return _nested(text, at + 2, closing, depth)
     return at + 1
 
 
-def _nested(text: str, at: int, closing: str) -> int:
+def _nested(text: str, at: int, closing: str, depth: int) -> int:
+    if depth > _DEEPEST:
+        return len(text) + 1
     while at < len(text) and text[at] != closing:
         if text[at] == "'" and closing == '"':
             at += 1
         elif text[at] == "(" and closing == ")":
-            at = _nested(text, at + 1, ")")
+            at = _nested(text, at + 1, ")", depth + 1)
         else:
-            at = _skip(text, at)
+            at = _skip(text, at, depth + 1)
     return at + 1 if at < len(text) else len(text) + 1
 
 

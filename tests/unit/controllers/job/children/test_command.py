@@ -224,6 +224,13 @@ def test_quoted_words_are_always_one_simple_command(words: list[str]) -> None:
     assert with_torchrun(line) == "torchrun" + line.removeprefix("python")
 
 
+@pytest.mark.parametrize("opening", ["$(", "${", "$((", '"$('])
+def test_a_line_that_nests_deeper_than_anybody_writes_runs_as_it_was_written(opening: str) -> None:
+    line = f"python train.py {opening * 8_000}"
+    assert scan(line) is None
+    assert with_torchrun(line) == line
+
+
 @given(st.text(alphabet="ab '\"\\;&|()<>`$#\n{}=", max_size=30))
 def test_scanning_ends_and_its_spans_are_in_order(text: str) -> None:
     line = scan(text)
