@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from torchctl.api.casing import camel
 
-__all__ = ["Problem", "Rule", "problems"]
+__all__ = ["Problem", "Rule", "nesting", "problems"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,17 @@ def problems(model: BaseModel, path: str = "spec") -> Iterator[Problem]:
             yield Problem(f"{path}.{rule.field}" if rule.field else path, rule.message)
     for name in type(model).model_fields:
         yield from _within(getattr(model, name), f"{path}.{camel(name)}")
+
+
+def nesting(model: BaseModel, path: str = "spec") -> Iterator[Problem]:
+    """That a spec has an object of Kubernetes' own in it which nests deeper than it can be written again.
+
+    The schema keeps such objects as they are, and no object of Kubernetes comes near it.
+    """
+    try:
+        model.model_dump_json()
+    except ValueError:
+        yield Problem(path, "an object in it nests too deeply: correct or remove it")
 
 
 def _within(value: object, path: str) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from torchctl.api import names
 from torchctl.api.conditions import JobReason
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition, QueueReason
-from torchctl.api.rules import problems
+from torchctl.api.rules import nesting, problems
 from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.impossible import Impossible
@@ -50,8 +50,8 @@ class Frozen:
 def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
     """The job's template: the frozen one, or the one to freeze."""
     job = observed.job
-    broken = "" if observed.revision is not None else "; ".join(map(str, problems(job.spec)))
-    accepted = _accepted(broken)
+    broken = () if observed.revision is not None else (*nesting(job.spec), *problems(job.spec))
+    accepted = _accepted("; ".join(map(str, broken)))
     queue_found = _queue_found(observed, settings)
     if observed.revision is not None:
         hold = queue_found.reason == JobReason.QUEUE_NOT_READY

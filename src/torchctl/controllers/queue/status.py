@@ -17,6 +17,7 @@ from torchctl.api.queue import (
     TorchrunQueue,
 )
 from torchctl.api.queueconditions import QueueCondition, QueueReason
+from torchctl.api.rules import nesting
 from torchctl.api.words import EventType
 from torchctl.controllers.queue.inventory import Item, inventory, verdict
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
@@ -70,7 +71,9 @@ def derive(observed: Observed, plan: Plan, refused: Refused, now: datetime) -> Q
 
 
 def template_hash(queue: TorchrunQueue) -> str:
-    """Tells two states of the spec apart."""
+    """Tells two states of the spec apart; empty for one that no job can get."""
+    if any(nesting(queue.spec)):
+        return ""
     return digest_of(queue.spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torchctl.api.names import KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import KaiQueuePolicy, QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
-from torchctl.api.rules import problems
+from torchctl.api.rules import nesting, problems
 from torchctl.controllers.job.merge import plain
 from torchctl.controllers.queue import resources
 from torchctl.controllers.queue.podtemplate import misshapen
@@ -20,6 +20,8 @@ def problem_of(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> 
 
 
 def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> Iterator[tuple[str, str]]:
+    for broken in nesting(queue.spec):
+        yield QueueReason.INVALID_SPEC, str(broken)
     message = _container_problem(queue.spec)
     if message:
         yield QueueReason.INVALID_SPEC, message

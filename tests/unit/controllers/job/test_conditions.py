@@ -209,6 +209,23 @@ def test_a_server_that_ends_before_all_have_pulled_counts_as_a_failed_try(world:
     assert ("Job", "demo") not in w.objects
 
 
+@pytest.mark.parametrize("levels", [240, 300])
+@pytest.mark.parametrize("whose", ["job", "queue"])
+def test_what_nests_too_deeply_is_a_condition(world: Any, levels: int, whose: str) -> None:
+    deep = "{a: " * levels + "1" + "}" * levels
+    job = f"volumes: {{additionalVolumes: [{{name: v, emptyDir: {deep}}}]}}"
+    w = world(
+        "{jobQueue: research, numNodes: 2, command: python train.py%s}" % (f", {job}" if whose == "job" else ""),
+        "{image: a:1%s}" % (f", podTemplate: {{spec: {{a: {deep}}}}}" if whose == "queue" else ""),
+    )
+    w.settle()
+    type_, well, ill = {
+        "job": ("Accepted", "Accepted", "InvalidSpec"),
+        "queue": ("QueueFound", "QueueFound", "QueueNotReady"),
+    }[whose]
+    assert w.condition(type_)[1] == (well if levels < 250 else ill)
+
+
 def unscheduled(reason: str) -> dict[str, Any]:
     said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": "0/3 nodes: GPUs"}
     return {"phase": "Pending", "conditions": [said]}

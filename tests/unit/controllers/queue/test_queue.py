@@ -218,6 +218,15 @@ def test_the_first_container_is_the_trainer_and_the_only_one_of_that_name(
     assert condition(seen, "Accepted")[1] == reason
 
 
+@pytest.mark.parametrize("levels", [200, 300, 900])
+def test_what_nests_too_deeply_is_a_condition_and_the_status_is_written(levels: int) -> None:
+    deep: Any = 1
+    for _ in range(levels):
+        deep = {"a": deep}
+    seen = observed(queue(finalizers=(), podTemplate={"spec": {"a": deep}}))
+    assert condition(seen, "Accepted")[1] == ("Accepted" if levels < 250 else "InvalidSpec")
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
