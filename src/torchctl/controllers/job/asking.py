@@ -1,46 +1,83 @@
 """What a decision needs that the cache does not have, or may have late: the API server itself is asked."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from torchctl.api import names
-from torchctl.api.kube import JOB, Job
+from torchctl.api.kube import CONTROLLER_REVISION, JOB
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Plan
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.intent import controlled_by
-from torchctl.runtime.kinds import EVENT
+from torchctl.runtime.kinds import EVENT, Key, Kind, Object, key_of
 
-__all__ = ["completed"]
+__all__ = ["Asking"]
 
+T = TypeVar("T", bound=Object)
 
-async def completed(client: Client, observed: Observed, todo: Plan) -> Observed:
-    """What was observed, with what the plan asks for; `observed` itself where it asks for nothing.
-
-    RBAC: list on Events, get on Jobs.
-    """
-    if todo.asks_why:
-        return replace(observed, create_failure=await _why_no_pods(client, observed))
-    if todo.misses_job:
-        return replace(observed, worker_job=await _worker_job(client, observed))
-    return observed
+PERIOD_S = 30.0
+"""For so long counts what the Job controller said, for an event is a pass and listing Events is dear."""
 
 
-async def _why_no_pods(client: Client, observed: Observed) -> str:
-    """What the Job controller says when it cannot create pods. It says so in Events, and nowhere else."""
-    job, child = observed.job, observed.worker_job
-    uid = child.metadata.uid if child is not None else ""
-    fields = f"involvedObject.kind=Job,involvedObject.uid={uid},reason=FailedCreate"
-    events = await client.list(EVENT, namespace=job.metadata.namespace, fields=fields)
-    newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
-    return newest.message if newest is not None else ""
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Why the pods of one child Job could not be made, as it was said at a moment."""
+
+    uid: str
+    at: float
+    message: str
 
 
-async def _worker_job(client: Client, observed: Observed) -> Job | None:
-    """The attempt's Job as it is now. Who has just begun to lead may have heard of the job and not yet of its Job."""
-    meta = observed.job.metadata
-    try:
-        found = await client.get(JOB, names.worker_job(meta.name, observed.job.status.attempt), meta.namespace)
-    except NotFound:
-        return None
-    return found if controlled_by(meta.uid)(found.metadata) else None
+class Asking:
+    """Asks, and remembers what was said of the pods of which job. Who forgets it all asks once more."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._said: dict[Key, _Said] = {}
+
+    async def completed(self, observed: Observed, todo: Plan, now: float) -> Observed:
+        """What was observed, with what the plan asks for; `observed` itself where it asks for nothing.
+
+        RBAC: list on Events, get on Jobs and ControllerRevisions.
+
+        Args:
+            now: Seconds on any monotonic scale.
+        """
+        if todo.asks_why:
+            return replace(observed, create_failure=await self._why_no_pods(observed, now))
+        if todo.misses_job:
+            child = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
+            return replace(observed, worker_job=await self._own(JOB, child, observed))
+        if todo.misses_revision:
+            named = observed.job.status.queue_revision
+            return replace(observed, revision=await self._own(CONTROLLER_REVISION, named, observed))
+        return observed
+
+    def forget(self, job: Key) -> None:
+        """Nobody asks about this job any more."""
+        self._said.pop(job, None)
+
+    async def _why_no_pods(self, observed: Observed, now: float) -> str:
+        """What the Job controller says when it cannot create pods. It says so in Events, and nowhere else."""
+        job, child = observed.job, observed.worker_job
+        uid = child.metadata.uid if child is not None else ""
+        known = self._said.get(key_of(job))
+        if known is None or known.uid != uid or now >= known.at + PERIOD_S:
+            known = self._said[key_of(job)] = _Said(uid, now, await self._newest(job.metadata.namespace, uid))
+        return known.message
+
+    async def _newest(self, namespace: str, uid: str) -> str:
+        fields = f"involvedObject.kind=Job,involvedObject.uid={uid},reason=FailedCreate"
+        events = await self._client.list(EVENT, namespace=namespace, fields=fields)
+        newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
+        return newest.message if newest is not None else ""
+
+    async def _own(self, kind: Kind[T], name: str, observed: Observed) -> T | None:
+        """The job's own child as it is now. Who has just begun to lead may have heard of the job and not yet of it."""
+        meta = observed.job.metadata
+        try:
+            found = await self._client.get(kind, name, meta.namespace)
+        except NotFound:
+            return None
+        return found if controlled_by(meta.uid)(found.metadata) else None

@@ -37,6 +37,7 @@ class Frozen:
         template: What the children are rendered from; None where there is none (yet).
         revision: The name of its ControllerRevision; where status does not have it, it must be written first.
         hold: Whether nothing new may be started.
+        renamed: Whether it is another template than the one that status names, of which there seems to be no revision.
     """
 
     accepted: Finding
@@ -45,6 +46,7 @@ class Frozen:
     revision: str = ""
     hold: bool = False
     missing_claim: str = ""
+    renamed: bool = False
 
 
 def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
@@ -150,7 +152,8 @@ def _render(
     if observed.was_started and name != recorded:
         # What runs was made from a template that nobody can name any more; it is left as it is.
         return Frozen(accepted, queue_found, revision=recorded, hold=True)
-    return Frozen(_with_caveat(accepted, observed, template), queue_found, template, name)
+    renamed = recorded not in ("", name)
+    return Frozen(_with_caveat(accepted, observed, template), queue_found, template, name, renamed=renamed)
 
 
 def _modes(spec: dict[str, object]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ How the reconciler uses it (the interface besides `Observed`):
   message into `Observed.create_failure`: only there is written why pods were refused.
 - Where `plan.misses_job` is true, it reads the child Job itself and plans again: that a Job is gone is the end of its
   job for ever, and the cache may only not have it yet.
+- Where `plan.misses_revision` is true, it reads the revision that status names, and plans again: the plan would record
+  another template, and the cache may only not have yet what froze the job.
 """
 
 from collections.abc import Sequence
@@ -72,6 +74,10 @@ class Plan:
     @property
     def misses_job(self) -> bool:
         return self.outcome is not None and self.outcome.reason == JobReason.JOB_DISAPPEARED
+
+    @property
+    def misses_revision(self) -> bool:
+        return self.frozen is not None and self.frozen.renamed
 
     @property
     def template(self) -> FrozenTemplate | None:

@@ -20,7 +20,7 @@ from torchctl.controllers.indexes import (
     queue_of,
 )
 from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
-from torchctl.controllers.job.asking import completed
+from torchctl.controllers.job.asking import Asking
 from torchctl.controllers.job.lagging import Lagging
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, plan
@@ -110,11 +110,13 @@ class JobReconciler:
         self._settings = settings
         self._reporter = Reporter(manager.client, manager.events)
         self._lagging = Lagging(settings.job_status_period_s)
+        self._asking = Asking(manager.client)
 
     async def reconcile(self, request: Request) -> Result | None:
         observed = observe(self._manager.cache, request)
         if observed is None:
             self._lagging.forget(request)
+            self._asking.forget(request)
             return None
         now = self._manager.clock.now()
         observed, todo = await self._plan(observed, now)
@@ -129,7 +131,7 @@ class JobReconciler:
 
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
         todo = plan(observed, self._settings, now)
-        known = await completed(self._manager.client, observed, todo)
+        known = await self._asking.completed(observed, todo, self._manager.clock.monotonic())
         return (observed, todo) if known is observed else (known, plan(known, self._settings, now))
 
     async def _act(self, observed: Observed, todo: Plan) -> tuple[Refusal, ...]:

@@ -1,19 +1,22 @@
 """What is asked of the API server before a plan is acted on: the end of a job is not told by a late cache."""
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from torchctl.controllers.job.asking import completed
-from torchctl.controllers.job.plan import plan
+from torchctl.controllers.job.asking import PERIOD_S, Asking
+from torchctl.controllers.job.plan import Plan, plan
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
+from torchctl.runtime.kinds import Key
 from torchctl.runtime.manager import Manager
+from torchctl.testing.clock import ManualClock
 
 UID = "0c5f3a52-6f0e-4a53-9f2b-1d1f4b6f7a10"
 
@@ -57,21 +60,22 @@ async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: Any) -> N
     transport = Answer(200, worker_job(UID))
     todo = plan(late.seen, late.settings, late.now)
     assert todo.misses_job
-    known = await completed(Client(transport), late.seen, todo)
+    known = await Asking(Client(transport)).completed(late.seen, todo, 0.0)
     assert [request.path for request in transport.requests] == ["/apis/batch/v1/namespaces/team/jobs/demo"]
     assert plan(known, late.settings, late.now).outcome is None
 
 
 @pytest.mark.parametrize("answer", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
 async def test_a_job_whose_worker_job_is_gone_or_another_has_ended(late: Any, answer: tuple[int, Any]) -> None:
-    known = await completed(Client(Answer(*answer)), late.seen, plan(late.seen, late.settings, late.now))
+    todo = plan(late.seen, late.settings, late.now)
+    known = await Asking(Client(Answer(*answer))).completed(late.seen, todo, 0.0)
     outcome = plan(known, late.settings, late.now).outcome
     assert outcome is not None
     assert outcome.reason == "JobDisappeared"
 
 
 async def test_a_pass_asks_before_it_believes_that_a_job_is_gone(late: Any) -> None:
-    manager = SimpleNamespace(client=Client(Answer(200, worker_job(UID))), events=None)
+    manager = SimpleNamespace(client=Client(Answer(200, worker_job(UID))), events=None, clock=ManualClock())
     known, todo = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
     assert (known.worker_job is not None, todo.outcome) == (True, None)
 
@@ -80,4 +84,96 @@ async def test_nothing_is_asked_where_nothing_is_missed(world: Any) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Answer(500, {})
     w.settle()
     todo = plan(w.seen, w.settings, w.now)
-    assert (await completed(Client(transport), w.seen, todo), transport.requests) == (w.seen, [])
+    assert (await Asking(Client(transport)).completed(w.seen, todo, 0.0), transport.requests) == (w.seen, [])
+
+
+# The template of a job.
+
+
+def revision(owner: str, name: str) -> dict[str, Any]:
+    owned = {"apiVersion": "v1", "kind": "TorchrunJob", "name": "demo", "uid": owner, "controller": True}
+    meta = {"name": name, "namespace": "team", "uid": "uid-of-revision", "ownerReferences": [owned]}
+    return {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": meta}
+
+
+@pytest.fixture
+def edited(world: Any) -> Any:
+    """A job whose template is frozen, a queue that was edited after that, and a cache that lacks the revision."""
+    w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
+    w.step()
+    w.frozen_as = w.seen.job.status.queue_revision
+    assert w.frozen_as
+    w.has_queue("image: later:2")
+    return w
+
+
+async def test_a_template_that_is_frozen_after_all_is_not_recorded_anew(edited: Any) -> None:
+    todo = plan(edited.seen, edited.settings, edited.now)
+    assert todo.misses_revision
+    transport = Answer(200, revision(UID, edited.frozen_as))
+    known = await Asking(Client(transport)).completed(edited.seen, todo, 0.0)
+    path = f"/apis/apps/v1/namespaces/team/controllerrevisions/{edited.frozen_as}"
+    assert [request.path for request in transport.requests] == [path]
+    after = plan(known, edited.settings, edited.now)
+    assert after.frozen is not None
+    assert (after.frozen.revision, after.misses_revision) == (edited.frozen_as, False)
+
+
+@pytest.mark.parametrize("owner", [None, "somebody-else"])
+async def test_a_template_that_was_never_frozen_is_recorded_as_the_queue_is_now(edited: Any, owner: str | None) -> None:
+    todo = plan(edited.seen, edited.settings, edited.now)
+    answer = (200, revision(owner, edited.frozen_as)) if owner else (404, {"reason": "NotFound"})
+    known = await Asking(Client(Answer(*answer))).completed(edited.seen, todo, 0.0)
+    after = plan(known, edited.settings, edited.now)
+    assert after.frozen is not None
+    assert after.frozen.revision not in ("", edited.frozen_as)
+
+
+async def test_nobody_asks_for_the_template_of_a_job_while_its_queue_is_as_it_was(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
+    assert not plan(w.seen, w.settings, w.now).misses_revision
+    w.step()
+    assert not plan(w.seen, w.settings, w.now).misses_revision
+
+
+# Why there are no pods.
+
+
+class Refused(Answer):
+    """A cluster in which the Job controller is refused pods, and says so in other words each time that one asks."""
+
+    def __init__(self) -> None:
+        super().__init__(200, {})
+
+    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
+        self.requests.append(request)
+        meta = {"name": "e", "namespace": "team", "resourceVersion": str(len(self.requests))}
+        said = {"metadata": meta, "message": f"refused for the {len(self.requests)}th time", "type": "Warning"}
+        body = {"metadata": {"resourceVersion": "9"}, "items": [said]}
+        return HttpResponse(200, {}, msgspec.json.encode(body))
+
+
+async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(world: Any) -> None:
+    w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
+    w.settle()
+    asking = Asking(Client(transport))
+
+    async def why(now: float) -> str:
+        return (await asking.completed(w.seen, Plan(asks_why=True), now)).create_failure
+
+    said = [await why(now) for now in (5.0, 6.0, 5.0 + PERIOD_S - 0.1, 5.0 + PERIOD_S)]
+    assert said == ["refused for the 1th time"] * 3 + ["refused for the 2th time"]
+    assert len(transport.requests) == 2
+
+
+async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(world: Any) -> None:
+    w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
+    w.settle()
+    asking = Asking(Client(transport))
+    await asking.completed(w.seen, Plan(asks_why=True), 5.0)
+    child = w.seen.worker_job
+    again = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, uid="of-attempt-1"))
+    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0)
+    asking.forget(Key("team", "demo"))
+    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0)
+    assert len(transport.requests) == 3
