@@ -16,7 +16,7 @@ class Restarting:
         max_backoff_s: The longest of these waits.
         stable_s: Seconds of all workers being ready, after which the next incident counts as the first again.
         stuck_pod_s: Seconds after the end of its grace at which a pod that is still there is deleted by force: its
-            node does not answer, and would hold the next attempt, or the worker in its place, up for ever.
+            node does not answer, and would hold the next attempt, or what takes its place, up for ever.
         below_minimum_s: Seconds for which an elastic job may have fewer ready pods than minNodes.
         max_infrastructure: Restarts that a job may make for what the cluster did to it.
         max_preemption: Restarts that a job may make for what jobs of higher priority did to it.

@@ -71,11 +71,12 @@ def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting
 
     Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more. A Job
     that has not ended goes where a pod of it is stuck: its controller lets no pod go that never came to an end. Of the
-    attempt that an elastic job goes on with, a stuck pod goes once its Job lets it (see `stuck`).
+    attempt that an elastic job goes on with, a stuck pod goes once its Job lets it (see `stuck`). No Job keeps a sync
+    pod; the next one waits until it is gone.
     """
     late = [
         pod
-        for pod in observed.old_pods
+        for pod in (*observed.old_pods, *observed.sync_pods)
         if (left := _stuck_in_s(pod, template, settings, now)) is not None and left <= 0
     ]
     held = {pod.metadata.labels.get(labels.ATTEMPT) for pod in late}
@@ -125,8 +126,8 @@ def has_ended(job: Job) -> bool:
 
 
 def look_again_s(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> float | None:
-    """Seconds until a pod of an earlier attempt counts as stuck; None where none is about to go."""
-    waits = (_stuck_in_s(pod, template, settings, now) for pod in observed.old_pods)
+    """Seconds until a pod of an earlier attempt, or a sync pod, counts as stuck; None where none is about to go."""
+    waits = (_stuck_in_s(pod, template, settings, now) for pod in (*observed.old_pods, *observed.sync_pods))
     return min((max(left, 1.0) for left in waits if left is not None), default=None)
 
 

@@ -132,6 +132,7 @@ HAPPENINGS = (
     "sync serves",
     "sync fails",
     "sync pod gone",
+    "sync pod deleted",
     "worker 0 runs",
     "worker 1 runs",
     "worker 0 ends",
@@ -196,6 +197,8 @@ class Walk:
                 w.sync_fails(int(sync[-1]))
             case "sync pod gone" if sync:
                 w.remove("Pod", sync)
+            case "sync pod deleted" if sync:
+                w.play(sync, phase="Running", metadata={"deletionTimestamp": w.now})
             case "worker 0 runs" | "worker 1 runs" if job:
                 w.worker(int(what[7]))
             case "worker 0 ends" if job:

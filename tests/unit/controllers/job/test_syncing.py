@@ -418,6 +418,30 @@ class TestTime:
         w.settle()
         assert ("Pod", "demo-sync-1") in w.objects
 
+    @pytest.mark.parametrize("asked", [None, "v2"])
+    def test_a_sync_pod_on_a_node_that_does_not_answer_is_removed_by_force_and_another_follows(
+        self, world: Any, asked: str | None
+    ) -> None:
+        """Also where another revision is asked for and waits for it."""
+        w = world(a_job())
+        w.settle()
+        w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now + timedelta(seconds=30)})
+        asks_for(w, asked)
+        w.settle()
+        assert w.last.requeue_after_s == 60
+        w.later(59)
+        w.settle()
+        assert w.last.remove == ()
+        w.later(1)
+        w.step()
+        assert [(removal.key.name, removal.force) for removal in w.last.remove] == [("demo-sync-0", True)]
+        w.settle()
+        (pod,) = w.seen.sync_pods
+        assert (pod.metadata.deletion_timestamp, revision_of(pod)) == (None, asked or "")
+        w.sync_succeeds(message=report("one"))
+        w.settle()
+        assert ("Job", "demo") in w.objects
+
 
 class TestCaveats:
     CHECKPOINTS = "{image: trainer:1, storage: {checkpoints: {enabled: true%s}}}"
