@@ -156,8 +156,11 @@ def _settle(
     status = observed.job.status
     if template is not None and template.elastic and losses.has_decided(observed) and not _has_left(observed):
         # Worker 0 had come to the end, and the report of it came after those of the others.
-        waits = Life(status=status, stage=Stage.SETTLE)
-        return _succeeded(observed, now) if losses.is_complete(observed, template) else waits
+        if losses.is_complete(observed, template):
+            return _succeeded(observed, now)
+        policy = run_policy(observed.job, template)
+        end, due = deadlines.exceeded(observed, policy, now), deadlines.due_s(observed, policy, now)
+        return _ended(status, end, now) if end else Life(status=status, stage=Stage.SETTLE, look_again_s=due)
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
@@ -236,7 +239,8 @@ def _short_s(observed: Observed, template: FrozenTemplate | None, settings: Rest
         return None
     if workers.standing(observed) >= template.min_nodes:
         return None  # enough are back, and the condition does not say so yet
-    return settings.below_minimum_s - (now - ready.last_transition_time).total_seconds()
+    due = ready.last_transition_time + timedelta(seconds=settings.below_minimum_s)
+    return _left_s(due, settings.below_minimum_s, now)
 
 
 # Between attempts.

@@ -891,6 +891,15 @@ class TestElastic:
         w.settle()
         assert (w.phase, w.seen.job.status.incident) == ("Running", None)
 
+    def test_a_clock_that_was_set_back_does_not_prolong_the_time_below_the_minimum(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        for index in (1, 2):
+            w.worker(index, metadata=told(w), conditions=[])
+        w.settle()
+        w.now -= timedelta(hours=1)
+        w.settle()
+        assert w.seen.job.status.incident.cause == "BelowMinimum"
+
     def test_the_loss_of_the_stores_host_is_an_incident(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         w.worker(0, metadata=told(w))
@@ -955,6 +964,30 @@ class TestElastic:
         w.job_is("Complete")
         w.settle()
         assert (w.phase, w.seen.job.status.restarts.total, w.seen.job.status.failure) == ("Succeeded", 0, None)
+
+    def test_a_stuck_worker_holds_up_no_success_of_worker_0_that_is_told_of_late(self, world: Any) -> None:
+        """Once its success policy is met the Job controller lets all of its pods go, and this one is left."""
+        w = running(world, elastic(4), 4)
+        w.worker_fails(3, 1, "lost", after_s=10)
+        w.worker(2, metadata=told(w), conditions=[])
+        w.settle()
+        w.worker(0, "Succeeded")
+        w.settle()
+        assert (w.phase, w.last.requeue_after_s) == ("Restarting", 60)
+        w.later(60)
+        w.step()
+        assert [(removal.key.name, removal.force) for removal in w.last.remove] == [("demo-2-x", True)]
+
+    def test_the_success_of_worker_0_is_waited_for_no_longer_than_the_job_may_run(self, world: Any) -> None:
+        w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300}"), 3)
+        w.worker_fails(2, 1, "lost", after_s=10)
+        w.settle()
+        w.worker(0, "Succeeded")
+        w.settle()
+        assert (w.phase, w.last.requeue_after_s) == ("Restarting", 300)
+        w.later(300)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
 
     def test_a_workspace_that_cannot_be_served_again_does_not_end_workers_that_have_it(self, world: Any) -> None:
         source = "volumes: {workspace: {source: git, url: 'https://git.test/a'}}"
