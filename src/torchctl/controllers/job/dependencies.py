@@ -14,7 +14,7 @@ from torchctl.api.phases import TERMINAL, Phase
 from torchctl.controllers.job.finding import Finding
 from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["Upstream", "assess", "is_met", "waits_for"]
+__all__ = ["Upstream", "assess", "is_met", "leads_into_a_cycle", "waits_for"]
 
 Upstream = Mapping[str, TorchrunJob | None]
 """The jobs that a job depends on, and those that these depend on, by name; None for one that does not exist."""
@@ -44,6 +44,11 @@ def waits_for(job: TorchrunJob) -> tuple[Dependency, ...]:
     """What can hold the job up: nothing any more, once it was let through or has ended."""
     through = is_true(job.status.conditions, JobCondition.DEPENDENCIES_MET) or job.status.phase in TERMINAL
     return () if through else job.spec.depends_on
+
+
+def leads_into_a_cycle(job: TorchrunJob, upstream: Upstream) -> bool:
+    """Whether a job is in a cycle, or waits for jobs that are, as far as `upstream` has them."""
+    return bool(_cycle(job, {**upstream, job.metadata.name: job}))
 
 
 def is_met(wanted: Dependency, found: TorchrunJob | None) -> bool:

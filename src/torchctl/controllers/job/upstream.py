@@ -7,7 +7,7 @@ from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY
-from torchctl.controllers.job.dependencies import waits_for
+from torchctl.controllers.job.dependencies import leads_into_a_cycle, waits_for
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.conditions import find
@@ -44,18 +44,32 @@ def _upstream(job: TorchrunJob, read: Callable[[str], TorchrunJob | None], most:
 
 
 def jobs_that_wait(cache: Cache, job: TorchrunJob) -> tuple[Request, ...]:
-    """The jobs that wait for this one, and those that wait for them: a cycle that closes or opens concerns all.
+    """The jobs that wait for this one; where its own way leads into a cycle, also those that wait for them.
+
+    A verdict looks further than one step for cycles alone. So one step more is woken only where a cycle closes or
+    opens through this job: where it is in one, waits for one, or has more upstream than is read. To be asked of the
+    job before and after a change, with all others as they are.
 
     The kind must be registered with the index `JOBS_BY_DEPENDENCY`.
     """
-    found: dict[Key, None] = {}
-    reached = [key_of(job)]
+    found = dict.fromkeys(_waiting(cache, key_of(job)))
+    if not found or not _may_lead_into_a_cycle(cache, job):
+        return tuple(found)
+    reached = list(found)
     for key in reached:
-        for other in cache.by_index(TORCHRUN_JOB, JOBS_BY_DEPENDENCY, str(key)):
-            if waits_for(other) and key_of(other) not in found:
-                found[key_of(other)] = None
-                reached.append(key_of(other))
+        further = [other for other in _waiting(cache, key) if other not in found]
+        found |= dict.fromkeys(further)
+        reached += further
     return tuple(found)
+
+
+def _waiting(cache: Cache, key: Key) -> list[Key]:
+    return [key_of(other) for other in cache.by_index(TORCHRUN_JOB, JOBS_BY_DEPENDENCY, str(key)) if waits_for(other)]
+
+
+def _may_lead_into_a_cycle(cache: Cache, job: TorchrunJob) -> bool:
+    known = upstream(cache, job)
+    return len(known) >= MOST or leads_into_a_cycle(job, known)
 
 
 def jobs_waited_for(job: TorchrunJob) -> tuple[Request, ...]:
@@ -77,10 +91,15 @@ def _standing(job: TorchrunJob) -> tuple[object, ...]:
 
 
 def _turned(change: Change[Any]) -> bool:
+    if change.initial:
+        return False
     if change.old is None or change.new is None:
         return True
     return _standing(change.old) != _standing(change.new)
 
 
 upstream_turned = Predicate(_turned)
-"""A job came or went, began to run, ended, or was let through: all that jobs which wait for it look at."""
+"""A job came or went, began to run, ended, or was let through: all that jobs which wait for it look at.
+
+Of those that were there from the first each is reconciled anyway, and with all of them in the cache.
+"""

@@ -70,8 +70,9 @@ class Shelf:
     def judged(self, name: str) -> Finding:
         return assess(self.jobs[name], upstream(cast(Cache, self), self.jobs[name]))
 
-    def waiting(self, name: str) -> set[str]:
-        return {key.name for key in jobs_that_wait(cast(Cache, self), self.jobs[name])}
+    def waiting(self, *sides: TorchrunJob | None) -> set[str]:
+        """Who is woken by a change of a job, of which both sides are given."""
+        return {key.name for job in sides if job is not None for key in jobs_that_wait(cast(Cache, self), job)}
 
 
 def change(old: TorchrunJob | None, new: TorchrunJob | None) -> Change[TorchrunJob]:
@@ -242,7 +243,7 @@ def test_a_cycle_is_told_exactly_where_no_order_would_let_the_job_start(shelf: S
             continue
         assert (found.reason == JobReason.DEPENDENCY_CYCLE) == (name in stuck)
         if name in stuck:
-            path = found.message.partition(", ")[2].partition(":")[0].split(" -> ")
+            path = cycle_named(found)
             assert path[0] == path[-1]
             assert len(set(path)) == len(path) - 1 >= 2
             for one, after in pairwise(path):
@@ -275,7 +276,7 @@ def test_every_job_ends_unless_one_that_it_waits_for_is_missing_or_in_a_cycle(sh
             continue
         live.jobs[name] = after
         assert upstream_turned(change(job, after))
-        woken |= {name} | live.waiting(name)
+        woken |= {name} | live.waiting(job, after)
     for name, job in live.jobs.items():
         if job.status.phase == "Pending":
             held = set(still_waits(job, live.jobs))
@@ -287,7 +288,7 @@ def test_every_job_ends_unless_one_that_it_waits_for_is_missing_or_in_a_cycle(sh
 # Who is woken.
 
 
-def test_a_change_of_a_job_concerns_those_that_wait_for_it_and_for_these() -> None:
+def test_a_change_of_a_job_concerns_those_that_wait_for_it_and_not_those_that_wait_for_these() -> None:
     shelf = Shelf.of(
         a_job("prep"),
         a_job("train", "prep"),
@@ -296,7 +297,66 @@ def test_a_change_of_a_job_concerns_those_that_wait_for_it_and_for_these() -> No
         a_job("other", "elsewhere"),
         a_job("ended", "prep", phase="Failed"),
     )
-    assert shelf.waiting("prep") == {"train", "report"}
+    assert shelf.waiting(shelf.jobs["prep"]) == {"train"}
+
+
+def test_a_cycle_that_closes_or_opens_concerns_all_that_wait_for_its_jobs() -> None:
+    closing = a_job("a", "b")
+    shelf = Shelf.of(closing, a_job("b", "a"), a_job("train", "b"), a_job("report", "train"))
+    assert shelf.waiting(None, closing) == {"a", "b", "train", "report"}
+    del shelf.jobs["a"]
+    assert shelf.waiting(closing, None) == {"b", "train", "report"}
+
+
+def test_a_job_that_comes_between_a_cycle_and_those_that_wait_concerns_all_of_these() -> None:
+    between = a_job("between", "a")
+    shelf = Shelf.of(a_job("a", "b"), a_job("b", "a"), between, a_job("train", "between"), a_job("report", "train"))
+    assert shelf.waiting(None, between) == {"train", "report"}
+
+
+def test_where_not_all_upstream_is_read_a_cycle_is_taken_to_be_there() -> None:
+    chain = [a_job(f"job-{index}", f"job-{index + 1}") for index in range(2 * MOST)]
+    shelf = Shelf.of(a_job("report", "train"), a_job("train", "job-0"), *chain)
+    assert shelf.waiting(chain[0]) == {"train", "report"}
+
+
+def cycle_named(found: Finding) -> list[str]:
+    assert found.reason == JobReason.DEPENDENCY_CYCLE
+    return found.message.partition(", ")[2].partition(":")[0].split(" -> ")
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[Shelf, TorchrunJob | None, TorchrunJob | None]:
+    """Jobs that mostly wait for each other, and one of them before and after a change."""
+    jobs: dict[str, TorchrunJob] = {}
+    for name in NAMES:
+        wanted = draw(st.lists(st.sampled_from(NAMES.replace(name, "")), max_size=2, unique=True))
+        waits = [one + draw(st.sampled_from(("", "!"))) for one in wanted]
+        job = jobs[name] = a_job(name, *waits)
+        sides = [None, job, a_job(name, *waits, phase="Failed"), begun(job, "Running"), begun(job, "Succeeded")]
+        if name == NAMES[0]:
+            old, new = draw(st.permutations(sides))[:2]
+        elif draw(st.integers(0, 3)) == 3:
+            other = draw(st.sampled_from(sides))
+            jobs = {**jobs, name: other} if other is not None else {one: jobs[one] for one in jobs if one != name}
+    return Shelf(jobs), old, new
+
+
+@given(changes())
+def test_whoever_is_not_woken_by_a_change_is_judged_as_before(change_of: Any) -> None:
+    """Or names a cycle that is there still, where there are now several to choose from."""
+    shelf, old, new = change_of
+    before, after = (
+        Shelf({one: job for one, job in {**shelf.jobs, NAMES[0]: side}.items() if job is not None})
+        for side in (old, new)
+    )
+    assert upstream_turned(change(old, new))
+    for one in set(before.jobs) & set(after.jobs) - after.waiting(old, new) - {NAMES[0]}:
+        said, says = before.judged(one), after.judged(one)
+        if said != says:
+            assert says.reason == JobReason.DEPENDENCY_CYCLE
+            for waits, wanted in pairwise(cycle_named(said)):
+                assert wanted in still_waits(after.jobs[waits], after.jobs)
 
 
 def test_only_what_can_be_waited_for_wakes_others() -> None:
@@ -312,6 +372,10 @@ def test_only_what_can_be_waited_for_wakes_others() -> None:
     ):
         assert upstream_turned(change(before, after))
         assert not upstream_turned(change(after, after))
+
+
+def test_a_job_that_was_there_from_the_first_wakes_nobody_for_all_are_looked_at_then() -> None:
+    assert not upstream_turned(Change(TORCHRUN_JOB, "added", None, a_job("prep"), initial=True))
 
 
 def test_a_job_that_comes_to_or_from_waiting_concerns_those_that_it_waits_for() -> None:
