@@ -49,8 +49,8 @@ class JobCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
 class GpuCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """GPUs of the queue's unfinished jobs."""
 
-    requested: Annotated[int, count("GPUs of all jobs that are neither finished nor suspended.")] = 0
-    running: Annotated[int, count("GPUs of the jobs whose workers run.", shown=True)] = 0
+    requested: Annotated[int, count("GPUs of all jobs that are neither finished nor suspended.", maximum=2**53)] = 0
+    running: Annotated[int, count("GPUs of the jobs whose workers run.", maximum=2**53, shown=True)] = 0
 
 
 class ResourceState(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):

@@ -116,3 +116,11 @@ def test_columns_and_names_are_the_contract() -> None:
             "labelSelectorPath": ".status.selector",
         },
     }
+
+
+def test_the_gpus_of_many_large_jobs_can_be_written() -> None:
+    largest = 100_000 * 1024
+    gpus = next(node for path, node in PLACES if path == "TorchrunQueue.status.gpus")
+    for name in ("requested", "running"):
+        field = gpus["properties"][name]
+        assert (field["format"], field["maximum"] >= 1_000_000 * largest) == ("int64", True)
