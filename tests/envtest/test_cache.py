@@ -88,7 +88,7 @@ async def test_what_leaves_the_selector_is_deleted_and_what_returns_is_added(adm
 async def test_a_reconcile_reads_its_own_writes(admin: Client, namespace: str) -> None:
     cache = new_cache(admin)
     cache.register(CONFIG_MAP, namespace=namespace)
-    barrier = Barrier(cache, clock=SystemClock())
+    barrier = Barrier(cache, clock=SystemClock(), timeout_s=5.0)
     key = Key(namespace, "mine")
     async with running(cache):
         await cache.wait_synced()

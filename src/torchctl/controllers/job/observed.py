@@ -58,9 +58,6 @@ class Observed:
     def was_started(self) -> bool:
         """Whether the Job of the attempt was ever there: from then on it is missed where it is not.
 
-        Its pods outlive it for a moment, and tell of it as well. Of attempt 0 startTime does, in a status that an
-        operator wrote that knew of no attempts.
+        Its pods outlive it for a moment, and tell of it as well.
         """
-        status = self.job.status
-        begun = status.attempt_start_time or (status.start_time if status.attempt == 0 else None)
-        return bool(begun or self.worker_job or self.pods)
+        return bool(self.job.status.attempt_start_time or self.worker_job or self.pods)

@@ -31,7 +31,7 @@ class Barrier:
     which is late and not wrong, for every write is guarded by uid or resourceVersion.
     """
 
-    def __init__(self, cache: Cache, *, clock: Clock, metrics: Metrics | None = None, timeout_s: float = 5.0) -> None:
+    def __init__(self, cache: Cache, *, clock: Clock, timeout_s: float, metrics: Metrics | None = None) -> None:
         self._cache = cache
         self._clock = clock
         self._metrics = metrics

@@ -1,7 +1,7 @@
 """Typed reads and writes. Reads are repeated while that can help; a write is sent once, and only past the fence."""
 
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -255,13 +255,9 @@ class Client:
         self, kind: Kind[T], name: str, patch: Body, *, namespace: str = "", subresource: str = ""
     ) -> T:
         """JSON merge patch. With `metadata.resourceVersion` in it, of that version only. RBAC: patch."""
-        return await self._patch(requests.merge_patch, kind, name, patch, namespace, subresource)
-
-    async def json_patch(
-        self, kind: Kind[T], name: str, patch: Sequence[Body], *, namespace: str = "", subresource: str = ""
-    ) -> T:
-        """JSON patch, a sequence of operations; `test` operations guard it. RBAC: patch."""
-        return await self._patch(requests.json_patch, kind, name, patch, namespace, subresource)
+        body = self.codec.encode(patch)
+        request = requests.merge_patch(kind, name, body, namespace, subresource=subresource, manager=self.field_manager)
+        return await self._write(kind, request)
 
     async def replace(self, kind: Kind[T], body: Body, *, subresource: str = "") -> T:
         """Puts a whole object in the place of the version that it names. RBAC: update.
@@ -303,20 +299,6 @@ class Client:
         note_write(Deleted(kind, Key(namespace, name), uid or _uid(body)))
 
     # Sending.
-
-    async def _patch(
-        self,
-        build: Callable[..., HttpRequest],
-        kind: Kind[T],
-        name: str,
-        patch: Body | Sequence[Body],
-        namespace: str,
-        subresource: str,
-    ) -> T:
-        body = self.codec.encode(patch)
-        return await self._write(
-            kind, build(kind, name, body, namespace, subresource=subresource, manager=self.field_manager)
-        )
 
     async def _write(self, kind: Kind[T], request: HttpRequest, *, note: bool = True) -> T:
         obj = self.codec.decode(kind, await self._send(request))

@@ -14,7 +14,6 @@ __all__ = [
     "create",
     "delete",
     "get",
-    "json_patch",
     "list_page",
     "merge_patch",
     "pod_log",
@@ -28,7 +27,6 @@ LIST_TIMEOUT_S = 30.0
 JSON = "application/json"
 APPLY_PATCH = "application/apply-patch+yaml"  # every JSON text is YAML
 MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 Query = tuple[tuple[str, str], ...]
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -156,13 +154,6 @@ def merge_patch(
 ) -> HttpRequest:
     path = _object(kind, name, namespace, subresource)
     return _write("PATCH", path, "patch", body, MERGE_PATCH, _query(fieldManager=manager))
-
-
-def json_patch(
-    kind: Kind[Any], name: str, body: bytes, namespace: str = "", *, subresource: str = "", manager: str = ""
-) -> HttpRequest:
-    path = _object(kind, name, namespace, subresource)
-    return _write("PATCH", path, "patch", body, JSON_PATCH, _query(fieldManager=manager))
 
 
 def replace(

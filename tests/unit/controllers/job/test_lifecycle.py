@@ -323,18 +323,6 @@ class TestIncidents:
         w.settle()
         assert (w.phase, ("Job", "demo") in w.objects, ("Job", "demo-r1") in w.objects) == ("Succeeded", False, False)
 
-    def test_a_job_that_an_operator_without_attempts_started_is_not_run_twice_either(self, world: Any) -> None:
-        w = running(world, job())
-        older = msgspec.structs.replace(
-            w.seen.job.status, attempt_start_time=None, attempt_active_time=None, attempt_ready_time=None
-        )
-        w.seen = replace(w.seen, job=msgspec.structs.replace(w.seen.job, status=older))
-        w.remove("Job", "demo")
-        for index in range(2):
-            w.remove("Pod", f"demo-{index}-x")
-        w.settle()
-        assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
-
     @pytest.mark.proves("TorchrunJob.spec.queueUpdatePolicy")
     def test_the_next_attempt_takes_the_queue_as_it_is_only_where_the_job_asks_for_it(self, world: Any) -> None:
         for policy, image in (("Frozen", "trainer:1"), ("NextAttempt", "trainer:2")):

@@ -37,7 +37,7 @@ async def fill(cache: Cache, *objects: Lease) -> None:
 async def test_a_write_holds_until_the_cache_has_seen_it(cache: Cache) -> None:
     cache.register(LEASE)
     await fill(cache)
-    barrier = Barrier(cache, clock=ManualClock())
+    barrier = Barrier(cache, clock=ManualClock(), timeout_s=5.0)
     barrier.note("job", [Written(LEASE, A, "uid-a", "12")])
     seen: list[bool] = []
 
@@ -57,7 +57,7 @@ async def test_a_write_holds_until_the_cache_has_seen_it(cache: Cache) -> None:
 async def test_a_delete_holds_until_the_cache_has_seen_it(cache: Cache) -> None:
     cache.register(LEASE)
     await fill(cache, lease("a", 3))
-    barrier = Barrier(cache, clock=ManualClock())
+    barrier = Barrier(cache, clock=ManualClock(), timeout_s=5.0)
     barrier.note("job", [Deleted(LEASE, A, "uid-a")])
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(barrier.wait, "job")
@@ -69,7 +69,7 @@ async def test_a_delete_holds_until_the_cache_has_seen_it(cache: Cache) -> None:
 async def test_what_the_cache_has_seen_or_does_not_hold_is_not_waited_for(cache: Cache) -> None:
     cache.register(LEASE, namespace="ns")
     await fill(cache)
-    barrier = Barrier(cache, clock=ManualClock())
+    barrier = Barrier(cache, clock=ManualClock(), timeout_s=5.0)
     barrier.note(
         "job",
         [
@@ -87,7 +87,7 @@ async def test_what_the_cache_has_seen_or_does_not_hold_is_not_waited_for(cache:
 async def test_a_resource_that_is_not_served_is_not_waited_for(cache: Cache) -> None:
     cache.register(LEASE)
     await cache.informer(LEASE).feed(Unavailable("gone"))
-    barrier = Barrier(cache, clock=ManualClock())
+    barrier = Barrier(cache, clock=ManualClock(), timeout_s=5.0)
     barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
     assert await barrier.wait("job")
 
@@ -107,6 +107,6 @@ async def test_a_cache_that_stays_behind_is_not_waited_for_for_ever(cache: Cache
 async def test_keys_do_not_wait_for_each_other(cache: Cache) -> None:
     cache.register(LEASE)
     await fill(cache)
-    barrier = Barrier(cache, clock=ManualClock())
+    barrier = Barrier(cache, clock=ManualClock(), timeout_s=5.0)
     barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
     assert await barrier.wait("other job")

@@ -118,7 +118,6 @@ WRITES: list[Any] = [
     pytest.param(lambda client: client.create(LEASE, BODY), id="create"),
     pytest.param(lambda client: client.apply(LEASE, BODY), id="apply"),
     pytest.param(lambda client: client.merge_patch(LEASE, "a", {}, namespace="ns"), id="merge_patch"),
-    pytest.param(lambda client: client.json_patch(LEASE, "a", [], namespace="ns"), id="json_patch"),
     pytest.param(lambda client: client.replace(LEASE, BODY), id="replace"),
 ]
 DELETE = pytest.param(lambda client: client.delete(LEASE, "a", namespace="ns", uid="u"), id="delete")
