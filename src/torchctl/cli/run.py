@@ -29,10 +29,13 @@ from torchctl.runtime.memory import relax, settle
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.settings import ElectionSettings, LogSettings, RuntimeSettings, ServerSettings
 
-__all__ = ["ENTRY_POINTS", "Operator", "operator", "run"]
+__all__ = ["ENTRY_POINTS", "MOST_CAUSES", "Operator", "operator", "run", "tell_causes"]
 
 ENTRY_POINTS = "torchctl.reconcilers"
 """Entry-point group of reconcilers from other packages: functions that add their controllers to the manager."""
+
+MOST_CAUSES = 10
+"""Lines that say why the operator ends."""
 
 log = structlog.get_logger("torchctl.run")
 
@@ -107,10 +110,18 @@ async def _signals(stop: anyio.Event, scope: anyio.CancelScope) -> None:
             stop.set()
 
 
-def _first_cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+def tell_causes(error: BaseException) -> None:
+    """Logs why the operator ends: the first cause with its traceback, others with a line each."""
+    first, *others = causes = _causes(error)
+    log.critical("the operator ends", error=str(first), causes=len(causes), exc_info=first)
+    for other in others[: MOST_CAUSES - 1]:
+        log.critical("it ends for another cause too", error=str(other))
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [cause for one in error.exceptions for cause in _causes(one)]
+    return [error]
 
 
 def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
@@ -194,7 +205,7 @@ def run(**options: Any) -> None:
     except (ConfigError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except BaseExceptionGroup as group:
-        log.critical("the operator ends", error=str(_first_cause(group)), exc_info=_first_cause(group))
+        tell_causes(group)
         sys.exit(1)
 
 
