@@ -243,5 +243,6 @@ SCRIPT = (
     # Long enough for an operator that comes after one that was cut down at that moment: of pods that are gone it is
     # documented that nobody can say why they ended.
     .when(named("^saved-[01]-"), Play(run_s=None, stop_exit_code=0, stop_s=4.0))
+    .when(named("^host-0-"), Play(run_s=None, stop_s=4.0))
 )
 """How pods must be played for the stories to end as they say."""

@@ -123,7 +123,7 @@ def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Rest
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
     if loss is None and losses.is_complete(observed, template):
         return _succeeded(observed, now)
-    loss = loss or _below_minimum(observed, template, settings, now)
+    loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
     if loss is None:
         return None
     if loss.permanent is not None:

@@ -22,7 +22,7 @@ from torchctl.controllers.job.preflights import preflight
 from torchctl.controllers.job.rootcause import RootCause, root_cause
 from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["Loss", "first_loss", "has_decided", "is_complete", "sentence"]
+__all__ = ["Loss", "first_loss", "has_decided", "is_complete", "replaced_host", "sentence"]
 
 _NEVER = float("inf")
 
@@ -52,6 +52,27 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
         pod = min(lost, key=_order)
         return Loss(cause_of(pod, _group(pod, observed)), _describe(pod, template), _moment(pod), _permanent(pod))
     return _of_the_job(observed.worker_job)
+
+
+def replaced_host(observed: Observed, template: FrozenTemplate | None) -> Loss | None:
+    """The loss of an elastic job's worker 0, the store's host, that was over before anybody looked: another is there.
+
+    A Job makes its workers in the order of their indexes, the first one by itself (pkg/controller/job, slow start). So
+    a worker 0 that is younger than any other took the place of the one that these had met at.
+    """
+    if template is None or template.elastic is None or not _hosts_the_store(template) or has_decided(observed):
+        return None
+    host = max((pod for pod in observed.pods if pods.index(pod) == 0), default=None, key=_born)
+    if host is None or not any(_born(pod) < _born(host) for pod in observed.pods if pods.index(pod)):
+        return None
+    message = "it took the place of the worker 0 at which the others had met, and nothing says why that one is gone"
+    failure = Failure(pod=host.metadata.name, node=host.spec.node_name, reason=Cause.VANISHED, message=message)
+    return Loss(Cause.VANISHED, failure, host.metadata.creation_timestamp)
+
+
+def _born(pod: Pod) -> float:
+    at = pod.metadata.creation_timestamp
+    return at.timestamp() if at is not None else 0.0
 
 
 def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:

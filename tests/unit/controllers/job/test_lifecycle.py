@@ -896,6 +896,22 @@ class TestElastic:
         w.settle()
         assert w.seen.job.status.restarts.by_cause == {"Deleted": 1}
 
+    @pytest.mark.parametrize(("more", "lost"), [("", {"Vanished": 1}), ("distributed: {rdzvBackend: etcd-v2}", {})])
+    def test_a_host_that_was_replaced_while_nobody_watched_is_an_incident(
+        self, world: Any, more: str, lost: dict[str, int]
+    ) -> None:
+        w = running(world, elastic(more=more), 3)
+        for index in range(3):
+            w.worker(index, metadata={"creationTimestamp": w.now - timedelta(seconds=index == 0)})
+        w.settle()
+        assert w.seen.job.status.incident is None
+        w.later(20)
+        w.worker(0, metadata={"uid": "another", "creationTimestamp": w.now})
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.restarts.by_cause == lost
+
     def test_with_a_store_elsewhere_worker_0_is_one_of_many(self, world: Any) -> None:
         w = running(world, elastic(more="distributed: {rdzvBackend: etcd-v2}"), 3)
         w.worker(0, metadata=told(w))
