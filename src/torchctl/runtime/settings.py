@@ -30,7 +30,8 @@ class ElectionSettings:
 
     renew_deadline_s: float = 10.0
     """How long after sending its last good renewal a leader may still write. The API server may be away for
-    that long, less `retry_period_s`, without a change of leader."""
+    that long, less `retry_period_s`, without a change of leader. The lease should last more than 4 s longer: a write
+    that the fence has let pass may take that long to connect."""
 
     retry_period_s: float = 2.0
     """How often the leader renews and a standby whose watch is broken looks. Each renewal is one write."""
