@@ -301,6 +301,15 @@ async def test_pods_on_a_lost_node_stay_as_they_are_until_it_is_back(
     await until(admin, NODE, "", node, lambda obj: not obj.spec.taints)
 
 
+async def test_a_node_that_was_taken_for_lost_says_that_it_is_ready(kubelet: ScriptedKubelet, admin: Client) -> None:
+    """What the node lifecycle controller writes where it hears of no Lease, because it was cut off itself."""
+    node = sorted(found.metadata.name for found in await admin.list(NODE))[0]
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "no word of it"}
+    await admin.merge_patch(NODE, node, {"status": {"conditions": [unknown]}}, subresource="status")
+    await until(admin, NODE, "", node, lambda obj: bool(obj.spec.taints))
+    await until(admin, NODE, "", node, lambda obj: not obj.spec.taints)
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pod_groups(admin: Client) -> AsyncGenerator[None]:
     """PodGroups as a kind; a definition that is there already is used and left."""

@@ -103,6 +103,7 @@ class Fleet:
                 for name, up in self._up.items():
                     if up.is_set():
                         tasks.start_soon(self._renew, name)
+            await self._recover()
 
     async def lose(self, name: str) -> None:
         """Silences a node. What the node lifecycle controller concludes after 50 s of silence is said at once."""
@@ -112,8 +113,19 @@ class Fleet:
     async def restore(self, name: str) -> None:
         """Brings a node back; its pods go on where they were."""
         await self._renew(name)
-        await self._report(self._nodes[name], "True", "KubeletReady", "scripted kubelet is posting ready status")
+        await self._ready(self._nodes[name])
         self._up[name].set()
+
+    async def _recover(self) -> None:
+        """Nodes that are up say so again, as a kubelet does, where it was concluded from Leases that came late, or were
+        seen late because the API server was away, that they are not."""
+        for node in await self._persist(lambda: self._client.list(NODE)):
+            name = node.metadata.name
+            if node.spec.taints and name in self._up and self._up[name].is_set():
+                await self._ready(self._nodes[name])
+
+    async def _ready(self, node: NodeSpec) -> None:
+        await self._report(node, "True", "KubeletReady", "scripted kubelet is posting ready status")
 
     async def _register(self, node: NodeSpec) -> None:
         body = {
@@ -124,7 +136,7 @@ class Fleet:
         }
         await self._persist(lambda: self._client.apply(NODE, body, force=True, field_manager=MANAGER))
         await self._renew(node.name)
-        await self._report(node, "True", "KubeletReady", "scripted kubelet is posting ready status")
+        await self._ready(node)
         # The API server taints new nodes; the node lifecycle controller takes that back.
         while (await self._client.get(NODE, node.name)).spec.taints:
             await self._clock.sleep(0.02)
