@@ -49,14 +49,16 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)
     if wrong is not None:
         return Finding(False, *wrong, warn=True)
-    if are_overdue(observed, template, now):
+    formed = template.elastic is not None and observed.job.status.attempt_ready_time is not None
+    if are_overdue(observed, template, now) and (observed.create_failure or not formed):
         why = pods.shorten(observed.create_failure) or f"see the Events of `kubectl describe job {name}`"
-        made, them = len(observed.pods), agree(wanted - len(observed.pods), "it", "them")
+        made = _made(observed, wanted)
+        them = agree(wanted - made, "it", "them")
         message = f"Job {name} has {made} of {counted(wanted, 'pod')}, a quota or a policy may refuse {them}: {why}"
         return Finding(False, JobReason.PODS_NOT_CREATED, message, warn=True)
     if ready >= wanted:
         return Finding(True, JobReason.WORKERS_READY, f"{every(wanted, 'worker')} of Job {name} {are} ready")
-    if template.elastic and observed.job.status.attempt_ready_time is not None:
+    if formed:
         needs = f"at least {template.min_nodes} {agree(template.min_nodes, 'has', 'have')} to be"
         there = f"{counted(ready, 'worker')} of Job {name} {agree(ready, 'is', 'are')} ready"
         message = f"{there}, {needs}: waits for others"
@@ -68,7 +70,13 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
 def _missing(observed: Observed, wanted: int) -> str:
     """Why an elastic job that runs has fewer pods than it should, where the Job controller says so."""
     why = pods.shorten(observed.create_failure)
-    return f"; {wanted - len(observed.pods)} cannot be created: {why}" if why else ""
+    return f"; {wanted - _made(observed, wanted)} cannot be created: {why}" if why else ""
+
+
+def _made(observed: Observed, wanted: int) -> int:
+    """For how many workers there is a pod: those that an elastic job has lost stay beside what replaced them."""
+    there = {pods.index(pod) for pod in observed.pods if not pods.failed(pod)}
+    return sum(index in there for index in range(wanted))
 
 
 def are_overdue(observed: Observed, template: FrozenTemplate, now: datetime) -> bool:
@@ -85,7 +93,8 @@ def look_again_s(observed: Observed, template: FrozenTemplate, now: datetime) ->
 
 def _due(observed: Observed, template: FrozenTemplate) -> datetime | None:
     job = observed.worker_job
-    if job is None or job.status.conditions or len(observed.pods) >= template.desired(observed.job.spec):
+    wanted = template.desired(observed.job.spec)
+    if job is None or job.status.conditions or _made(observed, wanted) >= wanted:
         return None
     created = job.metadata.creation_timestamp
     return created + OVERDUE if created is not None else None

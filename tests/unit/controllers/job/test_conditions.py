@@ -1,5 +1,6 @@
 """Every way in which a job can be held up is a condition with the object's name and the next step, and one Event."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -317,6 +318,33 @@ def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(wor
     status, reason, message = w.condition("WorkersReady")
     assert (w.phase, status, reason) == ("Running", "True", "WorkersReady")
     assert message.endswith("are ready; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
+
+
+def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_failed(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
+    w.settle()
+    for index in range(3):
+        w.worker(index)
+    w.settle()
+    w.worker(2, "Failed", reason="Evicted", conditions=[])
+    w.later(30)
+    w.settle()
+    assert w.last.asks_why
+    w.says_why("pods demo-2- is forbidden: exceeded quota")
+    w.settle()
+    assert w.condition("WorkersReady")[2].endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
+
+
+def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_quota(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 3, maxNodes: 4}, command: python train.py}")
+    w.settle()
+    for index in range(3):
+        w.worker(index)
+    w.settle()
+    w.later(60)
+    w.seen = replace(w.seen, pods=w.seen.pods[:2])
+    w.settle()
+    assert w.condition("WorkersReady")[1] == "BelowMinimum"
 
 
 @pytest.mark.parametrize(
