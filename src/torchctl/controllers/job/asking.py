@@ -63,7 +63,7 @@ class Asking:
         job, child = observed.job, observed.worker_job
         uid = child.metadata.uid if child is not None else ""
         known = self._said.get(key_of(job))
-        if known is None or known.uid != uid or now >= known.at + PERIOD_S:
+        if known is None or not known.message or known.uid != uid or now >= known.at + PERIOD_S:
             known = self._said[key_of(job)] = _Said(uid, now, await self._newest(job.metadata.namespace, uid))
         return known.message
 

@@ -177,3 +177,13 @@ async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(wo
     asking.forget(Key("team", "demo"))
     await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0)
     assert len(transport.requests) == 3
+
+
+async def test_where_nothing_was_said_it_is_asked_again_at_once(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
+    w.settle()
+    transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": []})
+    asking = Asking(Client(transport))
+    for _ in range(2):
+        assert (await asking.completed(w.seen, Plan(asks_why=True), 5.0)).create_failure == ""
+    assert len(transport.requests) == 2
