@@ -96,7 +96,8 @@ async def test_the_network_policy_lets_in_to_the_managers_ports_and_out_to_the_a
     assert not any(argument.startswith(("--metrics-port", "--health-port")) for argument in manager["args"])
     assert all(rule.keys() == {"ports"} for rule in (*policy["ingress"], *policy["egress"]))
     assert _ports(policy["ingress"]) == set(ports.values())
-    assert _ports(policy["egress"]) == {("TCP", 443), ("TCP", 6443), ("TCP", 53), ("UDP", 53)}
+    api_servers = {("TCP", port) for port in (443, 6443, 8443, 16443)}
+    assert _ports(policy["egress"]) == {*api_servers, ("TCP", 53), ("UDP", 53)}
     (service,) = (await found("service", "kubernetes", "default"))["ports"]
     assert (service["protocol"], service["port"]) in _ports(policy["egress"])
 
