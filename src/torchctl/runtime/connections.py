@@ -103,6 +103,7 @@ class _Door(asyncio.Protocol):
                 transport, self, certificates.current(), server_side=True
             )
         if secure is None:  # cut meanwhile, where start_tls raised nothing
+            transport.abort()
             self._gate.leave(self)
         elif self in self._gate:
             self._let_in(secure)

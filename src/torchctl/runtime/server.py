@@ -32,7 +32,7 @@ RENDERING_KEPT_S = 0.2
 
 REFUSALS = {
     Verdict.UNAUTHENTICATED: "a valid bearer token is needed\n",
-    Verdict.FORBIDDEN: "the right to get the nonResourceURL /metrics is needed, as torchctl-metrics-reader has it\n",
+    Verdict.FORBIDDEN: f"the right to get the nonResourceURL {METRICS} is needed\n",
     Verdict.BUSY: "too many unknown tokens\n",
     Verdict.UNAVAILABLE: "the API server does not say who may read\n",
 }
