@@ -249,7 +249,7 @@ def _step_of(refusal: Refusal, job: str) -> JobCondition:
 def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: FrozenTemplate) -> JobStatus:
     job, owner = observed.job, Owner.of(observed.job)
     meeting = rendezvous(template, owner.name, owner.namespace, owner.uid, status.attempt)
-    counts, nodes = workers.count(observed), template.desired(job.spec)
+    counts, nodes = _in_the_end(workers.count(observed), plan.outcome), template.desired(job.spec)
     return msgspec.structs.replace(
         status,
         job_id=job.metadata.uid,
@@ -262,6 +262,13 @@ def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: 
         rendezvous_id=meeting.id,
         workspace=plan.syncing.report if plan.syncing else status.workspace,
     )
+
+
+def _in_the_end(counts: WorkerCounts, end: Outcome | None) -> WorkerCounts:
+    """Of a job that succeeded no worker runs: that its Job is complete can be heard before the last of their ends."""
+    if end is None or end.failure is not None:
+        return counts
+    return WorkerCounts(succeeded=counts.succeeded + counts.running + counts.pending, failed=counts.failed)
 
 
 def _in_short(counts: WorkerCounts, nodes: int, end: Outcome | None) -> str:

@@ -734,6 +734,16 @@ class TestSuspension:
         assert w.phase == "Succeeded"
 
 
+def test_a_job_that_succeeded_runs_no_workers_though_the_cache_is_late_with_their_ends(world: Any) -> None:
+    w = running(world, job())
+    w.worker(0, "Succeeded", conditions=[])
+    w.job_is("Complete")
+    w.settle()
+    status = w.seen.job.status
+    assert (w.phase, status.workers_status) == ("Succeeded", "2/2 succeeded")
+    assert (status.workers.succeeded, status.workers.running, status.nodes.ready) == (2, 0, 0)
+
+
 class TestElastic:
     def test_the_job_replaces_what_it_loses_and_ends_with_worker_0(self, world: Any) -> None:
         w = running(world, elastic(), 3)
