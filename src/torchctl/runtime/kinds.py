@@ -170,6 +170,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     message: str = ""
     type: str = ""
     count: int = 0
+    last_timestamp: datetime | None = None
 
 
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)

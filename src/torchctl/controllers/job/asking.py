@@ -1,6 +1,7 @@
 """What a decision needs that the cache does not have, or may have late: the API server itself is asked."""
 
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from torchctl.api import names
@@ -18,15 +19,19 @@ T = TypeVar("T", bound=Object)
 
 PERIOD_S = 30.0
 """For so long counts what the Job controller said, for an event is a pass and listing Events is dear."""
+RECENT = timedelta(minutes=10)
+"""An Event that was not repeated for so long tells of what is mended. The Job controller tries again after a minute at
+most (pkg/controller/job, MaxJobApiBackOff), and after 25 Events of one Job it sends one in five minutes (client-go,
+tools/record, defaultSpamQPS)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Why the pods of one child Job could not be made, as it was said at a moment."""
+    """Why the pods of one child Job could not be made, as it was said at a moment; None where nothing was said."""
 
     uid: str
     at: float
-    message: str
+    message: str | None
 
 
 class Asking:
@@ -36,16 +41,17 @@ class Asking:
         self._client = client
         self._said: dict[Key, _Said] = {}
 
-    async def completed(self, observed: Observed, todo: Plan, now: float) -> Observed:
+    async def completed(self, observed: Observed, todo: Plan, now: float, date: datetime) -> Observed:
         """What was observed, with what the plan asks for; `observed` itself where it asks for nothing.
 
         RBAC: list on Events, get on Jobs and ControllerRevisions.
 
         Args:
             now: Seconds on any monotonic scale.
+            date: The time, aware of its zone.
         """
         if todo.asks_why:
-            return replace(observed, create_failure=await self._why_no_pods(observed, now))
+            return replace(observed, create_failure=await self._why_no_pods(observed, now, date))
         if todo.misses_job:
             child = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
             return replace(observed, worker_job=await self._own(JOB, child, observed))
@@ -58,20 +64,24 @@ class Asking:
         """Nobody asks about this job any more."""
         self._said.pop(job, None)
 
-    async def _why_no_pods(self, observed: Observed, now: float) -> str:
+    async def _why_no_pods(self, observed: Observed, now: float, date: datetime) -> str:
         """What the Job controller says when it cannot create pods. It says so in Events, and nowhere else."""
         job, child = observed.job, observed.worker_job
         uid = child.metadata.uid if child is not None else ""
         known = self._said.get(key_of(job))
-        if known is None or not known.message or known.uid != uid or now >= known.at + PERIOD_S:
-            known = self._said[key_of(job)] = _Said(uid, now, await self._newest(job.metadata.namespace, uid))
-        return known.message
+        if known is None or known.message is None or known.uid != uid or now >= known.at + PERIOD_S:
+            known = self._said[key_of(job)] = _Said(uid, now, await self._newest(job.metadata.namespace, uid, date))
+        return known.message or ""
 
-    async def _newest(self, namespace: str, uid: str) -> str:
+    async def _newest(self, namespace: str, uid: str, date: datetime) -> str | None:
+        """What was said last; nothing of it where that is long ago."""
         fields = f"involvedObject.kind=Job,involvedObject.uid={uid},reason=FailedCreate"
         events = await self._client.list(EVENT, namespace=namespace, fields=fields)
         newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
-        return newest.message if newest is not None else ""
+        if newest is None:
+            return None
+        last = newest.last_timestamp
+        return newest.message if last is None or date - last <= RECENT else ""
 
     async def _own(self, kind: Kind[T], name: str, observed: Observed) -> T | None:
         """The job's own child as it is now. Who has just begun to lead may have heard of the job and not yet of it."""

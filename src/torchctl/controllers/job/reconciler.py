@@ -131,7 +131,7 @@ class JobReconciler:
 
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
         todo = plan(observed, self._settings, now)
-        known = await self._asking.completed(observed, todo, self._manager.clock.monotonic())
+        known = await self._asking.completed(observed, todo, self._manager.clock.monotonic(), now)
         return (observed, todo) if known is observed else (known, plan(known, self._settings, now))
 
     async def _act(self, observed: Observed, todo: Plan) -> tuple[Refusal, ...]:

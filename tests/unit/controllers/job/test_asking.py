@@ -2,6 +2,7 @@
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -60,7 +61,7 @@ async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: Any) -> N
     transport = Answer(200, worker_job(UID))
     todo = plan(late.seen, late.settings, late.now)
     assert todo.misses_job
-    known = await Asking(Client(transport)).completed(late.seen, todo, 0.0)
+    known = await Asking(Client(transport)).completed(late.seen, todo, 0.0, late.now)
     assert [request.path for request in transport.requests] == ["/apis/batch/v1/namespaces/team/jobs/demo"]
     assert plan(known, late.settings, late.now).outcome is None
 
@@ -68,7 +69,7 @@ async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: Any) -> N
 @pytest.mark.parametrize("answer", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
 async def test_a_job_whose_worker_job_is_gone_or_another_has_ended(late: Any, answer: tuple[int, Any]) -> None:
     todo = plan(late.seen, late.settings, late.now)
-    known = await Asking(Client(Answer(*answer))).completed(late.seen, todo, 0.0)
+    known = await Asking(Client(Answer(*answer))).completed(late.seen, todo, 0.0, late.now)
     outcome = plan(known, late.settings, late.now).outcome
     assert outcome is not None
     assert outcome.reason == "JobDisappeared"
@@ -84,7 +85,7 @@ async def test_nothing_is_asked_where_nothing_is_missed(world: Any) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Answer(500, {})
     w.settle()
     todo = plan(w.seen, w.settings, w.now)
-    assert (await Asking(Client(transport)).completed(w.seen, todo, 0.0), transport.requests) == (w.seen, [])
+    assert (await Asking(Client(transport)).completed(w.seen, todo, 0.0, w.now), transport.requests) == (w.seen, [])
 
 
 # The template of a job.
@@ -111,7 +112,7 @@ async def test_a_template_that_is_frozen_after_all_is_not_recorded_anew(edited: 
     todo = plan(edited.seen, edited.settings, edited.now)
     assert todo.misses_revision
     transport = Answer(200, revision(UID, edited.frozen_as))
-    known = await Asking(Client(transport)).completed(edited.seen, todo, 0.0)
+    known = await Asking(Client(transport)).completed(edited.seen, todo, 0.0, edited.now)
     path = f"/apis/apps/v1/namespaces/team/controllerrevisions/{edited.frozen_as}"
     assert [request.path for request in transport.requests] == [path]
     after = plan(known, edited.settings, edited.now)
@@ -123,7 +124,7 @@ async def test_a_template_that_is_frozen_after_all_is_not_recorded_anew(edited: 
 async def test_a_template_that_was_never_frozen_is_recorded_as_the_queue_is_now(edited: Any, owner: str | None) -> None:
     todo = plan(edited.seen, edited.settings, edited.now)
     answer = (200, revision(owner, edited.frozen_as)) if owner else (404, {"reason": "NotFound"})
-    known = await Asking(Client(Answer(*answer))).completed(edited.seen, todo, 0.0)
+    known = await Asking(Client(Answer(*answer))).completed(edited.seen, todo, 0.0, edited.now)
     after = plan(known, edited.settings, edited.now)
     assert after.frozen is not None
     assert after.frozen.revision not in ("", edited.frozen_as)
@@ -159,7 +160,7 @@ async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(wo
     asking = Asking(Client(transport))
 
     async def why(now: float) -> str:
-        return (await asking.completed(w.seen, Plan(asks_why=True), now)).create_failure
+        return (await asking.completed(w.seen, Plan(asks_why=True), now, w.now)).create_failure
 
     said = [await why(now) for now in (5.0, 6.0, 5.0 + PERIOD_S - 0.1, 5.0 + PERIOD_S)]
     assert said == ["refused for the 1th time"] * 3 + ["refused for the 2th time"]
@@ -170,12 +171,12 @@ async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(wo
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
     w.settle()
     asking = Asking(Client(transport))
-    await asking.completed(w.seen, Plan(asks_why=True), 5.0)
+    await asking.completed(w.seen, Plan(asks_why=True), 5.0, w.now)
     child = w.seen.worker_job
     again = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, uid="of-attempt-1"))
-    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0)
+    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0, w.now)
     asking.forget(Key("team", "demo"))
-    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0)
+    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0, w.now)
     assert len(transport.requests) == 3
 
 
@@ -185,5 +186,20 @@ async def test_where_nothing_was_said_it_is_asked_again_at_once(world: Any) -> N
     transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": []})
     asking = Asking(Client(transport))
     for _ in range(2):
-        assert (await asking.completed(w.seen, Plan(asks_why=True), 5.0)).create_failure == ""
+        assert (await asking.completed(w.seen, Plan(asks_why=True), 5.0, w.now)).create_failure == ""
     assert len(transport.requests) == 2
+
+
+@pytest.mark.parametrize(("minutes", "said"), [(9, "exceeded quota"), (11, "")])
+async def test_what_was_said_long_ago_is_mended_and_asked_for_no_more_often_than_what_is_not(
+    world: Any, minutes: int, said: str
+) -> None:
+    w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
+    w.settle()
+    meta = {"name": "e", "namespace": "team", "resourceVersion": "3"}
+    event = {"metadata": meta, "message": "exceeded quota", "lastTimestamp": w.now - timedelta(minutes=minutes)}
+    transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": [event]})
+    asking = Asking(Client(transport))
+    for now in (5.0, 6.0):
+        assert (await asking.completed(w.seen, Plan(asks_why=True), now, w.now)).create_failure == said
+    assert len(transport.requests) == 1
