@@ -56,7 +56,10 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Estate(remove=tuple(remove), look_again_s=left)
     stops = stopped(observed, template) if keeps and template is not None else ()
-    if current is None or template is None or job.status.phase != Phase.FAILED:
+    if current is None or job.status.phase != Phase.FAILED:
+        return Estate(stops, tuple(remove), look_again_s=left)
+    if template is None:  # nobody can say any more how to suspend it
+        remove += [] if has_ended(current) or _is_leaving(current) else [_removal(JOB, current)]
         return Estate(stops, tuple(remove), look_again_s=left)
     if _would_go_on(observed, template):
         stops = (*stops, stop(observed, template, current))
@@ -84,7 +87,7 @@ def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting
     kept = [job.metadata.uid for job in readable]
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
     late += [pod for pod in stuck.workers(observed, template, settings, now) if not stuck.is_held(pod)]
-    forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late]
+    forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late if not pods.was_forced(pod)]
     over = all(map(pods.has_ended, observed.old_pods))
     groups = [_removal(KAI_PODGROUP, group) for group in observed.old_groups if over and not _is_leaving(group)]
     return (*gone, *forced, *groups, *_old_templates(observed))
@@ -128,7 +131,7 @@ def has_ended(job: Job) -> bool:
 def look_again_s(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> float | None:
     """Seconds until a pod of an earlier attempt, or a sync pod, counts as stuck; None where none is about to go."""
     waits = (_stuck_in_s(pod, template, settings, now) for pod in (*observed.old_pods, *observed.sync_pods))
-    return min((max(left, 1.0) for left in waits if left is not None), default=None)
+    return min((max(left, 1.0) for left in waits if left is not None and left > 0), default=None)
 
 
 def attempt_of(job: Job) -> int:

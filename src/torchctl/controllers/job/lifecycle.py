@@ -90,14 +90,15 @@ def advance(
         if turned is not None:
             return replace(turned, status=_begun(turned.status, observed))
     policy = run_policy(observed.job, template)
-    end = deadlines.exceeded(observed, policy, now)
+    end = deadlines.exceeded(observed, template, policy, now)
     if end is not None:
         return _ended(status, end, now)
-    if observed.job.spec.suspend and (template is not None or not observed.was_started):
+    suspends = observed.job.spec.suspend and not losses.has_succeeded(observed, template)
+    if suspends and (template is not None or not observed.was_started):
         return Life(status=_begun(_folded(status, now), observed), stage=Stage.SUSPENDED)
     if status.next_attempt_time is not None:
         return _wait(observed, template, status.next_attempt_time, settings, now)
-    due = deadlines.due_s(observed, policy, now)
+    due = deadlines.due_s(observed, template, policy, now)
     return Life(
         status=status, stage=Stage.RUN, look_again_s=_earliest(due, _short_s(observed, template, settings, now))
     )
@@ -159,7 +160,7 @@ def _settle(
         if losses.is_complete(observed, template):
             return _succeeded(observed, now)
         policy = run_policy(observed.job, template)
-        end, due = deadlines.exceeded(observed, policy, now), deadlines.due_s(observed, policy, now)
+        end, due = deadlines.exceeded(observed, template, policy, now), deadlines.due_s(observed, template, policy, now)
         return _ended(status, end, now) if end else Life(status=status, stage=Stage.SETTLE, look_again_s=due)
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
     if left > 0 and not _all_ended(observed, template):
@@ -286,7 +287,8 @@ def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetim
     status = observed.job.status
     if _ended_before(observed, template):
         return _succeeded(observed, now)
-    if observed.job.spec.suspend:
+    done = losses.has_succeeded(observed, template) and not _has_left(observed)  # its Job is about to say so
+    if observed.job.spec.suspend or done:
         return Life(status=status, stage=Stage.SUSPENDED)
     if observed.was_started:
         return Life(status=_next(status, now.replace(microsecond=0)), stage=Stage.WAIT)
@@ -301,7 +303,7 @@ def _ended_before(observed: Observed, template: FrozenTemplate | None) -> bool:
     job, suspended = observed.worker_job, find(observed.job.status.conditions, JobCondition.SUSPENDED)
     if job is None or not losses.is_complete(observed, template):
         return False
-    if not job.spec.get("suspend"):
+    if not job.spec.get("suspend") or losses.has_succeeded(observed, template):
         return True  # its pods ended before anybody came to stop them
     done, since = job.status.completion_time, suspended.last_transition_time if suspended is not None else None
     return done is not None and since is not None and done < since

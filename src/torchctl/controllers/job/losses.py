@@ -6,6 +6,7 @@ the reports about them, which come from many nodes.
 
 from dataclasses import dataclass
 from datetime import datetime
+from signal import SIGTERM
 
 from torchctl.api.causes import Budget, Cause
 from torchctl.api.common import RdzvBackend
@@ -22,7 +23,7 @@ from torchctl.controllers.job.preflights import preflight
 from torchctl.controllers.job.rootcause import RootCause, root_cause
 from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["Loss", "first_loss", "has_decided", "is_complete", "replaced_host", "sentence"]
+__all__ = ["Loss", "first_loss", "has_decided", "has_succeeded", "is_complete", "replaced_host", "sentence"]
 
 _NEVER = float("inf")
 
@@ -49,7 +50,8 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     """
     lost = [pod for pod in observed.pods if _is_lost(pod) and _ends_the_attempt(pod, observed, template)]
     if lost:
-        pod = min(lost, key=_order)
+        failed_at = min((_at(pod) for pod in lost if not pods.told_to_stop(pod)), default=_NEVER)
+        pod = min(lost, key=lambda pod: _order(pod, observed, failed_at))
         return Loss(cause_of(pod, _group(pod, observed)), _describe(pod, template), _moment(pod), _permanent(pod))
     return _of_the_job(observed.worker_job)
 
@@ -78,8 +80,9 @@ def _born(pod: Pod) -> float:
 def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
     """Whether the attempt has ended well: its Job says so, and no pod of it is known to have been told to stop before.
 
-    The Job controller also counts a trainer that exits 0 while it is being evicted. Of an elastic job worker 0
-    decides, with whose end the others are stopped.
+    The Job controller also counts a trainer that exits 0 while it is being evicted. So a pod whose end is not seen yet
+    is waited for: whether it was told to stop is not seen yet either. Of an elastic job worker 0 decides, with whose
+    end the others are stopped.
     """
     job = observed.worker_job
     if job is None or not is_true(job.status.conditions, "Complete"):
@@ -87,7 +90,15 @@ def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
     counted = observed.pods
     if template is not None and template.elastic:
         counted = tuple(pod for pod in counted if pods.index(pod) == 0)
-    return not any(pods.told_to_stop(pod) for pod in counted)
+    return all(pods.has_ended(pod) and not pods.told_to_stop(pod) for pod in counted)
+
+
+def has_succeeded(observed: Observed, template: FrozenTemplate | None) -> bool:
+    """Whether the workers that decide are seen to have succeeded untold, though their Job may not say so yet."""
+    if template is None or template.elastic:
+        return template is not None and has_decided(observed)
+    done = {pods.index(pod) for pod in observed.pods if pods.succeeded(pod) and not pods.told_to_stop(pod)}
+    return done >= set(range(template.nodes))
 
 
 def has_decided(observed: Observed) -> bool:
@@ -126,7 +137,8 @@ def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | N
         return False  # scaled away, or stopped since worker 0 has come to the end
     if _permanent(pod) is not None:
         return True
-    return cause_of(pod, _group(pod, observed)).budget is Budget.USER or (index == 0 and _hosts_the_store(template))
+    decides = _hosts_the_store(template) or pods.succeeded(pod)  # its Job takes that for the success of all
+    return cause_of(pod, _group(pod, observed)).budget is Budget.USER or (index == 0 and decides)
 
 
 def _permanent(pod: Pod) -> JobReason | None:
@@ -155,20 +167,32 @@ def _group(pod: Pod, observed: Observed) -> KaiPodGroup | None:
 
 
 def _moment(pod: Pod) -> datetime | None:
+    """When the pod was lost: another container of it may have failed long before, and it went on."""
     fatal, told = pods.fatal(pod), pods.told_at(pod)
-    ended = fatal[1].finished_at if fatal else None
+    last = pods.termination(pod, TRAINER) or (fatal[1] if fatal else None)
+    ended = last.finished_at if last else None
     return min((moment for moment in (ended, told) if moment is not None), default=None)
 
 
-def _order(pod: Pod) -> tuple[bool, float, bool, bool, int]:
+def _at(pod: Pod) -> float:
+    """The moment as a number; of a pod that failed before any container of it began, when its node looked at it."""
+    never_began = pods.failed(pod) and pods.fatal(pod) is None
+    moment = _moment(pod) or (pod.status.start_time if never_began else None)
+    return moment.timestamp() if moment is not None else _NEVER
+
+
+def _order(pod: Pod, observed: Observed, failed_at: float) -> tuple[bool, float, bool, bool, int]:
     """The earliest, and among those of one second the one that says most.
 
     One that only lost a peer comes last: with several ranks in it, the worker where it began may take longer to end.
+    So does one that was told to stop later than another failed by itself, at `failed_at`, and nobody says why: the Job
+    controller stops those that are left.
     """
-    cause, moment = _root_cause(pod), _moment(pod)
-    at = moment.timestamp() if moment is not None else _NEVER
+    cause, at = _root_cause(pod), _at(pod)
     silent = cause.exit_code is None
-    return cause.follows, at, pod.metadata.deletion_timestamp is not None, silent, pods.index(pod) or 0
+    stopped = at > failed_at and (silent or cause.exit_code == -SIGTERM)
+    follows = cause.follows or (stopped and cause_of(pod, _group(pod, observed)) is Cause.DELETED)
+    return follows, at, pod.metadata.deletion_timestamp is not None, silent, pods.index(pod) or 0
 
 
 def _root_cause(pod: Pod) -> RootCause:

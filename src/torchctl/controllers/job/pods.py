@@ -25,6 +25,7 @@ __all__ = [
     "told_at",
     "told_to_stop",
     "waits_for_claim",
+    "was_forced",
 ]
 
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"
@@ -116,6 +117,11 @@ def told_at(pod: Pod) -> datetime | None:
     return until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0) if until is not None else None
 
 
+def was_forced(pod: Pod) -> bool:
+    """Whether the pod was deleted without grace: nothing more can be done to it, it goes when nobody holds it."""
+    return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_grace_period_seconds == 0
+
+
 def has_ended(pod: Pod) -> bool:
     """Whether nothing of the pod runs any more."""
     return pod.status.phase in ("Succeeded", "Failed")
@@ -160,7 +166,13 @@ def termination(pod: Pod, container: str) -> Terminated | None:
 
 
 def fatal(pod: Pod) -> tuple[str, Terminated] | None:
-    """The container that failed first, and how; None where no container says so."""
+    """The container that failed first, the trainer before all others, and how; None where no container says so.
+
+    A sidecar that failed has not kept its trainer from going on.
+    """
+    trainer = _ended(pod, TRAINER)
+    if trainer is not None and trainer.exit_code != 0:
+        return TRAINER, trainer
     ended = [(status.name, status.state.terminated) for status in _statuses(pod) if status.state.terminated]
     bad = [(name, state) for name, state in ended if state is not None and state.exit_code != 0]
     return min(bad, key=lambda item: _time(item[1].finished_at), default=None)

@@ -29,9 +29,9 @@ def workers(observed: Observed, template: FrozenTemplate, settings: Restarting, 
 
 
 def look_again_s(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> float | None:
-    """Seconds until the next worker counts as stuck, or until one that does may be gone; None where none leaves."""
+    """Seconds until the next worker counts as stuck; None where none is about to. What becomes of those is an event."""
     waits = ((due - now).total_seconds() for _, due in _leaving(observed, template, settings))
-    return min((max(left, 1.0) for left in waits), default=None)
+    return min((max(left, 1.0) for left in waits if left > 0), default=None)
 
 
 def is_held(pod: Pod) -> bool:

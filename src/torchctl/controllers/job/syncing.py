@@ -29,6 +29,10 @@ __all__ = ["TRIES", "Syncing", "assess", "missing_claim"]
 
 TRIES = 3
 """Sync pods that may fail before the job does."""
+_SERVER_PAUSE_S = 10.0
+_SERVER_LONGEST_PAUSE_S = 300.0
+_SERVERS_COUNTED = timedelta(hours=1)
+"""A server that fails is followed by another at once, and where that fails too, by ever fewer."""
 _FOLLOWS = "; revision "
 
 
@@ -76,7 +80,8 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Synci
         return Syncing(lost, report=status.workspace)
     if again:
         return _again(observed)
-    return _in_time(_noted(_sync(observed, template), observed, stale=stale), observed, template, now)
+    found = _paced(_sync(observed, template), observed, now)
+    return _in_time(_noted(found, observed, stale=stale), observed, template, now)
 
 
 def missing_claim(name: str) -> Finding:
@@ -215,6 +220,20 @@ def _failed(pod: Pod, tries: Sequence[Pod], record: WorkspaceStatus | None) -> S
         return Syncing(Finding(False, JobReason.SYNC_FAILED, said, warn=True), _number(pod) + 1, report=record)
     message = f"{said}; see `kubectl logs {name} -c {FETCH}`, correct the source and submit the job again"
     return Syncing(Finding(False, JobReason.SYNC_FAILED, message, warn=True), report=record, failure=cause)
+
+
+def _paced(found: Syncing, observed: Observed, now: datetime) -> Syncing:
+    """The same, but the pod that follows a server that failed waits, as containers do that a kubelet restarts."""
+    failed = [pod for pod in _ours(observed) if pods.has_ended(pod) and pods.pulled(pod, FETCH)]
+    latest = max(failed, key=_number, default=None)
+    if latest is None or found.number != _number(latest) + 1 or latest.metadata.creation_timestamp is None:
+        return found
+    lately = [pod for pod in failed if now - (pod.metadata.creation_timestamp or now) < _SERVERS_COUNTED]
+    if len(lately) < 2:
+        return found
+    pause_s = min(_SERVER_PAUSE_S * 2 ** (len(lately) - 2), _SERVER_LONGEST_PAUSE_S)
+    left = (latest.metadata.creation_timestamp + timedelta(seconds=pause_s) - now).total_seconds()
+    return replace(found, number=None, look_again_s=left) if left > 0 else found
 
 
 def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:

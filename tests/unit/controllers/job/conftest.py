@@ -377,6 +377,12 @@ class World:
         status = msgspec.convert({"conditions": [condition], **done}, type(job.status))
         self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, status=status))
 
+    def succeeds(self) -> None:
+        """Every worker that is there ends well, and the Job controller says so."""
+        for pod in self.seen.pods:
+            self.play(pod.metadata.name, phase="Succeeded")
+        self.job_is("Complete")
+
     def later(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 

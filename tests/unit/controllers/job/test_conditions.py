@@ -441,7 +441,7 @@ def test_each_phase_has_one_event(world: Any) -> None:
     w.settle()
     w.worker(1)
     w.settle()
-    w.job_is("Complete")
+    w.succeeds()
     w.settle()
     assert [(kind, reason) for kind, reason, _ in w.events] == [
         ("Normal", "Starting"),

@@ -137,6 +137,44 @@ class TestIncidents:
         w.settle()
         assert ("Job", "demo-r1") in w.objects
 
+    @pytest.mark.parametrize("text", [job(), elastic(2)])
+    def test_a_pod_that_was_deleted_by_force_and_that_somebody_holds_is_not_deleted_again_and_again(
+        self, world: Any, text: str
+    ) -> None:
+        w = running(world, text)
+        lost = 0 if "elastic" not in text else 1
+        held = {"deletionTimestamp": w.now, "deletionGracePeriodSeconds": 0, "finalizers": ["example.test/audit"]}
+        w.worker(lost, metadata=held, conditions=[])
+        w.settle()
+        w.later(5)
+        w.settle()
+        w.later(60)
+        w.step()
+        assert [removal for removal in w.last.remove if removal.force] == []
+
+    @pytest.mark.parametrize("text", [job(), elastic(2)])
+    def test_a_pod_that_may_not_be_deleted_by_force_is_tried_again_when_what_is_refused_is(
+        self, world: Any, text: str
+    ) -> None:
+        w = running(world, text)
+        w.worker(0, metadata=told(w))
+        w.settle()
+        w.later(5)
+        w.settle()
+        w.later(60)
+        w.step()
+        assert [removal.key.name for removal in w.last.remove if removal.force] == ["demo-0-x"]
+        assert w.last.again_s([Refusal("Pod", "demo-0-x", "Refused", "no", stays=True)]) == 60
+
+    def test_a_pod_that_was_deleted_by_force_is_looked_at_when_its_job_should_have_let_it_go(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        w.worker(2, metadata={"deletionTimestamp": w.now, "deletionGracePeriodSeconds": 0} | HELD)
+        w.settle()
+        assert w.last.requeue_after_s == 30
+        w.later(30)
+        w.settle()
+        assert w.spec("Job", "demo")["podReplacementPolicy"] == "TerminatingOrFailed"
+
     def test_a_job_that_would_not_let_its_stuck_pod_go_is_not_kept_to_be_read(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         w.worker(2, metadata=told(w))
@@ -459,7 +497,7 @@ class TestWhatIsKept:
     @pytest.mark.proves("TorchrunJob.spec.runPolicy.ttlSecondsAfterFinished")
     def test_a_job_goes_when_its_time_to_live_is_over_and_not_before(self, world: Any) -> None:
         w = running(world, job("runPolicy: {ttlSecondsAfterFinished: 60}"))
-        w.job_is("Complete")
+        w.succeeds()
         w.settle()
         assert (w.last.requeue_after_s, w.last.remove) == (60, ())
         w.later(59)
@@ -723,11 +761,58 @@ class TestSuspension:
         w.settle()
         assert w.phase == "Succeeded"
 
+    @pytest.mark.parametrize(("text", "done"), [(job(), 2), (elastic(2), 1)])
+    def test_a_job_whose_workers_have_succeeded_is_not_suspended_before_its_job_says_so(
+        self, world: Any, text: str, done: int
+    ) -> None:
+        """The Job controller takes a second or two to be Complete."""
+        w = running(world, text)
+        for index in range(done):
+            w.worker(index, "Succeeded")
+        edit(w, suspend=True)
+        w.settle()
+        assert (w.phase, w.spec("Job", "demo")["suspend"]) == ("Running", False)
+        w.later(2)
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+
+    @pytest.mark.parametrize("resumed", [False, True])
+    @pytest.mark.parametrize(("text", "done"), [(job(), 2), (elastic(2), 1)])
+    def test_workers_that_succeeded_before_their_job_was_told_to_stop_them_are_believed(
+        self, world: Any, text: str, done: int, resumed: bool
+    ) -> None:
+        w = running(world, text)
+        edit(w, suspend=True)
+        w.settle()
+        assert w.phase == "Suspended"
+        for index in range(done):
+            w.worker(index, "Succeeded")
+        edit(w, suspend=not resumed)
+        w.settle()
+        w.later(2)
+        w.job_is("Complete")
+        w.settle()
+        assert (w.phase, w.seen.job.status.attempt) == ("Succeeded", 0)
+
+    def test_workers_of_which_only_one_had_succeeded_before_have_not(self, world: Any) -> None:
+        w = running(world, job())
+        w.worker(0, "Succeeded")
+        edit(w, suspend=True)
+        w.settle()
+        w.later(3)
+        w.remove("Pod", "demo-1-x")
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Suspended"
+
     def test_workers_that_had_succeeded_before_are_believed(self, world: Any) -> None:
         w = running(world, job())
         w.later(10)
         edit(w, suspend=True)
         w.settle()
+        w.remove("Pod", "demo-0-x")
+        w.remove("Pod", "demo-1-x")
         w.now -= timedelta(seconds=5)
         w.job_is("Complete")
         w.settle()
@@ -735,13 +820,30 @@ class TestSuspension:
 
 
 def test_a_job_that_succeeded_runs_no_workers_though_the_cache_is_late_with_their_ends(world: Any) -> None:
-    w = running(world, job())
+    w = running(world, elastic(2))
     w.worker(0, "Succeeded", conditions=[])
     w.job_is("Complete")
     w.settle()
     status = w.seen.job.status
     assert (w.phase, status.workers_status) == ("Succeeded", "2/2 succeeded")
     assert (status.workers.succeeded, status.workers.running, status.nodes.ready) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(("text", "worker"), [(job(), 1), (elastic(2), 0)])
+@pytest.mark.parametrize("evicted", [False, True])
+def test_a_success_that_is_heard_of_before_a_workers_end_is_believed_once_it_is_seen_how_that_one_ended(
+    world: Any, text: str, worker: int, evicted: bool
+) -> None:
+    """Pods and Jobs are watched separately. The Job controller counts a trainer that exits 0 as it is evicted."""
+    w = running(world, text)
+    w.worker(1 - worker, "Succeeded")
+    w.job_is("Complete")
+    w.settle()
+    assert w.phase == "Running"
+    ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
+    w.worker(worker, "Succeeded", containerStatuses=ended, metadata=told(w) if evicted else {})
+    w.settle()
+    assert w.phase == ("Restarting" if evicted else "Succeeded")
 
 
 class TestElastic:
@@ -813,7 +915,7 @@ class TestElastic:
         w.later(60)
         w.settle()
         assert [w.spec("Job", "demo")[field] for field in ("suspend", "podReplacementPolicy")] == [True, policy]
-        assert (w.phase, w.last.requeue_after_s) == ("Suspended", 1 if policy != "Failed" else None)
+        assert (w.phase, w.last.requeue_after_s) == ("Suspended", None)
 
     def test_workers_that_take_long_to_stop_when_worker_0_has_succeeded_are_not_missed(self, world: Any) -> None:
         w = running(world, elastic(), 3)
@@ -927,6 +1029,24 @@ class TestElastic:
         w.worker(0, metadata=told(w))
         w.settle()
         assert (w.phase, w.seen.job.status.incident) == ("Running", None)
+
+    def test_worker_0_that_exits_0_because_it_was_told_to_stop_is_an_incident_wherever_the_store_is(
+        self, world: Any
+    ) -> None:
+        """Its Job takes that for the success of all, and would not make another one in its place."""
+        w = running(world, elastic(more="distributed: {rdzvBackend: etcd-v2}"), 3)
+        w.worker(0, metadata=told(w))
+        w.settle()
+        ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
+        w.worker(0, "Succeeded", containerStatuses=ended, metadata=told(w))
+        w.settle()
+        assert w.phase == "Restarting"
+        w.remove("Pod", "demo-0-x")
+        w.job_is("Complete")
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert (w.phase, w.seen.job.status.restarts.by_cause) == ("Restarting", {"Deleted": 1})
 
     def test_a_program_that_fails_is_an_incident_whatever_its_index(self, world: Any) -> None:
         w = running(world, elastic(), 3)
@@ -1086,6 +1206,16 @@ class TestDeadlines:
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
 
+    @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+    def test_workers_that_became_ready_while_nobody_looked_are_not_late(self, world: Any, phase: str) -> None:
+        w = world(job("runPolicy: {startupTimeoutSeconds: 60}"))
+        w.settle()
+        w.later(120)
+        w.worker(0, phase)
+        w.worker(1)
+        w.settle()
+        assert w.phase == "Running"
+
     def test_a_deadline_is_looked_at_in_time_where_kai_was_removed(self, world: Any) -> None:
         w = world(job("runPolicy: {activeDeadlineSeconds: 20}"), queue="{image: a, kaiQueue: x}")
         w.settle()
@@ -1129,6 +1259,19 @@ class TestDeadlines:
         w.later(1000)
         w.settle()
         assert ("Job", "demo-r1") not in w.objects
+
+    @pytest.mark.parametrize("text", [job, lambda more: elastic(2, more)])
+    def test_workers_whose_template_is_lost_are_stopped_by_the_deadline_all_the_same(
+        self, world: Any, text: Any
+    ) -> None:
+        """Somebody deleted the template, and the queue is another one by now."""
+        w = running(world, text("runPolicy: {activeDeadlineSeconds: 300}"))
+        w.has_queue("image: trainer:2")
+        w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+        w.later(300)
+        w.settle()
+        assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
+        assert ("Job", "demo") not in w.objects
 
     def test_earlier_attempts_that_are_kept_are_stopped_by_the_end_too(self, world: Any) -> None:
         w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300, podRetention: All}"), 3)

@@ -1,7 +1,7 @@
 """How an attempt ends: which failure came first, what it means, and when a success is none."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import pytest
 from torchctl.api.job import Failure
 from torchctl.controllers.job.losses import sentence
 
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 NEVER = "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: Never}}"
 
@@ -159,6 +160,34 @@ def test_a_trainer_that_fails_beside_a_living_sidecar_is_a_failure_and_the_pod_i
     assert [pod.metadata.name for pod in w.seen.pods if pod.spec.active_deadline_seconds] == ["demo-0-x"]
 
 
+def sidecar_failed(code: int) -> list[dict[str, Any]]:
+    """A trainer that ended an hour after a sidecar of it had failed."""
+    ended = {"exitCode": code, "reason": "Error", "message": "boom", "finishedAt": EPOCH + timedelta(hours=1)}
+    before = {"exitCode": 3, "reason": "Error", "message": "no disk", "finishedAt": EPOCH + timedelta(seconds=1)}
+    return [{"name": "trainer", "state": {"terminated": ended}}, {"name": "logs", "state": {"terminated": before}}]
+
+
+def test_a_sidecar_that_had_failed_long_before_the_trainer_is_not_the_cause(world: Any) -> None:
+    w = running(world, NEVER)
+    w.later(3600)
+    w.worker(0, "Failed", containerStatuses=sidecar_failed(42))
+    ends(w)
+    failure = w.seen.job.status.failure
+    assert (failure.exit_code, failure.message, failure.rank) == (42, "boom", 0)
+
+
+@pytest.mark.parametrize(("code", "says"), [(0, 3), (42, 42)])
+def test_the_time_that_a_trainer_ran_beside_a_sidecar_that_had_failed_is_active(
+    world: Any, code: int, says: int
+) -> None:
+    w = running(world)
+    w.later(3600)
+    w.worker(0, "Failed", containerStatuses=sidecar_failed(code))
+    ends(w)
+    status = w.seen.job.status
+    assert (status.attempt, status.active_seconds, status.failure.exit_code) == (1, 3600, says)
+
+
 @pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
 def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
     world: Any, told_after: int, phase: str
@@ -248,7 +277,7 @@ def test_an_evicted_pod_is_told_with_its_reason(world: Any) -> None:
 
 def test_a_job_that_is_complete_has_succeeded_also_while_it_is_being_deleted(world: Any) -> None:
     w = running(world)
-    w.job_is("Complete")
+    w.succeeds()
     w.job_deleting()
     w.settle()
     assert w.phase == "Succeeded"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 REPORTS = Path(__file__).parent / "reports"
+NOBODY = "{jobQueue: research, numNodes: 3, command: python train.py}"
 TWO = "{{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {{restartPolicy: {policy}}}}}"
 
 
@@ -64,6 +65,75 @@ def test_a_worker_whose_node_was_lost_is_the_cause_and_not_the_peer_that_noticed
     status = decided(w)
     assert status.restarts.by_cause == {"NodeLost": 1}
     assert status.failure.pod == "demo-1-x"
+
+
+def told(w: Any, index: int, after_s: float, **status: Any) -> None:
+    """A worker that is told to stop, by whomever."""
+    until = w.now + timedelta(seconds=after_s + 30)
+    w.worker(index, metadata={"deletionTimestamp": until, "deletionGracePeriodSeconds": 30}, **status)
+
+
+def three(world: Any) -> Any:
+    w = world(NOBODY)
+    w.settle()
+    for index in range(3):
+        w.worker(index)
+    w.settle()
+    return w
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_workers_that_the_job_controller_stops_are_not_the_cause_of_the_end_that_it_stops_them_for(
+    world: Any, answers: bool
+) -> None:
+    """All that is known of the one that ended by itself is that it lost a peer."""
+    w = three(world)
+    fails(w, "worker-1-lost", 0, 10)
+    w.settle()
+    for index in (1, 2):
+        told(w, index, 11)
+    if answers:
+        said = (REPORTS / "agent-sigterm" / "worker-1.exit-1.txt").read_text()
+        until = w.now + timedelta(seconds=41)
+        meta = {"deletionTimestamp": until, "deletionGracePeriodSeconds": 30}
+        w.worker_fails(1, 1, said, after_s=12, metadata=meta)
+    status = decided(w)
+    assert status.restarts.by_cause == {"PeerLost": 1}
+    assert status.failure.pod == "demo-0-x"
+
+
+@pytest.mark.parametrize(("after_s", "pod"), [(9, "demo-1-x"), (10, "demo-1-x"), (11, "demo-0-x")])
+def test_a_worker_that_somebody_stopped_is_the_cause_where_it_was_stopped_before_a_peer_lost_it(
+    world: Any, after_s: int, pod: str
+) -> None:
+    w = three(world)
+    told(w, 1, after_s)
+    fails(w, "worker-1-lost", 0, 10)
+    assert decided(w).failure.pod == pod
+
+
+def test_a_worker_that_says_why_it_failed_is_the_cause_though_it_was_stopped_before_it_ended(world: Any) -> None:
+    """One of its ranks fails, its peer notices and ends at once, torchrun takes its time with the other ranks."""
+    w = three(world)
+    fails(w, "worker-1-lost", 0, 10)
+    w.settle()
+    said = (REPORTS / "exit-42" / "worker-1.exit-1.txt").read_text()
+    until = w.now + timedelta(seconds=41)
+    w.worker_fails(1, 1, said, 13, metadata={"deletionTimestamp": until, "deletionGracePeriodSeconds": 30})
+    assert decided(w).failure.pod == "demo-1-x"
+
+
+def test_a_worker_that_its_node_did_not_take_is_the_cause_and_not_those_that_are_stopped_for_it(world: Any) -> None:
+    """No container of it ever began, so none says when it ended."""
+    w = three(world)
+    refused = {"reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu", "conditions": []}
+    w.worker(0, "Failed", startTime=w.now + timedelta(seconds=10), **refused)
+    w.settle()
+    for index in (1, 2):
+        told(w, index, 11)
+    status = decided(w)
+    assert status.restarts.by_cause == {"Rejected": 1}
+    assert status.failure.pod == "demo-0-x"
 
 
 ETCD = "{jobQueue: research, numNodes: 2, command: python a.py, distributed: {rdzvBackend: etcd-v2}%s}"

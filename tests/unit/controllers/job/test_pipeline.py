@@ -101,7 +101,7 @@ def test_a_served_workspace_is_handed_out_until_the_job_has_ended(world: Any) ->
     w.settle()
     assert (w.phase, w.condition("WorkspaceReady")[0]) == ("Running", "True")
     w.play("demo-sync-0", phase="Running")
-    w.job_is("Complete")
+    w.succeeds()
     w.settle()
     assert w.phase == "Succeeded"
     assert ("Pod", "demo-sync-0") not in w.objects
@@ -224,7 +224,7 @@ def test_a_running_job_without_its_revision_and_with_another_queue_is_left_to_en
     w.has_queue("image: other:2")
     w.settle()
     assert (w.phase, w.last.children) == ("Running", ())
-    w.job_is("Complete")
+    w.succeeds()
     w.settle()
     assert w.phase == "Succeeded"
 

@@ -78,7 +78,7 @@ def test_whether_a_job_starts_over_is_the_queues_word_and_the_jobs_over_it(
 )
 def test_a_finished_job_stays_as_long_as_the_queue_says_or_the_job(world: Any, queue: str, job: str, due: int) -> None:
     w = running(world, queue, job)
-    w.job_is("Complete")
+    w.succeeds()
     w.settle()
     assert (w.last.requeue_after_s, w.last.remove) == (due, ())
     w.later(due)

@@ -38,7 +38,7 @@ def test_the_events_of_a_good_run_tell_its_story(world: Any) -> None:
     for index in (0, 1):
         w.worker(index)
     w.settle()
-    w.job_is("Complete")
+    w.succeeds()
     w.settle()
     assert w.events == [
         ("Normal", "Starting", "all is ready for the workers"),

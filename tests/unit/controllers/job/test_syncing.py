@@ -60,6 +60,18 @@ def fails(w: Any) -> None:
     assert w.seen.job.status.attempt == 1
 
 
+def server_fails(w: Any, number: int) -> None:
+    """The sync pod brings the workspace and then ends, before anybody has it."""
+    fetched = {"terminated": {"exitCode": 0, "reason": "Completed", "message": report("one")}}
+    killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    w.play(
+        f"demo-sync-{number}",
+        phase="Failed",
+        initContainerStatuses=[{"name": "fetch", "state": fetched}],
+        containerStatuses=[{"name": "serve", "state": killed}],
+    )
+
+
 class TestRevisions:
     def test_a_revision_that_is_asked_for_at_first_is_what_the_pod_is_told(self, world: Any) -> None:
         w = world(a_job(workspace=GIT % ", revision: v1"))
@@ -227,6 +239,25 @@ class TestRevisions:
         w.settle()
         assert "--revision=v1" in args(w, 0)
 
+    def test_servers_that_fail_one_after_another_follow_each_other_ever_later(self, world: Any) -> None:
+        """Such as one that has too little memory for the workspace: each of them leaves a pod behind."""
+        w, waits = world(a_job(2), "image: trainer:1"), []
+        w.settle()
+        for number in range(10):
+            server_fails(w, number)
+            w.settle()
+            waits.append(0)
+            while ("Pod", f"demo-sync-{number + 1}") not in w.objects:
+                waits[-1] += w.last.requeue_after_s
+                w.later(w.last.requeue_after_s)
+                w.settle()
+        assert waits == [0, 10, 20, 40, 80, 160, 300, 300, 300, 300]
+        assert "Failed" not in w.log
+        server_fails(w, 10)
+        w.later(7200)
+        w.settle()
+        assert ("Pod", "demo-sync-11") in w.objects
+
     def test_what_follows_is_said_while_the_workspace_is_still_served(self, world: Any) -> None:
         w = world(a_job(2, more="elastic: {minNodes: 1, maxNodes: 3}"), "image: trainer:1")
         w.settle()
@@ -383,6 +414,7 @@ class TestTime:
         for number in range(6):
             w.sync_serves(number, report("one"))
             w.settle()
+            w.later(300)
             w.play(f"demo-sync-{number}", phase="Failed", reason="Evicted", initContainerStatuses=fetched)
             w.settle()
         assert ("Pod", "demo-sync-6") in w.objects
