@@ -1,9 +1,21 @@
-"""The indexes of TorchrunJobs that both reconcilers read by. Pure."""
+"""The indexes that the reconcilers read TorchrunJobs and TorchrunQueues by. Pure."""
 
 from torchctl.api.job import TorchrunJob
+from torchctl.api.queue import TorchrunQueue
 from torchctl.runtime.kinds import Key
 
-__all__ = ["JOBS_BY_CLAIM", "JOBS_BY_DEPENDENCY", "JOBS_BY_QUEUE", "claims_of", "dependencies_of", "queue_of"]
+__all__ = [
+    "JOBS_BY_CLAIM",
+    "JOBS_BY_DEPENDENCY",
+    "JOBS_BY_QUEUE",
+    "QUEUES_BY_KAI",
+    "QUEUES_BY_PARENT",
+    "claims_of",
+    "dependencies_of",
+    "kai_of",
+    "parent_of",
+    "queue_of",
+]
 
 JOBS_BY_QUEUE = "queue"
 """By the `namespace/name` of the queue that a job names."""
@@ -13,6 +25,12 @@ JOBS_BY_CLAIM = "claim"
 
 JOBS_BY_DEPENDENCY = "dependency"
 """By the `namespace/name` of each job that a job depends on."""
+
+QUEUES_BY_KAI = "kai-queue"
+"""By the name of the KAI Queue that a queue names as its own."""
+
+QUEUES_BY_PARENT = "parent-kai-queue"
+"""By the name of the KAI Queue that a queue names as its parent."""
 
 
 def queue_of(job: TorchrunJob) -> tuple[str, ...]:
@@ -27,3 +45,11 @@ def claims_of(job: TorchrunJob) -> tuple[str, ...]:
 
 def dependencies_of(job: TorchrunJob) -> tuple[str, ...]:
     return tuple(str(Key(job.metadata.namespace, wanted.job)) for wanted in job.spec.depends_on)
+
+
+def kai_of(queue: TorchrunQueue) -> tuple[str, ...]:
+    return (queue.spec.kai_queue,) if queue.spec.kai_queue else ()
+
+
+def parent_of(queue: TorchrunQueue) -> tuple[str, ...]:
+    return (queue.spec.parent_kai_queue,) if queue.spec.parent_kai_queue else ()

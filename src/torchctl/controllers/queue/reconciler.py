@@ -9,8 +9,8 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
 from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
-from torchctl.api.queue import TORCHRUN_QUEUE, QueueSpec, TorchrunQueue
-from torchctl.controllers.indexes import JOBS_BY_QUEUE, queue_of
+from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.indexes import JOBS_BY_QUEUE, QUEUES_BY_KAI, QUEUES_BY_PARENT, kai_of, parent_of, queue_of
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by, release
 from torchctl.controllers.queue.plan import (
     KAI_POLL_S,
@@ -52,6 +52,7 @@ Write = Callable[[], Awaitable[Any]]
 def setup(manager: Manager, settings: OperatorSettings) -> None:
     """Adds the controller of TorchrunQueues to a manager."""
     manager.cache.register(TORCHRUN_JOB, indexes={JOBS_BY_QUEUE: queue_of})
+    manager.cache.register(TORCHRUN_QUEUE, indexes={QUEUES_BY_KAI: kai_of, QUEUES_BY_PARENT: parent_of})
     manager.cache.register(CONFIG_MAP, labels=OURS, indexes={BY_QUEUE: owner_of})
     counted_s = settings.queue_status_period_s
     reconciler = QueueReconciler(manager, settings)
@@ -120,18 +121,17 @@ class QueueReconciler:
     def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """The queue that claims it, and those that name it as their own."""
         annotations = kai_queue.metadata.annotations
-        named = self._that(lambda spec: spec.kai_queue == kai_queue.metadata.name)
+        named = self._by(QUEUES_BY_KAI, kai_queue)
         if claim_of(kai_queue.metadata) and QUEUE in annotations:
             return (*named, Key(annotations.get(QUEUE_NAMESPACE, ""), annotations[QUEUE]))
         return named
 
     def queues_around(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """These, and those that name it as their parent: of that they look at its spec, and whether it is there."""
-        under = self._that(lambda spec: spec.parent_kai_queue == kai_queue.metadata.name)
-        return (*self.queues_in(kai_queue), *under)
+        return (*self.queues_in(kai_queue), *self._by(QUEUES_BY_PARENT, kai_queue))
 
-    def _that(self, holds: Callable[[QueueSpec], bool]) -> tuple[Request, ...]:
-        return tuple(key_of(queue) for queue in self._cache.list(TORCHRUN_QUEUE) if holds(queue.spec))
+    def _by(self, index: str, kai_queue: KaiQueue) -> tuple[Request, ...]:
+        return tuple(map(key_of, self._cache.by_index(TORCHRUN_QUEUE, index, kai_queue.metadata.name)))
 
     def _observe(self, queue: TorchrunQueue) -> Observed:
         key = Key(queue.metadata.namespace, queue.metadata.name)

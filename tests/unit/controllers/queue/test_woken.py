@@ -5,9 +5,11 @@ from typing import Any
 
 from torchctl.api.kube import KaiQueue
 from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.controllers.indexes import QUEUES_BY_KAI, QUEUES_BY_PARENT, kai_of, parent_of
 from torchctl.controllers.queue.reconciler import QueueReconciler
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.kinds import Key, ObjectMeta
+from torchctl.runtime.cache.index import Index
+from torchctl.runtime.kinds import Key, ObjectMeta, key_of
 
 QUEUES = (
     TorchrunQueue(ObjectMeta(name="own", namespace="team"), QueueSpec(kai_queue="vision")),
@@ -18,7 +20,14 @@ CLAIM = {"torchrun.ai/queue-uid": "u", "torchrun.ai/queue": "moved", "torchrun.a
 
 
 def reconciler() -> QueueReconciler:
-    manager: Any = SimpleNamespace(cache=SimpleNamespace(list=lambda kind: QUEUES), client=None, events=None)
+    """One that is given the queues of an index, and not all of them: there are as many as tenants make, and each of
+    their KAI Queues is looked at when a term of leadership begins."""
+    indexes: dict[str, Index[TorchrunQueue]] = {QUEUES_BY_KAI: Index(kai_of), QUEUES_BY_PARENT: Index(parent_of)}
+    for queue in QUEUES:
+        for index in indexes.values():
+            index.put(key_of(queue), None, queue)
+    cache = SimpleNamespace(by_index=lambda kind, index, value: tuple(indexes[index].find(value)))
+    manager: Any = SimpleNamespace(cache=cache, client=None, events=None)
     return QueueReconciler(manager, OperatorSettings(image="torchctl:test"))
 
 
