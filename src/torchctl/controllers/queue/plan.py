@@ -177,15 +177,16 @@ def parent_problem(observed: Observed) -> str:
         return ""
     if parent not in observed.kai_queues:
         return f"KAI Queue {parent} does not exist, and KAI ignores queues without their parent"
-    ancestors = [parent]
-    while (found := observed.kai_queues.get(ancestors[-1])) is not None:
+    ancestors = {parent: None}  # in order, and found at once: whoever makes queues decides how many there are
+    above: str | None = parent
+    while above is not None and (found := observed.kai_queues.get(above)) is not None:
         above = found.spec.get("parentQueue")
         if above == name:
             circle = " under ".join((str(name), *ancestors, str(name)))
             return f"the KAI Queues would stand in a circle, {circle}, and KAI ignores such queues"
         if not above or above in ancestors:
             return ""
-        ancestors.append(above)
+        ancestors[above] = None
     return ""
 
 

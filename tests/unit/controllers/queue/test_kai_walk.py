@@ -1,5 +1,6 @@
 """Whatever becomes of a queue's spec, of its jobs and of itself: no KAI Queue of others is touched, none is lost."""
 
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from torchctl.api.labels import QUEUE_UID
 from torchctl.api.names import QUEUE_FINALIZER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueSpec, TorchrunQueue
-from torchctl.controllers.queue.plan import Observed, Plan, Refused, plan
+from torchctl.controllers.queue.plan import Observed, Plan, Refused, parent_problem, plan
 from torchctl.controllers.queue.status import derive
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import ObjectMeta
@@ -142,3 +143,14 @@ def test_the_condition_of_a_queue_that_another_took_over_meanwhile_is_a_conflict
     found = find(derive(seen, plan(seen, START), Refused(), START).conditions, "KaiQueueReady")
     assert found is not None
     assert (found.reason, world.released, world.claimed()) == ("Conflict", {"a"}, set())
+
+
+def test_a_long_line_of_parents_is_walked_once() -> None:
+    """Tenants may make KAI Queues under their own, and the walk is in every reconcile of each of them."""
+    length = 40_000
+    line = {f"q{n}": KaiQueue(ObjectMeta(name=f"q{n}"), {"parentQueue": f"q{n + 1}"}) for n in range(length)}
+    meta = ObjectMeta(name="gpu", namespace="team", uid=UID)
+    subject = TorchrunQueue(meta, QueueSpec(kai_queue="mine", parent_kai_queue="q0"))
+    began = time.process_time()
+    assert parent_problem(Observed(subject, (), True, line)) == ""
+    assert time.process_time() - began < 2
