@@ -5,7 +5,7 @@ unfinished job can need it. A claim holds data, so nothing here ever deletes one
 the queue. A claim that is not asked for any more is let go, and a queue of the same name that asks for it finds it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from torchctl.controllers.job.merge import canonical, plain
 from torchctl.runtime.intent import Ownership, controlled_by, digest_of
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
-__all__ = ["Extra", "extras", "growth", "object_name", "ours", "owner_of", "problem_of", "storage"]
+__all__ = ["Extra", "clash_of", "extras", "growth", "object_name", "ours", "owner_of", "problem_of", "storage"]
 
 Json = dict[str, Any]
 
@@ -119,6 +119,8 @@ def _content(entry: ExtraResource) -> Json:
     template = plain(entry.template)
     metadata = template.get("metadata", {})
     content = {field: template[field] for field in CONTENT[entry.template.kind] if field in template}
+    if "binaryData" in content:  # base64 comes back without the line breaks that it may have
+        content["binaryData"] = {key: "".join(text.split()) for key, text in content["binaryData"].items()}
     return {
         "labels": {key: value for key, value in metadata.get("labels", {}).items() if not _reserved(key)},
         "annotations": {key: value for key, value in metadata.get("annotations", {}).items() if not _reserved(key)},
@@ -162,6 +164,20 @@ def _left_to(queue: str) -> Ownership:
 def problem_of(entry: ExtraResource) -> str:
     """What keeps the template from being an object of its kind, as far as it is read here; empty where nothing does."""
     return next(_problems(plain(entry.template), entry.template.kind), "")
+
+
+def clash_of(entries: Iterable[ExtraResource]) -> str:
+    """Two entries that stand for one object, which each would change back for ever; empty where there are none.
+
+    Their names differ, so one of them has the other's hash in its name. The templates must be without a problem.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for entry in entries:
+        key = (entry.template.kind, object_name(entry))
+        if key in found:
+            return f"{found[key]} and {entry.name} would both be {' '.join(key)}: rename one of them"
+        found[key] = entry.name
+    return ""
 
 
 def _problems(template: Json, kind: str) -> Iterator[str]:

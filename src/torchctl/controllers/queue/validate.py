@@ -37,6 +37,9 @@ def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> I
         wrong = resources.problem_of(entry)
         if wrong:
             yield QueueReason.INVALID_SPEC, f"spec.resources[{index}] ({entry.name}): template.{wrong}"
+    clash = resources.clash_of(queue.spec.resources)
+    if clash:
+        yield QueueReason.INVALID_SPEC, f"spec.resources: {clash}"
     if allowed_parents is not None and manages(queue.spec) and queue.spec.parent_kai_queue not in allowed_parents:
         parent = queue.spec.parent_kai_queue
         yield (

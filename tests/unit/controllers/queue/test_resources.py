@@ -246,6 +246,27 @@ def test_the_name_of_a_prefix_follows_what_is_in_the_object_and_nothing_else(
     assert object_name(immutable) == object_name(one)
 
 
+def test_two_entries_that_stand_for_one_object_are_refused() -> None:
+    """Each would have it its own way, and the other one's way would be what somebody changed: a write without end."""
+    prefix = config_map("settings", nameMode="prefix")
+    name = object_name(ExtraResource.model_validate(prefix))
+    assert World([prefix, config_map(name, data={"a": "2"})]).plan().problem == (
+        "InvalidSpec",
+        f"spec.resources: settings and {name} would both be ConfigMap {name}: rename one of them",
+    )
+    assert World([prefix, claim(name)]).plan().problem is None
+
+
+def test_binary_data_is_compared_as_the_api_server_keeps_it() -> None:
+    """A block of YAML ends in a line break, and long base64 has more of them."""
+    entry = config_map("blob")
+    entry["template"]["binaryData"] = {"a": "QUJD\nREVG\n"}
+    world = World([entry])
+    world.step()
+    (body,) = world.objects.values()
+    assert body["binaryData"] == {"a": "QUJDREVG"}
+
+
 def test_a_changed_prefix_makes_another_object_and_the_older_one_goes_when_no_unfinished_job_is_left() -> None:
     world = World([config_map(nameMode="prefix")], jobs=(running(),))
     world.step()
