@@ -11,7 +11,9 @@ Promises, each held by a property test against a model:
 - nothing starves: while keys have been due for `PATIENCE_S`, every other key handed out is the longest due of them.
 
 Time is an argument everywhere (`now`, seconds on any monotonic scale), so a test needs no clock. Heaps keep
-stale entries and drop them when they surface: an entry is alive only while it is the one its key points at.
+stale entries and drop them when they surface: an entry is alive only while it is the one its key points at. A deadline
+of a week would surface in a week, with an entry of every look until then, so the delayed ones are also sifted when most
+of them are stale.
 """
 
 import heapq
@@ -33,6 +35,9 @@ LOW_PRIORITY = -100
 
 PATIENCE_S = 30.0
 """How long a key of low priority lets others pass."""
+
+SIFTED_FROM = 64
+"""Delayed entries below which none is looked for that is stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,7 @@ class WorkQueue(Generic[K]):
         """
         started_at = self._processing.pop(key)
         waiting = self._waiting.get(key)
-        if waiting is not None:
+        if waiting is not None and waiting.due_at <= now:  # a later one is among the delayed ones since it was added
             self._push(key, waiting, now)
         return now - started_at
 
@@ -223,10 +228,17 @@ class WorkQueue(Generic[K]):
         self._sequence += 1
         if waiting.due_at > now:
             heapq.heappush(self._delayed, (waiting.due_at, self._sequence, key, waiting))
+            self._sift()
         elif key not in self._processing:
             turn = self._turns.setdefault(waiting.priority, _Turns()).take(self._group(key))
             heapq.heappush(self._due, (-waiting.priority, turn, self._sequence, key, waiting))
             self._in_line.append((key, waiting))
+
+    def _sift(self) -> None:
+        """Drops the stale entries of the delayed keys once they are more than those: so each costs little."""
+        if len(self._delayed) > max(SIFTED_FROM, 2 * len(self._waiting)):
+            self._delayed = [entry for entry in self._delayed if self._waiting.get(entry[2]) is entry[3]]
+            heapq.heapify(self._delayed)
 
     def _release(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:

@@ -1,12 +1,15 @@
 """The workqueue against a model that is too simple to be wrong."""
 
+import heapq
+
+import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from torchctl.runtime.workqueue import LOW_PRIORITY, ExponentialLimiter, WorkQueue
-from torchctl.runtime.workqueue.core import PATIENCE_S
+from torchctl.runtime.workqueue.core import PATIENCE_S, SIFTED_FROM
 
 KEYS = st.sampled_from("abcd")
 DELAYS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
@@ -194,3 +197,27 @@ def test_the_exponential_limiter_never_passes_its_cap_nor_overflows(failures: in
     limiter: ExponentialLimiter[str] = ExponentialLimiter()
     limiter._failures["a"] = failures
     assert limiter.delay("a", 0.0) == min(0.005 * 2.0 ** min(failures, 64), 1000.0)
+
+
+def test_looks_at_a_key_that_is_due_in_a_week_do_not_add_up_until_then() -> None:
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
+    for second in range(10_000):
+        queue.add("job", float(second))
+        assert queue.get(float(second)) is not None
+        queue.add_after("job", 604_800.0, float(second))
+        queue.done("job", float(second))
+    assert len(queue._delayed) <= SIFTED_FROM
+    assert queue.next_wakeup() == 9_999 + 604_800
+
+
+def test_stale_entries_are_sifted_seldom_however_many_keys_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, sifted = WorkQueue[int](ExponentialLimiter()), list[int]()
+    monkeypatch.setattr(heapq, "heapify", lambda entries: sifted.append(len(entries)))
+    for look in range(20):
+        for key in range(1000):
+            queue.add(key, float(look))
+            assert queue.get(float(look)) is not None
+            queue.add_after(key, 604_800.0, float(look))
+            queue.done(key, float(look))
+    assert len(sifted) <= 30
+    assert len(queue._delayed) <= 2001
