@@ -1,5 +1,6 @@
 """Asks an etcd server whether torchrun can meet there, again and again until it answers or the time is over."""
 
+import asyncio
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,11 +72,19 @@ async def check(server: Server, *, timeout_s: float) -> None:
 async def _ask(session: aiohttp.ClientSession, url: URL) -> Answer | Silence:
     try:
         async with session.get(url, allow_redirects=False) as response:
-            return Answer(response.status, (await response.content.read(_MAX_BODY)).decode(errors="replace"))
+            return Answer(response.status, (await _body(response.content)).decode(errors="replace"))
     except TimeoutError:
         return Silence(f"no answer within {_ONE_S:g} s")
     except (aiohttp.ClientError, OSError) as error:
         return _unheard(url, error)
+
+
+async def _body(content: aiohttp.StreamReader) -> bytes:
+    """An answer, as far as it is read, in however many pieces it comes."""
+    try:
+        return await content.readexactly(_MAX_BODY)
+    except asyncio.IncompleteReadError as whole:
+        return whole.partial
 
 
 def _unheard(url: URL, error: Exception) -> Silence:
