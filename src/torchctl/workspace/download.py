@@ -1,5 +1,6 @@
 """Downloading one file: bounded in bytes and time, resumed after a broken connection, hashed on the way."""
 
+import asyncio
 import hashlib
 import socket
 import ssl
@@ -177,6 +178,14 @@ def _give_up(error: Exception, attempt: int, shown: str) -> None:
         ) from None
 
 
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """Of an answer as much as says why, in however many pieces it comes."""
+    try:
+        return await content.readexactly(_MAX_REFUSAL)
+    except asyncio.IncompleteReadError as whole:
+        return whole.partial
+
+
 class _Transfer:
     """One file, over as many connections as it takes."""
 
@@ -219,8 +228,14 @@ class _Transfer:
                 if response.status not in _MOVED or not self._server.redirects:
                     yield response
                     return
-                url = urljoin(url, response.headers.get("Location", ""))
+                url = self._target_of(url, response.headers.get("Location", ""))
         raise Refused(f"{self.shown} redirects more than {self._server.redirects} times")
+
+    def _target_of(self, url: str, location: str) -> str:
+        try:
+            return urljoin(url, location)
+        except ValueError:
+            raise Refused(f"{self.shown} redirects to what is no URL") from None
 
     def _conditions(self) -> Mapping[str, str]:
         if self._done and self._etag:
@@ -234,9 +249,12 @@ class _Transfer:
         if status == 412:
             self._done = 0
             raise Unreachable(f"{self.shown} was changed while it was fetched")
+        if status == 416 and self._done:  # all of it had come but the end of the answer
+            self._done = 0
+            raise Unreachable("the server has no more of it")
         if status in _RETRIED:
             raise Unreachable(f"the server answered {status}")
-        raise self._server.refusal(self.shown, response, await response.content.read(_MAX_REFUSAL))
+        raise self._server.refusal(self.shown, response, await _beginning(response.content))
 
     def _restart(self, headers: Mapping[str, str]) -> None:
         etag = headers.get("ETag", "")

@@ -160,6 +160,12 @@ _MEANINGS: Sequence[tuple[tuple[str, ...], type[WorkspaceError], str, str]] = (
         "Check ssh-privatekey in the Secret that secretRef names, and the user in the URL (usually git@)",
     ),
     (
+        ("No user exists for uid",),
+        Refused,
+        "ssh takes no user without a name, and the queue's runAsUser has none in the image of torchctl",
+        "Leave runAsUser out of the queue's podTemplate, or use https",
+    ),
+    (
         ("Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"),
         Refused,
         "the server's host key is not the known one",

@@ -31,6 +31,8 @@ _EXTENSIONS = {
     tarfile.XHDTYPE: "pax",
     tarfile.XGLTYPE: "global",
 }
+_PAX_KEYS = ("path", "linkpath", "size")
+_SPARSE = "GNU.sparse"
 _TYPES: dict[Kind, bytes] = {"file": tarfile.REGTYPE, "directory": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}
 
 
@@ -125,7 +127,7 @@ class TarParser:
             return
         self._extension = None
         if extension.name == "pax":
-            self._overrides.update(_pax(bytes(extension.data)))
+            self._overrides.update(_known(_pax(bytes(extension.data))))
         elif extension.name != "global":
             self._overrides[extension.name] = bytes(extension.data.rstrip(b"\0")).decode("utf-8", "surrogateescape")
 
@@ -133,7 +135,7 @@ class TarParser:
         overrides, self._overrides = self._overrides, {}
         name = overrides.get("path", info.name)
         kind = _KINDS.get(info.type)
-        if kind is None or any(key.startswith("GNU.sparse") for key in overrides):
+        if kind is None or _SPARSE in overrides:
             raise Refused(f"{show(name)} is of a kind that a workspace cannot have (tar type {info.type!r})")
         if kind == "file" and name.endswith("/"):
             kind = "directory"
@@ -147,6 +149,12 @@ class TarParser:
             target=overrides.get("linkpath", info.linkname) if kind == "link" else "",
             mtime=min(max(int(info.mtime), 0), MAX_MTIME),
         )
+
+
+def _known(records: dict[str, str]) -> dict[str, str]:
+    """What counts of a pax header: any number of headers may stand before a member, and name whatever they like."""
+    known = {key: records[key] for key in _PAX_KEYS if key in records}
+    return known | ({_SPARSE: ""} if any(key.startswith(_SPARSE) for key in records) else {})
 
 
 def _pax(data: bytes) -> dict[str, str]:

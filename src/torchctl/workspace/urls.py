@@ -15,7 +15,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!-~]+\Z")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?\Z")
 _SSH_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 _USERINFO = re.compile(r"(?<=://)[^/@\s'\"]*@")
-_QUERY = re.compile(r"(?<=[^\s?])\?[^\s'\"]*=[^\s'\"]*")
+_QUERY = re.compile(r"(?<=[^\s?])\?[^\s'\"]*")
 _METADATA = frozenset({"fd00:ec2::254", "100.100.100.200"})
 _NEXT = "Use a complete URL such as https://git.example.com/team/repo.git"
 
@@ -98,7 +98,12 @@ class Redactor:
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return _QUERY.sub("?***", _USERINFO.sub("***@", text))
+        return _QUERY.sub(_hidden, _USERINFO.sub("***@", text))
+
+
+def _hidden(query: re.Match[str]) -> str:
+    # Looked for here: a pattern that wants the '=' tries again from each '?' of a text that a server wrote.
+    return "?***" if "=" in query[0] else query[0]
 
 
 def _is_address(host: str) -> bool:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 import pytest
-from aiohttp import web
+from aiohttp import ClientResponse, web
 
 from torchctl.workspace.core import Limits
-from torchctl.workspace.errors import Refused, Unreachable
+from torchctl.workspace.download import WebServer, download, session, tls
+from torchctl.workspace.errors import Refused, Unreachable, WorkspaceError
 from torchctl.workspace.fetch import fetch
 from torchctl.workspace.marker import Marker, read_marker
 from torchctl.workspace.request import FetchRequest
+from torchctl.workspace.secret import Secret
 
 if TYPE_CHECKING:
     from .conftest import Server
@@ -80,6 +82,57 @@ async def test_a_connection_that_breaks_is_resumed_where_it_broke(server: "Serve
     assert marker.files == 2
     assert len(server.requests) == 3
     assert sum("Range" in request.headers for request in server.requests) == 2
+
+
+async def test_an_answer_of_which_only_the_end_is_lost_is_asked_for_again(server: "Server", claim: Path) -> None:
+    async def unended(request: web.Request) -> web.StreamResponse:
+        if "Range" in request.headers:
+            return web.Response(status=416)
+        response = web.StreamResponse(headers={"ETag": '"v1"'})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(DATA)
+        if len(server.requests) == 1:
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+    server.routes["/code.zip"] = unended
+    assert (await _fetch(server, claim)).files == 2
+    assert len(server.requests) == 3
+
+
+async def test_a_redirect_to_what_is_no_url_is_refused(server: "Server", claim: Path) -> None:
+    async def moved(request: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": "https://[nowhere/"})
+
+    server.routes["/code.zip"] = moved
+    with pytest.raises(Refused, match="redirects to what is no URL"):
+        await _fetch(server, claim)
+
+
+async def test_the_reason_of_a_refusal_is_read_to_its_end(server: "Server", claim: Path) -> None:
+    told = []
+
+    class Store(WebServer):
+        def refusal(self, shown: str, response: ClientResponse, body: bytes) -> WorkspaceError:
+            told.append(body)
+            return super().refusal(shown, response, body)
+
+    async def refusing(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=403)
+        await response.prepare(request)
+        for piece in (b"<Error><Code>Signature", b"DoesNotMatch</Code></Error>"):
+            await response.write(piece)
+            for _ in range(50):  # the client, who lives in the same loop, takes each of them by itself
+                await anyio.lowlevel.checkpoint()
+        return response
+
+    server.routes["/code.zip"] = refusing
+    async with session(tls(None)) as http:
+        with pytest.raises(Refused):
+            await download(http, Store(Secret()), server.url + "/code.zip", claim / "code.zip", max_bytes=2**20)
+    assert told == [b"<Error><Code>SignatureDoesNotMatch</Code></Error>"]
 
 
 async def test_a_busy_server_is_asked_again(server: "Server", claim: Path) -> None:

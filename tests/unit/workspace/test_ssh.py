@@ -53,6 +53,17 @@ def test_gits_environment_has_two_protocols_no_prompt_and_no_configuration_of_th
     assert config["core.hooksPath"] == "/dev/null"
 
 
+def test_a_user_without_a_name_is_told_with_what_can_be_done() -> None:
+    """What ssh says where the queue's runAsUser is one that the image does not know."""
+    said = "No user exists for uid 1000\r\nfatal: Could not read from remote repository.\n"
+    error = gitcommand.explain(said, "ssh://git@example.com/a.git", "ssh://git@example.com/a.git")
+    assert str(error) == (
+        "cannot fetch ssh://git@example.com/a.git: ssh takes no user without a name, and the queue's runAsUser has "
+        "none in the image of torchctl (No user exists for uid 1000). Leave runAsUser out of the queue's podTemplate, "
+        "or use https"
+    )
+
+
 async def test_ssh_without_known_hosts_is_refused_with_the_next_step(claim: Path) -> None:
     with pytest.raises(Refused, match=r"known_hosts.*secretRef"):
         await fetch(FetchRequest(source="git", root=claim, url="ssh://git@localhost/x.git"), environ={})

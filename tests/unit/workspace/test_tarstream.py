@@ -94,3 +94,26 @@ def test_a_stream_that_stops_early_has_not_ended() -> None:
 def test_arbitrary_bytes_are_refused_or_read_and_nothing_else(data: bytes) -> None:
     with contextlib.suppress(Refused):
         parse([data])
+
+
+def pax(records: Iterable[tuple[str, str]]) -> bytes:
+    """The blocks of a pax header."""
+    data = b""
+    for key, value in records:
+        rest = f" {key}={value}\n".encode()
+        length = len(rest) + 1
+        while len(str(length)) + len(rest) != length:
+            length += 1
+        data += str(length).encode() + rest
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, len(data)
+    return info.tobuf(tarfile.USTAR_FORMAT) + data + bytes(padding(len(data)))
+
+
+def test_pax_headers_without_end_take_no_memory() -> None:
+    parser = TarParser(Limits())
+    for number in range(100):
+        assert list(parser.feed(pax([(f"comment.{number}", "x" * 1000), (f"GNU.sparse.{number}", "1")]))) == []
+    assert len(parser._overrides) <= 4
+    with pytest.raises(Refused, match="of a kind"):
+        list(parser.feed(tarfile.TarInfo("sparse").tobuf(tarfile.USTAR_FORMAT)))
