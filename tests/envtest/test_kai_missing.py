@@ -3,6 +3,7 @@
 from clusters import install, install_kai
 from jobs import Place
 from operators import running_operator
+from waiting import until
 
 from torchctl.api.kube import JOB, KAI_PODGROUP, KAI_QUEUE
 from torchctl.api.phases import Phase
@@ -10,6 +11,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import ScriptedKubelet
 from torchctl.testing.namespaces import create_namespace
+from torchctl.testing.proxy import FaultProxy
 
 
 async def test_a_queue_and_its_job_wait_for_kai_and_go_on_when_it_is_installed() -> None:
@@ -34,3 +36,31 @@ async def test_a_queue_and_its_job_wait_for_kai_and_go_on_when_it_is_installed()
             assert (await admin.get(KAI_QUEUE, "research")).metadata.annotations["torchrun.ai/queue"] == "queue"
             (group,) = await admin.list(KAI_PODGROUP, namespace=place.namespace)
             assert group.spec["minMember"] == 2
+
+
+async def test_a_queue_goes_though_nobody_said_that_its_kai_queue_went_with_its_kind() -> None:
+    async with ControlPlane() as cluster, cluster.client() as admin:
+        account = await install(cluster)
+        await install_kai(cluster)
+        place = Place(admin, "team")
+        await create_namespace(admin, place.namespace)
+        await place.queue(kaiQueue="research")
+        async with (
+            FaultProxy(account) as proxy,
+            running_operator(proxy.connection(account), place.namespace) as at_work,
+        ):
+            await place.condition("KaiQueueReady", "KaiQueueReady", "queue", kind=TORCHRUN_QUEUE)
+            proxy.down()
+            await cluster.kubectl("delete", "crd", "queues.scheduling.run.ai")
+            proxy.heal()
+
+            async def is_told() -> bool:
+                return not at_work.manager.cache.informer(KAI_QUEUE).available
+
+            await until(is_told)
+            await admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
+
+            async def is_gone() -> bool:
+                return not await place.exists(TORCHRUN_QUEUE, "queue")
+
+            await until(is_gone)

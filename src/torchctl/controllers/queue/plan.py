@@ -135,12 +135,16 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _plan_deletion(observed: Observed, now: datetime) -> Plan:
-    """Handing over waits for nobody, all else for the jobs: KAI Queues go by us, ConfigMaps with their owner."""
-    released = _handed_over(observed)
+    """Handing over waits for nobody, all else for the jobs: KAI Queues go by us, ConfigMaps with their owner.
+
+    Of a kind that is not served any more the cache is the past, and nobody will say what became of it: the API server
+    is asked before the finalizers go.
+    """
+    released = _handed_over(observed) if observed.kai_available else ()
     has_something = bool(observed.claimed or observed.config_maps)
     if released or (has_something and observed.holding(now)):
         return Plan(release=released)
-    if observed.claimed:
+    if observed.claimed and observed.kai_available:
         return Plan(delete=observed.claimed)
     return Plan(finalizers=_without(observed.queue.metadata.finalizers, ()))
 
