@@ -17,29 +17,32 @@ STOP_S = 1.0
 
 
 class Gate:
-    """Counts the connections of a port, and cuts each of them when its time is over."""
+    """Counts the connections of a port, and cuts each of them when its time is over.
+
+    Where the port is full, the one that has been there longest makes room: who only holds connections shuts nobody
+    out, a probe of the kubelet's least of all, for that is answered long before it could be the oldest.
+    """
 
     def __init__(self, limit: int, timeout_s: float) -> None:
         self.limit = limit
         self.timeout_s = timeout_s
-        self._open: dict[object, asyncio.TimerHandle] = {}
+        self._open: dict[object, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
 
     def __contains__(self, who: object) -> bool:
         return who in self._open
 
-    def admit(self, who: object, transport: asyncio.Transport) -> bool:
-        """Lets a connection in and starts its time, or closes it because the port is full."""
-        if len(self._open) >= self.limit:
-            transport.abort()
-            return False
-        self._open[who] = asyncio.get_running_loop().call_later(self.timeout_s, transport.abort)
-        return True
+    def admit(self, who: object, transport: asyncio.Transport) -> None:
+        """Lets a connection in and starts its time."""
+        while len(self._open) >= self.limit:
+            oldest = next(iter(self._open))
+            self._open[oldest][0].abort()
+            self.leave(oldest)
+        self._open[who] = transport, asyncio.get_running_loop().call_later(self.timeout_s, transport.abort)
 
     def leave(self, who: object) -> None:
         """The connection is over; once more is no harm."""
-        timer = self._open.pop(who, None)
-        if timer is not None:
-            timer.cancel()
+        if who in self._open:
+            self._open.pop(who)[1].cancel()
 
 
 @asynccontextmanager
@@ -81,8 +84,7 @@ class _Door(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if not self._gate.admit(self, transport):
-            return
+        self._gate.admit(self, transport)
         if self._certificates is None:
             self._let_in(transport)
         else:

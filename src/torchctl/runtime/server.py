@@ -1,7 +1,8 @@
 """Serves `/metrics`, `/healthz` and `/readyz`, bounded in connections and in time.
 
-Each connection carries one request and is cut when its time is over, and a port that is full closes what
-comes in: neither a flood nor a client that reads a byte a minute takes more than a fixed part of the process.
+Each connection carries one request and is cut when its time is over, and a port that is full cuts the oldest one for
+each that comes in: neither a flood nor a client that reads a byte a minute takes more than a fixed part of the process,
+and who only holds connections keeps no probe out.
 
 Health is for everybody. Metrics are for readers where there are any, and then, or with a certificate, over TLS:
 a token never crosses the network in the clear.

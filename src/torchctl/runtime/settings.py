@@ -72,7 +72,7 @@ class ServerSettings:
     it is self-signed."""
 
     max_connections: int = 32
-    """Per port. Further connections are closed at once, so that a flood cannot exhaust file descriptors."""
+    """Per port. A further one takes the place of the oldest, so that a flood cannot exhaust file descriptors."""
 
     request_timeout_s: float = 10.0
     """How long a connection may last, slow clients included; 10 s more where somebody has to be asked about it."""

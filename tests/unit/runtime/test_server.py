@@ -94,16 +94,17 @@ async def test_a_taken_port_is_an_error_at_the_start() -> None:
             await Server(taken, Metrics(process=False).registry, HealthChecks(), SystemClock()).run()
 
 
-async def test_a_full_port_closes_what_comes_in_and_leaves_the_other_port_alone() -> None:
+async def test_who_only_holds_connections_keeps_no_probe_out_and_loses_the_oldest_of_them() -> None:
+    """Whoever reaches the port could else have the kubelet restart the operator, again and again."""
     settings = ServerSettings(host=HOST, metrics_port=0, health_port=0, max_connections=2)
     async with serving(settings) as server:
-        held = [await asyncio.open_connection(HOST, server.metrics_port) for _ in range(2)]
-        reader, writer = await asyncio.open_connection(HOST, server.metrics_port)
-        with anyio.fail_after(5):
-            assert await closed(reader)
-        assert await get(server.health_port, "/healthz") == (200, "ok")
-        for _, held_writer in [*held, (reader, writer)]:
-            held_writer.close()
+        for port, path in ((server.health_port, "/healthz"), (server.metrics_port, "/metrics")):
+            held = [await asyncio.open_connection(HOST, port) for _ in range(3)]
+            with anyio.fail_after(5):
+                assert await closed(held[0][0])
+            assert (await get(port, path))[0] == 200
+            for _, writer in held:
+                writer.close()
 
 
 async def test_a_client_that_never_asks_is_cut_and_makes_room() -> None:
@@ -191,11 +192,13 @@ async def test_who_never_shakes_hands_counts_and_is_cut(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_connection(HOST, port)
         late, late_writer = await asyncio.open_connection(HOST, port)
         with anyio.fail_after(5):
-            assert await closed(late)
             assert await closed(reader)
+            assert await closed(late)
         assert await trusted(port, authority)
-        writer.close()
-        late_writer.close()
+        _, idle = await asyncio.open_connection(HOST, port)
+        assert await trusted(port, authority)
+        for each in (writer, late_writer, idle):
+            each.close()
 
 
 async def test_what_is_no_handshake_ends_its_own_connection_and_leaves_room(tmp_path: Path) -> None:
