@@ -17,19 +17,19 @@ def page() -> str:
     return "\n".join(
         (
             "# How podTemplate, queue and job become one\n",
-            "A job runs with what three say, in this order: the queue's `podTemplate`, the queue's other fields, the "
-            "job. The result is frozen when the job starts: a later edit of the queue changes nothing for it, unless "
-            "it asks for that (`queueUpdatePolicy`). What the operator itself sets (torchrun's variables, names, "
-            "labels, the workspace's volume) comes last of all, and nobody overrides it.\n",
+            "What a job runs with comes from three places, in this order: the queue's `podTemplate`, the queue's other "
+            "fields, the job. The result is frozen when the job starts: a later edit of the queue changes nothing for "
+            "it, unless it asks for that (`queueUpdatePolicy`). What the operator itself sets (torchrun's variables, "
+            "names, labels, the workspace's volume) comes last, and nobody overrides it.\n",
             table(("Rule", "Means"), ((f"`{how}`", how.meaning) for how in How)),
             table(
-                ("What", "podTemplate", "Queue", "Job", "Rule", "Besides"),
+                ("What", "podTemplate", "Queue", "Job", "Rule", "Notes"),
                 (row(rule) for rule in RULES),
             ),
             "`trainer` is the container of that name. A property test proves each row "
             "([test_merging.py](../../tests/unit/controllers/job/test_merging.py)).\n",
-            f"Said by a queue alone: {named(ONLY_QUEUE)}.\n",
-            f"Said by a job alone: {named(ONLY_JOB)}.\n",
+            f"Only a queue has: {named(ONLY_QUEUE)}.\n",
+            f"Only a job has: {named(ONLY_JOB)}.\n",
         )
     )
 
