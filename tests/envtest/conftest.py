@@ -1,6 +1,6 @@
 """What tests on a real control plane share: our kinds and KAI's, nodes that follow a script, the operator's account."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
@@ -11,6 +11,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import NodeSpec, ScriptedKubelet, default_nodes
+from torchctl.testing.proxy import FaultProxy
 
 MEASURED = pytest.StashKey[list[str]]()
 NODES = 16
@@ -40,6 +41,21 @@ async def transport(control_plane: ControlPlane) -> AsyncGenerator[AiohttpTransp
     """Raw requests as admin, for what is compared byte by byte."""
     async with AiohttpTransport(control_plane.connection()) as carrier:
         yield carrier
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def proxy(control_plane: ControlPlane) -> AsyncGenerator[FaultProxy]:
+    """Between a client and the API server."""
+    async with FaultProxy(control_plane.connection()) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def own_script(kubelet: ScriptedKubelet) -> Iterator[None]:
+    """What a test writes into the script is forgotten after it."""
+    before = kubelet.script
+    yield
+    kubelet.script = before
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """A job's attempts on the real control plane: what ends them, what follows, and what is left of them."""
 
 import functools
-from collections.abc import AsyncGenerator, Callable
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
@@ -9,16 +11,19 @@ from jobs import Place
 from operators import background_operator
 from waiting import until
 
-from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, POD, SERVICE, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
+from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod as PlayedPod
+
+pytestmark = pytest.mark.usefixtures("own_script")
 
 FOR_EVER = Play(run_s=None)
 ROOT_CAUSE = """
@@ -61,24 +66,8 @@ def plays(kubelet: ScriptedKubelet) -> Callable[..., None]:
     return play
 
 
-@pytest.fixture(autouse=True)
-def _same_script_afterwards(kubelet: ScriptedKubelet) -> object:
-    before = kubelet.script
-    yield
-    kubelet.script = before
-
-
 async def workers(place: Place, job: str) -> list[Pod]:
     return await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}={job},{ROLE}={ROLE_WORKER}")
-
-
-async def in_attempt(place: Place, name: str, number: int) -> TorchrunJob:
-    """The job, once all workers of that attempt run."""
-
-    def there(job: TorchrunJob) -> TorchrunJob | None:
-        return job if (job.status.attempt, job.status.phase) == (number, Phase.RUNNING) else None
-
-    return await place._until(there, TORCHRUN_JOB, name, 30)
 
 
 class TestIncidents:
@@ -110,7 +99,7 @@ class TestIncidents:
         plays(FOR_EVER, "read")
         plays(Play(exit_code=42, log="boom"), "read", 0, 1)
         await place.job("read")
-        job = await in_attempt(place, "read", 1)
+        job = await place.in_attempt(1, "read")
         assert job.status.failure is not None
         assert (job.status.failure.pod[:7], job.status.failure.exit_code) == ("read-1-", 42)
         found = {pod.metadata.name[:7]: pod.status.phase for pod in await workers(place, "read")}
@@ -157,7 +146,7 @@ class TestIncidents:
         plays(FOR_EVER, name)
         plays(play, name, 0, 1)
         await place.job(name)
-        job = await in_attempt(place, name, 1)
+        job = await place.in_attempt(1, name)
         assert job.status.restarts.by_cause == {cause: 1}
         await place.admin.delete(TORCHRUN_JOB, name, namespace=place.namespace)
 
@@ -167,10 +156,10 @@ class TestIncidents:
         """A trainer that catches SIGTERM, saves and exits 0 has not succeeded."""
         plays(Play(run_s=None, stop_exit_code=0, stop_s=0.5), "saved")
         await place.job("saved")
-        await in_attempt(place, "saved", 0)
+        await place.in_attempt(0, "saved")
         for pod in await workers(place, "saved"):
             await place.admin.delete(POD, pod.metadata.name, namespace=place.namespace)
-        job = await in_attempt(place, "saved", 1)
+        job = await place.in_attempt(1, "saved")
         assert job.status.restarts.by_cause == {"Deleted": 1}
         await place.admin.delete(TORCHRUN_JOB, "saved", namespace=place.namespace)
 
@@ -187,6 +176,38 @@ class TestIncidents:
             False,
         )
 
+    async def test_a_worker_that_gives_way_to_a_more_important_pod_was_preempted(
+        self, control_plane: ControlPlane, place: Place, plays: Callable[..., None]
+    ) -> None:
+        """By kube-scheduler itself: the pod that comes asks for all GPUs of the node that the worker is on."""
+        plays(FOR_EVER, "weaker")
+        await place.queue("whole-nodes", nodeResources={"gpus": 8})
+        await place.job("weaker", jobQueue="whole-nodes", numNodes=1)
+        await place.in_attempt(0, "weaker")
+        (pod,) = await workers(place, "weaker")
+        async with more_important(control_plane, place.namespace, pod.spec.node_name):
+            job = await place.in_attempt(1, "weaker")
+        assert job.status.restarts.by_cause == {"Preempted": 1}
+        await place.admin.delete(TORCHRUN_JOB, "weaker", namespace=place.namespace)
+
+    @pytest.mark.proves("TorchrunJob.spec.queueUpdatePolicy")
+    @pytest.mark.parametrize(("policy", "image"), [("Frozen", "trainer:1"), ("NextAttempt", "trainer:2")])
+    async def test_the_next_attempt_takes_the_queue_as_it_is_only_where_the_job_asks_for_it(
+        self, place: Place, plays: Callable[..., None], kubelet: ScriptedKubelet, policy: str, image: str
+    ) -> None:
+        name = f"edited-{policy.lower()}"
+        plays(FOR_EVER, name)
+        await place.queue(name)
+        await place.job(name, jobQueue=name, queueUpdatePolicy=policy)
+        await place.in_attempt(0, name)
+        patch = {"spec": {"image": "trainer:2"}}
+        await place.admin.merge_patch(TORCHRUN_QUEUE, name, patch, namespace=place.namespace)
+        await until(lambda: has_seen_edit(place, name))
+        kubelet.end(place.namespace, (await workers(place, name))[0].metadata.name, exit_code=1)
+        await place.in_attempt(1, name)
+        assert [await image_of(place, job) for job in (name, f"{name}-r1")] == ["trainer:1", image]
+        await place.admin.delete(TORCHRUN_JOB, name, namespace=place.namespace)
+
 
 class TestSuspension:
     @pytest.mark.proves("TorchrunJob.spec.suspend")
@@ -195,7 +216,7 @@ class TestSuspension:
     ) -> None:
         plays(FOR_EVER, "pause", 0)
         await place.job("pause")
-        await in_attempt(place, "pause", 0)
+        await place.in_attempt(0, "pause")
         await suspend(place, "pause", True)
         await place.reaches(Phase.SUSPENDED, "pause")
         await until(lambda: no_workers(place, "pause"))
@@ -216,7 +237,7 @@ class TestSuspension:
     async def test_fast_flips_converge(self, place: Place, plays: Callable[..., None]) -> None:
         plays(FOR_EVER, "flip")
         await place.job("flip")
-        await in_attempt(place, "flip", 0)
+        await place.in_attempt(0, "flip")
         for wanted in (True, False, True, False, True):
             await suspend(place, "flip", wanted)
         await place.reaches(Phase.SUSPENDED, "flip")
@@ -236,7 +257,7 @@ class TestElastic:
     ) -> None:
         plays(FOR_EVER, "grow")
         await place.job("grow", numNodes=2, elastic={"minNodes": 1, "maxNodes": 4})
-        await in_attempt(place, "grow", 0)
+        await place.in_attempt(0, "grow")
         for wanted in (4, 1, 3):
             await control_plane.kubectl("scale", "trj/grow", f"--replicas={wanted}", f"--namespace={place.namespace}")
             await until(functools.partial(has_workers, place, "grow", wanted))
@@ -253,13 +274,28 @@ class TestElastic:
     ) -> None:
         plays(FOR_EVER, "heals")
         await place.job("heals", numNodes=3, elastic={"minNodes": 2, "maxNodes": 3})
-        await in_attempt(place, "heals", 0)
+        await place.in_attempt(0, "heals")
         lost = next(pod for pod in await workers(place, "heals") if pod.metadata.name.startswith("heals-2-"))
         await place.admin.delete(POD, lost.metadata.name, namespace=place.namespace)
         await until(lambda: is_replaced(place, "heals", lost))
         job = await place.reaches(Phase.RUNNING, "heals")
         assert (job.status.attempt, job.status.restarts.total) == (0, 0)
         await place.admin.delete(TORCHRUN_JOB, "heals", namespace=place.namespace)
+
+    async def test_a_job_that_stays_below_its_minimum_waits_and_is_then_one_incident(
+        self, place: Place, plays: Callable[..., None]
+    ) -> None:
+        plays(FOR_EVER, "too-few")
+        await place.job("too-few", elastic={"minNodes": 2, "maxNodes": 3})
+        await place.in_attempt(0, "too-few")
+        plays(Play(start_delay_s=600), "too-few", 0)  # nothing replaces what is lost
+        lost = next(pod for pod in await workers(place, "too-few") if pod.metadata.name.startswith("too-few-1-"))
+        await place.admin.delete(POD, lost.metadata.name, namespace=place.namespace)
+        found = await place.condition("WorkersReady", "BelowMinimum", "too-few")
+        assert "1 worker of Job too-few is ready, at least 2 have to be" in found.message
+        job = await place.in_attempt(1, "too-few")
+        assert job.status.restarts.by_cause == {"BelowMinimum": 1}
+        await place.admin.delete(TORCHRUN_JOB, "too-few", namespace=place.namespace)
 
     async def test_the_end_of_worker_0_is_the_end_of_the_job(self, place: Place, plays: Callable[..., None]) -> None:
         plays(FOR_EVER, "enough")
@@ -292,7 +328,7 @@ class TestLostNodes:
         plays(FOR_EVER, "stranded")
         elastic = {"minNodes": 2, "maxNodes": 3}
         await place.job("stranded", jobQueue=impatient, numNodes=3, elastic=elastic)
-        await in_attempt(place, "stranded", 0)
+        await place.in_attempt(0, "stranded")
         lost = next(pod for pod in await workers(place, "stranded") if pod.metadata.name.startswith("stranded-2-"))
         await kubelet.lose(lost.spec.node_name)
         try:
@@ -310,11 +346,11 @@ class TestLostNodes:
     ) -> None:
         plays(FOR_EVER, "cut-off")
         await place.job("cut-off", jobQueue=impatient)
-        await in_attempt(place, "cut-off", 0)
+        await place.in_attempt(0, "cut-off")
         lost = next(pod for pod in await workers(place, "cut-off") if pod.metadata.name.startswith("cut-off-1-"))
         await kubelet.lose(lost.spec.node_name)
         try:
-            job = await in_attempt(place, "cut-off", 1)
+            job = await place.in_attempt(1, "cut-off")
             await place.gone(POD, lost.metadata.name)
         finally:
             await kubelet.restore(lost.spec.node_name)
@@ -352,6 +388,32 @@ class TestEnds:
         await place.reaches(Phase.SUCCEEDED, "tidy")
         await place.gone(JOB, "tidy")
         await until(lambda: no_pods(place, "tidy"))
+
+
+@asynccontextmanager
+async def more_important(control_plane: ControlPlane, namespace: str, node: str) -> AsyncIterator[None]:
+    """A pod of high priority that asks for all GPUs of a node."""
+    name = fresh_name("important")
+    await control_plane.kubectl("create", "priorityclass", name, "--value=1000")
+    container = {"name": "main", "image": "main:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    spec = {"priorityClassName": name, "nodeSelector": {"kubernetes.io/hostname": node}, "containers": [container]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    await control_plane.kubectl("create", "-f-", input=json.dumps(body))
+    try:
+        yield
+    finally:
+        await control_plane.kubectl("delete", "pod", name, f"--namespace={namespace}", "--wait=false")
+        await control_plane.kubectl("delete", "priorityclass", name)
+
+
+async def has_seen_edit(place: Place, queue: str) -> bool:
+    found = await place.admin.get(TORCHRUN_QUEUE, queue, place.namespace)
+    return found.status.observed_generation == found.metadata.generation == 2
+
+
+async def image_of(place: Place, job: str) -> str:
+    image: str = (await place.admin.get(JOB, job, place.namespace)).spec["template"]["spec"]["containers"][0]["image"]
+    return image
 
 
 async def has_told(place: Place, name: str, reasons: set[str]) -> bool:

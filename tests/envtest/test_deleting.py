@@ -1,10 +1,9 @@
 """What somebody deletes or changes by hand, and what the operator makes of it, also when it was not there."""
 
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest_asyncio
-from jobs import Place
+from jobs import Place, a_kai_queue
 from operators import background_operator, running_operator
 from waiting import until
 
@@ -43,11 +42,6 @@ async def place(cluster: Connection, admin: Client) -> AsyncGenerator[Place]:
         await here.queue()
         yield here
     await admin.delete(NAMESPACE, namespace)
-
-
-def of_others(name: str) -> dict[str, Any]:
-    """A KAI Queue that somebody else made."""
-    return {"apiVersion": KAI_QUEUE.api_version, "kind": KAI_QUEUE.kind, "metadata": {"name": name}, "spec": {}}
 
 
 async def settled(place: Place, name: str) -> None:
@@ -113,7 +107,7 @@ async def test_a_queue_takes_its_own_kai_queue_with_it(place: Place) -> None:
 
 async def test_a_queue_leaves_a_kai_queue_of_others_behind(place: Place) -> None:
     name = f"{place.namespace}-theirs"
-    await place.admin.create(KAI_QUEUE, of_others(name))
+    await place.admin.create(KAI_QUEUE, a_kai_queue(name))
     await place.queue("guest", kaiQueue=name)
     await place.condition("KaiQueueReady", "Conflict", "guest", kind=TORCHRUN_QUEUE)
     before = await place.admin.get(KAI_QUEUE, name)
@@ -143,7 +137,7 @@ async def test_what_was_deleted_while_the_operator_was_down_goes_when_it_is_back
     cluster: Connection, admin: Client, namespace: str
 ) -> None:
     place, name, theirs = Place(admin, namespace), f"{namespace}-down", f"{namespace}-theirs"
-    await admin.create(KAI_QUEUE, of_others(theirs))
+    await admin.create(KAI_QUEUE, a_kai_queue(theirs))
     await place.queue(kaiQueue=name)
     await place.queue("guest", kaiQueue=theirs)
     await place.job("long-down", numNodes=1)

@@ -555,10 +555,9 @@ async def test_a_gang_is_placed_by_topology_and_no_gang_has_no_group(place: Fiel
     expected = {"topology": "network", "requiredTopologyLevel": "block", "preferredTopologyLevel": "rack"}
     assert (spec["minMember"], spec["topologyConstraint"]) == (2, expected)
     await place.worker("shares")
-    groups = await place.admin.list(
-        KAI_PODGROUP, namespace=place.namespace, labels="torchrun-job-name in (shares,plain)"
-    )
-    assert groups == []
+    several = "torchrun-job-name in (kai,plain,shares)"
+    groups = await place.admin.list(KAI_PODGROUP, namespace=place.namespace, labels=several)
+    assert [group.metadata.name for group in groups] == [f"pg-kai-{uid}"]
 
 
 # Status.

@@ -31,12 +31,6 @@ def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def proxy(control_plane: ControlPlane) -> AsyncIterator[FaultProxy]:
-    async with FaultProxy(control_plane.connection()) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def client(control_plane: ControlPlane, proxy: FaultProxy) -> AsyncIterator[Client]:
     """The admin, by way of the proxy."""
     async with connect(proxy.connection(control_plane.connection())) as client:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from jobs import Place
+from jobs import Place, a_kai_queue
 from operators import background_operator
 from waiting import until
 
@@ -113,15 +113,7 @@ async def test_status_says_which_spec_it_is_about(place: Place) -> None:
 @pytest.mark.proves("TorchrunQueue.spec.kaiQueuePolicy")
 async def test_a_kai_queue_by_reference_is_used_and_never_written(place: Place) -> None:
     name = f"{place.namespace}-theirs"
-    unbounded = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    resources = {"gpu": unbounded, "cpu": unbounded, "memory": unbounded}
-    body = {
-        "apiVersion": KAI_QUEUE.api_version,
-        "kind": KAI_QUEUE.kind,
-        "metadata": {"name": name},
-        "spec": {"resources": resources},
-    }
-    await place.admin.create(KAI_QUEUE, body)
+    await place.admin.create(KAI_QUEUE, a_kai_queue(name))
     before = await place.admin.get_raw(KAI_QUEUE, name)
     await place.queue("refers", kaiQueue=name, kaiQueuePolicy="Reference", kaiPriority=3)
     await place.job("refers", jobQueue="refers", numNodes=1)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from clusters import OPERATOR
-from jobs import Place, a_job
+from jobs import Place, a_job, a_kai_queue
 from operators import background_operator, operator_settings, running_operator
 from waiting import until
 
@@ -251,13 +251,6 @@ async def _is_bound(place: Place, name: str) -> bool:
 # KAI
 
 
-def of_admin(name: str, **spec: Any) -> dict[str, Any]:
-    """A KAI Queue that an administrator made."""
-    unbounded = {kind: {"quota": -1, "limit": -1, "overQuotaWeight": 1} for kind in ("gpu", "cpu", "memory")}
-    body = {"apiVersion": KAI_QUEUE.api_version, "kind": KAI_QUEUE.kind, "metadata": {"name": name}}
-    return body | {"spec": {"resources": unbounded, **spec}}
-
-
 async def kai_queue(place: Place, name: str) -> KaiQueue:
     return await place.admin.get(KAI_QUEUE, name)
 
@@ -300,7 +293,7 @@ async def test_a_kai_queue_has_all_that_is_asked_for_in_kais_units_and_its_numbe
     found = await place.condition("KaiQueueReady", "ParentNotFound", "all", kind=TORCHRUN_QUEUE)
     assert parent in found.message
     assert not await place.exists(KAI_QUEUE, name)
-    await place.admin.create(KAI_QUEUE, of_admin(parent))
+    await place.admin.create(KAI_QUEUE, a_kai_queue(parent))
     await place.condition("Ready", "Ready", "all", kind=TORCHRUN_QUEUE)
     made = await kai_queue(place, name)
     assert made.spec == {
@@ -346,7 +339,7 @@ async def test_from_manage_to_reference_a_kai_queue_is_handed_over_as_it_is_and_
     after = await kai_queue(place, name)
     assert (after.metadata.uid, after.spec) == (before.metadata.uid, before.spec)
     assert (after.metadata.labels, after.metadata.annotations) == ({}, {})
-    manifest = msgspec.json.encode(of_admin(name, priority=9)).decode()
+    manifest = msgspec.json.encode(a_kai_queue(name, priority=9)).decode()
     await control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f-", input=manifest)
     await place.condition("KaiQueueReady", "KaiQueueReady", "giver", kind=TORCHRUN_QUEUE)
     await edit(place, "giver", kaiQueuePolicy="Manage")
@@ -362,7 +355,7 @@ async def test_from_manage_to_reference_a_kai_queue_is_handed_over_as_it_is_and_
 
 async def test_a_kai_queue_that_a_person_gives_its_uid_to_is_the_queues(place: Place) -> None:
     name = f"{place.namespace}-adopted"
-    await place.admin.create(KAI_QUEUE, of_admin(name, priority=9))
+    await place.admin.create(KAI_QUEUE, a_kai_queue(name, priority=9))
     await place.queue("taker", kaiQueue=name)
     await place.condition("KaiQueueReady", "Conflict", "taker", kind=TORCHRUN_QUEUE)
     uid = (await place.admin.get(TORCHRUN_QUEUE, "taker", place.namespace)).metadata.uid
@@ -426,11 +419,7 @@ async def test_a_queue_without_anything_of_its_own_goes_at_once_and_its_jobs_end
 
 
 @pytest.mark.proves(
-    "TorchrunQueue.status.jobs.pending",
-    "TorchrunQueue.status.jobs.syncing",
-    "TorchrunQueue.status.jobs.queued",
     "TorchrunQueue.status.jobs.running",
-    "TorchrunQueue.status.jobs.suspended",
     "TorchrunQueue.status.jobs.succeeded",
     "TorchrunQueue.status.jobs.failed",
     "TorchrunQueue.status.gpus.requested",

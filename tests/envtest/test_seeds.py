@@ -81,13 +81,6 @@ async def place(
     kubelet.script = before
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def proxy(control_plane: ControlPlane) -> AsyncGenerator[FaultProxy]:
-    """Between the operator and the API server, to see what is applied."""
-    async with FaultProxy(control_plane.connection()) as proxy:
-        yield proxy
-
-
 async def submit(control_plane: ControlPlane, namespace: str, blocks: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Applies the blocks as they are; returns the objects in them by kind."""
     found: dict[str, list[dict[str, Any]]] = {"TorchrunQueue": [], "TorchrunJob": []}

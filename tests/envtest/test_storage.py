@@ -10,7 +10,7 @@ from jobs import Place
 from operators import background_operator
 from waiting import until
 
-from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, POD, PVC, PersistentVolumeClaim
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_SYNC, ROLE_WORKER, WORKSPACE_REVISION
 from torchctl.api.phases import Phase
@@ -20,6 +20,8 @@ from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import STORAGE_CLASS, Pod
 from torchctl.testing.volumes import PROVISIONER, SELECTED_NODE
+
+pytestmark = pytest.mark.usefixtures("own_script")
 
 GIT = {"source": "git", "url": "https://git.example.com/team/code.git"}
 FOR_EVER = Play(run_s=None)
@@ -57,13 +59,6 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, namespace):
         yield here
     await admin.delete(NAMESPACE, namespace)
-
-
-@pytest.fixture(autouse=True)
-def _same_script_afterwards(kubelet: ScriptedKubelet) -> object:
-    before = kubelet.script
-    yield
-    kubelet.script = before
 
 
 def of_job(pod: Pod, job: str, role: str) -> bool:
@@ -247,7 +242,7 @@ class TestRevisions:
         assert await workers(place, name) == before
         assert not await place.exists(POD, f"{name}-sync-1")
         kubelet.end(place.namespace, min(before), exit_code=1)
-        job = await _in_attempt(place, name, 1)
+        job = await place.in_attempt(1, name)
         pod = await sync_pod(place, f"{name}-sync-1")
         assert "--revision=v2" in fetch_args(pod)
         assert job.status.workspace is not None
@@ -288,16 +283,6 @@ class TestRevisions:
 async def workers(place: Place, name: str) -> list[str]:
     found = await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}={name},{ROLE}={ROLE_WORKER}")
     return sorted(pod.metadata.name for pod in found)
-
-
-async def _in_attempt(place: Place, name: str, number: int) -> TorchrunJob:
-    async def look() -> TorchrunJob | None:
-        job = await place.admin.get(TORCHRUN_JOB, name, place.namespace)
-        return job if (job.status.attempt, job.status.phase) == (number, Phase.RUNNING) else None
-
-    found = await until(look, timeout_s=60)
-    assert found is not None
-    return found
 
 
 class TestSizes:

@@ -1,7 +1,6 @@
 """S22 of docs/design/tenancy.md: who reads the metrics, by the word of the real API server, with real tokens."""
 
 import ssl
-from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import aiohttp
 import anyio
 import pytest
-import pytest_asyncio
 from clusters import OPERATOR_NAMESPACE
 from operators import operator_process
 from waiting import until
@@ -78,12 +76,6 @@ async def serve(stack: AsyncExitStack, proxy: FaultProxy, account: Connection) -
     stack.callback(tasks.cancel_scope.cancel)
     await tasks.start(server.run)
     return Target(server.metrics_port, clock, proxy)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def proxy(control_plane: ControlPlane) -> AsyncGenerator[FaultProxy]:
-    async with FaultProxy(control_plane.connection()) as proxy:
-        yield proxy
 
 
 async def account(cluster: ControlPlane, namespace: str, name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
-from jobs import Place, a_job, a_queue
+from jobs import Place, a_job, a_kai_queue, a_queue
 from operators import background_operator, running_operator
 from tenants import SECRET, Team, team
 from waiting import until
@@ -64,15 +64,11 @@ async def teams(
             found.append(await stack.enter_async_context(team(control_plane, admin, operator, namespace)))
             await stack.enter_async_context(background_operator(proxy.connection(operator_account), namespace))
             await found[-1].queue()
-        await admin.create(KAI_QUEUE, kai_queue("department"))
+        await admin.create(KAI_QUEUE, a_kai_queue("department"))
         yield Teams(found[0], found[1], proxy)
         for each in found:
             await admin.delete(NAMESPACE, each.namespace)
         await admin.delete(KAI_QUEUE, "department")
-
-
-def kai_queue(name: str) -> Json:
-    return {"apiVersion": KAI_QUEUE.api_version, "kind": KAI_QUEUE.kind, "metadata": {"name": name}, "spec": {}}
 
 
 async def define(here: Team, role: str, name: str, **spec: Any) -> None:

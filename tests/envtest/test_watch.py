@@ -42,12 +42,6 @@ class Watching:
 
 
 @pytest.fixture
-async def proxy(control_plane: ControlPlane) -> AsyncIterator[FaultProxy]:
-    async with FaultProxy(control_plane.connection()) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def client(control_plane: ControlPlane, proxy: FaultProxy) -> AsyncIterator[Client]:
     async with connect(proxy.connection(control_plane.connection())) as client:
         yield client

@@ -9,6 +9,7 @@ import anyio
 from waiting import PERIOD_S, until
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.kube import KAI_QUEUE
 from torchctl.api.names import API_VERSION
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -17,7 +18,7 @@ from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import EVENT, Condition, Event, Kind
 
-__all__ = ["Place", "a_job", "a_queue"]
+__all__ = ["Place", "a_job", "a_kai_queue", "a_queue"]
 
 T = TypeVar("T")
 
@@ -40,6 +41,14 @@ def a_job(namespace: str, name: str = "job", **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {field: value for field, value in whole.items() if value is not None},
     }
+
+
+def a_kai_queue(name: str, **spec: Any) -> dict[str, Any]:
+    """A KAI Queue that somebody else than the operator makes; KAI's own schema wants all three resources."""
+    unbounded = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = dict.fromkeys(("gpu", "cpu", "memory"), unbounded)
+    body = {"apiVersion": KAI_QUEUE.api_version, "kind": KAI_QUEUE.kind, "metadata": {"name": name}}
+    return body | {"spec": {"resources": resources, **spec}}
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,14 @@ class Place:
             return job if job.status.phase == phase else None
 
         return await self._until(in_phase, TORCHRUN_JOB, name, timeout_s)
+
+    async def in_attempt(self, number: int, name: str = "job", *, timeout_s: float = 60.0) -> TorchrunJob:
+        """The job, once all workers of that attempt run."""
+
+        def there(job: TorchrunJob) -> TorchrunJob | None:
+            return job if (job.status.attempt, job.status.phase) == (number, Phase.RUNNING) else None
+
+        return await self._until(there, TORCHRUN_JOB, name, timeout_s)
 
     async def condition(
         self, type_: str, reason: str, name: str = "job", *, kind: Kind[Any] = TORCHRUN_JOB, timeout_s: float = 30.0
