@@ -1,4 +1,4 @@
-"""A git repository over https, served by git's own http-backend."""
+"""Git repositories over https, served by git's own http-backend."""
 
 import os
 import ssl
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from torchctl.testing.certificates import Authority
 
-__all__ = ["commit", "serve"]
+__all__ = ["commit", "git_backend", "serve", "serving"]
 
 
 @asynccontextmanager
@@ -20,14 +20,14 @@ async def serve(repositories: Path, host: str, authority: Authority) -> AsyncGen
     """Serves the bare repositories of a directory at the URL that it gives, with a certificate of `authority`."""
 
     async def answer(request: web.Request) -> web.Response:
-        return await _backend(request, repositories)
+        return await git_backend(request, repositories)
 
     app = web.Application(client_max_size=2**26)
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, 0, ssl_context=_context(repositories, host, authority))
+        site = web.TCPSite(runner, host, 0, ssl_context=serving(repositories, host, authority))
         await site.start()
         yield f"https://{host}:{runner.addresses[0][1]}"
     finally:
@@ -58,7 +58,8 @@ def _git(directory: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _context(directory: Path, host: str, authority: Authority) -> ssl.SSLContext:
+def serving(directory: Path, host: str, authority: Authority) -> ssl.SSLContext:
+    """TLS for a server of that name; its certificate and key are written to the directory."""
     pair = authority.server([host])
     certificate, key = directory / "server.crt", directory / "server.key"
     certificate.write_bytes(pair.certificate)
@@ -68,8 +69,8 @@ def _context(directory: Path, host: str, authority: Authority) -> ssl.SSLContext
     return context
 
 
-async def _backend(request: web.Request, repositories: Path) -> web.Response:
-    """One request to `git http-backend` by CGI, as a web server does it."""
+async def git_backend(request: web.Request, repositories: Path, below: str = "") -> web.Response:
+    """One request to `git http-backend` by CGI, as a web server does it that has the repositories below that path."""
     env = {
         "PATH": os.environ["PATH"],
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -79,14 +80,14 @@ async def _backend(request: web.Request, repositories: Path) -> web.Response:
         "GIT_PROJECT_ROOT": str(repositories),
         "GIT_HTTP_EXPORT_ALL": "1",
         "REQUEST_METHOD": request.method,
-        "PATH_INFO": request.path,
+        "PATH_INFO": request.path.removeprefix(below),
         "QUERY_STRING": request.query_string,
         "CONTENT_TYPE": request.headers.get("Content-Type", ""),
         "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
         "REMOTE_ADDR": request.remote or "",
     }
-    # aiohttp has undone Content-Encoding: gzip.
-    done = await anyio.run_process(["git", "http-backend"], input=await request.read(), env=env)
+    # aiohttp has undone Content-Encoding: gzip. What the backend cannot do, it says in its answer.
+    done = await anyio.run_process(["git", "http-backend"], input=await request.read(), env=env, check=False)
     head, _, content = done.stdout.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
     return web.Response(status=int(headers.pop("Status", "200").split()[0]), headers=headers, body=content)

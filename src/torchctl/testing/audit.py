@@ -30,7 +30,6 @@ class AuditedRequest(msgspec.Struct, frozen=True, rename="camel"):
     stage: str
     verb: str
     request_uri: str = msgspec.field(name="requestURI")
-    audit_id: str = msgspec.field(name="auditID")
     user: AuditedUser = AuditedUser()
     user_agent: str = ""
     object_ref: ObjectRef | None = None

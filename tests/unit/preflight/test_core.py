@@ -10,7 +10,6 @@ from torchctl.preflight.core import Answer, NotUsable, Silence, V2Off, judge
 
 WHERE = "etcd.team:2379"
 V34 = Answer(200, '{"etcdserver":"3.4.23","etcdcluster":"3.4.0"}')
-V36 = Answer(200, '{"etcdserver":"3.6.16","etcdcluster":"3.6.0","storage":"3.6.0"}')
 NO_KEY = Answer(404, '{"errorCode":100,"message":"Key not found","cause":"/torch","index":3}\n')
 KEY = Answer(200, '{"action":"get","node":{"key":"/torch/elastic","dir":true,"modifiedIndex":4,"createdIndex":4}}\n')
 NO_PATH = Answer(404, "404 page not found\n")

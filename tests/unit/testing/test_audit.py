@@ -8,7 +8,7 @@ from torchctl.testing.audit import read_audit_log
 
 
 def line(stage: str = "ResponseComplete", verb: str = "get", **fields: Any) -> str:
-    event = {"kind": "Event", "stage": stage, "verb": verb, "requestURI": "/x", "auditID": "1", **fields}
+    event = {"kind": "Event", "stage": stage, "verb": verb, "requestURI": "/x", **fields}
     return json.dumps(event) + "\n"
 
 

@@ -1,9 +1,6 @@
 """Real servers for the sources: a web server with TLS that serves files and, through git http-backend, repositories."""
 
-import asyncio
-import datetime
 import os
-import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -11,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from gitserver import git_backend, serving
+
+from torchctl.testing.certificates import Authority
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -34,83 +31,30 @@ class Server:
         return {"PATH": os.environ["PATH"], "GIT_SSL_CAINFO": str(self.ca)}
 
 
-def _authority(directory: Path) -> tuple[Path, Path]:
-    """A self-signed certificate of localhost that is its own authority, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    ca, private = directory / "ca.crt", directory / "key.pem"
-    ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return ca, private
-
-
-async def _git_backend(request: web.Request, repositories: Path) -> web.Response:
-    """One request to `git http-backend` by CGI, as a web server does it."""
-    env = {
-        "PATH": os.environ["PATH"],
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "safe.directory",
-        "GIT_CONFIG_VALUE_0": "*",
-        "GIT_PROJECT_ROOT": str(repositories),
-        "GIT_HTTP_EXPORT_ALL": "1",
-        "REQUEST_METHOD": request.method,
-        "PATH_INFO": request.path.removeprefix("/git"),
-        "QUERY_STRING": request.query_string,
-        "CONTENT_TYPE": request.headers.get("Content-Type", ""),
-        "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
-        "REMOTE_ADDR": "127.0.0.1",
-    }
-    body = await request.read()  # aiohttp has undone Content-Encoding: gzip
-    process = await asyncio.create_subprocess_exec(
-        "git", "http-backend", stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-    )
-    output, _ = await process.communicate(body)
-    head, _, content = output.partition(b"\r\n\r\n")
-    headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-    return web.Response(status=int(headers.pop("Status", "200").split()[0]), headers=headers, body=content)
-
-
 @pytest.fixture
 async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
     """A web server on https://localhost: `routes` by path, repositories below /git/."""
     place = tmp_path / "server"
     (place / "repositories").mkdir(parents=True)
-    ca, key = _authority(place)
-    served = Server("", ca, place / "repositories")
-    monkeypatch.setenv("SSL_CERT_FILE", str(ca))
+    authority = Authority("localhost")
+    served = Server("", place / "ca.crt", place / "repositories")
+    served.ca.write_bytes(authority.certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(served.ca))
 
     async def handle(request: web.Request) -> web.StreamResponse:
         served.requests.append(request)
         if served.basic and request.headers.get("Authorization") != served.basic:
             return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="test"'})
         if request.path.startswith("/git/"):
-            return await _git_backend(request, served.repositories)
+            return await git_backend(request, served.repositories, below="/git")
         handler = served.routes.get(request.path)
         return await handler(request) if handler else web.Response(status=404)
 
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(ca, key)
     app = web.Application(client_max_size=2**26)
     app.router.add_route("*", "/{path:.*}", handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=serving(place, "localhost", authority))
     await site.start()
     served.url = f"https://localhost:{runner.addresses[0][1]}"
     yield served

@@ -18,7 +18,6 @@ def lease(name: str = "a", **spec: Any) -> dict[str, Any]:
 
 
 BAD = lease("bad", holderIdentity=5)
-UNDECODABLE = {"uid": "uid-bad", "resource_version": "7"}
 
 
 def line(type_: str, obj: Any) -> bytes:
