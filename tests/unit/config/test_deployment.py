@@ -23,6 +23,14 @@ def test_images_are_pinned_and_sync_pods_get_the_operators() -> None:
     assert {"name": "TORCHCTL_IMAGE", "value": manager["image"]} in manager["env"]
 
 
+def test_every_dependency_is_locked_by_version_and_hash() -> None:
+    lock = (CONFIG.parent / "requirements-dev.txt").read_text()
+    _, *entries = re.split(r"^(?=[a-z0-9])", lock, flags=re.MULTILINE)
+    assert len(entries) > 50
+    locked = re.compile(r"[a-z0-9._\[\]-]+==\S+ .*--hash=sha256:", re.DOTALL)
+    assert [entry for entry in entries if not locked.match(entry)] == []
+
+
 def test_the_flags_of_the_manager_are_flags_of_the_program() -> None:
     (deployment,) = documents("manager/deployment.yaml")
     (manager,) = deployment["spec"]["template"]["spec"]["containers"]
