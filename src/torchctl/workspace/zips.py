@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from .core import Guard, Limits, Member, kind_of, parts_of, show
 from .errors import Refused
@@ -99,6 +100,16 @@ def _check_sum(infos: list[zipfile.ZipInfo], limits: Limits, size: int) -> None:
     Guard(limits, size).spend(sum(info.file_size for info in infos))
 
 
+def _record64(file: BinaryIO, place: int) -> tuple[int, int] | None:
+    """Entries and length of the table of contents by the ZIP64 record at a place; None where there is none."""
+    file.seek(place)
+    record = file.read(_END64.size)
+    if len(record) < _END64.size or not record.startswith(b"PK\6\6"):
+        return None
+    entries, length = _END64.unpack(record)[7:9]
+    return entries, length
+
+
 def _check_directory(archive: Path, size: int, limits: Limits) -> None:
     """Bound the table of contents before zipfile reads all of it into memory."""
     with archive.open("rb") as file:
@@ -111,9 +122,9 @@ def _check_directory(archive: Path, size: int, limits: Limits) -> None:
         _, _, _, _, entries, length, _, _ = _END.unpack_from(tail, at)
         locator = at - _LOCATOR64.size
         if locator >= 0 and tail[locator:at].startswith(b"PK\6\7"):
-            file.seek(min(_LOCATOR64.unpack_from(tail, locator)[2], size))
-            record = file.read(_END64.size)
-            if len(record) == _END64.size and record.startswith(b"PK\6\6"):
-                entries, length = _END64.unpack(record)[7:9]
+            # Some versions of zipfile read the record where the locator says, some right before it, whatever that says.
+            places = (_LOCATOR64.unpack_from(tail, locator)[2], start + locator - _END64.size)
+            found = [record for place in places if (record := _record64(file, min(max(place, 0), size)))]
+            entries, length = map(max, zip(*found, strict=True)) if found else (entries, length)
     if entries > limits.max_entries or length > _MAX_DIRECTORY:
         raise Refused(f"the zip file has {entries} entries and a table of contents of {length} bytes: too many")

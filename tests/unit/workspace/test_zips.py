@@ -172,3 +172,14 @@ def test_flipping_bytes_of_an_archive_never_writes_outside(data: st.DataObject) 
             unpack(file)
         assert sorted(os.listdir(place)) == ["a.d", "a.zip"]
         assert os.listdir(directory) == ["place"]
+
+
+def test_a_second_record_of_zip64_does_not_hide_how_long_the_table_of_contents_is(tmp_path: Path) -> None:
+    """zipfile reads the one before the locator, or the one that it points at, and then all that it announces."""
+    harmless, huge = (struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, n, 0) for n in (0, 2**30))
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    for number, (first, second) in enumerate(((harmless, huge), (huge, harmless))):
+        file = tmp_path / f"{number}.zip"
+        file.write_bytes(first + second + struct.pack("<4sLQL", b"PK\6\7", 0, 0, 1) + end)
+        with pytest.raises(Refused, match="a table of contents of 1073741824 bytes: too many"):
+            unpack(file)
