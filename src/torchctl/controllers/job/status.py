@@ -12,7 +12,7 @@ from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.controllers.job import workers
+from torchctl.controllers.job import pods, workers
 from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.torchrun import rendezvous
@@ -249,7 +249,7 @@ def _step_of(refusal: Refusal, job: str) -> JobCondition:
 def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: FrozenTemplate) -> JobStatus:
     job, owner = observed.job, Owner.of(observed.job)
     meeting = rendezvous(template, owner.name, owner.namespace, owner.uid, status.attempt)
-    counts, nodes = _in_the_end(workers.count(observed), plan.outcome), template.desired(job.spec)
+    counts, nodes = _in_the_end(observed, plan.outcome), template.desired(job.spec)
     return msgspec.structs.replace(
         status,
         job_id=job.metadata.uid,
@@ -264,11 +264,16 @@ def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: 
     )
 
 
-def _in_the_end(counts: WorkerCounts, end: Outcome | None) -> WorkerCounts:
-    """Of a job that succeeded no worker runs: that its Job is complete can be heard before the last of their ends."""
+def _in_the_end(observed: Observed, end: Outcome | None) -> WorkerCounts:
+    """Of a job that succeeded no worker runs: that its Job is complete can be heard before the last of their ends.
+
+    Nor has one failed that was stopped because worker 0 had succeeded.
+    """
+    counts = workers.count(observed)
     if end is None or end.failure is not None:
         return counts
-    return WorkerCounts(succeeded=counts.succeeded + counts.running + counts.pending, failed=counts.failed)
+    failed = sum(pods.failed(pod) and not pods.told_to_stop(pod) for pod in observed.pods)
+    return WorkerCounts(succeeded=counts.succeeded + counts.running + counts.pending, failed=failed)
 
 
 def _in_short(counts: WorkerCounts, nodes: int, end: Outcome | None) -> str:

@@ -1145,6 +1145,17 @@ class TestElastic:
         over(w)
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
 
+    def test_a_worker_that_is_stopped_because_worker_0_has_succeeded_has_not_failed(self, world: Any) -> None:
+        """Whether its pod is still seen when the Job is Complete is chance."""
+        w = running(world, elastic(), 3)
+        w.worker(0, "Succeeded")
+        w.worker_fails(1, 143, metadata=told(w))
+        w.worker_fails(2, 1, "lost", after_s=1)
+        w.job_is("Complete")
+        w.settle()
+        workers = w.seen.job.status.workers
+        assert (w.phase, workers.succeeded, workers.failed) == ("Succeeded", 1, 1)
+
     def test_surplus_pods_that_are_stopped_when_worker_0_has_ended_do_not_hold_success_up(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         w.worker(0, "Succeeded")
