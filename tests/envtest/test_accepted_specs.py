@@ -2,8 +2,8 @@
 said what is wrong before anything was made.
 
 Not so for what a person writes in Kubernetes' own words and the operator hands on as it is (podTemplate, affinity,
-tolerations, sources of variables, additional volumes, keys of labels, ReadWriteOncePod beside other access modes):
-there the API server's refusal is the condition `Refused` (test_bad_input.py).
+what a variable's valueFrom and an envFrom's Secret or ConfigMap say, additional volumes): there the API server's
+refusal is the condition `Refused` (test_bad_input.py).
 """
 
 import random
@@ -35,6 +35,8 @@ PAIRS = 120
 SEED = 1
 SAID = 0.35
 """How likely a field is said."""
+ODD = 0.03
+"""How likely a word is one that may be refused."""
 MADE = 0.3
 """Share of the pairs of which workers must come at least: else too little is tried."""
 UNDECIDED, MADE_IT, NO_NODE = "", "made", "no node has these labels"
@@ -42,6 +44,10 @@ UNDECIDED, MADE_IT, NO_NODE = "", "made", "no node has these labels"
 
 def one(*values: Any) -> Draw:
     return lambda chance: chance.choice(values)
+
+
+def mostly(usual: Draw, odd: Draw) -> Draw:
+    return lambda chance: (odd if chance.random() < ODD else usual)(chance)
 
 
 def some(**fields: Draw) -> Draw:
@@ -68,6 +74,10 @@ def named(item: Draw) -> Draw:
     return draw
 
 
+def listed(item: Draw) -> Draw:
+    return lambda chance: [item(chance) for _ in range(chance.randint(0, 2))]
+
+
 def subset(*values: str) -> Draw:
     return lambda chance: chance.sample(values, chance.randint(1, len(values)))
 
@@ -78,8 +88,37 @@ PATHS = one("/a", "/app", "/app/", "/app/data", "/checkpoints", "/dev/shm", "/wo
 NAMES = one("a", "shm", "code", "workspace", "checkpoints", "torchrun-checkpoints", "torchrun-workspace", "0", "x" * 63)
 CLAIMS = one("a", "shared.claim", "x" * 253)
 WORDS = one("", "a", "0", "-", "a b", "ä", "$(A)", "$$(A)", "'\"\\", "x" * 300, "a\nb", "{}", "a=b,c=d")
-LABELS = maps(one("team", "example.com/Team", "x" * 63, "a.b-c_d"), one("", "a", "A.b_c-9", "x" * 63))
-MODES = subset("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany")
+KEYS = mostly(
+    one("team", "example.com/Team", "x" * 63, "a.b-c_d", f"{'x.' * 126}x/{'y' * 63}"), one("a b", "", "/a", "x" * 64)
+)
+LABELS = maps(KEYS, one("", "a", "A.b_c-9", "x" * 63))
+MODES = mostly(
+    subset("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany"),
+    subset("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"),
+)
+VARIABLES = mostly(one("A", "b.c", "_", "A-B", ".a", "x" * 256), one(".", "..a", "1"))
+TOLERATIONS = listed(
+    mostly(
+        one(
+            {"operator": "Exists"},
+            {"key": "example.com/a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 0},
+            {"key": "a", "operator": "Exists", "value": "", "effect": "PreferNoSchedule"},
+        ),
+        some(
+            key=one("a", "a b"),
+            operator=one("Exists", "Equal"),
+            value=one("", "b", "b c"),
+            effect=one("NoSchedule", "NoExecute"),
+            tolerationSeconds=one(0, 60),
+        ),
+    )
+)
+SOURCES = listed(
+    mostly(
+        one({"prefix": "A_", "configMapRef": {"name": "a", "optional": True}}, {"secretRef": {"name": "a"}}),
+        some(prefix=one("", "A_", "1"), configMapRef=one({"name": "a"}), secretRef=one({"name": "a"})),
+    )
+)
 NUMBERS = one(0, 1, 3, 2**31 - 1)
 LONG = one(600, 2**31 - 1)
 YES_OR_NO = one(True, False)
@@ -90,7 +129,8 @@ CHECKPOINTS = some(
 DATASETS = named(whole(name=NAMES, claimName=CLAIMS, mountPath=PATHS, readOnly=YES_OR_NO))
 BOTH: dict[str, Draw] = {
     "image": one("a", "a:1", "registry.example.com:5000/a/b@sha256:" + "0" * 64, "x" * 1024),
-    "env": named(whole(name=one("A", "b.c", "_", "A-B", "x" * 256), value=WORDS)),
+    "env": named(whole(name=VARIABLES, value=WORDS)),
+    "envFrom": SOURCES,
     "distributed": some(
         backend=one("nccl", "gloo", "mpi"),
         rdzvBackend=one("c10d", "etcd", "etcd-v2", "static"),
@@ -117,7 +157,7 @@ QUEUES = some(
         gpuResourceName=one("nvidia.com/gpu", "amd.com/gpu", "example.com/GPU.a"),
     ),
     imagePullSecrets=subset("a", "a.b", "x" * 253),
-    scheduling=some(nodeSelector=LABELS, gang=YES_OR_NO, scheduler=one("a.b")),
+    scheduling=some(nodeSelector=LABELS, tolerations=TOLERATIONS, gang=YES_OR_NO, scheduler=one("a.b")),
     storage=some(
         shmSizePerGPU=SIZES,
         workspace=some(
@@ -153,8 +193,9 @@ OTHERS = some(
     launcher=one("torchrun", "none"),
     nprocPerNode=one(1, 1024),
     labels=LABELS,
-    annotations=maps(one("team", "example.com/Team"), WORDS),
+    annotations=maps(KEYS, WORDS),
     nodeSelector=LABELS,
+    tolerations=TOLERATIONS,
     volumes=some(
         workspace=one(
             {"enabled": False},

@@ -40,6 +40,9 @@ QUEUE: dict[str, Any] = {
     "spec": {"image": "trainer:1"},
 }
 ELASTIC = {"spec.elastic": {"minNodes": 1, "maxNodes": 4}}
+LABELLED = ("labels", "annotations", "nodeSelector")
+BAD_KEYS = ("a b", "", "-a", "a/b/c", "/a", "a/", "x" * 64, f"{'x.' * 127}x/a")
+TOO_MANY_MODES = ["ReadWriteOncePod", "ReadWriteMany"]
 GIT = {"source": "git", "url": "https://git.example.com/team/code"}
 
 
@@ -176,7 +179,19 @@ REFUSED_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("spec.env", {"spec.env": [{"name": f"A{n}"} for n in range(300)]}),
     ("spec.labels", {"spec.labels": {"team": "not a label value!"}}),
     ("spec.labels", {"spec.labels": {f"k{n}": "v" for n in range(65)}}),
+    *((f"spec.{field}", {f"spec.{field}": {key: ""}}) for field in LABELLED for key in BAD_KEYS),
+    *((f"spec.{field}", {f"spec.{field}": {"Example.com/a": ""}}) for field in ("labels", "nodeSelector")),
+    *(("spec.env[0].name", {"spec.env": [{"name": name}]}) for name in (".", "..", "..A", "1A")),
+    ("configMapRef and secretRef", {"spec.envFrom": [{"prefix": "A_"}]}),
+    ("configMapRef and secretRef", {"spec.envFrom": [{"configMapRef": {"name": "a"}, "secretRef": {"name": "a"}}]}),
+    ("spec.envFrom[0].prefix", {"spec.envFrom": [{"prefix": "1A", "secretRef": {"name": "a"}}]}),
+    ("spec.volumes.checkpoints.accessModes", {"spec.volumes.checkpoints": {"accessModes": TOO_MANY_MODES}}),
     ("spec.tolerations[0].operator", {"spec.tolerations": [{"operator": "Maybe"}]}),
+    ("spec.tolerations[0].operator", {"spec.tolerations": [{"value": "a"}]}),
+    ("spec.tolerations[0].key", {"spec.tolerations": [{"key": "a b"}]}),
+    ("spec.tolerations[0].value", {"spec.tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}),
+    ("spec.tolerations[0].value", {"spec.tolerations": [{"key": "a", "value": "a b"}]}),
+    ("spec.tolerations[0].effect", {"spec.tolerations": [{"key": "a", "tolerationSeconds": 1}]}),
     ("spec.tolerations[0].effect", {"spec.tolerations": [{"effect": "Sometimes"}]}),
     # the rest
     ("spec.queueUpdatePolicy", {"spec.queueUpdatePolicy": "Always"}),
@@ -237,6 +252,10 @@ REFUSED_QUEUES: list[tuple[str, dict[str, Any]]] = [
     ("claimName", {"spec.storage": {"checkpoints": {"size": "1Gi", "claimName": "shared"}}}),
     ("spec.storage.workspace.accessModes", {"spec.storage": {"workspace": {"accessModes": ["ReadOften"]}}}),
     ("spec.storage.workspace.accessModes", {"spec.storage": {"workspace": {"accessModes": []}}}),
+    ("spec.storage.workspace.accessModes", {"spec.storage": {"workspace": {"accessModes": TOO_MANY_MODES}}}),
+    ("spec.scheduling.nodeSelector", {"spec.scheduling": {"nodeSelector": {"a b": ""}}}),
+    ("spec.podTemplate.metadata.labels", {"spec.podTemplate": {"metadata": {"labels": {"a b": ""}}}}),
+    ("spec.podTemplate.metadata.annotations", {"spec.podTemplate": {"metadata": {"annotations": {"a b": ""}}}}),
     ("spec.storage.workspace.mountPath", {"spec.storage": {"workspace": {"mountPath": "app"}}}),
     ("spec.storage.workspace.mountPath", {"spec.storage": {"workspace": {"mountPath": "/"}}}),
     ("spec.storage.workspace.distribution", {"spec.storage": {"workspace": {"distribution": "torrent"}}}),
@@ -278,6 +297,13 @@ ACCEPTED_JOBS: list[dict[str, Any]] = [
     {"spec.env": [{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "TORCH_NCCL_ASYNC_ERROR_HANDLING", "value": "0"}]},
     {"spec.env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]},
     {"spec.labels": {"kueue.x-k8s.io/queue-name": "team-a", "team": ""}},
+    {f"spec.{field}": {f"{'x.' * 126}x/{'Y' * 63}": "", "A.b_c-9": ""} for field in LABELLED},
+    {"spec.annotations": {"io.kubernetes.cri-o.Devices/trainer": "/dev/fuse"}},
+    {"spec.env": [{"name": ".a"}, {"name": "_"}, {"name": "A.b-c"}]},
+    {"spec.envFrom": [{"configMapRef": {"name": "a", "optional": True}}, {"secretRef": {"name": "a"}, "prefix": "A_"}]},
+    {"spec.volumes.checkpoints": {"accessModes": ["ReadWriteOncePod"]}},
+    {"spec.tolerations": [{"operator": "Exists"}, {"key": "example.com/a", "value": "b", "effect": "NoSchedule"}]},
+    {"spec.tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}]},
     {"spec.volumes.additionalVolumes": [{"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]},
     {"spec.dependsOn": [{"job": "prepare"}]},
 ]

@@ -11,7 +11,9 @@ from torchctl.api.model import Model
 
 __all__ = [
     "LIST_OF_NAMED",
+    "MAX_DOMAIN",
     "MAX_INT32",
+    "QUALIFIED_NAME",
     "UNIQUE_NAMES",
     "UNSAID",
     "WRITTEN_OUT",
@@ -42,7 +44,7 @@ MAX_INT32 = 2**31 - 1
 
 _MAX_QUANTITY = 32
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 
 class AccessMode(StrEnum):
@@ -52,6 +54,15 @@ class AccessMode(StrEnum):
     READ_ONLY_MANY = "ReadOnlyMany"
     READ_WRITE_MANY = "ReadWriteMany"
     READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
+_ALONE = "ReadWriteOncePod does not go with other access modes"
+
+
+def _alone(modes: tuple[AccessMode, ...]) -> tuple[AccessMode, ...]:
+    if AccessMode.READ_WRITE_ONCE_POD in modes and len(modes) > 1:
+        raise ValueError(_ALONE)
+    return modes
 
 
 def keyed_by(key: str) -> dict[str, Any]:
@@ -85,7 +96,9 @@ DnsName = Annotated[str, Field(min_length=1, max_length=63, pattern=rf"^{_LABEL}
 ClaimName = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})*$")]
 """A DNS-1123 subdomain: how Kubernetes names most objects."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^({_NAME_PART})?$")]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=rf"^({_LABEL}(\.{_LABEL})*/)?{_NAME_PART}$")]
+QUALIFIED_NAME = f"^({_LABEL}([.]{_LABEL})*/)?{_NAME_PART}$"
+MAX_DOMAIN = 253
+LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=QUALIFIED_NAME)]
 """A qualified name: a label key, or an extended resource such as nvidia.com/gpu."""
 Labels = Annotated[dict[str, LabelValue], Field(max_length=64)]
 Annotations = Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=64)]
@@ -99,7 +112,17 @@ Duration = Annotated[str, Field(min_length=2, max_length=32, pattern=r"^([0-9]+(
 """A duration as Go writes it: 90s, 10m, 1h30m."""
 AccessModes = Annotated[
     tuple[AccessMode, ...],
-    Field(min_length=1, max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    Field(
+        min_length=1,
+        max_length=4,
+        json_schema_extra={
+            "x-kubernetes-list-type": "set",
+            "x-kubernetes-validations": [
+                {"rule": "!('ReadWriteOncePod' in self) || size(self) == 1", "message": _ALONE}
+            ],
+        },
+    ),
+    AfterValidator(_alone),
 ]
 Open = Annotated[
     dict[str, Any],

@@ -28,7 +28,7 @@ from torchctl.api.jobrules import JOB_RULES, URL, WORKSPACE_RULES
 from torchctl.api.jobstatus import Failure, JobStatus, NodeCounts, Restarts, WorkerCounts, WorkspaceStatus
 from torchctl.api.model import Model
 from torchctl.api.names import GROUP, VERSION
-from torchctl.api.pods import Env, EnvFrom, Tolerations, Volume, VolumeMount, no_owned_keys
+from torchctl.api.pods import Env, EnvFrom, Tolerations, Volume, VolumeMount, no_owned_keys, qualified_keys
 from torchctl.api.rules import Rule
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
@@ -221,7 +221,11 @@ class JobSpec(Model):
     """What runs. After creation only suspend, numNodes (elastic), runPolicy, queueUpdatePolicy and
     volumes.workspace.revision change."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (*JOB_RULES, no_owned_keys("labels"), no_owned_keys("annotations"))
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *JOB_RULES,
+        *map(no_owned_keys, ("labels", "annotations")),
+        *map(qualified_keys, ("labels", "annotations", "node_selector")),
+    )
 
     job_queue: DnsName = Field(
         description="Name of the TorchrunQueue, of the same namespace; it may be created later. Immutable."

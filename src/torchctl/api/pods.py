@@ -1,10 +1,24 @@
 """The parts of a pod that both kinds let users write: environment, mounts, tolerations, templates."""
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from torchctl.api.fields import LIST_OF_NAMED, UNIQUE_NAMES, Annotations, DnsLabel, Labels, MountPath, Open
+from torchctl.api.casing import camel
+from torchctl.api.fields import (
+    LIST_OF_NAMED,
+    MAX_DOMAIN,
+    QUALIFIED_NAME,
+    UNIQUE_NAMES,
+    Annotations,
+    DnsLabel,
+    LabelKey,
+    Labels,
+    LabelValue,
+    MountPath,
+    Open,
+)
 from torchctl.api.labels import OWNED_ENV, OWNED_ENV_PREFIXES, OWNED_KEY_PREFIXES, OWNED_KEYS, owned_env, owned_key
 from torchctl.api.model import KeptModel, Model
 from torchctl.api.names import TRAINER
@@ -24,7 +38,12 @@ __all__ = [
     "Volume",
     "VolumeMount",
     "no_owned_keys",
+    "qualified_keys",
 ]
+
+
+_VARIABLE = "([-_a-zA-Z]|[.][-_a-zA-Z0-9])[-._a-zA-Z0-9]*"
+"""Names of variables that every version of Kubernetes takes."""
 
 
 def _listed(values: tuple[str, ...]) -> str:
@@ -51,6 +70,31 @@ def no_owned_keys(field: str) -> Rule:
     )
 
 
+def qualified_keys(field: str) -> Rule:
+    """Every key of this map of labels or annotations is one that Kubernetes takes.
+
+    It judges annotations in lower case (apimachinery, ValidateAnnotations), so their domains may have capitals.
+    """
+    name, lowered = camel(field), field == "annotations"
+    key = "k.lowerAscii()" if lowered else "k"
+
+    def holds(model: Model) -> bool:
+        return all(_is_qualified(key.lower() if lowered else key) for key in getattr(model, field) or ())
+
+    return Rule(
+        cel=f"!has(self.{name}) || self.{name}.all(k, k.indexOf('/') <= {MAX_DOMAIN} "
+        f"&& {key}.matches('{QUALIFIED_NAME}'))",
+        message=f"keys of {name} must be names of at most 63 letters, digits, '-', '_' and '.', like team or "
+        "example.com/team",
+        holds=holds,
+        field=name,
+    )
+
+
+def _is_qualified(key: str) -> bool:
+    return key.find("/") <= MAX_DOMAIN and re.fullmatch(QUALIFIED_NAME, key) is not None
+
+
 class EnvVar(Model):
     """One environment variable."""
 
@@ -72,7 +116,7 @@ class EnvVar(Model):
     name: str = Field(
         min_length=1,
         max_length=256,
-        pattern="^[-._a-zA-Z][-._a-zA-Z0-9]*$",
+        pattern=f"^{_VARIABLE}$",
         description="Name of the variable. Those that torchrun or the operator set (PET_*, TORCHRUN_*, RANK, "
         "WORLD_SIZE, MASTER_ADDR, ...) are refused.",
     )
@@ -88,9 +132,19 @@ class EnvVar(Model):
 class EnvFromSource(KeptModel):
     """A Secret or ConfigMap of the namespace whose keys all become variables, as in a container."""
 
-    prefix: Annotated[str, Field(max_length=256)] | None = Field(
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.configMapRef) != has(self.secretRef)",
+            message="exactly one of configMapRef and secretRef must be set",
+            holds=lambda self: (self.config_map_ref is None) != (self.secret_ref is None),
+        ),
+    )
+
+    prefix: Annotated[str, Field(max_length=256, pattern=f"^({_VARIABLE})?$")] | None = Field(
         default=None, description="Put before each key. Default: nothing."
     )
+    config_map_ref: Open | None = Field(default=None, description="The ConfigMap, by name. Either this or secretRef.")
+    secret_ref: Open | None = Field(default=None, description="The Secret, by name. Either this or configMapRef.")
 
 
 Env = Annotated[
@@ -109,15 +163,34 @@ EnvFrom = Annotated[
 class Toleration(Model):
     """A taint that the pods tolerate, as in a pod."""
 
-    key: Annotated[str, Field(max_length=317)] | None = Field(
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.key) || self.?operator.orValue('') == 'Exists'",
+            message="without a key, operator must be Exists",
+            holds=lambda self: self.key is not None or self.operator == "Exists",
+            field="operator",
+        ),
+        Rule(
+            cel="self.?operator.orValue('') != 'Exists' || self.?value.orValue('') == ''",
+            message="value does not go with operator Exists",
+            holds=lambda self: self.operator != "Exists" or not self.value,
+            field="value",
+        ),
+        Rule(
+            cel="!has(self.tolerationSeconds) || self.?effect.orValue('') == 'NoExecute'",
+            message="tolerationSeconds goes with effect NoExecute only",
+            holds=lambda self: self.toleration_seconds is None or self.effect == "NoExecute",
+            field="effect",
+        ),
+    )
+
+    key: LabelKey | None = Field(
         default=None, description="Key of the taint. Default: every key, with operator Exists."
     )
     operator: Literal["Exists", "Equal", "Lt", "Gt"] | None = Field(
         default=None, description="How value is compared: Equal, Exists, Lt or Gt. Default: Equal."
     )
-    value: Annotated[str, Field(max_length=63)] | None = Field(
-        default=None, description="Value of the taint. Default: empty."
-    )
+    value: LabelValue | None = Field(default=None, description="Value of the taint. Default: empty.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None,
         description="Effect of the taint: NoSchedule, PreferNoSchedule or NoExecute. Default: every effect.",
@@ -157,6 +230,8 @@ class Container(KeptModel):
 
 class PodTemplateMetadata(KeptModel):
     """Labels and annotations of the worker pods."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (qualified_keys("labels"), qualified_keys("annotations"))
 
     labels: Labels | None = Field(default=None, description="Labels of the worker pods; the operator's own win.")
     annotations: Annotations | None = Field(

@@ -26,7 +26,7 @@ from torchctl.api.fields import (
 )
 from torchctl.api.model import KeptModel, Model
 from torchctl.api.names import GROUP, VERSION
-from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations
+from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
 from torchctl.api.storage import Storage
@@ -190,6 +190,7 @@ class Scheduling(Model):
             holds=lambda self: not (self.priority_class_name or "").startswith("system-"),
             field="priorityClassName",
         ),
+        qualified_keys("node_selector"),
     )
 
     scheduler: DnsName | None = Field(
