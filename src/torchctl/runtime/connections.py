@@ -99,6 +99,8 @@ class _Door(asyncio.Protocol):
         self._gate.leave(self)
 
     async def _shake_hands(self, transport: asyncio.Transport, certificates: Certificates) -> None:
+        if transport.is_closing():  # cut since it was made: a handshake would wait for its own timeout
+            return
         secure = None
         with suppress(Exception):  # whatever a client does here ends its own connection only
             secure = await asyncio.get_running_loop().start_tls(

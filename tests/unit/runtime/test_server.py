@@ -1,13 +1,17 @@
 """The server answers scrapes and probes, and no client can make it hold more than its bounds."""
 
 import asyncio
+import gc
+import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 
 from torchctl.runtime.certificates import CHECK_PERIOD_S
@@ -222,6 +226,19 @@ async def test_connections_that_end_make_room_under_tls_too(tmp_path: Path) -> N
             assert await trusted(port, authority)
 
 
+async def test_a_connection_that_is_cut_before_its_handshake_begins_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A handshake on a dead connection would hold its 256 KiB until it times out, a minute later."""
+    before = handshakes()
+    async with encrypted(tmp_path, limit=2) as (port, authority):
+        crowd = [socket.create_connection((HOST, port)) for _ in range(10)]  # all accepted in one turn of the loop
+        assert await trusted(port, authority)
+        for each in crowd:
+            each.close()
+        with anyio.fail_after(10):
+            while handshakes() > before:
+                await anyio.lowlevel.checkpoint()
+
+
 async def test_stopping_does_not_wait_for_a_handshake(tmp_path: Path) -> None:
     async with encrypted(tmp_path) as (port, _):
         reader, writer = await asyncio.open_connection(HOST, port)
@@ -235,6 +252,12 @@ async def test_stopping_does_not_wait_for_a_handshake(tmp_path: Path) -> None:
 def test_readers_are_not_forgotten_where_the_settings_ask_for_them() -> None:
     with pytest.raises(ValueError, match="readers"):
         Server(ServerSettings(metrics_auth=True), Metrics(process=False).registry, HealthChecks(), SystemClock())
+
+
+def handshakes() -> int:
+    """TLS connections in memory, dead ones too."""
+    gc.collect()
+    return sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
 
 
 async def closed(reader: asyncio.StreamReader) -> bool:
