@@ -8,7 +8,7 @@ from torchctl.controllers.job.evictions import preempted
 from torchctl.controllers.job.rootcause import root_cause
 from torchctl.runtime.conditions import find
 
-__all__ = ["cause_of"]
+__all__ = ["by_container", "cause_of"]
 
 _DISRUPTIONS = {
     "DeletionByTaintManager": Cause.NODE_LOST,
@@ -52,10 +52,11 @@ def cause_of(pod: Pod, group: KaiPodGroup | None) -> Cause:
         return Cause.REJECTED
     if pods.told_to_stop(pod):
         return Cause.DELETED
-    return _by_container(pod)
+    return by_container(pod)
 
 
-def _by_container(pod: Pod) -> Cause:
+def by_container(pod: Pod) -> Cause:
+    """What the pod's own containers say, whoever told it to stop meanwhile."""
     fatal = pods.fatal(pod)
     if fatal is None:
         return Cause.VANISHED

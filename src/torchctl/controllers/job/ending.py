@@ -59,9 +59,9 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     if current is None or job.status.phase != Phase.FAILED:
         return Estate(stops, tuple(remove), look_again_s=left)
     if template is None:  # nobody can say any more how to suspend it
-        remove += [] if has_ended(current) or _is_leaving(current) else [_removal(JOB, current)]
+        remove += [_removal(JOB, current)] if _would_go_on(observed) and not _is_leaving(current) else []
         return Estate(stops, tuple(remove), look_again_s=left)
-    if _would_go_on(observed, template):
+    if _would_go_on(observed):
         stops = (*stops, stop(observed, template, current))
     halts = () if template.elastic else _halted(observed.pods, job.status.failure, now)
     return Estate(stops, tuple(remove), halts, left)
@@ -139,12 +139,12 @@ def attempt_of(job: Job) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _would_go_on(observed: Observed, template: FrozenTemplate) -> bool:
+def _would_go_on(observed: Observed) -> bool:
     """Whether the Job of an attempt that failed does not end by itself: no pod of it counts as failed."""
     job = observed.worker_job
     if job is None or has_ended(job):
         return False
-    return bool(template.elastic) or not any(map(_is_readable, observed.pods))
+    return observed.job.spec.elastic is not None or not any(map(_is_readable, observed.pods))
 
 
 def _kept(observed: Observed, template: FrozenTemplate | None) -> Iterator[Job]:

@@ -89,12 +89,13 @@ def advance(
         turned = _attempt(observed, template, settings, now)
         if turned is not None:
             return replace(turned, status=_begun(turned.status, observed))
+    if losses.has_succeeded(observed, template):
+        return Life(status=status, stage=Stage.RUN)  # its Job is about to say so, and nothing ends it any more
     policy = run_policy(observed.job, template)
     end = deadlines.exceeded(observed, template, policy, now)
     if end is not None:
         return _ended(status, end, now)
-    suspends = observed.job.spec.suspend and not losses.has_succeeded(observed, template)
-    if suspends and (template is not None or not observed.was_started):
+    if observed.job.spec.suspend and (template is not None or not observed.was_started):
         return Life(status=_begun(_folded(status, now), observed), stage=Stage.SUSPENDED)
     if status.next_attempt_time is not None:
         return _wait(observed, template, status.next_attempt_time, settings, now)

@@ -16,7 +16,7 @@ from torchctl.api.kube import Job, KaiPodGroup, Pod
 from torchctl.api.labels import KAI_POD_GROUP
 from torchctl.api.names import TRAINER
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.causes import cause_of
+from torchctl.controllers.job.causes import by_container, cause_of
 from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.preflights import preflight
@@ -52,7 +52,10 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     if lost:
         failed_at = min((_at(pod) for pod in lost if not pods.told_to_stop(pod)), default=_NEVER)
         pod = min(lost, key=lambda pod: _order(pod, observed, failed_at))
-        return Loss(cause_of(pod, _group(pod, observed)), _describe(pod, template), _moment(pod), _permanent(pod))
+        own = _is_stopped_for(pod, observed, failed_at) and _says_why(pod)
+        cause = by_container(pod) if own else cause_of(pod, _group(pod, observed))
+        failure = _describe(pod, template, stopped=pods.told_to_stop(pod) and not own)
+        return Loss(cause, failure, _moment(pod), _permanent(pod))
     return _of_the_job(observed.worker_job)
 
 
@@ -169,14 +172,14 @@ def _group(pod: Pod, observed: Observed) -> KaiPodGroup | None:
 def _moment(pod: Pod) -> datetime | None:
     """When the pod was lost: another container of it may have failed long before, and it went on."""
     fatal, told = pods.fatal(pod), pods.told_at(pod)
-    last = pods.termination(pod, TRAINER) or (fatal[1] if fatal else None)
-    ended = last.finished_at if last else None
+    ends = (pods.termination(pod, TRAINER), fatal[1] if fatal else None)
+    ended = max((end.finished_at for end in ends if end and end.finished_at), default=None)
     return min((moment for moment in (ended, told) if moment is not None), default=None)
 
 
 def _at(pod: Pod) -> float:
     """The moment as a number; of a pod that failed before any container of it began, when its node looked at it."""
-    never_began = pods.failed(pod) and pods.fatal(pod) is None
+    never_began = pods.failed(pod) and not (pod.status.container_statuses or pod.status.init_container_statuses)
     moment = _moment(pod) or (pod.status.start_time if never_began else None)
     return moment.timestamp() if moment is not None else _NEVER
 
@@ -185,14 +188,22 @@ def _order(pod: Pod, observed: Observed, failed_at: float) -> tuple[bool, float,
     """The earliest, and among those of one second the one that says most.
 
     One that only lost a peer comes last: with several ranks in it, the worker where it began may take longer to end.
-    So does one that was told to stop later than another failed by itself, at `failed_at`, and nobody says why: the Job
-    controller stops those that are left.
+    So does one that was stopped for another's failure and does not say why it failed itself.
     """
-    cause, at = _root_cause(pod), _at(pod)
-    silent = cause.exit_code is None
-    stopped = at > failed_at and (silent or cause.exit_code == -SIGTERM)
-    follows = cause.follows or (stopped and cause_of(pod, _group(pod, observed)) is Cause.DELETED)
-    return follows, at, pod.metadata.deletion_timestamp is not None, silent, pods.index(pod) or 0
+    cause = _root_cause(pod)
+    follows = cause.follows or (_is_stopped_for(pod, observed, failed_at) and not _says_why(pod))
+    leaves, silent = pod.metadata.deletion_timestamp is not None, cause.exit_code is None
+    return follows, _at(pod), leaves, silent, pods.index(pod) or 0
+
+
+def _is_stopped_for(pod: Pod, observed: Observed, failed_at: float) -> bool:
+    """Whether the pod was told to stop later than another failed by itself: the Job controller stops those left."""
+    return _at(pod) > failed_at and cause_of(pod, _group(pod, observed)) is Cause.DELETED
+
+
+def _says_why(pod: Pod) -> bool:
+    """Whether torchrun reports a rank that failed of itself: where peers notice first, the pod is stopped meanwhile."""
+    return _root_cause(pod).exit_code not in (None, -SIGTERM)
 
 
 def _root_cause(pod: Pod) -> RootCause:
@@ -200,11 +211,10 @@ def _root_cause(pod: Pod) -> RootCause:
     return root_cause(fatal[1].message) if fatal is not None and fatal[0] == TRAINER else RootCause()
 
 
-def _describe(pod: Pod, template: FrozenTemplate | None) -> Failure:
+def _describe(pod: Pod, template: FrozenTemplate | None, *, stopped: bool) -> Failure:
     fatal, cause = pods.fatal(pod), _root_cause(pod)
     ranked = fatal is None or fatal[0] == TRAINER  # before its trainer a worker has no rank
     code = cause.exit_code if cause.exit_code is not None else fatal[1].exit_code if fatal else None
-    stopped = pods.told_to_stop(pod)
     return Failure(
         pod=pod.metadata.name,
         node=pod.spec.node_name,

@@ -1284,6 +1284,32 @@ class TestDeadlines:
         assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
         assert ("Job", "demo") not in w.objects
 
+    def test_a_failed_worker_whose_template_is_lost_stays_to_be_read(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {restartPolicy: Never}"))
+        w.has_queue("image: trainer:2")
+        w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+        w.worker_fails(1, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.phase == "Failed"
+        assert ("Job", "demo") in w.objects
+
+    def test_a_deadline_that_passes_before_the_job_of_workers_that_succeeded_is_complete_ends_nothing(
+        self, world: Any
+    ) -> None:
+        w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
+        w.later(299)
+        for index in range(2):
+            w.worker(index, "Succeeded")
+        w.settle()
+        w.later(1)
+        w.settle()
+        assert (w.phase, w.last.requeue_after_s) == ("Running", None)
+        w.succeeds()
+        w.settle()
+        assert w.phase == "Succeeded"
+
     def test_earlier_attempts_that_are_kept_are_stopped_by_the_end_too(self, world: Any) -> None:
         w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300, podRetention: All}"), 3)
         w.later(300)

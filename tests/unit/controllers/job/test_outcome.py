@@ -188,6 +188,29 @@ def test_the_time_that_a_trainer_ran_beside_a_sidecar_that_had_failed_is_active(
     assert (status.attempt, status.active_seconds, status.failure.exit_code) == (1, 3600, says)
 
 
+def test_a_sidecar_that_is_stopped_for_a_peer_is_not_the_cause_though_its_trainer_exited_0_before(world: Any) -> None:
+    w = running(
+        world, "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: ExitCode}}"
+    )
+    done = {"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": EPOCH + timedelta(seconds=100)}}}
+    w.worker(0, "Running", containerStatuses=[done, {"name": "logs", "state": {"running": {}}}])
+    w.later(300)
+    w.worker_fails(1, 2, "boom", after_s=300)
+    w.settle()
+    stopped = {"exitCode": 143, "reason": "Error", "finishedAt": EPOCH + timedelta(seconds=302)}
+    until = EPOCH + timedelta(seconds=331)
+    w.worker(
+        0,
+        "Failed",
+        containerStatuses=[done, {"name": "logs", "state": {"terminated": stopped}}],
+        metadata={"deletionTimestamp": until, "deletionGracePeriodSeconds": 30},
+    )
+    ends(w)
+    status = w.seen.job.status
+    assert (w.phase, status.failure.pod, status.failure.exit_code) == ("Failed", "demo-1-x", 2)
+    assert status.active_seconds == 300
+
+
 @pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
 def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
     world: Any, told_after: int, phase: str

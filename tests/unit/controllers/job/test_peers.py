@@ -120,7 +120,20 @@ def test_a_worker_that_says_why_it_failed_is_the_cause_though_it_was_stopped_bef
     said = (REPORTS / "exit-42" / "worker-1.exit-1.txt").read_text()
     until = w.now + timedelta(seconds=41)
     w.worker_fails(1, 1, said, 13, metadata={"deletionTimestamp": until, "deletionGracePeriodSeconds": 30})
-    assert decided(w).failure.pod == "demo-1-x"
+    status = decided(w)
+    assert status.restarts.by_cause == {"Error": 1}
+    assert (status.failure.pod, status.failure.exit_code) == ("demo-1-x", 42)
+
+
+def test_a_pod_that_goes_with_its_node_is_not_the_cause_of_a_failure_long_after_its_start(world: Any) -> None:
+    """Kubernetes' pod garbage collector says Failed of a pod, and of its containers what was known last."""
+    w = running(world)
+    w.later(3600)
+    w.worker_fails(0, 42, "boom", after_s=3600)
+    gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+    ran = [{"name": "trainer", "state": {"running": {}}}]
+    w.worker(1, "Failed", conditions=[gone], startTime=w.now - timedelta(hours=1), containerStatuses=ran)
+    assert decided(w).restarts.by_cause == {"Error": 1}
 
 
 def test_a_worker_that_its_node_did_not_take_is_the_cause_and_not_those_that_are_stopped_for_it(world: Any) -> None:
