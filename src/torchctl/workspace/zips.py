@@ -122,9 +122,11 @@ def _check_directory(archive: Path, size: int, limits: Limits) -> None:
         _, _, _, _, entries, length, _, _ = _END.unpack_from(tail, at)
         locator = at - _LOCATOR64.size
         if locator >= 0 and tail[locator:at].startswith(b"PK\6\7"):
-            # Some versions of zipfile read the record where the locator says, some right before it, whatever that says.
+            # Some versions of zipfile read the record where the locator says, some right before it, whatever that says,
+            # and those go by the end of the archive, whatever it says, where there is none.
             places = (_LOCATOR64.unpack_from(tail, locator)[2], start + locator - _END64.size)
-            found = [record for place in places if (record := _record64(file, min(max(place, 0), size)))]
-            entries, length = map(max, zip(*found, strict=True)) if found else (entries, length)
+            pointed, before = (_record64(file, min(max(place, 0), size)) for place in places)
+            before = before or (entries, length)
+            entries, length = map(max, zip(pointed or before, before, strict=True))
     if entries > limits.max_entries or length > _MAX_DIRECTORY:
         raise Refused(f"the zip file has {entries} entries and a table of contents of {length} bytes: too many")

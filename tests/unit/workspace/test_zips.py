@@ -183,3 +183,23 @@ def test_a_second_record_of_zip64_does_not_hide_how_long_the_table_of_contents_i
         file.write_bytes(first + second + struct.pack("<4sLQL", b"PK\6\7", 0, 0, 1) + end)
         with pytest.raises(Refused, match="a table of contents of 1073741824 bytes: too many"):
             unpack(file)
+
+
+@pytest.mark.parametrize(
+    ("entries", "length", "says"),
+    [
+        (1, 2**30, "1 entries and a table of contents of 1073741824"),
+        (60_000, 0, "60000 entries"),
+        (1, 2**32 - 1, "1 entries and a table of contents of 4294967295"),
+    ],
+)
+def test_a_record_of_zip64_does_not_hide_what_the_end_of_the_archive_itself_announces(
+    tmp_path: Path, entries: int, length: int, says: str
+) -> None:
+    """zipfile may go by it where no record stands right before the locator, wherever that points."""
+    harmless = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, 0, 0)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, entries, entries, length, 0, 0)
+    file = tmp_path / "a.zip"
+    file.write_bytes(harmless + b"not a record" + struct.pack("<4sLQL", b"PK\6\7", 0, 0, 1) + end)
+    with pytest.raises(Refused, match=says):
+        unpack(file, Limits(max_entries=50_000))
