@@ -24,8 +24,8 @@ class Observed:
     Attributes:
         queue: The queue itself.
         jobs: The TorchrunJobs that name it.
-        kai_available: Whether the cluster has KAI's Queue kind.
-        kai_queues: Every KAI Queue, by name.
+        kai_available: Whether the cluster has KAI's Queue kind, and lets us watch it.
+        kai_queues: Every KAI Queue, by name; as last seen, where it is not available any more.
         allowed_parents: Under which parents the operator may make KAI Queues; None: under any.
         objects: What there is of the kinds and names that spec.resources ask for, whoever made it.
         config_maps: The ConfigMaps that the queue made.
@@ -52,9 +52,14 @@ class Observed:
 
     @property
     def claimed(self) -> tuple[KaiQueue, ...]:
-        """The KAI Queues that this queue made."""
+        """The KAI Queues that this queue made, as far as the cache knows."""
         ours = claimed_by(self.queue.metadata.uid)
         return tuple(found for found in self.kai_queues.values() if ours(found.metadata))
+
+    @property
+    def in_sight(self) -> tuple[KaiQueue, ...]:
+        """Those of them that something can be done about: of a kind that cannot be watched the cache is the past."""
+        return self.claimed if self.kai_available else ()
 
     @property
     def unfinished(self) -> tuple[TorchrunJob, ...]:

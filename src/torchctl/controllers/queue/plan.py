@@ -137,15 +137,15 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _plan_deletion(observed: Observed, now: datetime) -> Plan:
     """Handing over waits for nobody, all else for the jobs: KAI Queues go by us, ConfigMaps with their owner.
 
-    Of a kind that is not served any more the cache is the past, and nobody will say what became of it: the API server
-    is asked before the finalizers go.
+    What is out of sight keeps nothing here, for nobody will say what became of it: the API server is asked for it
+    before the finalizers go.
     """
-    released = _handed_over(observed) if observed.kai_available else ()
+    released = _handed_over(observed)
     has_something = bool(observed.claimed or observed.config_maps)
     if released or (has_something and observed.holding(now)):
         return Plan(release=released)
-    if observed.claimed and observed.kai_available:
-        return Plan(delete=observed.claimed)
+    if observed.in_sight:
+        return Plan(delete=observed.in_sight)
     return Plan(finalizers=_without(observed.queue.metadata.finalizers, ()))
 
 
@@ -197,7 +197,9 @@ def parent_problem(observed: Observed) -> str:
 def _handed_over(observed: Observed) -> tuple[KaiQueue, ...]:
     """The KAI Queue of ours that the spec has come to refer to: jobs run in it, and somebody may count on it."""
     refers = observed.queue.spec.kai_queue_policy is KaiQueuePolicy.REFERENCE
-    return tuple(found for found in observed.claimed if refers and found.metadata.name == observed.queue.spec.kai_queue)
+    return tuple(
+        found for found in observed.in_sight if refers and found.metadata.name == observed.queue.spec.kai_queue
+    )
 
 
 def _is_wanted(observed: Observed, found: KaiQueue) -> bool:
@@ -206,7 +208,7 @@ def _is_wanted(observed: Observed, found: KaiQueue) -> bool:
 
 def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
     """The KAI Queues of ours in which nothing can run any more: a job keeps the one that it started in."""
-    return () if observed.unfinished else observed.claimed
+    return () if observed.unfinished else observed.in_sight
 
 
 # The objects of spec.resources.
@@ -239,4 +241,5 @@ def look_again(observed: Observed, refused: Refused, now: datetime) -> float | N
         return RETRY_S
     if observed.queue.metadata.deletion_timestamp is not None:
         return observed.freezing_s(now) or None
-    return KAI_POLL_S if observed.queue.spec.kai_queue and not observed.kai_available else None
+    concerned = observed.queue.spec.kai_queue or observed.claimed
+    return KAI_POLL_S if concerned and not observed.kai_available else None

@@ -109,7 +109,7 @@ class QueueReconciler:
         todo = plan(observed, now)
         if todo.finalizers is not None:
             forgets_kai = QUEUE_FINALIZER in set(queue.metadata.finalizers) - set(todo.finalizers)
-            if forgets_kai and await self._is_left(queue):
+            if forgets_kai and await self._is_left(observed):
                 return Result(requeue_after_s=KAI_POLL_S)
             await self._set_finalizers(queue, todo.finalizers)
             return Result(requeue_after_s=0)
@@ -191,16 +191,19 @@ class QueueReconciler:
         with suppress(NotFound):
             await self._client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
 
-    async def _is_left(self, queue: TorchrunQueue) -> bool:
-        """Whether a KAI Queue of ours is still there although none is seen: the watch may be forbidden, or behind.
+    async def _is_left(self, observed: Observed) -> bool:
+        """Whether a KAI Queue of ours is still there although none is in sight: the watch may be forbidden, or behind.
 
-        Without the finalizer nobody remembers it, so what the cache says is not enough.
+        Without the finalizer nobody remembers it, so what the cache says is not enough. It is asked for under every
+        name that is known: the recorded one, the one in the spec, and those that the cache has from before.
 
         Raises:
             ApiError: That cannot be told. The finalizer, which is what remembers the KAI Queue, stays.
         """
+        queue = observed.queue
         recorded = queue.status.kai_queue.name if queue.status.kai_queue is not None else ""
-        for name in {recorded, queue.spec.kai_queue or ""} - {""}:
+        claimed = (found.metadata.name for found in observed.claimed)
+        for name in {recorded, queue.spec.kai_queue or "", *claimed} - {""}:
             try:
                 found = await self._client.get(KAI_QUEUE, name)
             except NotFound:

@@ -18,13 +18,19 @@ from torchctl.runtime.kinds import Key, ObjectMeta
 
 CLAIMED = KaiQueue(ObjectMeta(name="train", uid="kai", annotations={"torchrun.ai/queue-uid": "uid"}))
 FOREIGN = KaiQueue(ObjectMeta(name="train", uid="kai"))
+OLD = KaiQueue(ObjectMeta(name="old", uid="old", annotations={"torchrun.ai/queue-uid": "uid"}))
 
 
 class BlindCluster:
-    """The cache has none of KAI's Queues, which it may not watch or has not heard of; a live read answers `answer`."""
+    """The cache has none of KAI's Queues, which it may not watch or has not heard of; a live read answers `answer`.
 
-    def __init__(self, answer: KaiQueue | Exception, *, available: bool = False) -> None:
-        self.answer = answer
+    With `old`, it still has OLD from before, of which a live read answers that.
+    """
+
+    def __init__(
+        self, answer: KaiQueue | Exception, *, available: bool = False, old: KaiQueue | Exception | None = None
+    ) -> None:
+        self.answers = {"train": answer} if old is None else {"train": answer, "old": old}
         self.available = available
         self.patches: list[Any] = []
         clock = SystemClock()
@@ -42,19 +48,20 @@ class BlindCluster:
     def by_index(self, *query: Any) -> tuple[()]:
         return ()
 
-    def list(self, kind: Any) -> tuple[()]:
-        return ()
+    def list(self, kind: Any) -> tuple[KaiQueue, ...]:
+        return (OLD,) if "old" in self.answers else ()
 
     async def merge_patch(self, kind: Any, name: str, patch: Any, **where: str) -> None:
         self.patches.append(patch["metadata"]["finalizers"])
 
     def get(self, kind: Any, key: Any) -> Any:
-        return self.queue if isinstance(key, Key) else self._read()
+        return self.queue if isinstance(key, Key) else self._read(key)
 
-    async def _read(self) -> KaiQueue:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+    async def _read(self, name: str) -> KaiQueue:
+        answer = self.answers[name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @pytest.mark.parametrize("available", [False, True], ids=["watch forbidden", "cache behind"])
@@ -70,6 +77,15 @@ async def test_a_read_that_is_forbidden_keeps_the_finalizer() -> None:
     with pytest.raises(Forbidden):
         await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert cluster.patches == []
+
+
+@pytest.mark.parametrize(("old", "left"), [(OLD, []), (NotFound("no such kind"), [[]])], ids=["there", "gone"])
+async def test_one_of_an_earlier_name_that_was_seen_before_the_watch_was_forbidden_is_asked_for_too(
+    old: KaiQueue | Exception, left: list[Any]
+) -> None:
+    cluster = BlindCluster(FOREIGN, old=old)
+    await cluster.reconciler.reconcile(Key("team", "gpu"))
+    assert cluster.patches == left
 
 
 @pytest.mark.parametrize("answer", [NotFound("no such kind"), FOREIGN])

@@ -128,6 +128,22 @@ def test_without_kai_nothing_fails_and_the_queue_looks_again() -> None:
     assert look_again(seen, Refused(), NOW) == 10.0
 
 
+@pytest.mark.parametrize("deleting", [False, True])
+@pytest.mark.parametrize(
+    "spec", [{"kaiQueue": "train", "kaiQueuePolicy": "Reference"}, {"kaiQueue": "new"}, {}], ids=["refers", "other", ""]
+)
+def test_without_kai_nothing_is_done_to_kai_queues_that_were_seen_before_and_they_are_not_forgotten(
+    spec: dict[str, Any], deleting: bool
+) -> None:
+    there = observed(queue(deleting=deleting, **spec), kai("train"))
+    assert plan(there).release or plan(there).delete
+    seen = replace(there, kai_available=False)
+    todo = plan_at(seen, NOW + FREEZING)
+    assert (todo.release, todo.delete) == ((), ())
+    assert todo.finalizers == (() if deleting else None), "the API server is asked before they go"
+    assert deleting or look_again(seen, Refused(), NOW) == 10.0
+
+
 def test_a_deleted_queue_keeps_its_kai_queue_until_its_jobs_are_done() -> None:
     subject = queue(deleting=True, kaiQueue="train")
     busy = observed(subject, kai("train"), jobs=(job("a", Phase.RUNNING), job("b", Phase.FAILED)))
