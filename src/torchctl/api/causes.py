@@ -16,7 +16,7 @@ class Budget(StrEnum):
         member._value_, member.meaning = value, meaning
         return member
 
-    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them, 3 where nobody says."
+    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them."
     INFRASTRUCTURE = "Infrastructure", "What the cluster did to it; --max-infrastructure-restarts of them."
     PREEMPTION = "Preemption", "What more important jobs did to it; --max-preemption-restarts of them."
 

@@ -229,7 +229,7 @@ class JobReason(Reason):
         "Refused",
         _CHILDREN,
         "The API server, or an admission policy, refused an object of the job.",
-        "Correct what the message names; it is tried again every minute.",
+        "Correct what the message names; it is tried again every minute. If it is the job's own spec, submit it again.",
     )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",

@@ -84,8 +84,8 @@ def qualified_keys(field: str) -> Rule:
     return Rule(
         cel=f"!has(self.{name}) || self.{name}.all(k, k.indexOf('/') <= {MAX_DOMAIN} "
         f"&& {key}.matches('{QUALIFIED_NAME}'))",
-        message=f"keys of {name} must be names of at most 63 letters, digits, '-', '_' and '.', like team or "
-        "example.com/team",
+        message=f"keys of {name} must be like team or example.com/team: at most 63 letters, digits, '-', '_' and '.', "
+        "with a letter or digit at both ends",
         holds=holds,
         field=name,
     )

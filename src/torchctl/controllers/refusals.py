@@ -34,7 +34,8 @@ def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
         case Forbidden() if QUOTA_MARK in str(error):
             return QUOTA_EXCEEDED, f"{child}: {error}; raise the quota or free some of it"
         case _ if _is_turned_down(error):
-            return REFUSED, f"{child}: the API server refused it: {error}; correct that, it is tried again every minute"
+            step = "correct that, it is tried again every minute; what is immutable of a job is submitted again"
+            return REFUSED, f"{child}: the API server refused it: {error}; {step}"
         case ApiError() if _is_unreadable(error):
             return REFUSED, f"{child}: the API server cannot read it: {error}; correct this field and submit again"
         case _:

@@ -89,7 +89,7 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     name, queue = observed.job.spec.job_queue, observed.queue
     frozen = "; this job goes on with its frozen template" if observed.revision is not None else ""
     if queue is None:
-        step = frozen or "; create it, this job goes on by itself then"
+        step = frozen or "; create it, this job goes on by itself then, or submit it again with another jobQueue"
         return Finding(False, JobReason.QUEUE_NOT_FOUND, f"TorchrunQueue {name} does not exist{step}", warn=True)
     conflict = "" if observed.was_started else _conflict(queue)
     if conflict:

@@ -6,7 +6,6 @@ the reports about them, which come from many nodes.
 
 from dataclasses import dataclass
 from datetime import datetime
-from signal import SIGTERM
 
 from torchctl.api.causes import Budget, Cause
 from torchctl.api.common import RdzvBackend
@@ -26,6 +25,8 @@ from torchctl.runtime.conditions import find, is_true
 __all__ = ["Loss", "first_loss", "has_decided", "has_succeeded", "is_complete", "replaced_host", "sentence"]
 
 _NEVER = float("inf")
+_SIGTERM = -15
+"""The exit code that torchrun reports of a rank that was told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def _is_stopped_for(pod: Pod, observed: Observed, failed_at: float) -> bool:
 
 def _says_why(pod: Pod) -> bool:
     """Whether torchrun reports a rank that failed of itself: where peers notice first, the pod is stopped meanwhile."""
-    return _root_cause(pod).exit_code not in (None, -SIGTERM)
+    return _root_cause(pod).exit_code not in (None, _SIGTERM)
 
 
 def _root_cause(pod: Pod) -> RootCause:

@@ -265,13 +265,16 @@ def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: 
 
 
 def _in_the_end(observed: Observed, end: Outcome | None) -> WorkerCounts:
-    """Of a job that succeeded no worker runs: that its Job is complete can be heard before the last of their ends.
+    """Of a job that has ended no worker runs, and nobody counts again: those of one that failed are being stopped.
 
-    Nor has one failed that was stopped because worker 0 had succeeded.
+    That a Job is complete can be heard before the last of its workers' ends. One that was stopped because worker 0 had
+    succeeded has not failed.
     """
     counts = workers.count(observed)
-    if end is None or end.failure is not None:
+    if end is None:
         return counts
+    if end.failure is not None:
+        return WorkerCounts(succeeded=counts.succeeded, failed=counts.failed)
     failed = sum(pods.failed(pod) and not pods.told_to_stop(pod) for pod in observed.pods)
     return WorkerCounts(succeeded=counts.succeeded + counts.running + counts.pending, failed=failed)
 

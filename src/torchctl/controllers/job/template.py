@@ -83,7 +83,7 @@ def render(
     if "image" not in pod["spec"]["containers"][0]:
         raise Impossible(
             JobReason.INVALID_SPEC,
-            f"no image: set spec.image here, or spec.image of TorchrunQueue {name}",
+            f"no image: set spec.image of TorchrunQueue {name}, or submit the job again with an image",
         )
     template = FrozenTemplate(
         queue=name,

@@ -243,6 +243,7 @@ class TestIncidents:
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
         assert ("Job", "demo") not in w.objects
+        assert (w.seen.job.status.nodes.ready, w.seen.job.status.workers_status) == (0, "0/2 running")
 
     def test_pods_that_are_seen_to_go_before_their_job_go_with_it_all_the_same(self, world: Any) -> None:
         """Pods and Jobs are watched separately: which of the two changes comes first is chance."""
