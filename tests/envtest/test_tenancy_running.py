@@ -300,7 +300,7 @@ NONSENSE: Mapping[str, tuple[Json, Json]] = {
     "hidden-letters": ({}, {"command": "python \u2028\u202e\ufeff\U0001f600 train.py"}),
     "volume-number": ({}, {"volumes": {"additionalVolumes": [{"name": "a", "emptyDir": 7}]}}),
     "mount-of-nothing": ({}, {"volumes": {"additionalMounts": [{"name": "none", "mountPath": "/a"}]}}),
-    "env-from-number": ({}, {"envFrom": [{"secretRef": 3}]}),
+    "env-from-number": ({}, {"envFrom": [{"secretRef": {"name": 3}}]}),
     "value-from-nested": ({}, {"env": [{"name": "A", "valueFrom": {"x": {"y": [1, {"z": None}]}}}]}),
     "deep": ({"podTemplate": {"spec": {"a": json.loads('{"a":' * 60 + "1" + "}" * 60)}}}, {}),
 }
