@@ -112,6 +112,22 @@ async def test_a_restarted_component_comes_back_with_what_was_written(own: Contr
     assert all(own.process(each).running for each in COMPONENTS)
 
 
+async def test_the_controllers_do_not_wait_out_their_back_off_after_an_outage(own: ControlPlane) -> None:
+    watchers = ("kube-controller-manager", "kube-scheduler")
+    before = [own.process(name).pid for name in watchers]
+    await own.restart("kube-apiserver")
+    assert not {own.process(name).pid for name in watchers} & set(before)
+    async with own.client() as client:
+        await create_namespace(client, fresh_name("after"))
+
+
+async def test_what_was_stopped_stays_stopped_when_the_api_server_comes_back(own: ControlPlane) -> None:
+    await own.stop("kube-scheduler")
+    await own.restart("kube-apiserver")
+    assert not own.process("kube-scheduler").running
+    await own.start("kube-scheduler")
+
+
 async def test_nobody_answers_while_the_api_server_is_paused(own: ControlPlane) -> None:
     own.pause("kube-apiserver")
     try:

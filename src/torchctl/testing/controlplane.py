@@ -203,15 +203,22 @@ class ControlPlane:
         """Starts a stopped component, on its old port, and waits until it is ready.
 
         Components that ended by themselves meanwhile, as some do when they cannot reach the API server while
-        they start, are started again too: on a cluster the kubelet does that.
+        they start, are started again too: on a cluster the kubelet does that. With kube-apiserver the components
+        that watch it are started anew: what they heard of it last is old, and client-go's back-off (30 s and a
+        jitter of as much, after outages in a row) would keep them from asking.
         """
         self._stopped.discard(component)
-        for name in self.components:
-            if name not in self._stopped and not self.process(name).running:
-                self.process(name).start()
+        if not self.process("kube-apiserver").running:
+            for name in self.components[2:]:
+                self.process(name).kill()
         for name in self.components:
             if name not in self._stopped:
-                await self._ready(name)
+                await self._start(name)
+
+    async def _start(self, component: str) -> None:
+        if not self.process(component).running:
+            self.process(component).start()
+        await self._ready(component)
 
     async def stop(self, component: str, *, grace_s: float = 2.0) -> None:
         """Stops a component: SIGTERM, and SIGKILL after `grace_s` (0: at once). Nothing that was written is lost."""
@@ -288,14 +295,15 @@ class ControlPlane:
         async with self._session() as session:
             with anyio.move_on_after(self.options.start_timeout_s):
                 while not await self._is_ready(session, component):
-                    self._notice_failure()
+                    self._notice_failure(component)
                     await anyio.sleep(_POLL_S)
                 return
         raise ComponentFailed(process, f"was not ready after {self.options.start_timeout_s:g} s")
 
-    def _notice_failure(self) -> None:
-        """Any component that ended, for the one that is waited for may be waiting for it."""
-        for name, process in self._processes.items():
+    def _notice_failure(self, component: str) -> None:
+        """Of the component that is waited for, or of one before it: it may be waiting for that one."""
+        for name in self.components[: self.components.index(component) + 1]:
+            process = self.process(name)
             if name not in self._stopped and process.returncode is not None:
                 raise ComponentFailed(process, f"ended with status {process.returncode}")
 
