@@ -187,6 +187,9 @@ def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:
 
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
+    """The KAI Queue of the queue. Out of sight it stays as it was: nobody else remembers its name."""
+    if not observed.kai_available:
+        return observed.queue.status.kai_queue
     found = observed.kai_queue
     if found is None or (manages(observed.queue) and observed.is_foreign):
         return None

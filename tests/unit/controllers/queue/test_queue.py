@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
-from torchctl.api.kube import KaiQueue, KaiQueueStatus
+from torchctl.api.kube import KaiQueue
+from torchctl.api.kube import KaiQueueStatus as ReportedStatus
 from torchctl.api.names import QUEUE_FINALIZER
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import parse
-from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.api.queue import KaiQueueStatus, QueueSpec, QueueStatus, TorchrunQueue
 from torchctl.controllers.queue.kai import claimed_by, kai_queue, release
 from torchctl.controllers.queue.observed import FREEZING
 from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, look_again
@@ -142,6 +143,17 @@ def test_without_kai_nothing_is_done_to_kai_queues_that_were_seen_before_and_the
     assert (todo.release, todo.delete) == ((), ())
     assert todo.finalizers == (() if deleting else None), "the API server is asked before they go"
     assert deleting or look_again(seen, Refused(), NOW) == 10.0
+
+
+@pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {}], ids=["other", ""])
+def test_without_kai_the_name_of_the_kai_queue_stays_in_status_for_nobody_else_remembers_it(
+    spec: dict[str, Any],
+) -> None:
+    recorded = QueueStatus(kai_queue=KaiQueueStatus(name="train", uid="uid"))
+    seen = observed(msgspec.structs.replace(queue(**spec), status=recorded), kai("train"))
+    assert derive(seen, plan(seen), Refused(), NOW).kai_queue is None
+    blind = replace(seen, kai_available=False)
+    assert derive(blind, plan(blind), Refused(), NOW).kai_queue == recorded.kai_queue
 
 
 def test_a_deleted_queue_keeps_its_kai_queue_until_its_jobs_are_done() -> None:
@@ -321,7 +333,7 @@ def test_what_a_kai_queue_may_have_besides_its_resources_is_there_when_it_is_ask
 
 
 def test_kais_amounts_are_told_as_quantities_whatever_it_writes_them_as() -> None:
-    reported = KaiQueueStatus(allocated={"gpu": 0.5, "cpu": 4, "memory": "2048Mi"}, requested={"odd": "a lot"})
+    reported = ReportedStatus(allocated={"gpu": 0.5, "cpu": 4, "memory": "2048Mi"}, requested={"odd": "a lot"})
     there = msgspec.structs.replace(kai("train"), status=reported)
     seen = observed(queue(kaiQueue="train"), there)
     told = derive(seen, plan(seen), Refused(), NOW).kai_queue
