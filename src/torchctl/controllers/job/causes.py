@@ -28,7 +28,7 @@ _REASONS = {
     "UnexpectedAdmissionError": Cause.REJECTED,
     "TopologyAffinityError": Cause.REJECTED,
 }
-"""status.reason of a pod that the kubelet ended, or did not take."""
+"""status.reason of a pod that the kubelet ended, or did not take. It says more than TerminationByKubelet beside it."""
 _INIT = {INIT_CONTAINER: Cause.WORKSPACE_LOST, PREFLIGHT_CONTAINER: Cause.RENDEZVOUS_UNREACHABLE}
 _OUT_OF = "OutOf"
 """Begins the kubelet's reason for a pod that does not fit: OutOfcpu, OutOfnvidia.com/gpu."""
@@ -42,12 +42,12 @@ def cause_of(pod: Pod, group: KaiPodGroup | None) -> Cause:
     """
     if preempted(pod, group):
         return Cause.PREEMPTED
-    target = find(pod.status.conditions, "DisruptionTarget")
-    if target is not None and target.status == "True" and target.reason in _DISRUPTIONS:
-        return _DISRUPTIONS[target.reason]
     reason = pod.status.reason
     if reason in _REASONS:
         return _REASONS[reason]
+    target = find(pod.status.conditions, "DisruptionTarget")
+    if target is not None and target.status == "True" and target.reason in _DISRUPTIONS:
+        return _DISRUPTIONS[target.reason]
     if reason.startswith(_OUT_OF):
         return Cause.REJECTED
     if pods.told_to_stop(pod):

@@ -58,12 +58,11 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     stops = stopped(observed, template) if keeps and template is not None else ()
     if current is None or job.status.phase != Phase.FAILED:
         return Estate(stops, tuple(remove), look_again_s=left)
-    if template is None:  # nobody can say any more how to suspend it
-        remove += [_removal(JOB, current)] if _would_go_on(observed) and not _is_leaving(current) else []
-        return Estate(stops, tuple(remove), look_again_s=left)
-    if _would_go_on(observed):
+    if _would_go_on(observed) and template is not None:
         stops = (*stops, stop(observed, template, current))
-    halts = () if template.elastic else _halted(observed.pods, job.status.failure, now)
+    elif _would_go_on(observed):  # nobody can say any more how to suspend it
+        remove += [] if _is_leaving(current) else [_removal(JOB, current)]
+    halts = () if job.spec.elastic is not None else _halted(observed.pods, job.status.failure, now)
     return Estate(stops, tuple(remove), halts, left)
 
 

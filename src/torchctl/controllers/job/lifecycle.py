@@ -89,8 +89,9 @@ def advance(
         turned = _attempt(observed, template, settings, now)
         if turned is not None:
             return replace(turned, status=_begun(turned.status, observed))
-    if losses.has_succeeded(observed, template):
-        return Life(status=status, stage=Stage.RUN)  # its Job is about to say so, and nothing ends it any more
+    if losses.has_succeeded(observed) or _is_complete(observed.worker_job):
+        # Its Job is about to say so, or its pods how they ended, and nothing else ends it any more.
+        return Life(status=status, stage=Stage.RUN)
     policy = run_policy(observed.job, template)
     end = deadlines.exceeded(observed, template, policy, now)
     if end is not None:
@@ -156,13 +157,11 @@ def _settle(
 ) -> Life:
     """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
     status = observed.job.status
-    if template is not None and template.elastic and losses.has_decided(observed) and not _has_left(observed):
+    if template is not None and template.elastic and losses.has_decided(observed) and _may_complete(observed):
         # Worker 0 had come to the end, and the report of it came after those of the others.
         if losses.is_complete(observed, template):
             return _succeeded(observed, now)
-        policy = run_policy(observed.job, template)
-        end, due = deadlines.exceeded(observed, template, policy, now), deadlines.due_s(observed, template, policy, now)
-        return _ended(status, end, now) if end else Life(status=status, stage=Stage.SETTLE, look_again_s=due)
+        return Life(status=status, stage=Stage.SETTLE)  # its Job is about to say so, and nothing else ends it any more
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
@@ -205,7 +204,16 @@ def _has_left(observed: Observed) -> bool:
     job = observed.worker_job
     if job is None:
         return True
-    return job.metadata.deletion_timestamp is not None and not is_true(job.status.conditions, "Complete")
+    return job.metadata.deletion_timestamp is not None and not _is_complete(job)
+
+
+def _may_complete(observed: Observed) -> bool:
+    job = observed.worker_job
+    return job is not None and not _has_left(observed) and not is_true(job.status.conditions, "Failed")
+
+
+def _is_complete(job: Job | None) -> bool:
+    return job is not None and is_true(job.status.conditions, "Complete")
 
 
 def _disappeared(observed: Observed) -> Outcome:
@@ -288,7 +296,7 @@ def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetim
     status = observed.job.status
     if _ended_before(observed, template):
         return _succeeded(observed, now)
-    done = losses.has_succeeded(observed, template) and not _has_left(observed)  # its Job is about to say so
+    done = losses.has_succeeded(observed) and not _has_left(observed)  # its Job is about to say so
     if observed.job.spec.suspend or done:
         return Life(status=status, stage=Stage.SUSPENDED)
     if observed.was_started:
@@ -304,7 +312,7 @@ def _ended_before(observed: Observed, template: FrozenTemplate | None) -> bool:
     job, suspended = observed.worker_job, find(observed.job.status.conditions, JobCondition.SUSPENDED)
     if job is None or not losses.is_complete(observed, template):
         return False
-    if not job.spec.get("suspend") or losses.has_succeeded(observed, template):
+    if not job.spec.get("suspend") or losses.has_succeeded(observed):
         return True  # its pods ended before anybody came to stop them
     done, since = job.status.completion_time, suspended.last_transition_time if suspended is not None else None
     return done is not None and since is not None and done < since

@@ -97,12 +97,13 @@ def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
     return all(pods.has_ended(pod) and not pods.told_to_stop(pod) for pod in counted)
 
 
-def has_succeeded(observed: Observed, template: FrozenTemplate | None) -> bool:
+def has_succeeded(observed: Observed) -> bool:
     """Whether the workers that decide are seen to have succeeded untold, though their Job may not say so yet."""
-    if template is None or template.elastic:
-        return template is not None and has_decided(observed)
+    job = observed.worker_job
+    if observed.job.spec.elastic is not None:
+        return has_decided(observed)
     done = {pods.index(pod) for pod in observed.pods if pods.succeeded(pod) and not pods.told_to_stop(pod)}
-    return done >= set(range(template.nodes))
+    return job is not None and done >= set(range(int(job.spec.get("completions") or 1)))
 
 
 def has_decided(observed: Observed) -> bool:
@@ -180,8 +181,7 @@ def _moment(pod: Pod) -> datetime | None:
 
 def _at(pod: Pod) -> float:
     """The moment as a number; of a pod that failed before any container of it began, when its node looked at it."""
-    never_began = pods.failed(pod) and not (pod.status.container_statuses or pod.status.init_container_statuses)
-    moment = _moment(pod) or (pod.status.start_time if never_began else None)
+    moment = _moment(pod) or (pod.status.start_time if pods.failed(pod) and not pods.has_begun(pod) else None)
     return moment.timestamp() if moment is not None else _NEVER
 
 

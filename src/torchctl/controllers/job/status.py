@@ -67,6 +67,8 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     )
     if plan.template is not None:
         status = _with_template(status, observed, plan, plan.template)
+    elif observed.was_started:
+        status = _with_counts(status, observed, plan, status.nodes.desired)
     elif not status.nodes.desired:
         status = msgspec.structs.replace(status, nodes=NodeCounts(desired=job.spec.num_nodes or 0))
     return _with_times(status, observed, now) if life.stage is Stage.RUN and life.outcome is None else status
@@ -249,18 +251,25 @@ def _step_of(refusal: Refusal, job: str) -> JobCondition:
 def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: FrozenTemplate) -> JobStatus:
     job, owner = observed.job, Owner.of(observed.job)
     meeting = rendezvous(template, owner.name, owner.namespace, owner.uid, status.attempt)
-    counts, nodes = _in_the_end(observed, plan.outcome), template.desired(job.spec)
+    nodes = template.desired(job.spec)
     return msgspec.structs.replace(
-        status,
+        _with_counts(status, observed, plan, nodes),
         job_id=job.metadata.uid,
-        nodes=NodeCounts(desired=nodes, ready=counts.ready),
         gpus=nodes * template.gpus_per_node,
-        workers=counts,
-        workers_status=_in_short(counts, nodes, plan.outcome),
         selector=selector(owner.selector(ROLE_WORKER)),
         master_endpoint=meeting.endpoint,
         rendezvous_id=meeting.id,
         workspace=plan.syncing.report if plan.syncing else status.workspace,
+    )
+
+
+def _with_counts(status: JobStatus, observed: Observed, plan: Plan, nodes: int) -> JobStatus:
+    counts = _in_the_end(observed, plan.outcome)
+    return msgspec.structs.replace(
+        status,
+        nodes=NodeCounts(desired=nodes, ready=counts.ready),
+        workers=counts,
+        workers_status=_in_short(counts, nodes, plan.outcome),
     )
 
 

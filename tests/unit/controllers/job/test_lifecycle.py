@@ -1113,16 +1113,18 @@ class TestElastic:
         w.step()
         assert [(removal.key.name, removal.force) for removal in w.last.remove] == [("demo-2-x", True)]
 
-    def test_the_success_of_worker_0_is_waited_for_no_longer_than_the_job_may_run(self, world: Any) -> None:
-        w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300}"), 3)
+    def test_the_success_of_worker_0_is_not_waited_for_where_the_job_has_failed_all_the_same(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
         w.worker_fails(2, 1, "lost", after_s=10)
         w.settle()
         w.worker(0, "Succeeded")
         w.settle()
-        assert (w.phase, w.last.requeue_after_s) == ("Restarting", 300)
         w.later(300)
         w.settle()
-        assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
+        assert (w.phase, w.seen.job.status.attempt) == ("Restarting", 0)
+        w.job_is("Failed")
+        w.settle()
+        assert (w.phase, w.seen.job.status.attempt) == ("Restarting", 1)
 
     def test_a_workspace_that_cannot_be_served_again_does_not_end_workers_that_have_it(self, world: Any) -> None:
         source = "volumes: {workspace: {source: git, url: 'https://git.test/a'}}"
@@ -1295,6 +1297,23 @@ class TestDeadlines:
         w.settle()
         assert w.phase == "Failed"
         assert ("Job", "demo") in w.objects
+        status = w.seen.job.status
+        assert (status.workers.running, status.workers.failed, status.nodes.ready) == (0, 1, 0)
+        assert status.workers_status == "1/2 failed"
+
+    def test_a_sidecar_that_runs_on_in_a_pod_whose_template_is_lost_is_stopped_all_the_same(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {restartPolicy: Never}"))
+        w.has_queue("image: trainer:2")
+        w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+        ended = {"exitCode": 42, "reason": "Error", "finishedAt": w.now}
+        goes_on = {"name": "logs", "state": {"running": {}}}
+        statuses = [{"name": "trainer", "state": {"terminated": ended}}, goes_on]
+        w.worker(1, "Running", startTime=w.now, containerStatuses=statuses)
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert (w.phase, ("Job", "demo") in w.objects) == ("Failed", True)
+        assert [pod.metadata.name for pod in w.seen.pods if pod.spec.active_deadline_seconds] == ["demo-1-x"]
 
     def test_a_deadline_that_passes_before_the_job_of_workers_that_succeeded_is_complete_ends_nothing(
         self, world: Any
@@ -1310,6 +1329,53 @@ class TestDeadlines:
         w.succeeds()
         w.settle()
         assert w.phase == "Succeeded"
+
+    def test_workers_that_succeeded_without_their_template_are_ended_by_no_deadline_either(self, world: Any) -> None:
+        w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
+        w.has_queue("image: trainer:2")
+        w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+        w.later(299)
+        for index in range(2):
+            w.worker(index, "Succeeded")
+        w.settle()
+        w.later(1)
+        w.settle()
+        assert w.phase == "Running"
+        w.succeeds()
+        w.settle()
+        assert w.phase == "Succeeded"
+
+    def test_a_deadline_that_passes_before_it_is_heard_how_the_workers_of_a_complete_job_ended_ends_nothing(
+        self, world: Any
+    ) -> None:
+        w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
+        w.later(299)
+        w.job_is("Complete")
+        w.settle()
+        w.later(1)
+        w.settle()
+        assert w.phase == "Running"
+        w.succeeds()
+        w.settle()
+        assert w.phase == "Succeeded"
+
+    def test_a_deadline_that_passes_while_the_others_stop_after_worker_0_has_succeeded_ends_nothing(
+        self, world: Any
+    ) -> None:
+        """Of a failure beside it was heard before."""
+        w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300}"), 3)
+        w.later(298)
+        w.worker_fails(1, 1, after_s=298)
+        w.settle()
+        assert w.phase == "Restarting"
+        w.worker(0, "Succeeded")
+        w.settle()
+        w.later(2)
+        w.settle()
+        w.job_is("Complete")
+        w.worker(2, "Succeeded")
+        w.settle()
+        assert (w.phase, w.seen.job.status.restarts.total) == ("Succeeded", 0)
 
     def test_earlier_attempts_that_are_kept_are_stopped_by_the_end_too(self, world: Any) -> None:
         w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 300, podRetention: All}"), 3)

@@ -149,6 +149,30 @@ def test_a_worker_that_its_node_did_not_take_is_the_cause_and_not_those_that_are
     assert status.failure.pod == "demo-0-x"
 
 
+WAITS = {"waiting": {"reason": "PodInitializing"}}
+LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}  # without a time
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"), [("Evicted", "Evicted"), ("Preempting", "Preempted"), ("Terminated", "NodeLost")]
+)
+@pytest.mark.parametrize("state", [WAITS, LOST], ids=["waits", "unknown"])
+def test_a_worker_that_its_node_gave_up_before_it_began_is_the_cause_and_not_those_that_are_stopped_for_it(
+    world: Any, reason: str, cause: str, state: dict[str, Any]
+) -> None:
+    """The kubelet lets go of a pod whose image it still pulls, and says of its containers what it knows: nothing."""
+    w = three(world)
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    statuses = {"containerStatuses": [{"name": "trainer", "state": state}]}
+    w.worker(0, "Failed", startTime=w.now, reason=reason, conditions=[target], **statuses)
+    w.settle()
+    for index in (1, 2):
+        told(w, index, 10)
+    status = decided(w)
+    assert status.restarts.by_cause == {cause: 1}
+    assert status.failure.pod == "demo-0-x"
+
+
 ETCD = "{jobQueue: research, numNodes: 2, command: python a.py, distributed: {rdzvBackend: etcd-v2}%s}"
 ELASTIC = ", elastic: {minNodes: 1, maxNodes: 3}"
 OFF = "preflight: etcd 3.4.23 at etcd:2379 answers, but its v2 API is off. Start it with --enable-v2"
