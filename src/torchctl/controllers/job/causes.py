@@ -28,7 +28,7 @@ _REASONS = {
     "UnexpectedAdmissionError": Cause.REJECTED,
     "TopologyAffinityError": Cause.REJECTED,
 }
-"""status.reason of a pod that the kubelet ended, or did not take. It says more than TerminationByKubelet beside it."""
+"""status.reason of a pod that the kubelet ended, or did not take. It says more than DisruptionTarget beside it."""
 _INIT = {INIT_CONTAINER: Cause.WORKSPACE_LOST, PREFLIGHT_CONTAINER: Cause.RENDEZVOUS_UNREACHABLE}
 _OUT_OF = "OutOf"
 """Begins the kubelet's reason for a pod that does not fit: OutOfcpu, OutOfnvidia.com/gpu."""

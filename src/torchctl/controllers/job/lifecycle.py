@@ -124,8 +124,10 @@ def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Rest
     status, loss = observed.job.status, losses.first_loss(observed, template)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
-    if loss is None and losses.is_complete(observed, template):
-        return _succeeded(observed, now)
+    if loss is None and _is_complete(observed.worker_job):
+        return (
+            _succeeded(observed, now) if losses.is_complete(observed) else None
+        )  # how its pods ended is not heard yet
     loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
     if loss is None:
         return None
@@ -157,11 +159,9 @@ def _settle(
 ) -> Life:
     """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
     status = observed.job.status
-    if template is not None and template.elastic and losses.has_decided(observed) and _may_complete(observed):
-        # Worker 0 had come to the end, and the report of it came after those of the others.
-        if losses.is_complete(observed, template):
-            return _succeeded(observed, now)
-        return Life(status=status, stage=Stage.SETTLE)  # its Job is about to say so, and nothing else ends it any more
+    if observed.job.spec.elastic is not None and losses.has_decided(observed) and _may_complete(observed):
+        # Worker 0 had come to the end, and the report of it came after those of the others: nothing was lost.
+        return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Stage.RUN)
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
@@ -183,15 +183,19 @@ def _first(
 ) -> tuple[Cause, Failure, datetime | None]:
     """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
     found = losses.first_loss(observed, template)
-    follower = incident.cause == Cause.PEER_LOST  # it may have ended before the one that it lost
-    if found is not None and (
-        follower or incident.lost is None or (found.at is not None and found.at <= incident.lost)
-    ):
+    if found is not None and _says_more(found, incident):
         return found.cause, found.failure, found.at
     cause = cause_named(incident.cause) or Cause.VANISHED
     if cause in _UNEXPLAINED and incident.lost and evicted_around(observed.podgroup, incident.lost):
         cause = Cause.PREEMPTED
     return cause, observed.job.status.failure or Failure(), incident.lost
+
+
+def _says_more(found: Loss, incident: Incident) -> bool:
+    """Of one that lost a peer, or that was stopped, it may be known before what it was lost or stopped for."""
+    if incident.lost is None or incident.cause == Cause.PEER_LOST:
+        return True
+    return found.at <= incident.lost if found.at is not None else incident.cause in _UNEXPLAINED
 
 
 def _all_ended(observed: Observed, template: FrozenTemplate | None) -> bool:
@@ -294,9 +298,9 @@ def _replaces(job: Job) -> bool:
 
 def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetime) -> Life:
     status = observed.job.status
-    if _ended_before(observed, template):
+    if _ended_before(observed):
         return _succeeded(observed, now)
-    done = losses.has_succeeded(observed) and not _has_left(observed)  # its Job is about to say so
+    done = losses.has_succeeded(observed) and _may_complete(observed)  # its Job is about to say so
     if observed.job.spec.suspend or done:
         return Life(status=status, stage=Stage.SUSPENDED)
     if observed.was_started:
@@ -304,13 +308,13 @@ def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetim
     return Life(status=status, stage=Stage.RUN if status.next_attempt_time is None else Stage.WAIT)
 
 
-def _ended_before(observed: Observed, template: FrozenTemplate | None) -> bool:
+def _ended_before(observed: Observed) -> bool:
     """Whether the workers had succeeded before they could have been told to stop.
 
     Trainers that save and exit 0 when they are told to stop make the suspended Job complete as well.
     """
     job, suspended = observed.worker_job, find(observed.job.status.conditions, JobCondition.SUSPENDED)
-    if job is None or not losses.is_complete(observed, template):
+    if job is None or not losses.is_complete(observed):
         return False
     if not job.spec.get("suspend") or losses.has_succeeded(observed):
         return True  # its pods ended before anybody came to stop them

@@ -4,6 +4,7 @@ Its failure caused the others', so its cause is the incident's. The order is tha
 the reports about them, which come from many nodes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -51,7 +52,7 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     """
     lost = [pod for pod in observed.pods if _is_lost(pod) and _ends_the_attempt(pod, observed, template)]
     if lost:
-        failed_at = min((_at(pod) for pod in lost if not pods.told_to_stop(pod)), default=_NEVER)
+        failed_at = _failed_at(lost)
         pod = min(lost, key=lambda pod: _order(pod, observed, failed_at))
         own = _is_stopped_for(pod, observed, failed_at) and _says_why(pod)
         cause = by_container(pod) if own else cause_of(pod, _group(pod, observed))
@@ -81,7 +82,7 @@ def _born(pod: Pod) -> float:
     return at.timestamp() if at is not None else 0.0
 
 
-def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
+def is_complete(observed: Observed) -> bool:
     """Whether the attempt has ended well: its Job says so, and no pod of it is known to have been told to stop before.
 
     The Job controller also counts a trainer that exits 0 while it is being evicted. So a pod whose end is not seen yet
@@ -92,7 +93,7 @@ def is_complete(observed: Observed, template: FrozenTemplate | None) -> bool:
     if job is None or not is_true(job.status.conditions, "Complete"):
         return False
     counted = observed.pods
-    if template is not None and template.elastic:
+    if observed.job.spec.elastic is not None:
         counted = tuple(pod for pod in counted if pods.index(pod) == 0)
     return all(pods.has_ended(pod) and not pods.told_to_stop(pod) for pod in counted)
 
@@ -135,11 +136,13 @@ def _is_lost(pod: Pod) -> bool:
 
 
 def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | None) -> bool:
+    if observed.job.spec.elastic is not None and has_decided(observed):
+        return False  # stopped since worker 0 has come to the end
     if template is None or template.elastic is None:
         return True
     index = pods.index(pod) or 0
-    if index >= template.desired(observed.job.spec) or has_decided(observed):
-        return False  # scaled away, or stopped since worker 0 has come to the end
+    if index >= template.desired(observed.job.spec):
+        return False  # scaled away
     if _permanent(pod) is not None:
         return True
     decides = _hosts_the_store(template) or pods.succeeded(pod)  # its Job takes that for the success of all
@@ -180,9 +183,17 @@ def _moment(pod: Pod) -> datetime | None:
 
 
 def _at(pod: Pod) -> float:
-    """The moment as a number; of a pod that failed before any container of it began, when its node looked at it."""
-    moment = _moment(pod) or (pod.status.start_time if pods.failed(pod) and not pods.has_begun(pod) else None)
+    moment = _moment(pod)
     return moment.timestamp() if moment is not None else _NEVER
+
+
+def _failed_at(lost: Sequence[Pod]) -> float:
+    """When the first of the pods that failed by themselves did so; where none of these says when, before all others.
+
+    The kubelet gives no times of containers that never began, or that it lost track of.
+    """
+    moments = [_at(pod) for pod in lost if not pods.told_to_stop(pod)]
+    return min((moment for moment in moments if moment < _NEVER), default=-_NEVER if moments else _NEVER)
 
 
 def _order(pod: Pod, observed: Observed, failed_at: float) -> tuple[bool, float, bool, bool, int]:

@@ -127,13 +127,6 @@ def has_ended(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def has_begun(pod: Pod) -> bool:
-    """Whether a container of the pod is known to have run."""
-    states = [status.state for status in _statuses(pod)]
-    ended = [state.terminated for state in states if state.terminated is not None]
-    return any(state.running is not None for state in states) or any(end.finished_at is not None for end in ended)
-
-
 def pulled(pod: Pod, container: str) -> bool:
     """Whether an init container of the pod has done its work."""
     ended = next((s.state.terminated for s in pod.status.init_container_statuses or () if s.name == container), None)

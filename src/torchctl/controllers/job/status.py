@@ -67,7 +67,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     )
     if plan.template is not None:
         status = _with_template(status, observed, plan, plan.template)
-    elif observed.was_started:
+    elif observed.was_started or status.workers_status:
         status = _with_counts(status, observed, plan, status.nodes.desired)
     elif not status.nodes.desired:
         status = msgspec.structs.replace(status, nodes=NodeCounts(desired=job.spec.num_nodes or 0))

@@ -187,11 +187,16 @@ def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:
 
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
-    """The KAI Queue of the queue. Out of sight it stays as it was: nobody else remembers its name."""
+    """The KAI Queue of the queue, or one that it still has from before.
+
+    Out of sight it stays as it was: nobody else remembers its name.
+    """
     if not observed.kai_available:
         return observed.queue.status.kai_queue
     found = observed.kai_queue
     if found is None or (manages(observed.queue) and observed.is_foreign):
+        found = min(observed.claimed, key=lambda kai_queue: kai_queue.metadata.name, default=None)
+    if found is None:
         return None
     status = found.status
     return KaiQueueStatus(

@@ -1095,7 +1095,7 @@ class TestElastic:
         w.settle()
         w.later(6)
         w.settle()
-        assert w.phase == "Restarting", "its Job is not complete yet"
+        assert w.phase == "Running", "its Job is not complete yet"
         w.job_is("Complete")
         w.settle()
         assert (w.phase, w.seen.job.status.restarts.total, w.seen.job.status.failure) == ("Succeeded", 0, None)
@@ -1108,7 +1108,7 @@ class TestElastic:
         w.settle()
         w.worker(0, "Succeeded")
         w.settle()
-        assert (w.phase, w.last.requeue_after_s) == ("Restarting", 60)
+        assert (w.phase, w.last.requeue_after_s) == ("Running", 30)
         w.later(60)
         w.step()
         assert [(removal.key.name, removal.force) for removal in w.last.remove] == [("demo-2-x", True)]
@@ -1119,12 +1119,65 @@ class TestElastic:
         w.settle()
         w.worker(0, "Succeeded")
         w.settle()
-        w.later(300)
-        w.settle()
-        assert (w.phase, w.seen.job.status.attempt) == ("Restarting", 0)
+        assert (w.phase, w.seen.job.status.incident) == ("Running", None)
         w.job_is("Failed")
         w.settle()
+        w.later(5)
+        w.settle()
         assert (w.phase, w.seen.job.status.attempt) == ("Restarting", 1)
+
+    def test_a_worker_on_a_lost_node_does_not_hold_up_a_success_that_was_heard_of_after_a_failure(
+        self, world: Any
+    ) -> None:
+        w = running(world, elastic(), 3)
+        w.worker_fails(1, 1, "lost", after_s=10)
+        w.settle()
+        w.worker(0, "Succeeded")
+        w.worker(2, metadata=told(w) | {"finalizers": ["batch.kubernetes.io/job-tracking"]}, conditions=[])
+        w.settle()
+        w.later(60)
+        w.settle()
+        assert w.spec("Job", "demo")["podReplacementPolicy"] == "TerminatingOrFailed"
+
+    def test_the_others_that_are_stopped_for_the_success_of_worker_0_are_no_loss_without_a_template(
+        self, world: Any
+    ) -> None:
+        w = running(world, elastic(), 3)
+        w.has_queue("image: trainer:2")
+        w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+        w.worker(0, "Succeeded")
+        w.settle()
+        for index in (1, 2):
+            w.worker(index, metadata=told(w), conditions=[])
+        w.settle()
+        assert (w.phase, w.seen.job.status.incident) == ("Running", None)
+        w.job_is("Complete")
+        w.settle()
+        assert w.phase == "Succeeded"
+
+    def test_a_complete_job_is_not_below_its_minimum_before_it_is_heard_how_worker_0_ended(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        for index in (1, 2):
+            w.remove("Pod", f"demo-{index}-x")
+        w.settle()
+        w.job_is("Complete")
+        w.later(200)
+        w.settle()
+        assert (w.phase, w.seen.job.status.incident) == ("Starting", None)
+        w.worker(0, "Succeeded")
+        w.settle()
+        assert w.phase == "Succeeded"
+
+    def test_a_job_that_failed_while_it_stood_still_goes_on_where_it_is_resumed(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        edit(w, suspend=True)
+        w.settle()
+        w.worker(0, "Succeeded")
+        w.job_is("Failed")
+        w.settle()
+        edit(w, suspend=False)
+        w.settle()
+        assert w.seen.job.status.attempt == 1
 
     def test_a_workspace_that_cannot_be_served_again_does_not_end_workers_that_have_it(self, world: Any) -> None:
         source = "volumes: {workspace: {source: git, url: 'https://git.test/a'}}"
@@ -1314,6 +1367,18 @@ class TestDeadlines:
         w.settle()
         assert (w.phase, ("Job", "demo") in w.objects) == ("Failed", True)
         assert [pod.metadata.name for pod in w.seen.pods if pod.spec.active_deadline_seconds] == ["demo-1-x"]
+
+    def test_no_worker_is_counted_that_an_attempt_without_a_template_does_not_have(self, world: Any) -> None:
+        w = running(world, job())
+        w.has_queue(None)
+        w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+        w.worker_fails(1, 42)
+        w.settle()
+        w.later(5)
+        w.settle()
+        status = w.seen.job.status
+        assert (status.attempt, status.workers.running, status.nodes.ready) == (1, 0, 0)
+        assert status.workers_status == "0/2 running"
 
     def test_a_deadline_that_passes_before_the_job_of_workers_that_succeeded_is_complete_ends_nothing(
         self, world: Any

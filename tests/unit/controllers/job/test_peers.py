@@ -1,11 +1,12 @@
 """Which worker an incident is laid to, of those that real torchrun ended; and what a preflight does to a job."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 REPORTS = Path(__file__).parent / "reports"
 NOBODY = "{jobQueue: research, numNodes: 3, command: python train.py}"
 TWO = "{{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {{restartPolicy: {policy}}}}}"
@@ -150,6 +151,7 @@ def test_a_worker_that_its_node_did_not_take_is_the_cause_and_not_those_that_are
 
 
 WAITS = {"waiting": {"reason": "PodInitializing"}}
+COPIED = {"terminated": {"exitCode": 0, "finishedAt": EPOCH + timedelta(seconds=3)}}
 LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}  # without a time
 
 
@@ -157,20 +159,36 @@ LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}  # 
     ("reason", "cause"), [("Evicted", "Evicted"), ("Preempting", "Preempted"), ("Terminated", "NodeLost")]
 )
 @pytest.mark.parametrize("state", [WAITS, LOST], ids=["waits", "unknown"])
+@pytest.mark.parametrize("first", [WAITS, COPIED], ids=["none", "init"])
+@pytest.mark.parametrize("seen_last", [False, True])
 def test_a_worker_that_its_node_gave_up_before_it_began_is_the_cause_and_not_those_that_are_stopped_for_it(
-    world: Any, reason: str, cause: str, state: dict[str, Any]
+    world: Any, reason: str, cause: str, state: dict[str, Any], first: dict[str, Any], seen_last: bool
 ) -> None:
     """The kubelet lets go of a pod whose image it still pulls, and says of its containers what it knows: nothing."""
     w = three(world)
     target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     statuses = {"containerStatuses": [{"name": "trainer", "state": state}]}
-    w.worker(0, "Failed", startTime=w.now, reason=reason, conditions=[target], **statuses)
-    w.settle()
-    for index in (1, 2):
-        told(w, index, 10)
+    statuses["initContainerStatuses"] = [{"name": "fetch", "state": first}]
+    for index in (1, 2, 0) if seen_last else (0, 1, 2):
+        if index:
+            told(w, index, 10)
+        else:
+            w.worker(0, "Failed", startTime=w.now, reason=reason, conditions=[target], **statuses)
+        w.settle()
     status = decided(w)
     assert status.restarts.by_cause == {cause: 1}
     assert status.failure.pod == "demo-0-x"
+
+
+def test_a_worker_that_its_node_lost_track_of_is_not_the_cause_beside_one_that_says_when_it_failed(world: Any) -> None:
+    w = running(world, "ExitCode")
+    w.later(3600)
+    w.worker_fails(0, 2, "usage: train.py", after_s=3599)
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    statuses = {"containerStatuses": [{"name": "trainer", "state": LOST}]}
+    w.worker(1, "Failed", startTime=EPOCH, reason="Evicted", conditions=[target], **statuses)
+    status = decided(w)
+    assert (w.phase, status.failure.pod, status.failure.exit_code) == ("Failed", "demo-0-x", 2)
 
 
 ETCD = "{jobQueue: research, numNodes: 2, command: python a.py, distributed: {rdzvBackend: etcd-v2}%s}"

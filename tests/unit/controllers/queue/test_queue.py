@@ -146,12 +146,20 @@ def test_without_kai_nothing_is_done_to_kai_queues_that_were_seen_before_and_the
 
 
 @pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {}], ids=["other", ""])
+def test_the_kai_queue_that_a_queue_has_stays_in_status_until_it_is_gone(spec: dict[str, Any]) -> None:
+    seen = observed(queue(**spec), kai("train"), jobs=(job("a", Phase.RUNNING),))
+    status = derive(seen, plan(seen), Refused(), NOW)
+    assert status.kai_queue is not None
+    assert status.kai_queue.name == "train"
+    assert derive(observed(queue()), Plan(), Refused(), NOW).kai_queue is None
+
+
+@pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {}], ids=["other", ""])
 def test_without_kai_the_name_of_the_kai_queue_stays_in_status_for_nobody_else_remembers_it(
     spec: dict[str, Any],
 ) -> None:
     recorded = QueueStatus(kai_queue=KaiQueueStatus(name="train", uid="uid"))
-    seen = observed(msgspec.structs.replace(queue(**spec), status=recorded), kai("train"))
-    assert derive(seen, plan(seen), Refused(), NOW).kai_queue is None
+    seen = observed(msgspec.structs.replace(queue(**spec), status=recorded))
     blind = replace(seen, kai_available=False)
     assert derive(blind, plan(blind), Refused(), NOW).kai_queue == recorded.kai_queue
 
