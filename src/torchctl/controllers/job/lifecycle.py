@@ -183,19 +183,25 @@ def _first(
 ) -> tuple[Cause, Failure, datetime | None]:
     """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
     found = losses.first_loss(observed, template)
-    if found is not None and _says_more(found, incident):
+    opener = observed.job.status.failure or Failure()
+    if found is not None and _says_more(found, incident, opener):
         return found.cause, found.failure, found.at
     cause = cause_named(incident.cause) or Cause.VANISHED
     if cause in _UNEXPLAINED and incident.lost and evicted_around(observed.podgroup, incident.lost):
         cause = Cause.PREEMPTED
-    return cause, observed.job.status.failure or Failure(), incident.lost
+    return cause, opener, incident.lost
 
 
-def _says_more(found: Loss, incident: Incident) -> bool:
-    """Of one that lost a peer, or that was stopped, it may be known before what it was lost or stopped for."""
-    if incident.lost is None or incident.cause == Cause.PEER_LOST:
+def _says_more(found: Loss, incident: Incident, opener: Failure) -> bool:
+    """Whether the loss was earlier. One that lost a peer may have ended before that one did.
+
+    An incident whose loss has no time came before what is said to have happened after it was opened.
+    """
+    if incident.cause == Cause.PEER_LOST:
         return True
-    return found.at <= incident.lost if found.at is not None else incident.cause in _UNEXPLAINED
+    if incident.lost is not None:
+        return found.at is not None and found.at <= incident.lost
+    return found.at is None or found.at <= incident.opened or found.failure.pod == opener.pod
 
 
 def _all_ended(observed: Observed, template: FrozenTemplate | None) -> bool:
@@ -213,7 +219,8 @@ def _has_left(observed: Observed) -> bool:
 
 def _may_complete(observed: Observed) -> bool:
     job = observed.worker_job
-    return job is not None and not _has_left(observed) and not is_true(job.status.conditions, "Failed")
+    fails = job is not None and any(is_true(job.status.conditions, type_) for type_ in ("FailureTarget", "Failed"))
+    return not fails and not _has_left(observed)
 
 
 def _is_complete(job: Job | None) -> bool:
@@ -234,7 +241,7 @@ def _below_minimum(
     observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime
 ) -> Loss | None:
     left = _short_s(observed, template, settings, now)
-    if left is None or left > 0 or template is None or template.elastic is None:
+    if left is None or left > 0 or template is None or losses.has_succeeded(observed):
         return None
     ready, job = workers.standing(observed), names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     message = (

@@ -183,14 +183,15 @@ def _moment(pod: Pod) -> datetime | None:
 
 
 def _at(pod: Pod) -> float:
-    moment = _moment(pod)
+    """The moment as a number; of a pod that failed before its trainer began, when its node looked at it."""
+    moment = _moment(pod) or (None if pods.has_begun(pod) else pod.status.start_time)
     return moment.timestamp() if moment is not None else _NEVER
 
 
 def _failed_at(lost: Sequence[Pod]) -> float:
     """When the first of the pods that failed by themselves did so; where none of these says when, before all others.
 
-    The kubelet gives no times of containers that never began, or that it lost track of.
+    The kubelet gives no times of containers that it lost track of.
     """
     moments = [_at(pod) for pod in lost if not pods.told_to_stop(pod)]
     return min((moment for moment in moments if moment < _NEVER), default=-_NEVER if moments else _NEVER)
@@ -203,9 +204,10 @@ def _order(pod: Pod, observed: Observed, failed_at: float) -> tuple[bool, float,
     So does one that was stopped for another's failure and does not say why it failed itself.
     """
     cause = _root_cause(pod)
+    at = failed_at if failed_at == -_NEVER and _at(pod) == _NEVER else _at(pod)
     follows = cause.follows or (_is_stopped_for(pod, observed, failed_at) and not _says_why(pod))
     leaves, silent = pod.metadata.deletion_timestamp is not None, cause.exit_code is None
-    return follows, _at(pod), leaves, silent, pods.index(pod) or 0
+    return follows, at, leaves, silent, pods.index(pod) or 0
 
 
 def _is_stopped_for(pod: Pod, observed: Observed, failed_at: float) -> bool:

@@ -1168,6 +1168,29 @@ class TestElastic:
         w.settle()
         assert w.phase == "Succeeded"
 
+    def test_a_job_whose_worker_0_has_succeeded_is_never_below_its_minimum(self, world: Any) -> None:
+        w = running(world, elastic(), 3)
+        for index in (1, 2):
+            w.remove("Pod", f"demo-{index}-x")
+        w.settle()
+        w.later(200)
+        w.worker(0, "Succeeded")
+        w.step()
+        assert (w.phase, w.seen.job.status.incident) == ("Running", None)
+
+    def test_a_success_of_worker_0_that_comes_after_its_job_is_given_up_does_not_hide_the_failure(
+        self, world: Any
+    ) -> None:
+        w = running(world, elastic(), 3)
+        w.worker_fails(1, 42)
+        w.settle()
+        w.job_is("FailureTarget")
+        w.worker(0, "Succeeded")
+        w.settle()
+        w.later(5)
+        w.settle()
+        assert w.seen.job.status.restarts.by_cause == {"Error": 1}
+
     def test_a_job_that_failed_while_it_stood_still_goes_on_where_it_is_resumed(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         edit(w, suspend=True)

@@ -160,21 +160,18 @@ LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}  # 
 )
 @pytest.mark.parametrize("state", [WAITS, LOST], ids=["waits", "unknown"])
 @pytest.mark.parametrize("first", [WAITS, COPIED], ids=["none", "init"])
-@pytest.mark.parametrize("seen_last", [False, True])
 def test_a_worker_that_its_node_gave_up_before_it_began_is_the_cause_and_not_those_that_are_stopped_for_it(
-    world: Any, reason: str, cause: str, state: dict[str, Any], first: dict[str, Any], seen_last: bool
+    world: Any, reason: str, cause: str, state: dict[str, Any], first: dict[str, Any]
 ) -> None:
     """The kubelet lets go of a pod whose image it still pulls, and says of its containers what it knows: nothing."""
     w = three(world)
     target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     statuses = {"containerStatuses": [{"name": "trainer", "state": state}]}
     statuses["initContainerStatuses"] = [{"name": "fetch", "state": first}]
-    for index in (1, 2, 0) if seen_last else (0, 1, 2):
-        if index:
-            told(w, index, 10)
-        else:
-            w.worker(0, "Failed", startTime=w.now, reason=reason, conditions=[target], **statuses)
-        w.settle()
+    w.worker(0, "Failed", startTime=w.now, reason=reason, conditions=[target], **statuses)
+    w.settle()
+    for index in (1, 2):
+        told(w, index, 10)
     status = decided(w)
     assert status.restarts.by_cause == {cause: 1}
     assert status.failure.pod == "demo-0-x"
@@ -189,6 +186,50 @@ def test_a_worker_that_its_node_lost_track_of_is_not_the_cause_beside_one_that_s
     w.worker(1, "Failed", startTime=EPOCH, reason="Evicted", conditions=[target], **statuses)
     status = decided(w)
     assert (w.phase, status.failure.pod, status.failure.exit_code) == ("Failed", "demo-0-x", 2)
+
+
+def refused(w: Any, index: int) -> None:
+    w.worker(index, "Failed", startTime=w.now, reason="OutOfcpu", conditions=[])
+
+
+def lost_track_of(w: Any, index: int) -> None:
+    statuses = [{"name": "trainer", "state": LOST}]
+    w.worker(index, "Failed", startTime=EPOCH, reason="Evicted", conditions=[], containerStatuses=statuses)
+
+
+@pytest.mark.parametrize(("loses", "cause"), [(refused, "Rejected"), (lost_track_of, "Evicted")])
+def test_a_failure_that_follows_one_without_a_time_is_not_the_cause(world: Any, loses: Any, cause: str) -> None:
+    """What was seen first happened first, where the other is said to have happened later."""
+    w = running(world)
+    w.later(100)
+    loses(w, 0)
+    w.settle()
+    w.worker_fails(1, 1, "boom", after_s=104)
+    assert decided(w).restarts.by_cause == {cause: 1}
+
+
+@pytest.mark.parametrize("code", [1, -9])
+def test_what_torchrun_reports_of_a_worker_that_is_stopped_for_one_without_a_time_is_not_the_cause(
+    world: Any, code: int
+) -> None:
+    w = running(world)
+    w.later(100)
+    lost_track_of(w, 0)
+    w.settle()
+    said = (REPORTS / "exit-42" / "worker-1.exit-1.txt").read_text().replace("exitcode  : 42", f"exitcode  : {code}")
+    meta = {"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30}
+    w.worker_fails(1, 1, said, after_s=102, metadata=meta)
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({"Evicted": 1}, "demo-0-x")
+
+
+def test_a_pod_that_is_lost_without_a_time_after_one_that_was_deleted_is_not_the_cause(world: Any) -> None:
+    w = running(world)
+    told(w, 1, 10)
+    w.later(10)
+    w.settle()
+    lost_track_of(w, 0)
+    assert decided(w).restarts.by_cause == {"Deleted": 1}
 
 
 ETCD = "{jobQueue: research, numNodes: 2, command: python a.py, distributed: {rdzvBackend: etcd-v2}%s}"
