@@ -125,9 +125,8 @@ def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Rest
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
     if loss is None and _is_complete(observed.worker_job):
-        return (
-            _succeeded(observed, now) if losses.is_complete(observed) else None
-        )  # how its pods ended is not heard yet
+        # Where it is not heard yet how its pods ended, that is waited for.
+        return _succeeded(observed, now) if losses.is_complete(observed) else None
     loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
     if loss is None:
         return None
