@@ -89,7 +89,7 @@ def advance(
         turned = _attempt(observed, template, settings, now)
         if turned is not None:
             return replace(turned, status=_begun(turned.status, observed))
-    if losses.has_succeeded(observed) or _is_complete(observed.worker_job):
+    if losses.has_succeeded(observed) or _says_complete(observed.worker_job):
         # Its Job is about to say so, or its pods how they ended, and nothing else ends it any more.
         return Life(status=status, stage=Stage.RUN)
     policy = run_policy(observed.job, template)
@@ -124,7 +124,7 @@ def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Rest
     status, loss = observed.job.status, losses.first_loss(observed, template)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
-    if loss is None and _is_complete(observed.worker_job):
+    if loss is None and _says_complete(observed.worker_job):
         # Where it is not heard yet how its pods ended, that is waited for.
         return _succeeded(observed, now) if losses.is_complete(observed) else None
     loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
@@ -213,7 +213,7 @@ def _has_left(observed: Observed) -> bool:
     job = observed.worker_job
     if job is None:
         return True
-    return job.metadata.deletion_timestamp is not None and not _is_complete(job)
+    return job.metadata.deletion_timestamp is not None and not _says_complete(job)
 
 
 def _may_complete(observed: Observed) -> bool:
@@ -222,7 +222,7 @@ def _may_complete(observed: Observed) -> bool:
     return not fails and not _has_left(observed)
 
 
-def _is_complete(job: Job | None) -> bool:
+def _says_complete(job: Job | None) -> bool:
     return job is not None and is_true(job.status.conditions, "Complete")
 
 

@@ -177,24 +177,22 @@ def test_a_worker_that_its_node_gave_up_before_it_began_is_the_cause_and_not_tho
     assert status.failure.pod == "demo-0-x"
 
 
+def lost_track_of(w: Any, index: int) -> None:
+    statuses = [{"name": "trainer", "state": LOST}]
+    w.worker(index, "Failed", startTime=EPOCH, reason="Evicted", conditions=[], containerStatuses=statuses)
+
+
 def test_a_worker_that_its_node_lost_track_of_is_not_the_cause_beside_one_that_says_when_it_failed(world: Any) -> None:
     w = running(world, "ExitCode")
     w.later(3600)
     w.worker_fails(0, 2, "usage: train.py", after_s=3599)
-    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
-    statuses = {"containerStatuses": [{"name": "trainer", "state": LOST}]}
-    w.worker(1, "Failed", startTime=EPOCH, reason="Evicted", conditions=[target], **statuses)
+    lost_track_of(w, 1)
     status = decided(w)
     assert (w.phase, status.failure.pod, status.failure.exit_code) == ("Failed", "demo-0-x", 2)
 
 
 def refused(w: Any, index: int) -> None:
     w.worker(index, "Failed", startTime=w.now, reason="OutOfcpu", conditions=[])
-
-
-def lost_track_of(w: Any, index: int) -> None:
-    statuses = [{"name": "trainer", "state": LOST}]
-    w.worker(index, "Failed", startTime=EPOCH, reason="Evicted", conditions=[], containerStatuses=statuses)
 
 
 @pytest.mark.parametrize(("loses", "cause"), [(refused, "Rejected"), (lost_track_of, "Evicted")])
