@@ -11,12 +11,14 @@ import pytest_asyncio
 from jobs import Place
 from operators import RunningOperator, operator_settings, running_operator
 
+from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import POD, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
+from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod as PlayedPod
@@ -70,15 +72,21 @@ async def workers(place: Place, job: str) -> list[Pod]:
 
 
 async def test_the_workers_that_the_job_controller_stops_are_not_the_cause(
-    place: Place, works: Works, kubelet: ScriptedKubelet, plays: Callable[..., None]
+    place: Place, works: Works, kubelet: ScriptedKubelet, plays: Callable[..., None], control_plane: ControlPlane
 ) -> None:
+    """In the same second, too: what was seen to fail before it stopped the others is the cause."""
     async with works():
         plays(FOR_EVER, "echo")
         plays(replace(FOR_EVER, messages={"trainer": PEER_LOST}), "echo", 0)
         await place.job("echo", numNodes=3)
         await place.in_attempt(0, "echo")
         first = (await workers(place, "echo"))[0].metadata.name
-        kubelet.end(place.namespace, first, exit_code=1)
+        control_plane.pause("kube-controller-manager")
+        try:
+            kubelet.end(place.namespace, first, exit_code=1)
+            await place.condition(JobCondition.WORKERS_READY, JobReason.INCIDENT, "echo")
+        finally:
+            control_plane.resume("kube-controller-manager")
         job = await place.in_attempt(1, "echo")
         assert job.status.restarts.by_cause == {"PeerLost": 1}
         assert job.status.failure is not None

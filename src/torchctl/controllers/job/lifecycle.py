@@ -197,7 +197,7 @@ def _says_more(found: Loss, incident: Incident, opener: Failure) -> bool:
     An incident whose loss has no time came before what is said to have happened after it was opened.
     """
     if incident.cause == Cause.PEER_LOST:
-        return True
+        return found.cause is not Cause.VANISHED
     if incident.lost is not None:
         return found.at is not None and found.at <= incident.lost
     return found.at is None or found.at <= incident.opened or found.failure.pod == opener.pod

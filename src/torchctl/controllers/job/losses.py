@@ -51,6 +51,7 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     An elastic job forms again without a pod that the cluster took from it, unless that pod is the store's host.
     """
     lost = [pod for pod in observed.pods if _is_lost(pod) and _ends_the_attempt(pod, observed, template)]
+    lost = [pod for pod in lost if _says_why(pod) or not _is_stopped_later(pod, observed)]
     if lost:
         failed_at = _failed_at(lost)
         pod = min(lost, key=lambda pod: _order(pod, observed, failed_at))
@@ -212,7 +213,19 @@ def _order(pod: Pod, observed: Observed, failed_at: float) -> tuple[bool, float,
 
 def _is_stopped_for(pod: Pod, observed: Observed, failed_at: float) -> bool:
     """Whether the pod was told to stop later than another failed by itself: the Job controller stops those left."""
+    if _is_stopped_later(pod, observed):
+        return True
     return _at(pod) > failed_at and cause_of(pod, _group(pod, observed)) is Cause.DELETED
+
+
+def _is_stopped_later(pod: Pod, observed: Observed) -> bool:
+    """Whether the pod was deleted when another loss had opened the incident, whatever the clocks say.
+
+    A failure is reported after it, a deletion is seen as it happens, and one watch brings both in their order.
+    """
+    incident = observed.job.status.incident
+    known = incident is not None and incident.cause != Cause.DELETED
+    return known and cause_of(pod, _group(pod, observed)) is Cause.DELETED
 
 
 def _says_why(pod: Pod) -> bool:

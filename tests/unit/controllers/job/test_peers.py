@@ -103,6 +103,55 @@ def test_workers_that_the_job_controller_stops_are_not_the_cause_of_the_end_that
     assert status.failure.pod == "demo-0-x"
 
 
+@pytest.mark.parametrize(("after_s", "answers_s"), [(10, 11), (10, 10), (3, 3)])
+@pytest.mark.parametrize(("case", "cause"), [("worker-1-lost", "PeerLost"), ("", "Error")])
+def test_a_worker_that_is_seen_to_be_stopped_once_another_has_failed_is_not_the_cause_whatever_the_times_say(
+    world: Any, case: str, cause: str, after_s: int, answers_s: int
+) -> None:
+    """Times are whole seconds, and of several clocks: that one node's is ahead makes its failure the later one."""
+    w = three(world)
+    message = (REPORTS / case / "worker-0.exit-1.txt").read_text() if case else "boom"
+    w.worker_fails(0, 1, message, after_s=10)
+    w.settle()
+    told(w, 1, after_s)
+    told(w, 2, after_s)
+    w.settle()
+    said = (REPORTS / "agent-sigterm" / "worker-1.exit-1.txt").read_text()
+    until = w.now + timedelta(seconds=after_s + 30)
+    meta = {"deletionTimestamp": until, "deletionGracePeriodSeconds": 30}
+    w.worker_fails(1, 1, said, after_s=answers_s, metadata=meta)
+    status = decided(w)
+    assert status.restarts.by_cause == {cause: 1}
+    assert status.failure.pod == "demo-0-x"
+
+
+def test_a_worker_that_is_stopped_does_not_hide_one_that_says_why_it_failed(world: Any) -> None:
+    """Both are told to stop for a third that lost its peer, in two seconds of the clock."""
+    w = three(world)
+    fails(w, "worker-1-lost", 0, 10)
+    w.settle()
+    told(w, 2, 10)
+    said = (REPORTS / "exit-42" / "worker-1.exit-1.txt").read_text()
+    until = w.now + timedelta(seconds=41)
+    w.worker_fails(1, 1, said, 13, metadata={"deletionTimestamp": until, "deletionGracePeriodSeconds": 30})
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({"Error": 1}, "demo-1-x")
+
+
+def test_what_is_known_of_a_worker_that_lost_its_peer_is_kept_when_its_pod_goes(world: Any) -> None:
+    w = three(world)
+    fails(w, "worker-1-lost", 0, 10)
+    w.settle()
+    w.remove("Pod", "demo-0-x")
+    told(w, 1, 10)
+    w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    w.settle()
+    w.remove("Pod", "demo-1-x")
+    w.remove("Pod", "demo-2-x")
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({"PeerLost": 1}, "demo-0-x")
+
+
 @pytest.mark.parametrize(("after_s", "pod"), [(9, "demo-1-x"), (10, "demo-1-x"), (11, "demo-0-x")])
 def test_a_worker_that_somebody_stopped_is_the_cause_where_it_was_stopped_before_a_peer_lost_it(
     world: Any, after_s: int, pod: str
