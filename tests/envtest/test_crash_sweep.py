@@ -34,7 +34,7 @@ WHOLE = OF_EACH == "all"
 CHOSEN = os.environ.get("TORCHCTL_STORIES", "")
 """Names of the stories that are swept, all of them where it says nothing."""
 
-AT_ONCE = 12
+AT_ONCE = 16
 KILLED = 20 if WHOLE else 3
 KILLED_AT_ONCE = 3
 MAY_BE_MISSED = 0.2
