@@ -6,6 +6,8 @@ import effort  # noqa: F401  # registers the profiles
 import structlog
 from hypothesis import settings
 
+from torchctl.runtime.memory import relax
+
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # structlog's own default prints an exception by rich, with the variables of each frame: seconds of a blocked loop.
@@ -17,3 +19,8 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end, and operators here collect as seldom as the program does."""
+    relax()

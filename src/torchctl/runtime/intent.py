@@ -16,7 +16,6 @@ rule below removes one:
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -127,14 +126,15 @@ def decide(
 
 
 def _with_digest(intent: Mapping[str, Any], digest: str) -> dict[str, Any]:
-    body = deepcopy(dict(intent))
+    body = _opened(intent, ("metadata", "annotations"))
     body["metadata"].setdefault("annotations", {})[INTENT_ANNOTATION] = digest
     return body
 
 
 def _without(intent: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    body = deepcopy(dict(intent))
+    body = dict(intent)
     for *parents, leaf in paths:
+        body = _opened(body, parents)
         at = _descend(body, parents)
         if at is not None:
             at.pop(leaf, None)
@@ -143,16 +143,25 @@ def _without(intent: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dic
 
 def _with_live(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The intent, in which an immutable field that the live object contradicts is the live object's."""
-    body = deepcopy(dict(intent))
+    body = dict(intent)
     for *parents, leaf in paths:
+        body = _opened(body, parents)
         at, there = _descend(body, parents), _descend(live, parents)
         if at is None or there is None or leaf not in at or holds(at[leaf], there.get(leaf)):
             continue
         if leaf in there:
-            at[leaf] = deepcopy(there[leaf])
+            at[leaf] = there[leaf]
         else:
             del at[leaf]
     return body
+
+
+def _opened(body: Mapping[str, Any], parents: Sequence[str]) -> dict[str, Any]:
+    """A copy that may be written to along the path; what is beside the path is shared."""
+    copy = dict(body)
+    if parents and isinstance(copy.get(parents[0]), dict):
+        copy[parents[0]] = _opened(copy[parents[0]], parents[1:])
+    return copy
 
 
 def _descend(body: Any, parents: Sequence[str]) -> Any:

@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["COMPONENTS", "Layout", "Options", "Ports", "command_line"]
+__all__ = ["COMPONENTS", "ENVIRONMENT", "Layout", "Options", "Ports", "command_line"]
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """In the order in which they start."""
+
+ENVIRONMENT: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
+"""Go collects garbage when the heap has grown by so many per cent, and always at the limit. Its own 100 costs nearly a
+quarter of the API server's time under load."""
 
 _LOOPBACK = "127.0.0.1"
 _ISSUER = "https://kubernetes.default.svc.cluster.local"

@@ -22,7 +22,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.credentials import StaticCredentials
 from torchctl.runtime.client.tls import TlsFiles
 from torchctl.testing.assets import Assets, ensure
-from torchctl.testing.components import COMPONENTS, Layout, Options, Ports, command_line
+from torchctl.testing.components import COMPONENTS, ENVIRONMENT, Layout, Options, Ports, command_line
 from torchctl.testing.credentials import Credentials
 from torchctl.testing.kubeconfig import write_kubeconfig
 from torchctl.testing.ports import reserve
@@ -283,7 +283,8 @@ class ControlPlane:
     def _process(self, component: str) -> ManagedProcess:
         arguments = command_line(component, self._layout, self._ports, self.options)
         argv = [str(self._programs.path(component)), *arguments]
-        return ManagedProcess(component, argv, self._layout.logs / f"{component}.log")
+        log = self._layout.logs / f"{component}.log"
+        return ManagedProcess(component, argv, log, {**ENVIRONMENT, **os.environ})
 
     def _write_kubeconfigs(self) -> None:
         for user in ("admin", "system:kube-controller-manager", "system:kube-scheduler"):

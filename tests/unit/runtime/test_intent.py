@@ -4,6 +4,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,6 +104,31 @@ def test_an_immutable_field_that_differs_is_sent_as_it_is_and_then_let_be() -> N
     assert decision.body["spec"] == {"template": live["spec"]["template"], "suspend": True}
     applied = ObjectMeta(uid="u", owner_references=(OWNER,), annotations=decision.body["metadata"]["annotations"])
     assert decide(wanted, applied, dict(decision.body), OURS).verdict is Verdict.KEEP
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [
+        (job("old", suspend=False), job("new", suspend=True)),
+        (service(clusterIP="10.0.0.1", sessionAffinity="None"), service(clusterIP="None")),
+        (service(sessionAffinity="None"), service(clusterIP="None")),
+    ],
+)
+def test_neither_the_intent_nor_the_live_object_is_changed_by_a_decision(
+    before: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """The live object is the cache's, and the body shares with both what it does not change."""
+    wanted["metadata"]["annotations"] = {"ours": "yes"}
+    meta, live = live_from(before)
+    unchanged = deepcopy((wanted, live))
+    body = decide(wanted, meta, live, OURS).body
+    assert body is not None
+    assert body["metadata"] == {
+        **wanted["metadata"],
+        "annotations": {"ours": "yes", INTENT_ANNOTATION: digest_of(wanted)},
+        "uid": "u",
+    }
+    assert (wanted, live) == unchanged
 
 
 def test_a_pod_that_exists_is_kept_whatever_the_intent_says() -> None:
