@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 from jobs import Place, a_job
 from operators import background_operator, running_operator
+from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE
@@ -107,7 +108,8 @@ async def test_a_missing_job_is_named_and_heals_when_it_is_created(place: Place)
     await submit(place, "early", "late")
     found = await place.condition("DependenciesMet", "DependencyNotFound", "early")
     assert "TorchrunJob late does not exist: create it" in found.message
-    assert [(it.type, it.reason) for it in await place.events("early")] == [("Warning", "DependencyNotFound")]
+    told = await until(lambda: place.events("early"))  # they follow the status
+    assert [(it.type, it.reason) for it in told] == [("Warning", "DependencyNotFound")]
     await submit(place, "late")
     await place.reaches(Phase.SUCCEEDED, "early")
 
