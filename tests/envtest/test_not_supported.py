@@ -12,6 +12,7 @@ from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
+from torchctl.testing.kubelet import ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 QUEUES: dict[str, dict[str, Any]] = {
@@ -30,7 +31,7 @@ QUEUE_NAMES = named(QUEUES, "queue")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
+async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
     namespace = fresh_name("not-supported")
     await create_namespace(admin, namespace)
     here = Place(admin, namespace)
