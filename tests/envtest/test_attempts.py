@@ -275,6 +275,7 @@ class TestElastic:
         plays(FOR_EVER, "heals")
         await place.job("heals", numNodes=3, elastic={"minNodes": 2, "maxNodes": 3})
         await place.in_attempt(0, "heals")
+        await until(lambda: has_workers(place, "heals", 3))  # two of them make it Running
         lost = next(pod for pod in await workers(place, "heals") if pod.metadata.name.startswith("heals-2-"))
         await place.admin.delete(POD, lost.metadata.name, namespace=place.namespace)
         await until(lambda: is_replaced(place, "heals", lost))
@@ -329,10 +330,12 @@ class TestLostNodes:
         elastic = {"minNodes": 2, "maxNodes": 3}
         await place.job("stranded", jobQueue=impatient, numNodes=3, elastic=elastic)
         await place.in_attempt(0, "stranded")
+        await until(lambda: has_workers(place, "stranded", 3))  # two of them make it Running
         lost = next(pod for pod in await workers(place, "stranded") if pod.metadata.name.startswith("stranded-2-"))
         await kubelet.lose(lost.spec.node_name)
         try:
-            await until(lambda: is_replaced(place, "stranded", lost))
+            # The node's taint takes 5 s, up to 15 s after another node's; the Job controller's back-off another 10 s.
+            await until(lambda: is_replaced(place, "stranded", lost), timeout_s=60)
             await place.gone(POD, lost.metadata.name)
             await until(lambda: waits_for_ends(place, "stranded"))
         finally:
@@ -371,7 +374,10 @@ class TestEnds:
     @pytest.mark.proves("TorchrunJob.spec.runPolicy.startupTimeoutSeconds")
     async def test_starting_is_limited(self, place: Place, plays: Callable[..., None]) -> None:
         plays(Play(blocked="ImagePullBackOff", blocked_message="no such image"), "slow")
-        await place.job("slow", runPolicy={"startupTimeoutSeconds": 2})
+        await place.job("slow")
+        await place.condition("WorkersReady", "ImagePullBackOff", "slow")
+        patch = {"spec": {"runPolicy": {"startupTimeoutSeconds": 1}}}
+        await place.admin.merge_patch(TORCHRUN_JOB, "slow", patch, namespace=place.namespace)
         await place.reaches(Phase.FAILED, "slow")
         found = await place.condition("Failed", "StartupTimeout", "slow")
         assert "no such image" in found.message
@@ -392,18 +398,23 @@ class TestEnds:
 
 @asynccontextmanager
 async def more_important(control_plane: ControlPlane, namespace: str, node: str) -> AsyncIterator[None]:
-    """A pod of high priority that asks for all GPUs of a node."""
+    """A pod of high priority that asks for all GPUs of a node.
+
+    Of a class that was always there: kube-apiserver refuses a pod of a class that it has not heard of yet.
+    """
     name = fresh_name("important")
-    await control_plane.kubectl("create", "priorityclass", name, "--value=1000")
     container = {"name": "main", "image": "main:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    spec = {"priorityClassName": name, "nodeSelector": {"kubernetes.io/hostname": node}, "containers": [container]}
+    spec = {
+        "priorityClassName": "system-cluster-critical",
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "containers": [container],
+    }
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
     await control_plane.kubectl("create", "-f-", input=json.dumps(body))
     try:
         yield
     finally:
         await control_plane.kubectl("delete", "pod", name, f"--namespace={namespace}", "--wait=false")
-        await control_plane.kubectl("delete", "priorityclass", name)
 
 
 async def has_seen_edit(place: Place, queue: str) -> bool:
