@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from typing import Any
 
 import anyio
 import msgspec
@@ -23,8 +24,13 @@ class ServiceAccount(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class ConfigMap(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Namespace, namespaced=False)
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", ServiceAccount)
+_CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap)
 
 
 def fresh_name(hint: str) -> str:
@@ -34,20 +40,22 @@ def fresh_name(hint: str) -> str:
 
 
 async def create_namespace(client: Client, name: str, labels: dict[str, str] | None = None) -> None:
-    """Creates a namespace and waits for its default service account, without which there are no pods.
+    """Creates a namespace and waits for what kube-controller-manager puts into each: the default service account,
+    without which there are no pods, and the API server's authority. Nothing comes into it by itself afterwards.
 
     Raises TimeoutError: is kube-controller-manager running?
     """
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
     await client.create(NAMESPACE, body)
     with anyio.fail_after(_READY_S):
-        while not await _has_account(client, name):  # noqa: ASYNC110 - the other side is another program
-            await anyio.sleep(0.02)
+        for kind, given in ((SERVICE_ACCOUNT, "default"), (_CONFIG_MAP, "kube-root-ca.crt")):
+            while not await _has(client, kind, given, name):  # noqa: ASYNC110 - the other side is another program
+                await anyio.sleep(0.02)
 
 
-async def _has_account(client: Client, namespace: str) -> bool:
+async def _has(client: Client, kind: Kind[Any], name: str, namespace: str) -> bool:
     try:
-        await client.get(SERVICE_ACCOUNT, "default", namespace)
+        await client.get(kind, name, namespace)
     except NotFound:
         return False
     return True
