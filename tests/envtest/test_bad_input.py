@@ -11,6 +11,7 @@ import anyio
 import pytest
 import pytest_asyncio
 import yaml
+from clusters import quota_noted
 from jobs import Place, a_job, a_queue
 from operators import background_operator
 from waiting import until
@@ -120,6 +121,7 @@ TROUBLES = (
         play=Play(
             blocked="ImagePullBackOff", blocked_message='Back-off pulling image "trainer:2": trainer:2: not found'
         ),
+        job={"numNodes": 1},  # of two pods either may be told of first
     ),
     Trouble(
         name="no-secret",
@@ -127,13 +129,14 @@ TROUBLES = (
         reason="CreateContainerConfigError",
         says=("pod no-secret-0", 'secret "token" not found', "check the Secrets"),
         play=Play(blocked="CreateContainerConfigError", blocked_message='secret "token" not found'),
+        job={"numNodes": 1},
     ),
     Trouble(
         name="no-node",
         condition="WorkersReady",
         reason="Unschedulable",
         says=("pod no-node-0", "node affinity/selector", "free or add such nodes"),
-        job={"nodeSelector": {"disk": "none-has-this"}},
+        job={"numNodes": 1, "nodeSelector": {"disk": "none-has-this"}},
     ),
     Trouble(
         name="of-others",
@@ -238,6 +241,7 @@ async def place(
     await control_plane.kubectl("apply", "-f-", input="\n---\n".join((objects, *policies)))
     await in_force(control_plane, namespace, "pod", "no-pods")
     await in_force(control_plane, namespace, "job", "no-job")
+    await quota_noted(control_plane, namespace, "tight")
     before = kubelet.script
     for trouble in TROUBLES:
         if trouble.play is not None:
@@ -337,12 +341,14 @@ async def test_a_quota_that_is_raised_lets_the_job_go_on(place: Troubled, contro
         f"{{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {{name: narrow}}, provisioner: {PROVISIONER}}}"
     )
     await control_plane.kubectl("apply", here, "-f-", input=f"{yaml.safe_dump(quota)}\n---\n{class_}")
+    await quota_noted(control_plane, place.namespace, "narrow")
     storage = {"workspace": {"enabled": True, "storageClass": "narrow", "size": "5Gi"}}
     await place.queue("narrow", storage=storage)
     await place.job("narrow", jobQueue="narrow", numNodes=1)
     await place.condition("WorkspaceReady", "QuotaExceeded", "narrow")
     quota["spec"]["hard"] = {"narrow.storageclass.storage.k8s.io/requests.storage": "10Gi"}
     await control_plane.kubectl("apply", here, "-f-", input=yaml.safe_dump(quota))
+    await quota_noted(control_plane, place.namespace, "narrow")
     await place.touch("narrow")
     await place.reaches(Phase.SUCCEEDED, "narrow")
 

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from jobs import Place
 from operators import background_operator
+from waiting import until
 
 from torchctl.api.phases import Phase
 from torchctl.preflight.core import NotUsable, V2Off
@@ -113,7 +114,11 @@ async def test_a_job_whose_etcd_has_its_v2_api_off_fails_at_once_and_says_what_t
     assert "its v2 API is off. Start it with --enable-v2" in failed.message
     assert job.status.failure is not None
     assert (job.status.attempt, job.status.restarts.total, job.status.failure.rank) == (0, 0, None)
-    assert "EtcdV2Disabled" in [event.reason for event in await place.events("off")]
+
+    async def has_told() -> bool:  # Events are written after the status, in the background
+        return "EtcdV2Disabled" in [event.reason for event in await place.events("off")]
+
+    await until(has_told)
 
 
 async def test_a_server_that_was_out_of_reach_is_asked_again_by_the_next_attempt(place: Place) -> None:

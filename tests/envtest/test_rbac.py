@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE
+from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE, quota_noted
 from jobs import Place
 from operators import operator_settings, running_operator
 from stories import STORIES
@@ -137,6 +137,7 @@ async def _a_worker(place: Place, name: str) -> Pod | None:
 async def _be_refused(place: Place, control_plane: ControlPlane) -> None:
     """A quota that allows no pod: why a Job has none is only said in Events."""
     await control_plane.kubectl("create", "quota", "none", "--hard=pods=0", f"--namespace={place.namespace}")
+    await quota_noted(control_plane, place.namespace, "none")
     await place.queue("empty")
     await place.job("empty", jobQueue="empty")
 

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
+from clusters import quota_noted
 from jobs import Place, a_job, a_kai_queue, a_queue
 from operators import background_operator, running_operator
 from tenants import SECRET, Team, team
@@ -236,7 +237,13 @@ async def test_s12_a_template_that_somebody_put_under_our_name_is_not_run(
         await here.queue()
         await here.job("sealed", suspend=True)
         await here.reaches(Phase.SUSPENDED, "sealed")
-    name = (await admin.get(TORCHRUN_JOB, "sealed", namespace)).status.queue_revision
+
+        async def revision() -> str:
+            """Its name, once it is there: status names it before it is made."""
+            name = (await admin.get(TORCHRUN_JOB, "sealed", namespace)).status.queue_revision
+            return name if name and await here.exists(CONTROLLER_REVISION, name) else ""
+
+        name = await until(revision)
     body = await admin.get_raw(CONTROLLER_REVISION, name, namespace)
     kept = {field: body["metadata"][field] for field in ("name", "labels", "annotations", "ownerReferences")}
     await admin.delete(CONTROLLER_REVISION, name, namespace=namespace)
@@ -339,6 +346,7 @@ async def test_s32_a_priority_is_bounded_by_the_quota_of_the_namespace(
     spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-high"}, "spec": spec}
     await control_plane.kubectl("create", f"--namespace={here.namespace}", "-f-", input=json.dumps(quota))
+    await quota_noted(control_plane, here.namespace, "no-high")
     await submit(here, "submitter", "urgent", priorityClassName=name)
 
     async def refused() -> bool:

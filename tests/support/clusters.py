@@ -1,5 +1,6 @@
 """What a cluster has before anything of a test: our kinds and rights, KAI's kinds."""
 
+import json
 import os
 from pathlib import Path
 
@@ -8,7 +9,16 @@ from waiting import until
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
 
-__all__ = ["CONFIG", "KAI_CRDS", "OPERATOR", "OPERATOR_NAMESPACE", "established", "install", "install_kai"]
+__all__ = [
+    "CONFIG",
+    "KAI_CRDS",
+    "OPERATOR",
+    "OPERATOR_NAMESPACE",
+    "established",
+    "install",
+    "install_kai",
+    "quota_noted",
+]
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 OPERATOR_NAMESPACE = "torchctl-system"
@@ -19,6 +29,8 @@ KAI_CRDS = "TORCHCTL_KAI_CRDS"
 """Environment variable: a directory with the CRDs that KAI-Scheduler ships."""
 
 MINIMAL_KAI_CRDS = Path(__file__).parent / "kai"
+DAY_S = 86_400
+"""Nobody renews the operator's token here, and a slow machine has hours of work with it."""
 ESTABLISHED = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
 
@@ -28,7 +40,7 @@ async def install(cluster: ControlPlane) -> Connection:
     for part in ("crd", "rbac", "admission"):
         await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CONFIG / part))
     await established(cluster)
-    return await cluster.service_account_connection(OPERATOR_NAMESPACE, "torchctl")
+    return await cluster.service_account_connection(OPERATOR_NAMESPACE, "torchctl", DAY_S)
 
 
 async def established(cluster: ControlPlane) -> None:
@@ -42,6 +54,16 @@ async def established(cluster: ControlPlane) -> None:
                 raise
             return False
         return True
+
+    await until(look)
+
+
+async def quota_noted(cluster: ControlPlane, namespace: str, name: str) -> None:
+    """Returns once a quota holds as it was written: until then kube-apiserver goes by what it was, or refuses all."""
+
+    async def look() -> bool:
+        quota = json.loads(await cluster.kubectl("get", "quota", name, f"--namespace={namespace}", "-ojson"))
+        return bool(quota["spec"]["hard"] == quota.get("status", {}).get("hard"))
 
     await until(look)
 
