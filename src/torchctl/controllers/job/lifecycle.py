@@ -183,7 +183,7 @@ def _first(
     """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
     found = losses.first_loss(observed, template)
     opener = observed.job.status.failure or Failure()
-    if found is not None and _says_more(found, incident, opener):
+    if found is not None and _says_more(found, incident, observed.job.status):
         return found.cause, found.failure, found.at
     cause = cause_named(incident.cause) or Cause.VANISHED
     if cause in _UNEXPLAINED and incident.lost and evicted_around(observed.podgroup, incident.lost):
@@ -191,16 +191,18 @@ def _first(
     return cause, opener, incident.lost
 
 
-def _says_more(found: Loss, incident: Incident, opener: Failure) -> bool:
+def _says_more(found: Loss, incident: Incident, status: JobStatus) -> bool:
     """Whether the loss was earlier. One that lost a peer may have ended before that one did.
 
     An incident whose loss has no time came before what is said to have happened after it was opened.
     """
     if incident.cause == Cause.PEER_LOST:
-        return found.cause is not Cause.VANISHED
+        return bool(found.failure.pod)
+    if found.cause is Cause.PEER_LOST and losses.is_explained(status):
+        return False
     if incident.lost is not None:
         return found.at is not None and found.at <= incident.lost
-    return found.at is None or found.at <= incident.opened or found.failure.pod == opener.pod
+    return found.at is None or found.at <= incident.opened or found.failure.pod == (status.failure or Failure()).pod
 
 
 def _all_ended(observed: Observed, template: FrozenTemplate | None) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime
 from torchctl.api.causes import Budget, Cause
 from torchctl.api.common import RdzvBackend
 from torchctl.api.conditions import JobReason
-from torchctl.api.job import Failure
+from torchctl.api.job import Failure, JobStatus
 from torchctl.api.kube import Job, KaiPodGroup, Pod
 from torchctl.api.labels import KAI_POD_GROUP
 from torchctl.api.names import TRAINER
@@ -23,7 +23,16 @@ from torchctl.controllers.job.preflights import preflight
 from torchctl.controllers.job.rootcause import RootCause, root_cause
 from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["Loss", "first_loss", "has_decided", "has_succeeded", "is_complete", "replaced_host", "sentence"]
+__all__ = [
+    "Loss",
+    "first_loss",
+    "has_decided",
+    "has_succeeded",
+    "is_complete",
+    "is_explained",
+    "replaced_host",
+    "sentence",
+]
 
 _NEVER = float("inf")
 _SIGTERM = -15
@@ -51,11 +60,11 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     An elastic job forms again without a pod that the cluster took from it, unless that pod is the store's host.
     """
     lost = [pod for pod in observed.pods if _is_lost(pod) and _ends_the_attempt(pod, observed, template)]
-    lost = [pod for pod in lost if _says_why(pod) or not _is_stopped_later(pod, observed)]
-    if lost:
-        failed_at = _failed_at(lost)
-        pod = min(lost, key=lambda pod: _order(pod, observed, failed_at))
-        own = _is_stopped_for(pod, observed, failed_at) and _says_why(pod)
+    failed_at = _failed_at(lost)
+    firsts = [pod for pod in lost if not _is_stopped_for(pod, observed, failed_at) or _says_why(pod, observed)]
+    if firsts:
+        pod = min(firsts, key=lambda pod: _order(pod, failed_at))
+        own = _is_stopped_for(pod, observed, failed_at)
         cause = by_container(pod) if own else cause_of(pod, _group(pod, observed))
         failure = _describe(pod, template, stopped=pods.told_to_stop(pod) and not own)
         return Loss(cause, failure, _moment(pod), _permanent(pod))
@@ -132,6 +141,15 @@ def _how(failure: Failure) -> str:
     return f"with exit code {failure.exit_code}{named}"
 
 
+def is_explained(status: JobStatus) -> bool:
+    """Whether an incident is open that a pod opened, by more than its deletion.
+
+    A Job that failed says nothing of its pods' order: another watch brings it, maybe before them.
+    """
+    incident, opener = status.incident, status.failure
+    return incident is not None and incident.cause != Cause.DELETED and opener is not None and opener.pod != ""
+
+
 def _is_lost(pod: Pod) -> bool:
     return pods.failed(pod) or pods.told_to_stop(pod)
 
@@ -198,39 +216,38 @@ def _failed_at(lost: Sequence[Pod]) -> float:
     return min((moment for moment in moments if moment < _NEVER), default=-_NEVER if moments else _NEVER)
 
 
-def _order(pod: Pod, observed: Observed, failed_at: float) -> tuple[bool, float, bool, bool, int]:
+def _order(pod: Pod, failed_at: float) -> tuple[bool, float, bool, bool, int]:
     """The earliest, and among those of one second the one that says most.
 
     One that only lost a peer comes last: with several ranks in it, the worker where it began may take longer to end.
-    So does one that was stopped for another's failure and does not say why it failed itself.
     """
     cause = _root_cause(pod)
     at = failed_at if failed_at == -_NEVER and _at(pod) == _NEVER else _at(pod)
-    follows = cause.follows or (_is_stopped_for(pod, observed, failed_at) and not _says_why(pod))
     leaves, silent = pod.metadata.deletion_timestamp is not None, cause.exit_code is None
-    return follows, at, leaves, silent, pods.index(pod) or 0
+    return cause.follows, at, leaves, silent, pods.index(pod) or 0
 
 
 def _is_stopped_for(pod: Pod, observed: Observed, failed_at: float) -> bool:
-    """Whether the pod was told to stop later than another failed by itself: the Job controller stops those left."""
-    if _is_stopped_later(pod, observed):
-        return True
-    return _at(pod) > failed_at and cause_of(pod, _group(pod, observed)) is Cause.DELETED
+    """Whether the pod was told to stop after another had failed: the Job controller stops those left.
 
-
-def _is_stopped_later(pod: Pod, observed: Observed) -> bool:
-    """Whether the pod was deleted when another loss had opened the incident, whatever the clocks say.
-
-    A failure is reported after it, a deletion is seen as it happens, and one watch brings both in their order.
+    Where the incident tells of the other already, no clock is asked: a failure is reported after it, a deletion is
+    seen as it happens, and one watch brings both in their order.
     """
-    incident = observed.job.status.incident
-    known = incident is not None and incident.cause != Cause.DELETED
-    return known and cause_of(pod, _group(pod, observed)) is Cause.DELETED
+    later = is_explained(observed.job.status) or _at(pod) > failed_at
+    return later and cause_of(pod, _group(pod, observed)) is Cause.DELETED
 
 
-def _says_why(pod: Pod) -> bool:
-    """Whether torchrun reports a rank that failed of itself: where peers notice first, the pod is stopped meanwhile."""
-    return _root_cause(pod).exit_code not in (None, _SIGTERM)
+def _says_why(pod: Pod, observed: Observed) -> bool:
+    """Whether the pod tells of a failure of its own: where peers notice first, it is stopped meanwhile.
+
+    Where another pod says more than that it lost a peer, it is the other way round.
+    """
+    incident, cause = observed.job.status.incident, _root_cause(pod)
+    if incident is not None and incident.cause != Cause.PEER_LOST and is_explained(observed.job.status):
+        return False
+    if by_container(pod) is Cause.OOM_KILLED:
+        return True
+    return not cause.follows and cause.exit_code not in (None, _SIGTERM)
 
 
 def _root_cause(pod: Pod) -> RootCause:

@@ -321,3 +321,75 @@ def test_an_elastic_job_goes_on_without_a_worker_that_could_not_reach_the_server
     w = asked(world, 75, "preflight: etcd at etcd:2379 cannot be used after 300 s: timed out", ELASTIC)
     assert w.phase not in ("Failed", "Succeeded")
     assert w.seen.job.status.attempt == 0
+
+
+@pytest.mark.parametrize(("message", "others"), [("boom", (0, 2)), ("worker-1-lost", (0, 2)), ("", ())])
+def test_a_worker_that_somebody_stopped_is_the_cause_though_its_jobs_end_is_heard_of_first(
+    world: Any, message: str, others: tuple[int, ...]
+) -> None:
+    """Pods and Jobs are watched separately: what comes after the Job's word may have happened long before it."""
+    w = three(world)
+    w.later(14)
+    w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    w.settle()
+    path = REPORTS / message / "worker-0.exit-1.txt"
+    for index in others:
+        w.worker_fails(index, 1, path.read_text() if path.exists() else message, after_s=11)
+    meta = {"deletionTimestamp": EPOCH + timedelta(seconds=40), "deletionGracePeriodSeconds": 30}
+    w.worker_fails(1, 143, after_s=12, metadata=meta)
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({"Deleted": 1}, "demo-1-x")
+
+
+@pytest.mark.parametrize(("reason", "cause"), [("Evicted", "Evicted"), ("Preempting", "Preempted"), ("", "OOMKilled")])
+@pytest.mark.parametrize("policy", ["OnFailure", "ExitCode"])
+def test_what_a_worker_reports_that_is_stopped_for_one_that_says_more_is_not_the_programs_fault(
+    world: Any, policy: str, reason: str, cause: str
+) -> None:
+    """Its rank lost the first one, and says so in words of its own; the first one's node is 3 s ahead."""
+    w = running(world, policy)
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": EPOCH + timedelta(seconds=13)}
+    state = [{"name": "trainer", "state": {"terminated": ended}}]
+    w.worker(0, "Failed", reason=reason, conditions=[], containerStatuses=state)
+    w.settle()
+    said = (REPORTS / "exit-42" / "worker-1.exit-1.txt").read_text().replace("exitcode  : 42", "exitcode  : 1")
+    meta = {"deletionTimestamp": EPOCH + timedelta(seconds=41), "deletionGracePeriodSeconds": 30}
+    w.worker_fails(1, 1, said, after_s=12, metadata=meta)
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({cause: 1}, "demo-0-x")
+    assert w.phase != "Failed"
+
+
+def test_a_worker_that_lost_its_peer_is_not_the_cause_beside_one_whose_sidecar_is_stopped_later(world: Any) -> None:
+    w = three(world)
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": EPOCH + timedelta(seconds=10)}
+    trainer = {"name": "trainer", "state": {"terminated": ended}}
+    w.worker(0, containerStatuses=[trainer, {"name": "logs", "state": {"running": {}}}])
+    w.settle()
+    w.worker_fails(1, 1, (REPORTS / "worker-1-lost" / "worker-0.exit-1.txt").read_text(), after_s=10)
+    meta = {"deletionTimestamp": EPOCH + timedelta(seconds=12), "deletionGracePeriodSeconds": 0}
+    w.worker(0, "Failed", containerStatuses=[trainer], metadata=meta)
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({"OOMKilled": 1}, "demo-0-x")
+
+
+@pytest.mark.parametrize("after_s", [10, 11])
+def test_a_worker_that_ran_out_of_memory_is_the_cause_though_it_is_stopped_before_that_is_heard(
+    world: Any, after_s: int
+) -> None:
+    w = three(world)
+    fails(w, "worker-1-lost", 0, after_s)
+    w.settle()
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": EPOCH + timedelta(seconds=10)}
+    meta = {"deletionTimestamp": EPOCH + timedelta(seconds=after_s), "deletionGracePeriodSeconds": 0}
+    w.worker(1, "Failed", metadata=meta, containerStatuses=[{"name": "trainer", "state": {"terminated": ended}}])
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({"OOMKilled": 1}, "demo-1-x")
+
+
+def test_a_worker_that_its_node_refused_says_more_than_one_that_lost_it_whichever_is_seen_first(world: Any) -> None:
+    w = three(world)
+    fails(w, "worker-1-lost", 0, 10)
+    w.settle()
+    w.worker(1, "Failed", reason="SysctlForbidden", conditions=[], startTime=EPOCH)
+    assert decided(w).failure.pod == "demo-1-x"
