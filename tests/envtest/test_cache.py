@@ -7,12 +7,15 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from clusters import established
+from waiting import until as eventually
 from watching import CONFIG_MAP, Heard, config_map, running
 
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import Key, Kind, ObjectMeta
@@ -88,7 +91,7 @@ async def test_what_leaves_the_selector_is_deleted_and_what_returns_is_added(adm
 async def test_a_reconcile_reads_its_own_writes(admin: Client, namespace: str) -> None:
     cache = new_cache(admin)
     cache.register(CONFIG_MAP, namespace=namespace)
-    barrier = Barrier(cache, clock=SystemClock(), timeout_s=5.0)
+    barrier = Barrier(cache, clock=SystemClock(), timeout_s=30.0)
     key = Key(namespace, "mine")
     async with running(cache):
         await cache.wait_synced()
@@ -136,7 +139,7 @@ async def test_a_kind_is_absent_appears_vanishes_and_returns(
         await cache.wait_synced()
         assert informer.stats().available is False
         for name in ("first", "second"):
-            await create_widget(control_plane, namespace, name)
+            await create_widget(control_plane, admin, namespace, name)
             await heard.until(lambda name=name: ("added", name) in heard.types)  # type: ignore[misc]  # bound now
             assert informer.stats().available
             await control_plane.kubectl("delete", "crd", "widgets.cache.test")
@@ -167,11 +170,20 @@ async def create_many(client: Client, namespace: str, count: int) -> None:
             tasks.start_soon(create, range(start, count, 10))
 
 
-async def create_widget(control_plane: ControlPlane, namespace: str, name: str) -> None:
+async def create_widget(control_plane: ControlPlane, admin: Client, namespace: str, name: str) -> None:
     await control_plane.kubectl("apply", "--filename=-", input=WIDGET_CRD)
-    await control_plane.kubectl("wait", "--for=condition=Established", "crd/widgets.cache.test")
+    await established(control_plane)
+
+    async def is_served() -> bool:
+        try:
+            await admin.list(WIDGET, namespace=namespace)
+        except NotFound:
+            return False
+        return True
+
+    await eventually(is_served)
     body = {"apiVersion": "cache.test/v1", "kind": "Widget", "metadata": {"name": name, "namespace": namespace}}
-    await control_plane.kubectl("apply", "--filename=-", input=msgspec.json.encode(body).decode())
+    await admin.create(WIDGET, body)
 
 
 async def until(condition: Callable[[], bool], informer: Informer[Any]) -> None:

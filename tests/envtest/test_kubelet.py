@@ -31,9 +31,12 @@ CRD = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customreso
 
 
 async def until(
-    client: Client, kind: Kind[Any], namespace: str, name: str, met: Callable[[Any], bool], *, within_s: float = 20.0
+    client: Client, kind: Kind[Any], namespace: str, name: str, met: Callable[[Any], bool], *, within_s: float = 60.0
 ) -> Any:
-    """Follows one object until `met` holds; None stands for its absence."""
+    """Follows one object until `met` holds; None stands for its absence.
+
+    Nothing here has to be quick: volumes are looked at every 15 s, and nodes say every 10 s that they are there.
+    """
     with anyio.fail_after(within_s):
         async with client.watch(
             kind, namespace=namespace, fields=f"metadata.name={name}", send_initial_events=True
@@ -377,5 +380,5 @@ async def test_many_jobs_run_at_once(kubelet: ScriptedKubelet, admin: Client, na
         for index in range(30):
             tasks.start_soon(admin.create, JOB, job_body(namespace, f"j-{index}", pods=1))
     for index in range(30):
-        job = await until(admin, JOB, namespace, f"j-{index}", ended, within_s=60.0)
+        job = await until(admin, JOB, namespace, f"j-{index}", ended)
         assert is_true(job.status.conditions, "Complete")
