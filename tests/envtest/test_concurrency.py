@@ -41,7 +41,7 @@ NAMESPACE = "chaos"
 NODES = 8
 REST_S = 20.0 if WHOLE else 3.0
 QUIET_S = 3.0
-TIMEOUT_S = 1500.0 if WHOLE else 150.0
+TIMEOUT_S = 1500.0 if WHOLE else 300.0
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 import yaml
+from clusters import established
 from pydantic import BaseModel, ValidationError
 
-from torchctl.api.crd import crds
 from torchctl.api.job import TORCHRUN_JOB, Failure, JobSpec, JobStatus, NodeCounts
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE, QueueSpec
@@ -69,8 +69,7 @@ def workspace(**fields: Any) -> dict[str, Any]:
 async def installed(control_plane: ControlPlane) -> None:
     """The generated CRDs are served."""
     await control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", str(CONFIG / "crd"))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds()]
-    await control_plane.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
+    await established(control_plane)
 
 
 REFUSED_JOBS: list[tuple[str, dict[str, Any]]] = [

@@ -231,7 +231,7 @@ async def test_a_server_that_hangs_meets_the_deadline(request_: HttpRequest) -> 
 
     async with listening(handler) as raw, transport_to(raw.url) as transport:
         with pytest.raises(Timeout) as raised:
-            await transport.send(shorter(request_, 0.1))
+            await transport.send(shorter(request_, 0.5))
     assert raised.value.outcome_unknown is request_.is_write
 
 
