@@ -26,6 +26,8 @@ pytestmark = pytest.mark.usefixtures("own_script")
 GIT = {"source": "git", "url": "https://git.example.com/team/code.git"}
 FOR_EVER = Play(run_s=None)
 CHECKPOINTS = {"enabled": True, "size": "1Gi"}
+COLLECTED_S = 90.0
+"""The garbage collector hears of new kinds every 30 s."""
 
 
 def a_class(name: str, provisioner: str, mode: str) -> dict[str, Any]:
@@ -135,8 +137,12 @@ class TestTime:
         await place.reaches(Phase.FAILED, "no-upload")
         await place.condition("Failed", "WorkspaceTimeout", "no-upload")
         await place.gone(POD, "no-upload-sync-0")
-        events = [(event.type, event.reason) for event in await place.events("no-upload")]
-        assert ("Warning", "WorkspaceTimeout") in events
+
+        async def told() -> bool:
+            events = await place.events("no-upload")
+            return ("Warning", "WorkspaceTimeout") in [(event.type, event.reason) for event in events]
+
+        await until(told)
 
 
 class TestCheckpoints:
@@ -148,7 +154,7 @@ class TestCheckpoints:
         left = await claim(place, "again-checkpoints")
         assert left.metadata.owner_references == ()
         await deleted(place, "again")
-        await place.gone(PVC, "again-workspace")
+        await place.gone(PVC, "again-workspace", timeout_s=COLLECTED_S)
         assert (await claim(place, "again-checkpoints")).metadata.uid == left.metadata.uid
         more = {"checkpoints": {"size": "5Gi", "accessModes": ["ReadWriteMany"], "retain": False}}
         await place.job("again", jobQueue="keeps", volumes=workspace["volumes"] | more)
@@ -170,7 +176,7 @@ class TestCheckpoints:
         await place.reaches(Phase.SUCCEEDED, "goes")
         assert [ref.uid for ref in (await claim(place, "goes-checkpoints")).metadata.owner_references]
         await deleted(place, "goes")
-        await place.gone(PVC, "goes-checkpoints")
+        await place.gone(PVC, "goes-checkpoints", timeout_s=COLLECTED_S)
 
     @pytest.mark.proves("TorchrunJob.spec.volumes.checkpoints.claimName")
     async def test_a_shared_claim_is_mounted_by_every_job_and_goes_with_none(self, place: Place) -> None:
@@ -200,7 +206,7 @@ class TestCheckpoints:
         policy = {"ttlSecondsAfterFinished": 1}
         await place.job("expires", jobQueue="keeps", runPolicy=policy, volumes={"workspace": GIT})
         await place.gone(TORCHRUN_JOB, "expires")
-        await place.gone(PVC, "expires-workspace")
+        await place.gone(PVC, "expires-workspace", timeout_s=COLLECTED_S)
         assert (await claim(place, "expires-checkpoints")).metadata.deletion_timestamp is None
 
     async def test_a_claim_for_one_node_and_a_job_of_several_is_accepted_and_said(self, place: Place) -> None:
