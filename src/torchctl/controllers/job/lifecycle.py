@@ -196,8 +196,10 @@ def _says_more(found: Loss, incident: Incident, status: JobStatus) -> bool:
 
     An incident whose loss has no time came before what is said to have happened after it was opened.
     """
+    if not found.failure.pod:
+        return False
     if incident.cause == Cause.PEER_LOST:
-        return bool(found.failure.pod)
+        return True
     if found.cause is Cause.PEER_LOST and losses.is_explained(status):
         return False
     if incident.lost is not None:

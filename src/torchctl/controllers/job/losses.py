@@ -63,7 +63,7 @@ def first_loss(observed: Observed, template: FrozenTemplate | None) -> Loss | No
     failed_at = _failed_at(lost)
     firsts = [pod for pod in lost if not _is_stopped_for(pod, observed, failed_at) or _says_why(pod, observed)]
     if firsts:
-        pod = min(firsts, key=lambda pod: _order(pod, failed_at))
+        pod = min(firsts, key=lambda pod: _order(pod, observed, failed_at))
         own = _is_stopped_for(pod, observed, failed_at)
         cause = by_container(pod) if own else cause_of(pod, _group(pod, observed))
         failure = _describe(pod, template, stopped=pods.told_to_stop(pod) and not own)
@@ -216,7 +216,7 @@ def _failed_at(lost: Sequence[Pod]) -> float:
     return min((moment for moment in moments if moment < _NEVER), default=-_NEVER if moments else _NEVER)
 
 
-def _order(pod: Pod, failed_at: float) -> tuple[bool, float, bool, bool, int]:
+def _order(pod: Pod, observed: Observed, failed_at: float) -> tuple[bool, float, bool, bool, bool, int]:
     """The earliest, and among those of one second the one that says most.
 
     One that only lost a peer comes last: with several ranks in it, the worker where it began may take longer to end.
@@ -224,7 +224,8 @@ def _order(pod: Pod, failed_at: float) -> tuple[bool, float, bool, bool, int]:
     cause = _root_cause(pod)
     at = failed_at if failed_at == -_NEVER and _at(pod) == _NEVER else _at(pod)
     leaves, silent = pod.metadata.deletion_timestamp is not None, cause.exit_code is None
-    return cause.follows, at, leaves, silent, pods.index(pod) or 0
+    unexplained = cause_of(pod, _group(pod, observed)) is Cause.DELETED
+    return cause.follows, at, leaves, unexplained, silent, pods.index(pod) or 0
 
 
 def _is_stopped_for(pod: Pod, observed: Observed, failed_at: float) -> bool:

@@ -152,6 +152,20 @@ def test_what_is_known_of_a_worker_that_lost_its_peer_is_kept_when_its_pod_goes(
     assert (status.restarts.by_cause, status.failure.pod) == ({"PeerLost": 1}, "demo-0-x")
 
 
+def test_what_is_known_of_a_worker_is_kept_when_its_pod_goes_though_its_node_was_ahead_of_its_jobs_end(
+    world: Any,
+) -> None:
+    w = running(world)
+    w.worker_fails(0, 42, "boom", after_s=30)
+    w.settle()
+    w.later(14)
+    w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    for index in (0, 1):
+        w.remove("Pod", f"demo-{index}-x")
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.exit_code) == ({"Error": 1}, 42)
+
+
 @pytest.mark.parametrize(("after_s", "pod"), [(9, "demo-1-x"), (10, "demo-1-x"), (11, "demo-0-x")])
 def test_a_worker_that_somebody_stopped_is_the_cause_where_it_was_stopped_before_a_peer_lost_it(
     world: Any, after_s: int, pod: str
@@ -392,4 +406,14 @@ def test_a_worker_that_its_node_refused_says_more_than_one_that_lost_it_whicheve
     fails(w, "worker-1-lost", 0, 10)
     w.settle()
     w.worker(1, "Failed", reason="SysctlForbidden", conditions=[], startTime=EPOCH)
+    assert decided(w).failure.pod == "demo-1-x"
+
+
+@pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager"])
+def test_of_two_that_were_told_to_stop_in_one_second_the_one_that_says_why_is_the_cause(
+    world: Any, reason: str
+) -> None:
+    w = running(world)
+    told(w, 0, 10)
+    told(w, 1, 10, conditions=[{"type": "DisruptionTarget", "status": "True", "reason": reason}])
     assert decided(w).failure.pod == "demo-1-x"
