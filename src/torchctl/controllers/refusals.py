@@ -11,6 +11,8 @@ REFUSED = "Refused"
 FOREIGN_OBJECT = "ForeignObject"
 QUOTA_MARK = "exceeded quota"
 """How the ResourceQuota admission plugin begins its message; it has no reason of its own."""
+QUOTA_UNKNOWN = "status unknown for quota"
+"""What the same plugin says while a quota that was just made is not counted yet, which takes a second or two."""
 TOO_LARGE = 413
 DENIALS = ("denied the request", "denied request:")
 """What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
@@ -43,7 +45,7 @@ def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
 
 
 def _is_turned_down(error: Exception) -> bool:
-    if not isinstance(error, ApiError):
+    if not isinstance(error, ApiError) or QUOTA_UNKNOWN in error.message:
         return False
     by_policy = any(mark in error.message for mark in DENIALS)
     return isinstance(error, BadRequest | Forbidden | Invalid) or error.code == TOO_LARGE or by_policy

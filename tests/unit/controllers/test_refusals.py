@@ -33,6 +33,7 @@ REFUSED = [
     (ApiError("Request entity too large: limit is 3145728", code=413), "Refused", "too large"),
 ]
 PASSING = [
+    Forbidden('persistentvolumeclaims "demo" is forbidden: status unknown for quota: team, resources: pods', code=403),
     Conflict("another version", code=409),
     Unauthorized("Unauthorized", code=401),
     Unavailable('failed calling webhook "labels.example.com": connection refused', code=500),
