@@ -1,10 +1,15 @@
 """Which worker an incident is laid to, of those that real torchrun ended; and what a preflight does to a job."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from torchctl.api.kube import KaiPodGroup
+from torchctl.controllers.job.evictions import LAST_EVICTION
+from torchctl.runtime.kinds import ObjectMeta
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 REPORTS = Path(__file__).parent / "reports"
@@ -417,3 +422,19 @@ def test_of_two_that_were_told_to_stop_in_one_second_the_one_that_says_why_is_th
     told(w, 0, 10)
     told(w, 1, 10, conditions=[{"type": "DisruptionTarget", "status": "True", "reason": reason}])
     assert decided(w).failure.pod == "demo-1-x"
+
+
+@pytest.mark.parametrize(
+    ("evicted", "cause"), [({}, "Deleted"), ({LAST_EVICTION: "2026-01-01T00:00:10Z"}, "Preempted")]
+)
+def test_a_worker_that_is_gone_was_preempted_where_kai_says_afterwards_that_it_evicted_then(
+    world: Any, evicted: dict[str, str], cause: str
+) -> None:
+    w = three(world)
+    told(w, 1, 10)
+    w.later(10)
+    w.settle()
+    w.remove("Pod", "demo-1-x")
+    w.seen = replace(w.seen, podgroup=KaiPodGroup(ObjectMeta(name="pg", annotations=evicted)))
+    status = decided(w)
+    assert (status.restarts.by_cause, status.failure.pod) == ({cause: 1}, "demo-1-x")
