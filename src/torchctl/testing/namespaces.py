@@ -2,18 +2,14 @@
 
 import re
 import secrets
-from typing import Any
 
-import anyio
 import msgspec
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.kinds import Kind, ObjectMeta
+from torchctl.testing.waiting import wait_for
 
 __all__ = ["NAMESPACE", "SERVICE_ACCOUNT", "create_namespace", "fresh_name"]
-
-_READY_S = 30.0
 
 
 class Namespace(msgspec.Struct, frozen=True):
@@ -47,15 +43,9 @@ async def create_namespace(client: Client, name: str, labels: dict[str, str] | N
     """
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
     await client.create(NAMESPACE, body)
-    with anyio.fail_after(_READY_S):
-        for kind, given in ((SERVICE_ACCOUNT, "default"), (_CONFIG_MAP, "kube-root-ca.crt")):
-            while not await _has(client, kind, given, name):  # noqa: ASYNC110 - the other side is another program
-                await anyio.sleep(0.02)
+    await wait_for(client, SERVICE_ACCOUNT, "default", name, until=_is_there)
+    await wait_for(client, _CONFIG_MAP, "kube-root-ca.crt", name, until=_is_there)
 
 
-async def _has(client: Client, kind: Kind[Any], name: str, namespace: str) -> bool:
-    try:
-        await client.get(kind, name, namespace)
-    except NotFound:
-        return False
-    return True
+def _is_there(state: object) -> bool:
+    return state is not None
