@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from reference import DOCS, HEADER, table
-from torchctl.controllers.job.merging import ONLY_JOB, ONLY_QUEUE, RULES, How, Rule
+from torchctl.controllers.job.template.merging import ONLY_JOB, ONLY_QUEUE, RULES, How, Rule
 
 __all__ = ["generated"]
 
 
 def generated() -> dict[Path, str]:
     """The page with its content."""
-    return {DOCS / "merging.md": HEADER.format(source="src/torchctl/controllers/job/merging.py") + page()}
+    return {DOCS / "merging.md": HEADER.format(source="src/torchctl/controllers/job/template/merging.py") + page()}
 
 
 def page() -> str:

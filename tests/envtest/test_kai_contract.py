@@ -15,7 +15,7 @@ from torchctl.api.kube import KAI_PODGROUP, KAI_QUEUE, KaiPodGroupStatus, KaiQue
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import pod_group
-from torchctl.controllers.job.frozen import (
+from torchctl.controllers.job.template.frozen import (
     FrozenElastic,
     FrozenKai,
     FrozenRendezvous,

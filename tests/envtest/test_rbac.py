@@ -20,7 +20,7 @@ from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, POD, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.job import workers
+from torchctl.controllers.job.steps import workers
 from torchctl.runtime.access.core import Verdict
 from torchctl.runtime.access.readers import Readers
 from torchctl.runtime.client.client import Client

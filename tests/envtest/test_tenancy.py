@@ -25,7 +25,7 @@ from torchctl.api.labels import OWNED_KEY_PREFIXES, OWNED_KEYS
 from torchctl.api.queue import TORCHRUN_QUEUE, QueueSpec, TorchrunQueue
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.sync import sync_pod
-from torchctl.controllers.job.template import render
+from torchctl.controllers.job.template.render import render
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Forbidden

@@ -9,7 +9,7 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
 from torchctl.api.names import kai_pod_group
 from torchctl.api.phases import Phase
-from torchctl.controllers.job.evictions import preempted
+from torchctl.controllers.job.failure.evictions import preempted
 
 pytestmark = pytest.mark.usefixtures("podgrouper")
 

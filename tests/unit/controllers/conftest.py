@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from torchctl.api.conditions import JobReason
-from torchctl.controllers.job.finding import Finding
 from torchctl.controllers.job.pods import NEXT_STEPS
+from torchctl.controllers.job.steps.finding import Finding
 
 KINDS = (
     "TorchrunQueue",

@@ -19,8 +19,8 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.job.admission import groups_of
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps.admission import groups_of
 from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, controller_of

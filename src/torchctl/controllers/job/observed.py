@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from torchctl.api.job import TorchrunJob
 from torchctl.api.kube import ControllerRevision, Job, KaiPodGroup, PersistentVolumeClaim, Pod, Service
 from torchctl.api.queue import TorchrunQueue
-from torchctl.controllers.job.dependencies import Upstream
+from torchctl.controllers.job.steps.dependencies import Upstream
 
 __all__ = ["Observed"]
 

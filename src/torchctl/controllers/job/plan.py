@@ -25,16 +25,20 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
 from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
-from torchctl.controllers.job import admission, dependencies, ending, intended, lifecycle, stuck, syncing
-from torchctl.controllers.job import workers as worker_pods
 from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
-from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.freezing import Frozen, freeze
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.lifecycle import Life, Stage
+from torchctl.controllers.job.attempts import lifecycle, stuck
+from torchctl.controllers.job.attempts import retention as ending
+from torchctl.controllers.job.attempts.lifecycle import Life, Stage
+from torchctl.controllers.job.attempts.outcome import Outcome
+from torchctl.controllers.job.children import intended
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.outcome import Outcome
-from torchctl.controllers.job.syncing import Syncing
+from torchctl.controllers.job.steps import admission, dependencies
+from torchctl.controllers.job.steps import workers as worker_pods
+from torchctl.controllers.job.steps import workspace as syncing
+from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.steps.workspace import Syncing
+from torchctl.controllers.job.template.freezing import Frozen, freeze
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import key_of
 

@@ -20,11 +20,11 @@ from torchctl.controllers.indexes import (
     queue_of,
 )
 from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
-from torchctl.controllers.job.asking import Asking
-from torchctl.controllers.job.lagging import Lagging
+from torchctl.controllers.job.live_reads import Asking
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
+from torchctl.controllers.job.status_throttle import Lagging
 from torchctl.controllers.job.upstream import jobs_that_wait, jobs_waited_for, upstream_turned
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import Reporter, reference

@@ -12,20 +12,21 @@ from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.controllers.job import pods, workers
+from torchctl.controllers.job import pods
 from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.job.attempts.lifecycle import Life, Stage
+from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.torchrun import rendezvous
-from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.freezing import Frozen
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.lifecycle import Life, Stage
-from torchctl.controllers.job.losses import sentence
+from torchctl.controllers.job.failure.losses import sentence
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.origins import told
-from torchctl.controllers.job.outcome import Outcome
 from torchctl.controllers.job.plan import Plan
-from torchctl.controllers.job.syncing import missing_claim
+from torchctl.controllers.job.steps import workers
+from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.steps.workspace import missing_claim
+from torchctl.controllers.job.template.field_origin import told
+from torchctl.controllers.job.template.freezing import Frozen
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.transitions import transitions
 from torchctl.runtime.conditions import carry_over, find, is_true
 from torchctl.runtime.kinds import Condition

@@ -7,7 +7,7 @@ from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY
-from torchctl.controllers.job.dependencies import leads_into_a_cycle, waits_for
+from torchctl.controllers.job.steps.dependencies import leads_into_a_cycle, waits_for
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.conditions import find

@@ -14,7 +14,7 @@ from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, PersistentVolumeClaim
 from torchctl.api.labels import QUEUE, ROLE, ROLE_RESOURCE, owned_key, queue_labels
 from torchctl.api.names import API_VERSION
 from torchctl.api.queue import TORCHRUN_QUEUE, ExtraResource, NameMode, TorchrunQueue
-from torchctl.controllers.job.merge import canonical, plain
+from torchctl.controllers.job.template.merge import canonical, plain
 from torchctl.runtime.intent import Ownership, controlled_by, digest_of
 from torchctl.runtime.kinds import Kind, ObjectMeta
 

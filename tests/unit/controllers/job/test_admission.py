@@ -9,17 +9,17 @@ import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
-from torchctl.controllers.job import admission
-from torchctl.controllers.job.admission import groups_of
-from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.frozen import (
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps import admission
+from torchctl.controllers.job.steps.admission import groups_of
+from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.template.frozen import (
     FrozenElastic,
     FrozenKai,
     FrozenRendezvous,
     FrozenTemplate,
     FrozenTopology,
 )
-from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.kinds import Kind
 
 OURS, THEIRS = "pg-demo-0c5f", "pg-demo-4711"

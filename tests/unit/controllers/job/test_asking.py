@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from torchctl.controllers.job.asking import PERIOD_S, Asking
+from torchctl.controllers.job.live_reads import PERIOD_S, Asking
 from torchctl.controllers.job.plan import Plan, plan
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client

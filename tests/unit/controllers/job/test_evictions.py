@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from torchctl.api.kube import KaiPodGroup, Pod, PodCondition, PodStatus
-from torchctl.controllers.job.evictions import LAST_EVICTION, evicted_around, last_eviction, preempted
+from torchctl.controllers.job.failure.evictions import LAST_EVICTION, evicted_around, last_eviction, preempted
 from torchctl.runtime.kinds import ObjectMeta
 
 TOLD = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.phases import Phase
-from torchctl.controllers.job.lagging import Lagging, only_counts_differ
+from torchctl.controllers.job.status_throttle import Lagging, only_counts_differ
 from torchctl.runtime.kinds import Condition, Key
 
 JOB = Key("team", "job")

@@ -13,7 +13,7 @@ from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Restarts
 from torchctl.controllers.job.actions import Refusal
-from torchctl.controllers.job.budgets import next_attempt_time, refused
+from torchctl.controllers.job.failure.budgets import next_attempt_time, refused
 from torchctl.controllers.settings import Restarting
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,10 +14,10 @@ from torchctl.api.job import JobSpec, TorchrunJob
 from torchctl.api.model import Model
 from torchctl.api.quantity import parse
 from torchctl.api.queue import QueueSpec, TorchrunQueue
-from torchctl.controllers.job import security
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.merging import ONLY_JOB, ONLY_QUEUE, RULES
-from torchctl.controllers.job.template import render
+from torchctl.controllers.job.template import security
+from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.controllers.job.template.merging import ONLY_JOB, ONLY_QUEUE, RULES
+from torchctl.controllers.job.template.render import render
 from torchctl.controllers.queue.resources import object_name
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import ObjectMeta

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torchctl.api.kube import KaiPodGroup
-from torchctl.controllers.job.evictions import LAST_EVICTION
+from torchctl.controllers.job.failure.evictions import LAST_EVICTION
 from torchctl.runtime.kinds import ObjectMeta
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

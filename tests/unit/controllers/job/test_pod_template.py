@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchctl.api.queue import QueueSpec
-from torchctl.controllers.job.impossible import Impossible
-from torchctl.controllers.job.template import render
+from torchctl.controllers.job.template.errors import Impossible
+from torchctl.controllers.job.template.render import render
 from torchctl.controllers.queue.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings
 

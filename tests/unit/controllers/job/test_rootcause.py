@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.exitcodes import ExitClass, exit_code
-from torchctl.controllers.job.rootcause import RootCause, root_cause
+from torchctl.controllers.job.failure.rootcause import RootCause, root_cause
 
 REPORTS = Path(__file__).parent / "reports"
 MAX_FILE = 4096

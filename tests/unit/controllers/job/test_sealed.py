@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.kube import ControllerRevision
-from torchctl.controllers.job.sealed import DIGITS, is_sealed, seal
+from torchctl.controllers.job.template.digest import DIGITS, is_sealed, seal
 from torchctl.runtime.kinds import ObjectMeta
 
 JSON = st.recursive(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.job import JobWorkspace, Volumes
-from torchctl.controllers.job.syncing import revision_of
+from torchctl.controllers.job.steps.workspace import revision_of
 
 GIT = '{source: git, url: "https://git.example.com/a.git", ref: main%s}'
 JOB = "{jobQueue: research, numNodes: %d, command: python train.py, volumes: {workspace: %s}%s}"

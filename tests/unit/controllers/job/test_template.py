@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.job import security
+from torchctl.controllers.job.template import security
 
 
 def pod(world: Any, job: str, queue: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torchctl.controllers.job import security
+from torchctl.controllers.job.template import security
 
 __all__ = ["CLAIM_ROOT", "TMP", "flag", "mount", "tmp_volume", "workspace_container"]
 

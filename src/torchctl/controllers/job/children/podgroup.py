@@ -9,7 +9,7 @@ from typing import Any
 from torchctl.api import labels, names
 from torchctl.api.kube import KAI_PODGROUP
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.frozen import FrozenTemplate, FrozenTopology
+from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenTopology
 
 __all__ = ["gang_annotations", "group_name", "job_annotations", "kai_labels", "pod_group"]
 

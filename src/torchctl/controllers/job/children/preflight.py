@@ -11,7 +11,7 @@ from torchctl.api import names
 from torchctl.api.common import RdzvBackend
 from torchctl.api.job import Launcher
 from torchctl.controllers.job.children.containers import flag, workspace_container
-from torchctl.controllers.job.frozen import FrozenRendezvous, FrozenTemplate
+from torchctl.controllers.job.template.frozen import FrozenRendezvous, FrozenTemplate
 
 __all__ = ["TIMEOUT_S", "applies", "preflight_containers"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.controllers.job.children.owner import ROLE_TEMPLATE, Owner
-from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 __all__ = ["revision"]
 

@@ -6,7 +6,7 @@ from torchctl.api import names
 from torchctl.api.kube import SERVICE
 from torchctl.api.labels import ROLE_WORKER
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 __all__ = ["worker_service"]
 

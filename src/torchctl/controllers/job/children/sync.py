@@ -10,7 +10,6 @@ from torchctl.api import names
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import POD
 from torchctl.api.labels import ROLE_SYNC, WORKSPACE_REVISION
-from torchctl.controllers.job import security
 from torchctl.controllers.job.children.containers import (
     CLAIM_ROOT,
     flag,
@@ -20,7 +19,8 @@ from torchctl.controllers.job.children.containers import (
 )
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.workspace import claim_name, serves
-from torchctl.controllers.job.frozen import FrozenTemplate, FrozenWorkspace
+from torchctl.controllers.job.template import security
+from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
 
 __all__ = ["FETCH", "SERVE", "sync_pod"]
 

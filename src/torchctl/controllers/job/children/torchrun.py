@@ -12,7 +12,7 @@ from typing import Any
 
 from torchctl.api import names
 from torchctl.api.common import RdzvBackend
-from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 __all__ = ["Rendezvous", "defaults", "environment", "hosts_by_index", "nnodes", "rendezvous"]
 

@@ -25,8 +25,8 @@ from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels
 from torchctl.controllers.job.children.preflight import preflight_containers
 from torchctl.controllers.job.children.workspace import archive_url, checkpoints_name, claim_name
-from torchctl.controllers.job.frozen import FrozenTemplate, FrozenWorkspace
-from torchctl.controllers.job.merge import by_key
+from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
+from torchctl.controllers.job.template.merge import by_key
 
 __all__ = ["worker_job"]
 

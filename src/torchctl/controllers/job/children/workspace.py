@@ -8,7 +8,7 @@ from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import PVC, SERVICE
 from torchctl.api.labels import ROLE_SYNC
 from torchctl.controllers.job.children.owner import ROLE_CHECKPOINTS, ROLE_WORKSPACE, Owner
-from torchctl.controllers.job.frozen import FrozenTemplate, FrozenWorkspace
+from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
 
 __all__ = [
     "archive_url",

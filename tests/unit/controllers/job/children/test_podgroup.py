@@ -6,7 +6,7 @@ import pytest
 
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels, pod_group
-from torchctl.controllers.job.frozen import (
+from torchctl.controllers.job.template.frozen import (
     FrozenElastic,
     FrozenKai,
     FrozenRendezvous,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from torchctl.api.conditions import JobReason
-from torchctl.controllers.job.preflights import preflight
+from torchctl.controllers.job.failure.preflights import preflight
 
 JOB = "{{jobQueue: research, numNodes: 2, command: python a.py, distributed: {distributed}{more}}}"
 TLS = "protocol: https, ca_cert: /tls/ca.crt, ssl_cert: /tls/client.crt, ssl_cert_key: /keys/client.key"
@@ -131,7 +131,7 @@ def test_a_preflight_that_was_stopped_found_nothing(world: Any, code: int, name:
 
 
 def test_the_exit_statuses_are_those_of_the_program() -> None:
-    from torchctl.controllers.job import preflights
+    from torchctl.controllers.job.failure import preflights
     from torchctl.preflight.core import NotUsable, OutOfReach, V2Off
 
     assert {error.exit_code for error in (NotUsable, OutOfReach, V2Off)} == set(preflights._REASONS)

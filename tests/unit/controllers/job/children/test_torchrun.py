@@ -10,9 +10,9 @@ from torchctl.api.common import Distributed
 from torchctl.api.job import JobSpec, TorchrunJob
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.controllers.job.children import torchrun
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.impossible import Impossible
-from torchctl.controllers.job.template import render
+from torchctl.controllers.job.template.errors import Impossible
+from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.controllers.job.template.render import render
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import ObjectMeta
 

@@ -16,9 +16,10 @@ from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
 from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
-from torchctl.controllers.job import podspec, sizing
 from torchctl.controllers.job.children import preflight
-from torchctl.controllers.job.frozen import (
+from torchctl.controllers.job.template import podspec, sizing
+from torchctl.controllers.job.template.errors import Impossible
+from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
     FrozenElastic,
     FrozenKai,
@@ -27,9 +28,8 @@ from torchctl.controllers.job.frozen import (
     FrozenTopology,
     FrozenWorkspace,
 )
-from torchctl.controllers.job.impossible import Impossible
-from torchctl.controllers.job.merge import plain
-from torchctl.controllers.job.sizing import Shape
+from torchctl.controllers.job.template.merge import plain
+from torchctl.controllers.job.template.sizing import Shape
 from torchctl.controllers.settings import OperatorSettings
 
 __all__ = ["render"]

@@ -6,12 +6,12 @@ from typing import Any
 from torchctl.api import labels, quantity
 from torchctl.api.job import JobSpec
 from torchctl.api.queue import QueueSpec
-from torchctl.controllers.job import merge, references, security, sizing
 from torchctl.controllers.job.children.command import argv
 from torchctl.controllers.job.children.torchrun import hosts_by_index
-from torchctl.controllers.job.frozen import FrozenCheckpoints, FrozenRendezvous, FrozenWorkspace
-from torchctl.controllers.job.merge import plain
-from torchctl.controllers.job.sizing import Shape
+from torchctl.controllers.job.template import merge, references, security, sizing
+from torchctl.controllers.job.template.frozen import FrozenCheckpoints, FrozenRendezvous, FrozenWorkspace
+from torchctl.controllers.job.template.merge import plain
+from torchctl.controllers.job.template.sizing import Shape
 
 __all__ = ["SHM", "Parts", "merge_pod"]
 

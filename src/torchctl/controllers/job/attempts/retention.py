@@ -10,13 +10,14 @@ from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
-from torchctl.controllers.job import pods, stuck
+from torchctl.controllers.job import pods
 from torchctl.controllers.job.actions import Child, Halt, Removal
+from torchctl.controllers.job.attempts import stuck
+from torchctl.controllers.job.attempts.lifecycle import run_policy
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.lifecycle import run_policy
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import Restarting
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by

@@ -25,12 +25,15 @@ from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy, TorchrunJob
 from torchctl.api.jobstatus import Incident
 from torchctl.api.kube import Job
 from torchctl.api.queue import QueueSpec
-from torchctl.controllers.job import budgets, deadlines, losses, pods, workers
-from torchctl.controllers.job.evictions import evicted_around
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.losses import Loss
+from torchctl.controllers.job import pods, success
+from torchctl.controllers.job.attempts import deadlines
+from torchctl.controllers.job.attempts.outcome import Outcome
+from torchctl.controllers.job.failure import budgets, losses
+from torchctl.controllers.job.failure.evictions import evicted_around
+from torchctl.controllers.job.failure.losses import Loss
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.outcome import Outcome
+from torchctl.controllers.job.steps import workers
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import Restarting
 from torchctl.runtime.conditions import find, is_true
 
@@ -89,7 +92,7 @@ def advance(
         turned = _attempt(observed, template, settings, now)
         if turned is not None:
             return replace(turned, status=_begun(turned.status, observed))
-    if losses.has_succeeded(observed) or _says_complete(observed.worker_job):
+    if success.has_succeeded(observed) or _says_complete(observed.worker_job):
         # Its Job is about to say so, or its pods how they ended, and nothing else ends it any more.
         return Life(status=status, stage=Stage.RUN)
     policy = run_policy(observed.job, template)
@@ -126,7 +129,7 @@ def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Rest
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
         # Where it is not heard yet how its pods ended, that is waited for.
-        return _succeeded(observed, now) if losses.is_complete(observed) else None
+        return _succeeded(observed, now) if success.is_complete(observed) else None
     loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
     if loss is None:
         return None
@@ -158,7 +161,7 @@ def _settle(
 ) -> Life:
     """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
     status = observed.job.status
-    if observed.job.spec.elastic is not None and losses.has_decided(observed) and _may_complete(observed):
+    if observed.job.spec.elastic is not None and success.has_decided(observed) and _may_complete(observed):
         # Worker 0 had come to the end, and the report of it came after those of the others: nothing was lost.
         return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Stage.RUN)
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
@@ -244,7 +247,7 @@ def _below_minimum(
     observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime
 ) -> Loss | None:
     left = _short_s(observed, template, settings, now)
-    if left is None or left > 0 or template is None or losses.has_succeeded(observed):
+    if left is None or left > 0 or template is None or success.has_succeeded(observed):
         return None
     ready, job = workers.standing(observed), names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     message = (
@@ -310,7 +313,7 @@ def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetim
     status = observed.job.status
     if _ended_before(observed):
         return _succeeded(observed, now)
-    done = losses.has_succeeded(observed) and _may_complete(observed)  # its Job is about to say so
+    done = success.has_succeeded(observed) and _may_complete(observed)  # its Job is about to say so
     if observed.job.spec.suspend or done:
         return Life(status=status, stage=Stage.SUSPENDED)
     if observed.was_started:
@@ -324,9 +327,9 @@ def _ended_before(observed: Observed) -> bool:
     Trainers that save and exit 0 when they are told to stop make the suspended Job complete as well.
     """
     job, suspended = observed.worker_job, find(observed.job.status.conditions, JobCondition.SUSPENDED)
-    if job is None or not losses.is_complete(observed):
+    if job is None or not success.is_complete(observed):
         return False
-    if not job.spec.get("suspend") or losses.has_succeeded(observed):
+    if not job.spec.get("suspend") or success.has_succeeded(observed):
         return True  # its pods ended before anybody came to stop them
     done, since = job.status.completion_time, suspended.last_transition_time if suspended is not None else None
     return done is not None and since is not None and done < since

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from torchctl.api.kube import Pod
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import Restarting
 
 __all__ = ["is_held", "look_again_s", "workers"]

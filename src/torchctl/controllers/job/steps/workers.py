@@ -6,10 +6,10 @@ from torchctl.api import names
 from torchctl.api.conditions import JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.job import WorkerCounts
-from torchctl.controllers.job import losses, pods
-from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 __all__ = ["are_overdue", "assess", "count", "look_again_s", "standing"]
 
@@ -42,7 +42,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     counts, wanted = count(observed), template.desired(observed.job.spec)
     ready, are = standing(observed), agree(wanted, "is", "are")
     workers = f"{counted(wanted, 'worker')} of Job {name}"
-    if template.elastic and losses.has_decided(observed):
+    if template.elastic and success.has_decided(observed):
         return Finding(True, JobReason.WORKERS_READY, f"worker 0 of Job {name} has succeeded: the others are stopped")
     if template.elastic and ready >= template.min_nodes:
         return Finding(True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted)}")

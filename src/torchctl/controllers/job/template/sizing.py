@@ -8,7 +8,7 @@ from typing import Any
 from torchctl.api import quantity
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec
-from torchctl.controllers.job.impossible import Impossible
+from torchctl.controllers.job.template.errors import Impossible
 
 __all__ = ["Shape", "amounts", "shape", "total"]
 

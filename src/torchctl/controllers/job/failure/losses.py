@@ -15,20 +15,17 @@ from torchctl.api.job import Failure, JobStatus
 from torchctl.api.kube import Job, KaiPodGroup, Pod
 from torchctl.api.labels import KAI_POD_GROUP
 from torchctl.api.names import TRAINER
-from torchctl.controllers.job import pods
-from torchctl.controllers.job.causes import by_container, cause_of
-from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job import pods, success
+from torchctl.controllers.job.failure.causes import by_container, cause_of
+from torchctl.controllers.job.failure.preflights import preflight
+from torchctl.controllers.job.failure.rootcause import RootCause, root_cause
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.preflights import preflight
-from torchctl.controllers.job.rootcause import RootCause, root_cause
-from torchctl.runtime.conditions import find, is_true
+from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.runtime.conditions import find
 
 __all__ = [
     "Loss",
     "first_loss",
-    "has_decided",
-    "has_succeeded",
-    "is_complete",
     "is_explained",
     "replaced_host",
     "sentence",
@@ -77,7 +74,7 @@ def replaced_host(observed: Observed, template: FrozenTemplate | None) -> Loss |
     A Job makes its workers in the order of their indexes, the first one by itself (pkg/controller/job, slow start). So
     a worker 0 that is younger than any other took the place of the one that these had met at.
     """
-    if template is None or template.elastic is None or not _hosts_the_store(template) or has_decided(observed):
+    if template is None or template.elastic is None or not _hosts_the_store(template) or success.has_decided(observed):
         return None
     host = max((pod for pod in observed.pods if pods.index(pod) == 0), default=None, key=_born)
     if host is None or not any(_born(pod) < _born(host) for pod in observed.pods if pods.index(pod)):
@@ -90,37 +87,6 @@ def replaced_host(observed: Observed, template: FrozenTemplate | None) -> Loss |
 def _born(pod: Pod) -> float:
     at = pod.metadata.creation_timestamp
     return at.timestamp() if at is not None else 0.0
-
-
-def is_complete(observed: Observed) -> bool:
-    """Whether the attempt has ended well: its Job says so, and no pod of it is known to have been told to stop before.
-
-    The Job controller also counts a trainer that exits 0 while it is being evicted. So a pod whose end is not seen yet
-    is waited for: whether it was told to stop is not seen yet either. Of an elastic job worker 0 decides, with whose
-    end the others are stopped.
-    """
-    job = observed.worker_job
-    if job is None or not is_true(job.status.conditions, "Complete"):
-        return False
-    counted = observed.pods
-    if observed.job.spec.elastic is not None:
-        counted = tuple(pod for pod in counted if pods.index(pod) == 0)
-    return all(pods.has_ended(pod) and not pods.told_to_stop(pod) for pod in counted)
-
-
-def has_succeeded(observed: Observed) -> bool:
-    """Whether the workers that decide are seen to have succeeded untold, though their Job may not say so yet."""
-    job = observed.worker_job
-    if observed.job.spec.elastic is not None:
-        return has_decided(observed)
-    done = {pods.index(pod) for pod in observed.pods if pods.succeeded(pod) and not pods.told_to_stop(pod)}
-    return job is not None and done >= set(range(int(job.spec.get("completions") or 1)))
-
-
-def has_decided(observed: Observed) -> bool:
-    """Whether worker 0 of an elastic job is seen to have succeeded, which decides."""
-    firsts = (pod for pod in observed.pods if pods.index(pod) == 0)
-    return any(pods.succeeded(pod) and not pods.told_to_stop(pod) for pod in firsts)
 
 
 def sentence(failure: Failure) -> str:
@@ -155,7 +121,7 @@ def _is_lost(pod: Pod) -> bool:
 
 
 def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | None) -> bool:
-    if observed.job.spec.elastic is not None and has_decided(observed):
+    if observed.job.spec.elastic is not None and success.has_decided(observed):
         return False  # stopped since worker 0 has come to the end
     if template is None or template.elastic is None:
         return True

@@ -20,9 +20,9 @@ from torchctl.api.kube import Pod
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.children.sync import FETCH
 from torchctl.controllers.job.children.workspace import serves
-from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
 __all__ = ["TRIES", "Syncing", "assess", "missing_claim"]

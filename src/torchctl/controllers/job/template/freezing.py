@@ -14,12 +14,12 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting, problems
-from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.impossible import Impossible
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.sealed import is_sealed
-from torchctl.controllers.job.template import render
+from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.template.digest import is_sealed
+from torchctl.controllers.job.template.errors import Impossible
+from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.controllers.job.template.render import render
 from torchctl.controllers.queue.plan import manages
 from torchctl.controllers.queue.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torchctl.controllers.job.merge import deep
+from torchctl.controllers.job.template.merge import deep
 
 __all__ = ["NOBODY", "container", "pod", "runs_as_default_user", "sync_pod"]
 

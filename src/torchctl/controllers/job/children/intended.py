@@ -2,15 +2,15 @@
 
 from torchctl.api import labels
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
-from torchctl.controllers.job import ending
 from torchctl.controllers.job.actions import Child
+from torchctl.controllers.job.attempts import retention as ending
+from torchctl.controllers.job.attempts.lifecycle import Stage
 from torchctl.controllers.job.children import podgroup, revision, service, sync, workers, workspace
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.freezing import Frozen
-from torchctl.controllers.job.frozen import FrozenTemplate
-from torchctl.controllers.job.lifecycle import Stage
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.syncing import Syncing
+from torchctl.controllers.job.steps.workspace import Syncing
+from torchctl.controllers.job.template.freezing import Frozen
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.intent import Ownership, controlled_by
 from torchctl.runtime.kinds import ObjectMeta
 

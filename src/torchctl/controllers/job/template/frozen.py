@@ -1,6 +1,6 @@
 """The frozen template: what a job runs with, whatever happens to its queue or to the operator afterwards.
 
-It is made once from queue, job and settings (`template.py`), kept in a ControllerRevision named by its digest, and
+It is made once from queue, job and settings (`render.py`), kept in a ControllerRevision named by its digest, and
 every child is rendered from it. What depends on the attempt is not in it.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from torchctl.api.job import JobSpec
-from torchctl.controllers.job.sealed import seal
+from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
     "FrozenCheckpoints",
@@ -149,5 +149,5 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         return msgspec.convert(data, cls)
 
     def digest(self) -> str:
-        """What names this template: equal for equal templates, in any process, and for no other (`sealed.py`)."""
+        """What names this template: equal for equal templates, in any process, and for no other (`digest.py`)."""
         return seal(self.data())

@@ -4,8 +4,8 @@ from torchctl.api.causes import Cause
 from torchctl.api.kube import KaiPodGroup, Pod
 from torchctl.api.names import INIT_CONTAINER, PREFLIGHT_CONTAINER, TRAINER
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.evictions import preempted
-from torchctl.controllers.job.rootcause import root_cause
+from torchctl.controllers.job.failure.evictions import preempted
+from torchctl.controllers.job.failure.rootcause import root_cause
 from torchctl.runtime.conditions import find
 
 __all__ = ["by_container", "cause_of"]

@@ -13,9 +13,9 @@ from torchctl.api.kube import KaiPodGroup, Pod
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
-from torchctl.controllers.job.finding import Finding
-from torchctl.controllers.job.frozen import FrozenTemplate
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = ["assess", "groups_of"]

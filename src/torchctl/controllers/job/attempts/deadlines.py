@@ -10,10 +10,10 @@ from datetime import datetime
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure, JobStatus
-from torchctl.controllers.job import workers
-from torchctl.controllers.job.frozen import FrozenTemplate
+from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.outcome import Outcome
+from torchctl.controllers.job.steps import workers
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
 __all__ = ["active_s", "due_s", "exceeded"]

@@ -1,0 +1,1 @@
+"""The steps of a job: dependencies, workspace, admission, workers. Each says done, waiting or refused, and why."""
