@@ -34,6 +34,11 @@ class Cause(StrEnum):
 
     ERROR = "Error", Budget.USER, "The program ended with another exit code than 0."
     OOM_KILLED = "OOMKilled", Budget.USER, "A container used more memory than its limit."
+    LIMIT_EXCEEDED = (
+        "LimitExceeded",
+        Budget.USER,
+        "The pod wrote more than its own limit allows: an emptyDir's sizeLimit, or limits of ephemeral storage.",
+    )
     EVICTED = "Evicted", Budget.INFRASTRUCTURE, "The pod was evicted: a drain, or a node that ran out of something."
     NODE_LOST = "NodeLost", Budget.INFRASTRUCTURE, "The pod's node is gone or not reachable."
     REJECTED = "Rejected", Budget.INFRASTRUCTURE, "The node refused the pod that had been placed on it."

@@ -18,7 +18,7 @@ from torchctl.controllers.job.attempts.lifecycle import Life, Stage
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.torchrun import rendezvous
-from torchctl.controllers.job.failure.losses import sentence
+from torchctl.controllers.job.failure.verdict import sentence
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Plan
 from torchctl.controllers.job.steps import workers

@@ -16,7 +16,7 @@ from enum import Enum, auto
 import msgspec
 
 from torchctl.api import effective, names
-from torchctl.api.causes import Cause, cause_named
+from torchctl.api.causes import Cause
 from torchctl.api.common import RunPolicy
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import counted
@@ -28,9 +28,8 @@ from torchctl.api.queue import QueueSpec
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.attempts import deadlines
 from torchctl.controllers.job.attempts.outcome import Outcome
-from torchctl.controllers.job.failure import budgets, losses
-from torchctl.controllers.job.failure.evictions import evicted_around
-from torchctl.controllers.job.failure.losses import Loss
+from torchctl.controllers.job.failure import budgets, verdict
+from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import workers
 from torchctl.controllers.job.template.frozen import FrozenTemplate
@@ -124,17 +123,17 @@ def run_policy(job: TorchrunJob, template: FrozenTemplate | None) -> EffectiveRu
 
 
 def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> Life | None:
-    status, loss = observed.job.status, losses.first_loss(observed, template)
+    status, loss = observed.job.status, verdict.first_loss(observed, template, settings, now)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
         # Where it is not heard yet how its pods ended, that is waited for.
         return _succeeded(observed, now) if success.is_complete(observed) else None
-    loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
+    loss = loss or _below_minimum(observed, template, settings, now)
     if loss is None:
         return None
     if loss.permanent is not None:
-        return _ended(status, Outcome(loss.permanent, losses.sentence(loss.failure), loss.failure), now)
+        return _ended(status, Outcome(loss.permanent, verdict.sentence(loss.failure), loss.failure), now)
     incident = Incident(cause=loss.cause, opened=now.replace(microsecond=0), lost=loss.at)
     return Life(status=msgspec.structs.replace(status, incident=incident, failure=loss.failure), stage=Stage.SETTLE)
 
@@ -164,10 +163,14 @@ def _settle(
     if observed.job.spec.elastic is not None and success.has_decided(observed) and _may_complete(observed):
         # Worker 0 had come to the end, and the report of it came after those of the others: nothing was lost.
         return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Stage.RUN)
+    loss = verdict.first_loss(observed, template, settings, now)
+    assert loss is not None  # at least what opened the incident
+    cause, failure, lost = loss.cause, loss.failure, loss.at
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
-    if left > 0 and not _all_ended(observed, template):
+    if left > 0 and (cause is Cause.DELETED or not _all_ended(observed, template)):
+        known = msgspec.structs.replace(incident, cause=cause, lost=lost)
+        status = msgspec.structs.replace(status, incident=known, failure=failure)
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
-    cause, failure, lost = _first(observed, template, incident)
     if _has_left(observed) and cause in _UNEXPLAINED:
         return _ended(status, _disappeared(observed), now)  # its pods were only seen to go before it was
     restarts = budgets.counted(status, cause, settings, lost or incident.opened)
@@ -175,39 +178,9 @@ def _settle(
     active = _folded(status, min(lost or incident.opened, incident.opened))
     counted = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
-        end = Outcome(refused.reason, f"{losses.sentence(failure)}; {refused.why}{_logs(failure)}", failure)
+        end = Outcome(refused.reason, f"{verdict.sentence(failure)}; {refused.why}{_logs(failure)}", failure)
         return _ended(counted, end, now)
     return Life(status=_next(counted, budgets.next_attempt_time(settings, restarts.consecutive, now)), stage=Stage.WAIT)
-
-
-def _first(
-    observed: Observed, template: FrozenTemplate | None, incident: Incident
-) -> tuple[Cause, Failure, datetime | None]:
-    """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
-    found = losses.first_loss(observed, template)
-    opener = observed.job.status.failure or Failure()
-    if found is not None and _says_more(found, incident, observed.job.status):
-        return found.cause, found.failure, found.at
-    cause = cause_named(incident.cause) or Cause.VANISHED
-    if cause in _UNEXPLAINED and incident.lost and evicted_around(observed.podgroup, incident.lost):
-        cause = Cause.PREEMPTED
-    return cause, opener, incident.lost
-
-
-def _says_more(found: Loss, incident: Incident, status: JobStatus) -> bool:
-    """Whether the loss was earlier. One that lost a peer may have ended before that one did.
-
-    An incident whose loss has no time came before what is said to have happened after it was opened.
-    """
-    if not found.failure.pod:
-        return False
-    if incident.cause == Cause.PEER_LOST:
-        return True
-    if found.cause is Cause.PEER_LOST and losses.is_explained(status):
-        return False
-    if incident.lost is not None:
-        return found.at is not None and found.at <= incident.lost
-    return found.at is None or found.at <= incident.opened or found.failure.pod == (status.failure or Failure()).pod
 
 
 def _all_ended(observed: Observed, template: FrozenTemplate | None) -> bool:
@@ -253,7 +226,12 @@ def _below_minimum(
     message = (
         f"Job {job} has {counted(ready, 'ready worker')}, elastic.minNodes is {template.min_nodes}: no replacement came"
     )
-    return Loss(Cause.BELOW_MINIMUM, Failure(reason=Cause.BELOW_MINIMUM, message=message), now.replace(microsecond=0))
+    return Loss(
+        Cause.BELOW_MINIMUM,
+        Failure(reason=Cause.BELOW_MINIMUM, message=message),
+        now.replace(microsecond=0),
+        by_itself=False,
+    )
 
 
 def _short_s(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> float | None:
