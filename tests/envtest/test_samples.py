@@ -55,5 +55,5 @@ async def test_every_sample_job_runs_to_succeeded(place: Place, control_plane: C
         await place.reaches(Phase.SUCCEEDED, name_in(path), timeout_s=60)
     (group,) = await place.admin.list(KAI_PODGROUP, namespace=place.namespace)
     assert (group.spec["queue"], group.spec["minMember"]) == ("gpu-training", 2)
-    pods = await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}=ddp")
+    pods = await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}=ddp-16-gpus")
     assert len(pods) == 2
