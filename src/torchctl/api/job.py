@@ -245,8 +245,8 @@ class JobSpec(Model):
     command: Line | None = Field(
         default=None,
         description="A shell line. If it ends in `python script.py`, after nothing but cd, export and the like, "
-        "torchrun runs the script, with that interpreter if its path or version is named; any other line runs as it is, "
-        "once in each pod. Either this or args.",
+        "torchrun runs the script, with that interpreter if its path or version is named; any other line runs as it "
+        "is, once in each pod. Either this or args.",
     )
     args: (
         Annotated[

@@ -8,18 +8,22 @@ from pydantic import BaseModel
 
 from torchctl.api import quantity
 
-__all__ = ["by_key", "canonical", "deep", "plain", "unique"]
+__all__ = ["by_key", "canonical", "deep", "plain", "unique", "without_null"]
 
 Json = dict[str, Any]
 _AMOUNTS = ("requests", "limits", "overhead")
 _AMOUNT = ("sizeLimit", "divisor")
 
 
-def plain(model: BaseModel | None) -> Json:
-    """What a user wrote, in JSON form: nothing that was left out, nothing that is null."""
+def plain(model: BaseModel | None, *, nulls_in: str = "") -> Json:
+    """What a user wrote, in JSON form: nothing that was left out, nothing that is null.
+
+    Args:
+        nulls_in: A key under which a null stays, because it takes a default away.
+    """
     if model is None:
         return {}
-    written: Json = _without_null(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    written: Json = without_null(model.model_dump(mode="json", by_alias=True, exclude_unset=True), keep=nulls_in)
     return written
 
 
@@ -48,6 +52,16 @@ def deep(base: Mapping[str, Any], top: Mapping[str, Any]) -> Json:
     return merged
 
 
+def without_null(value: Any, *, keep: str = "") -> Any:
+    """A JSON value without the keys of its objects that are null; what is under the key `keep` stays as it is."""
+    if isinstance(value, Mapping):
+        kept = {key: item for key, item in value.items() if item is not None or (keep and key == keep)}
+        return {key: item if keep and key == keep else without_null(item, keep=keep) for key, item in kept.items()}
+    if isinstance(value, list | tuple):
+        return [without_null(item, keep=keep) for item in value]
+    return value
+
+
 def canonical(value: Any) -> Any:
     """A part of a pod with every quantity as the API server writes it back."""
     if isinstance(value, Mapping):
@@ -70,11 +84,3 @@ def _is_amount(value: Any) -> bool:
         return isinstance(value, int | str) and bool(str(quantity.parse(value)))
     except ValueError:
         return False
-
-
-def _without_null(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_null(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_without_null(item) for item in value]
-    return value

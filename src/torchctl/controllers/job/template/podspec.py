@@ -44,7 +44,7 @@ def merge_pod(parts: Parts) -> Json:
     spec = {key: value for key, value in base.items() if key not in _OURS}
     spec |= _placement(parts, base)
     spec |= _identity(parts, base)
-    spec["securityContext"] = security.pod(base.get("securityContext", {}))
+    spec[security.KEY] = security.pod(base.get(security.KEY, {}))
     spec["containers"] = [_trainer(parts, trainer), *(_secured(container) for container in others)]
     if "initContainers" in base:
         spec["initContainers"] = [_secured(container) for container in base["initContainers"]]
@@ -141,14 +141,14 @@ def _command(parts: Parts, base: Json) -> Json:
 
 
 def _secured(container: Json) -> Json:
-    return container | {"securityContext": security.container(container.get("securityContext", {}))}
+    return container | {security.KEY: security.container(container.get(security.KEY, {}))}
 
 
 def _environment(parts: Parts, base: Json) -> list[Json]:
     """The users' variables, the job's over the queue's over podTemplate's, without those that are the operator's."""
-    pod_context = parts.template["spec"].get("securityContext", {})
+    pod_context = parts.template["spec"].get(security.KEY, {})
     defaults: list[Json] = []
-    if security.runs_as_default_user(pod_context, base.get("securityContext", {})):
+    if security.runs_as_default_user(pod_context, base.get(security.KEY, {})):
         defaults = [{"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "torchrun"}]
     merged = merge.by_key("name", defaults, base.get("env", ()), _written(parts.queue.env), _written(parts.job.env))
     return [variable for variable in merged if not labels.owned_env(variable["name"])]
