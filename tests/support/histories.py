@@ -172,12 +172,14 @@ class Version:
 
     Args:
         tells: Whether it says what happened first.
+        lets_go: Whether a pod that has ended goes with it, and the time at which it was told to stop.
     """
 
     at: float
     key: str
     value: Pod | Job | KaiPodGroup | None
     tells: bool = False
+    lets_go: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +210,14 @@ def stamp(at: float) -> datetime:
     return EPOCH + timedelta(seconds=int(at))
 
 
-def history(seed: int, roots: tuple[Root, ...] = tuple(TRUTHS)) -> History:
-    """The history of a seed."""
+def history(seed: int, *, stays: bool = False) -> History:
+    """The history of a seed.
+
+    Args:
+        stays: Every pod stays as it ended: the kubelet and the Job controller do not come to let it go.
+    """
     rng = random.Random(seed)
-    root = rng.choices(roots, [TRUTHS[one].weight for one in roots])[0]
+    root = rng.choices(list(TRUTHS), [truth.weight for truth in TRUTHS.values()])[0]
     nodes, elastic = rng.randint(2, 4), rng.random() < 0.25 and root not in BEFORE
     workers = [
         Worker(index, rng.uniform(-SKEW_S, SKEW_S), rng.uniform(0.1, 1.5), sidecar=rng.random() < 0.15)
@@ -227,8 +233,9 @@ def history(seed: int, roots: tuple[Root, ...] = tuple(TRUTHS)) -> History:
     stops = None if elastic else _stops(rng, workers)
     host = workers[0].ended is not None or workers[0].told is not None
     counts = not elastic or host or TRUTHS[root].budget is Budget.USER
-    versions = sorted(_versions(rng, root, first, workers, at, stops), key=lambda version: version.at)
-    return History(root, first.index, nodes, elastic, tuple(versions), counts, tuple(workers))
+    versions = sorted(_versions(rng, root, workers, at, stops), key=lambda version: version.at)
+    kept = (version for version in versions if not (stays and version.lets_go))
+    return History(root, first.index, nodes, elastic, tuple(kept), counts, tuple(workers))
 
 
 # What really happens.
@@ -323,7 +330,7 @@ def _stops(rng: random.Random, workers: list[Worker]) -> _Stops | None:
 
 
 def _versions(
-    rng: random.Random, root: Root, first: Worker, workers: list[Worker], at: float, stops: _Stops | None
+    rng: random.Random, root: Root, workers: list[Worker], at: float, stops: _Stops | None
 ) -> Iterator[Version]:
     name = "demo"
     yield Version(0.0, "job", _job(name, ()))
@@ -377,9 +384,9 @@ def _pod_versions(rng: random.Random, worker: Worker) -> Iterator[Version]:
         phase = "Failed" if worker.code else "Succeeded"
     final = max(worker.told, reported, over) + rng.uniform(0.05, 0.6)
     again = max(worker.told, over)
-    yield Version(final, key, _pod(worker, state, phase, told=True, truth=truth, again=again), worker.tells)
+    yield Version(final, key, _pod(worker, state, phase, told=True, truth=truth, again=again), worker.tells, True)
     if rng.random() < 0.5:
-        yield Version(final + rng.uniform(0.3, 3.0), key, None)
+        yield Version(final + rng.uniform(0.3, 3.0), key, None, lets_go=True)
 
 
 def _terminated(worker: Worker, running: ContainerState) -> ContainerState:
@@ -447,10 +454,8 @@ def _pod(
 
 
 def _job(name: str, conditions: tuple[Condition, ...]) -> Job:
-    spec = {"completions": 2}
-    return Job(
-        ObjectMeta(name=name, uid="uid-job", creation_timestamp=stamp(4)), spec, JobStatus(conditions=conditions)
-    )
+    meta = ObjectMeta(name=name, uid="uid-job", creation_timestamp=stamp(4))
+    return Job(meta, {"completions": 2}, JobStatus(conditions=conditions))
 
 
 # What the operator sees of it.

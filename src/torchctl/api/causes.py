@@ -16,9 +16,16 @@ class Budget(StrEnum):
         member._value_, member.meaning = value, meaning
         return member
 
-    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them."
-    INFRASTRUCTURE = "Infrastructure", "What the cluster did to it; --max-infrastructure-restarts of them."
-    PREEMPTION = "Preemption", "What more important jobs did to it; --max-preemption-restarts of them."
+    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them in the job's life."
+    INFRASTRUCTURE = (
+        "Infrastructure",
+        "What the cluster did to it; spec.runPolicy.maxInfrastructureRestarts of them, at most "
+        "--max-infrastructure-restarts, since the workers last ran for long.",
+    )
+    PREEMPTION = (
+        "Preemption",
+        "What more important jobs did to it; --max-preemption-restarts of them since the workers last ran for long.",
+    )
 
 
 class Cause(StrEnum):
@@ -47,6 +54,12 @@ class Cause(StrEnum):
         "PeerLost",
         Budget.INFRASTRUCTURE,
         "A rank lost its connection to another rank or to the rendezvous, and no worker says why that one ended.",
+    )
+    PEER_LOST_AGAIN = (
+        "PeerLostAgain",
+        Budget.USER,
+        "PeerLost again, and nothing else since the workers last ran for long: what repeats without another cause is "
+        "the program's, such as ranks that wait in collectives that do not match.",
     )
     RENDEZVOUS_UNREACHABLE = (
         "RendezvousUnreachable",

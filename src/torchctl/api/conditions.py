@@ -64,6 +64,15 @@ class JobReason(Reason):
         "another node wait for the volume for ever.",
         "Set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node; there it is no trouble.",
     )
+    RUNS_AS_WRITTEN = (
+        "RunsAsWritten",
+        (JobCondition.ACCEPTED,),
+        "The spec is valid, but its command is neither handed to torchrun nor names it, so each pod runs it once, as "
+        "it is. A pipe, several programs in one line and programs other than python are such commands.",
+        "Write `torchrun train.py` where training starts, or set launcher none if it is meant so. A script that starts "
+        "torchrun itself is fine.",
+        EventType.NORMAL,
+    )
     QUEUE_FOUND = "QueueFound", (JobCondition.QUEUE_FOUND,), "The queue is there."
     QUEUE_NOT_FOUND = (
         "QueueNotFound",

@@ -243,7 +243,10 @@ class JobSpec(Model):
         default=None, description="Between how many nodes the job can run; with numNodes. Default: a fixed size."
     )
     command: Line | None = Field(
-        default=None, description="A shell line; `python script.py` is run by torchrun. Either this or args."
+        default=None,
+        description="A shell line. If it ends in `python script.py`, after nothing but cd, export and the like, "
+        "torchrun runs the script, with that interpreter if its path or version is named; any other line runs as it "
+        "is, once in each pod. Either this or args.",
     )
     args: (
         Annotated[

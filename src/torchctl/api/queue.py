@@ -310,7 +310,8 @@ class QueueSpec(Model):
     )
     pod_template: PodTemplate | None = Field(
         default=None,
-        description="Pod template under the other fields, which win; its first container is `trainer`. Default: made.",
+        description="Pod template under the other fields, which win; its first container is `trainer`. In a "
+        "securityContext, null takes a default of the operator's away, such as runAsUser. Default: made.",
     )
     scheduling: Scheduling = Field(
         default=Scheduling(),

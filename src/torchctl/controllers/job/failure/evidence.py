@@ -1,7 +1,7 @@
-"""What one pod says of its loss, read once. `rules` names the cause of it, `verdict` finds the pod that was lost first."""
+"""What one pod says of its loss, read once. `rules` names the cause of it, `verdict` picks the first of several."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from torchctl.api.common import RdzvBackend
 from torchctl.api.kube import KaiPodGroup, Pod, Terminated
@@ -26,7 +26,6 @@ class Evidence:
         disruption: Reason of the pod's condition DisruptionTarget (k8s.io/api core/v1, PodReason*).
         preempted: Whether a scheduler took its place.
         told: Whether it was told to stop before it ended by itself.
-        stuck: Whether it should have ended long ago: its node does not answer.
         began: Whether a container of it may have run besides those that prepare it.
         container: Name of the container that failed, empty if none says that it did.
         end: How that container ended.
@@ -39,7 +38,6 @@ class Evidence:
     disruption: str
     preempted: bool
     told: bool
-    stuck: bool
     began: bool
     container: str
     end: Terminated
@@ -68,17 +66,16 @@ class Evidence:
         return bool(self.container) and (not self.told or reported or self.end.reason == "OOMKilled")
 
 
-def read(pod: Pod, group: KaiPodGroup | None, stuck_s: float, now: datetime) -> Evidence | None:
+def read(pod: Pod, group: KaiPodGroup | None) -> Evidence | None:
     """Reads a pod; None if it is not lost.
 
     Args:
         group: KAI's PodGroup of the pod.
-        stuck_s: Seconds after the end of its grace period at which a pod counts as stuck.
     """
     container, end = pods.fatal(pod) or ("", Terminated())
     report = root_cause(end.message) if container == TRAINER else RootCause()
-    until = pod.metadata.deletion_timestamp
-    told = pods.told_to_stop(pod) or (until is not None and report.exit_code == _SIGTERM)
+    leaves = pod.metadata.deletion_timestamp is not None
+    told = pods.told_to_stop(pod) or (leaves and report.exit_code == _SIGTERM)
     if not told and not pods.failed(pod):
         return None
     ended = _ended_at(pod, end)
@@ -88,7 +85,6 @@ def read(pod: Pod, group: KaiPodGroup | None, stuck_s: float, now: datetime) -> 
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
         preempted=preempted(pod, group),
         told=told,
-        stuck=until is not None and not pods.has_ended(pod) and until + timedelta(seconds=stuck_s) <= now,
         began=pods.has_begun(pod),
         container=container,
         end=end,

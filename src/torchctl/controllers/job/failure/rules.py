@@ -1,4 +1,4 @@
-"""The cause of a loss: one ordered table, from which docs/reference/incidents.md is made. The first row that holds counts.
+"""The cause of a loss: one ordered table, of which the first row that holds counts. docs/reference is made from it.
 
 A row that names what the cluster says of a pod stands above those that read its containers: how a trainer ends that was
 told to stop says how it took it, not what went wrong.
@@ -31,11 +31,10 @@ _NODE_DISRUPTIONS = ("DeletionByTaintManager", "DeletionByPodGC")
 _EVICTIONS = ("EvictionByEvictionAPI", "TerminationByKubelet")
 _LOST_TRACK = ("Unknown", "ContainerStatusUnknown")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
-_OWN_COMMAND = re.compile(
-    r"executable file not found|no such file or directory|permission denied|is a directory|exec format"
-)
-"""Why a runtime cannot start the command that it was given; anything else is the node's: a hook, a device, a mount."""
-_HOOK = re.compile(r"nvidia|prestart hook|createRuntime hook|hook #\d")
+_OWN_COMMAND = re.compile(r'exec: "|\bexec /\S+: |chdir to cwd')
+"""What runc says of a command or a directory that is not there, or that nobody may run."""
+_HOOK = re.compile(r"nvidia-container|(?:prestart|createRuntime|createContainer) hook|hook #\d")
+"""What it says of a hook of the node's, whose program may be missing as well."""
 
 
 def _not_started(it: Evidence) -> bool:
@@ -62,8 +61,8 @@ RULES = (
         lambda it: it.reason == "Evicted",
     ),
     Rule(
-        "reason `NodeLost`, `NodeShutdown`, `Shutdown` or `Terminated`; `DisruptionTarget` with `DeletionByTaintManager` "
-        "or `DeletionByPodGC`",
+        "reason `NodeLost`, `NodeShutdown`, `Shutdown` or `Terminated`, or `DisruptionTarget` with "
+        "`DeletionByTaintManager` or `DeletionByPodGC`",
         Cause.NODE_LOST,
         lambda it: it.reason in _NODE_REASONS or it.disruption in _NODE_DISRUPTIONS,
     ),
@@ -71,11 +70,6 @@ RULES = (
         "a container ended as `Unknown` or `ContainerStatusUnknown`: its node was restarted, or lost track of it",
         Cause.NODE_LOST,
         lambda it: it.end.reason in _LOST_TRACK,
-    ),
-    Rule(
-        "told to stop, and still there long after its grace period: its node does not answer",
-        Cause.NODE_LOST,
-        lambda it: it.stuck,
     ),
     Rule(
         "`DisruptionTarget` with `EvictionByEvictionAPI` or `TerminationByKubelet`",

@@ -1,31 +1,36 @@
 """The first loss of an attempt: the one that caused the others.
 
-All that is known is one list of losses: of each pod that failed or was told to stop, and the loss that the open incident
-recorded, if its pod is gone. The clocks of nodes differ by seconds, and reports come in any order. So the kind of a loss
-counts before its time:
+All that is known is one list of losses: of each pod that failed or was told to stop, what the open incident recorded,
+and a Job that failed. Clocks of nodes differ by seconds, and reports come in any order. So the kind of a loss counts
+before its time:
 
-1. The Job controller of a fixed-size job stops the others: a deletion without a reason, no earlier than the Job's own
-   FailureTarget or Failed by the control plane's clock, is a consequence. It counts only if there is nothing else.
-2. What the cluster or a person took comes first; then what failed by itself; then a deletion of which nobody knows
-   whose it is; then what only noticed that a peer was gone.
-3. Of one kind, the earliest counts; one without a time was before all others.
-4. In one second, the one whose report names an exit code, then the worker of the lowest index.
+1. The Job controller of a fixed-size job stops the others when one fails. So a deletion without a reason is a
+   consequence if it is no earlier than the Job's own FailureTarget or Failed, by the control plane's clock, and some
+   pod failed by itself. It counts only if there is nothing else.
+2. What the cluster or a person took comes first (`_KINDS`), then memory, then what else failed by itself, then a
+   deletion of which nobody knows whose it is, then what only noticed that a peer was gone.
+3. Of one kind the earliest counts; one without a time was before all others.
+4. Of one second, the one whose report names an exit code counts, then the worker of the lowest index.
 
-The order of seeing is not asked. So whoever looks later, or for the first time, judges the same.
+The order of seeing is not asked, so whoever looks later, or for the first time, judges the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from torchctl.api.causes import Budget, Cause, cause_named
 from torchctl.api.common import RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
+from torchctl.api.jobstatus import Incident
 from torchctl.api.kube import Job, KaiPodGroup, Pod
 from torchctl.api.labels import KAI_POD_GROUP
 from torchctl.api.names import TRAINER
 from torchctl.controllers.job import pods, success
+from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence
 from torchctl.controllers.job.failure.evictions import evicted_around
 from torchctl.controllers.job.failure.evidence import Evidence, rank_of
@@ -33,10 +38,11 @@ from torchctl.controllers.job.failure.preflights import preflight
 from torchctl.controllers.job.failure.rules import cause_of
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.controllers.settings import Restarting
 from torchctl.runtime.conditions import find
 
-__all__ = ["Loss", "first_loss", "root", "sentence"]
+__all__ = ["Loss", "first_loss", "recorded", "replaced_host", "root", "sentence"]
+
+_UNEXPLAINED = (Cause.DELETED, Cause.VANISHED)
 
 _KINDS = {
     Cause.PREEMPTED: 0,
@@ -50,6 +56,8 @@ _KINDS = {
     Cause.VANISHED: 6,
 }
 """Rule 2; 2 is what else failed by itself."""
+_HOW = {Cause.DELETED: "deleted", Cause.EVICTED: "evicted", Cause.PREEMPTED: "preempted"}
+_STOPPED = "told to stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +66,55 @@ class Loss:
 
     Args:
         at: When it happened, None if nothing says.
-        by_itself: Whether the pod failed without having been told to stop.
         permanent: Why no other attempt can end otherwise, if that is so.
+        by_itself: Whether the pod failed without having been told to stop.
+        reported: Whether a report names the exit code of the rank that failed.
     """
 
     cause: Cause
     failure: Failure
     at: datetime | None
-    by_itself: bool
     permanent: JobReason | None = None
+    by_itself: bool = False
+    reported: bool = False
 
 
-def first_loss(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> Loss | None:
+def first_loss(case: Case) -> Loss | None:
     """The loss that ends the attempt, None while there is none.
 
     An elastic job forms again without a pod that the cluster took from it, unless that pod is the store's host.
     """
-    found = [
-        _judged(one, template)
-        for pod in observed.pods
-        if (one := evidence.read(pod, _group(pod, observed), settings.stuck_pod_s, now)) is not None
-        and _ends_the_attempt(one, observed, template)
-    ]
-    recorded = _recorded(observed)
-    if recorded is not None:
-        found.append(recorded)
-    gave_up = _gave_up(observed)
-    if not found:
-        return None if gave_up is None or not observed.worker_job else _of_the_job(observed.worker_job, gave_up)
-    return root(found, gave_up, elastic=template is not None and template.elastic is not None)
+    incident, gave_up = case.status.incident, _gave_up(case.observed.worker_job)
+    found = [_judged(one, case.template) for one in _evidence(case) if _ends_the_attempt(one, case)]
+    found += [recorded(case, incident)] if incident is not None else []
+    found += _of_the_job(case.observed.worker_job)
+    return root(found, gave_up, elastic=case.is_elastic) if found else None
+
+
+def recorded(case: Case, incident: Incident) -> Loss:
+    """What the open incident says: its pod may be gone, or told to stop since."""
+    cause, at = cause_named(incident.cause) or Cause.VANISHED, incident.lost
+    if cause in _UNEXPLAINED and at is not None and evicted_around(case.observed.podgroup, at):
+        cause = Cause.PREEMPTED
+    failure = case.status.failure or Failure()
+    if cause != incident.cause:
+        failure = msgspec.structs.replace(failure, reason=str(cause))
+    gone = failure.pod not in {pod.metadata.name for pod in case.observed.pods}
+    return Loss(cause, failure, at, by_itself=gone and cause not in (*_UNEXPLAINED, Cause.PREEMPTED))
+
+
+def replaced_host(case: Case) -> Loss | None:
+    """The loss of the worker 0 that hosted the store, over before anybody looked: another one is there."""
+    hosts = {pod.metadata.uid: pod for pod in case.observed.pods if pods.index(pod) == 0}
+    known = case.status.host_uid
+    if not known or not hosts or known in hosts or case.template is None or not _hosts_the_store(case.template):
+        return None
+    if success.has_decided(case.observed):
+        return None
+    host = next(iter(hosts.values()))
+    message = "it took the place of the worker 0 at which the others had met, and nothing says why that one is gone"
+    failure = Failure(pod=host.metadata.name, node=host.spec.node_name, reason=Cause.VANISHED, message=message)
+    return Loss(Cause.VANISHED, failure, host.metadata.creation_timestamp)
 
 
 def root(losses: Sequence[Loss], gave_up: datetime | None, *, elastic: bool) -> Loss:
@@ -111,42 +139,35 @@ def _kind(loss: Loss, gave_up: datetime | None, stops_others: bool, elastic: boo
 def _order(loss: Loss) -> tuple[float, bool, str]:
     """Rules 3 and 4."""
     at = loss.at.timestamp() if loss.at is not None else 0.0
-    return at, loss.failure.exit_code is None, loss.failure.pod
+    return at, not loss.reported, loss.failure.pod
 
 
-def _gave_up(observed: Observed) -> datetime | None:
-    job = observed.worker_job
-    conditions = (find(job.status.conditions, type_) for type_ in ("FailureTarget", "Failed")) if job else ()
-    return min(
-        (one.last_transition_time for one in conditions if one and one.status == "True" and one.last_transition_time),
-        default=None,
-    )
+def _gave_up(job: Job | None) -> datetime | None:
+    """When the Job controller began to stop what was left."""
+    said = (find(job.status.conditions, type_) for type_ in ("FailureTarget", "Failed")) if job is not None else ()
+    moments = (one.last_transition_time for one in said if one is not None and one.status == "True")
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _recorded(observed: Observed) -> Loss | None:
-    """What the open incident recorded: its pod may be gone, or told to stop since."""
-    incident, failure = observed.job.status.incident, observed.job.status.failure
-    if incident is None or failure is None:
-        return None
-    cause = cause_named(incident.cause) or Cause.VANISHED
-    if not failure.pod and cause is Cause.VANISHED:
-        return Loss(cause, failure, incident.lost, cause is not Cause.DELETED)
-    if cause is Cause.DELETED and incident.lost and evicted_around(observed.podgroup, incident.lost):
-        cause = Cause.PREEMPTED
-    return Loss(cause, failure, incident.lost, cause is not Cause.DELETED)
+def _evidence(case: Case) -> Iterator[Evidence]:
+    """Of every pod of the attempt that is lost."""
+    for pod in case.observed.pods:
+        one = evidence.read(pod, _group(pod, case.observed))
+        if one is not None:
+            yield one
 
 
-def _ends_the_attempt(one: Evidence, observed: Observed, template: FrozenTemplate | None) -> bool:
-    if observed.job.spec.elastic is not None and success.has_decided(observed):
+def _ends_the_attempt(one: Evidence, case: Case) -> bool:
+    if case.is_elastic and success.has_decided(case.observed):
         return False  # stopped since worker 0 has come to the end
-    if template is None or template.elastic is None:
+    if case.template is None or case.template.elastic is None:
         return True
     index = pods.index(one.pod) or 0
-    if index >= template.desired(observed.job.spec):
+    if index >= case.template.desired(case.observed.job.spec):
         return False  # scaled away
-    if one.stuck or _permanent(one.pod) is not None or cause_of(one).budget is Budget.USER:
+    if _permanent(one.pod) is not None or cause_of(one).budget is Budget.USER:
         return True
-    decides = _hosts_the_store(template) or pods.succeeded(one.pod)  # its Job takes that for the success of all
+    decides = _hosts_the_store(case.template) or pods.succeeded(one.pod)  # its Job takes that for the success of all
     return index == 0 and decides
 
 
@@ -161,13 +182,13 @@ def _permanent(pod: Pod) -> JobReason | None:
     return found.reason if found is not None and found.permanent else None
 
 
-def _of_the_job(job: Job, gave_up: datetime) -> Loss | None:
-    """A Job that failed although no pod of it says so: the pod is gone."""
-    failed = find(job.status.conditions, "Failed")
-    if failed is None or failed.status != "True":
-        return None
+def _of_the_job(job: Job | None) -> tuple[Loss, ...]:
+    """A Job that failed. It counts if no pod of it says more."""
+    failed = find(job.status.conditions, "Failed") if job is not None else None
+    if job is None or failed is None or failed.status != "True":
+        return ()
     message = f"Job {job.metadata.name} failed: {failed.message}"
-    return Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), gave_up, by_itself=False)
+    return (Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), failed.last_transition_time),)
 
 
 def _group(pod: Pod, observed: Observed) -> KaiPodGroup | None:
@@ -176,14 +197,15 @@ def _group(pod: Pod, observed: Observed) -> KaiPodGroup | None:
 
 
 def _judged(one: Evidence, template: FrozenTemplate | None) -> Loss:
-    return Loss(cause := cause_of(one), _describe(one, cause, template), one.at, not one.told, _permanent(one.pod))
+    cause, known = cause_of(one), one.report.exit_code is not None
+    return Loss(cause, _describe(one, cause, template), one.at, _permanent(one.pod), not one.told, known)
 
 
 def _describe(one: Evidence, cause: Cause, template: FrozenTemplate | None) -> Failure:
     pod, report = one.pod, one.report
     ranked = not one.container or one.container == TRAINER  # before its trainer a worker has no rank
     code = report.exit_code if report.exit_code is not None else one.end.exit_code if one.container else None
-    silent = one.told and not one.speaks and cause is not Cause.OOM_KILLED
+    silent = one.told and not one.speaks
     return Failure(
         pod=pod.metadata.name,
         node=pod.spec.node_name,
@@ -194,7 +216,7 @@ def _describe(one: Evidence, cause: Cause, template: FrozenTemplate | None) -> F
         message=report.message
         or pods.shorten(one.end.message if one.container else "")
         or pod.status.message
-        or ("the pod was deleted before it ended" if silent else ""),
+        or (f"the pod was {_HOW.get(cause, _STOPPED)} before it ended" if silent else ""),
     )
 
 

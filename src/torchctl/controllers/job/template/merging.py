@@ -166,7 +166,8 @@ RULES = (
         (),
         (),
         How.BY_KEY,
-        "Over the defaults of the restricted standard, at every depth.",
+        "Over the defaults of the restricted standard, at every depth. A null takes the default away, in the sync pod "
+        "too: `runAsUser: null` lets the cluster choose the user.",
     ),
     Rule(
         "the rest of the pod",

@@ -16,8 +16,9 @@ from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
 from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
+from torchctl.api.written import plain
 from torchctl.controllers.job.children import preflight
-from torchctl.controllers.job.template import podspec, sizing
+from torchctl.controllers.job.template import podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
@@ -28,7 +29,6 @@ from torchctl.controllers.job.template.frozen import (
     FrozenTopology,
     FrozenWorkspace,
 )
-from torchctl.controllers.job.template.merge import plain
 from torchctl.controllers.job.template.sizing import Shape
 from torchctl.controllers.settings import OperatorSettings
 
@@ -116,7 +116,7 @@ def _elastic(job: JobSpec) -> FrozenElastic | None:
 
 
 def _pod_template(queue: QueueSpec) -> dict[str, Any]:
-    template = plain(queue.pod_template)
+    template = plain(queue.pod_template, nulls_in=security.KEY)
     containers = template.get("spec", {}).get("containers") or [{"name": TRAINER}]
     return {"metadata": template.get("metadata", {}), "spec": template.get("spec", {}) | {"containers": containers}}
 
