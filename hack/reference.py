@@ -41,7 +41,7 @@ def generated() -> dict[Path, str]:
         DOCS / "conditions.md": HEADER.format(source="src/torchctl/api/conditions.py and queueconditions.py")
         + conditions(),
         DOCS / "incidents.md": HEADER.format(
-            source="src/torchctl/api/causes.py, exitcodes.py and controllers/job/failure/rules.py"
+            source="api/causes.py, api/exitcodes.py and controllers/job/failure/rules.py in src/torchctl"
         )
         + incidents(),
         DOCS / "api.md": HEADER.format(source="src/torchctl/api/") + fields(),

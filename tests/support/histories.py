@@ -117,6 +117,9 @@ TRUTHS = {
     Root.PREEMPTED: Truth(Cause.PREEMPTED, "PreemptionByScheduler", weight=2),
     Root.KAI: Truth(Cause.PREEMPTED, weight=2),
     Root.DELETED: Truth(Cause.DELETED, weight=3),
+    Root.LIMIT: Truth(Cause.LIMIT_EXCEEDED, "TerminationByKubelet", "Evicted", _LIMIT, weight=0.5),
+    Root.REBOOTED: Truth(Cause.NODE_LOST, weight=0.5),
+    Root.HOOK: Truth(Cause.REJECTED, weight=0.5),
 }
 TOLD = (Root.DRAINED, Root.TAINTED, Root.PREEMPTED, Root.KAI, Root.DELETED)
 """The pod is told to stop, and its trainer answers."""
@@ -255,6 +258,8 @@ def _strikes(rng: random.Random, root: Root, first: Worker, workers: list[Worker
     elif root in BEFORE:
         first.end(at, 1, "fetch: no route to the workspace")
         first.init_failed = root is Root.WORKSPACE
+        if root is Root.HOOK:
+            first.end(at - 0.1, 128, "OCI runtime create failed: nvidia-container-cli: nvml error", "StartError")
         return None
     elif root is Root.PEER:
         first.end(at + agent_s, 1, rng.choice(NOTICED))
