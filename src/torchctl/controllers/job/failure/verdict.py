@@ -6,8 +6,8 @@ before its time:
 
 1. The Job controller of a fixed-size job stops the others when one fails. So a deletion without a reason is a
    consequence if it is no earlier than the Job's own FailureTarget or Failed, by the control plane's clock, and some
-   pod failed by itself. It counts only if there is nothing else.
-2. What the cluster or a person took comes first (`_KINDS`), then memory, then what else failed by itself, then a
+   pod failed by itself. It counts only if there is nothing else. An earlier one is somebody's.
+2. What the cluster or somebody took comes first (`_KINDS`), then memory, then what else failed by itself, then a
    deletion of which nobody knows whose it is, then what only noticed that a peer was gone.
 3. Of one kind the earliest counts; one without a time was before all others.
 4. Of one second, the one whose report names an exit code counts, then the worker of the lowest index.
@@ -52,6 +52,7 @@ _KINDS = {
     Cause.REJECTED: 0,
     Cause.BELOW_MINIMUM: 0,
     Cause.OOM_KILLED: 1,
+    Cause.DELETED: 3,
     Cause.PEER_LOST: 4,
     Cause.VANISHED: 6,
 }
@@ -88,7 +89,7 @@ def first_loss(case: Case) -> Loss | None:
     found = [_judged(one, case.template) for one in _evidence(case) if _ends_the_attempt(one, case)]
     found += [recorded(case, incident)] if incident is not None else []
     found += _of_the_job(case.observed.worker_job)
-    return root(found, gave_up, elastic=case.is_elastic) if found else None
+    return root(found, gave_up) if found else None
 
 
 def recorded(case: Case, incident: Incident) -> Loss:
@@ -117,22 +118,23 @@ def replaced_host(case: Case) -> Loss | None:
     return Loss(Cause.VANISHED, failure, host.metadata.creation_timestamp)
 
 
-def root(losses: Sequence[Loss], gave_up: datetime | None, *, elastic: bool) -> Loss:
+def root(losses: Sequence[Loss], gave_up: datetime | None) -> Loss:
     """The first of several losses, by the rules above.
 
     Args:
         gave_up: When the Job controller began to stop what was left.
     """
-    stops_others = gave_up is not None and any(loss.by_itself for loss in losses)
-    return min(losses, key=lambda loss: (_kind(loss, gave_up, stops_others, elastic), *_order(loss)))
+    stops = any(loss.by_itself for loss in losses)
+    return min(losses, key=lambda loss: (_kind(loss, gave_up, stops), *_order(loss)))
 
 
-def _kind(loss: Loss, gave_up: datetime | None, stops_others: bool, elastic: bool) -> int:
-    """Rules 1 and 2."""
-    if loss.cause is Cause.DELETED:
-        if elastic or (gave_up is not None and loss.at is not None and loss.at < gave_up):
+def _kind(loss: Loss, gave_up: datetime | None, stops: bool) -> int:
+    """Rules 1 and 2; `stops`: the Job controller has a reason to stop the others."""
+    if loss.cause is Cause.DELETED and gave_up is not None and loss.at is not None:
+        if loss.at < gave_up:
             return 0
-        return 5 if stops_others else 3
+        if stops:
+            return 5
     return _KINDS.get(loss.cause, 2)
 
 
