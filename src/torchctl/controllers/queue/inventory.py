@@ -43,14 +43,16 @@ def inventory(observed: Observed, refused: Mapping[tuple[str, str], Refusal]) ->
     return tuple(_item(extra, observed.objects.get(extra.key), refused) for extra in extras(observed.queue))
 
 
-def verdict(items: tuple[Item, ...], older: int) -> tuple[str, str, str]:
+def verdict(items: tuple[Item, ...], older: int, stays: str = "") -> tuple[str, str, str]:
     """Status, reason and message of the condition ResourcesReady.
 
     Args:
         older: ConfigMaps that are not asked for any more, and are still there.
+        stays: Why one of these cannot be deleted.
     """
     goes, it = agree(older, "goes", "go"), agree(older, "it", "them")
     kept = f"; {counted(older, 'older one')} {goes} once no unfinished job can need {it}" if older else ""
+    kept = f"; {stays}" if stays else kept
     if not items:
         return "True", QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}"
     wrong = [item for item in items if item.reason]

@@ -55,7 +55,12 @@ class Refused:
     objects: Mapping[tuple[str, str], Refusal] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return self.kai is not None or bool(self.objects)
+        return bool(self.reasons)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        kai = (self.kai,) if self.kai is not None else ()
+        return tuple(refusal.reason for refusal in (*kai, *self.objects.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from torchctl.controllers.queue.plan import (
 from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.validate import problem_of
-from torchctl.controllers.refusals import refusal_reason
+from torchctl.controllers.refusals import may_pass, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject
@@ -107,16 +107,18 @@ class QueueReconciler:
             return None
         observed, now = self._observe(queue), self._manager.clock.now()
         todo = plan(observed, now)
-        if todo.finalizers is not None:
+        if todo.finalizers is None:
+            refused = await self._act(queue, todo)
+        else:
             forgets_kai = QUEUE_FINALIZER in set(queue.metadata.finalizers) - set(todo.finalizers)
             if forgets_kai and await self._is_left(observed):
                 return Result(requeue_after_s=KAI_POLL_S)
-            await self._set_finalizers(queue, todo.finalizers)
-            return Result(requeue_after_s=0)
-        refused = await self._act(queue, todo)
+            refused = await self._hold(queue, todo.finalizers)
+            if not refused:
+                return Result(requeue_after_s=0)
         status = derive(observed, todo, refused, now)
         await self._reporter.report(TORCHRUN_QUEUE, queue, status, transitions(queue.status, status))
-        return Result(requeue_after_s=look_again(observed, refused, now))
+        return Result(requeue_after_s=look_again(observed, refused, now), back_off=may_pass(refused.reasons))
 
     def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """The queue that claims it, and those that name it as their own."""
@@ -158,7 +160,9 @@ class QueueReconciler:
             extra = growing.extra
             objects[extra.key] = objects[extra.key] or await _refusal(str(extra), self._growth(growing))
         for config_map in todo.prune:
-            await self._delete(CONFIG_MAP, config_map)
+            what = f"ConfigMap {config_map.metadata.name}"
+            refusal = await _refusal(what, partial(self._delete, CONFIG_MAP, config_map))
+            objects[CONFIG_MAP.kind, config_map.metadata.name] = refusal
         return Refused(kai, {key: refusal for key, refusal in objects.items() if refusal is not None})
 
     async def _act_on_kai(self, queue: TorchrunQueue, todo: Plan) -> Refusal | None:
@@ -211,6 +215,16 @@ class QueueReconciler:
             if claimed_by(queue.metadata.uid)(found.metadata):
                 return True
         return False
+
+    async def _hold(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> Refused:
+        """Sets the finalizers. If that is refused, so is all that they would have been set for."""
+        refusal = await _refusal(
+            f"TorchrunQueue {queue.metadata.name}", partial(self._set_finalizers, queue, finalizers)
+        )
+        if refusal is None:
+            return Refused()
+        asked = extras(queue) if queue.metadata.deletion_timestamp is None else ()
+        return Refused(refusal, {extra.key: refusal for extra in asked})
 
     async def _set_finalizers(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> None:
         """Guarded by the version that was read: another writer's finalizer is never overwritten."""

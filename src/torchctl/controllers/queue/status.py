@@ -6,6 +6,7 @@ from datetime import datetime
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.job import TorchrunJob
+from torchctl.api.kube import CONFIG_MAP
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import canonical
@@ -53,7 +54,7 @@ def derive(observed: Observed, plan: Plan, refused: Refused, now: datetime) -> Q
     verdicts = {
         QueueCondition.ACCEPTED: _accepted(plan),
         QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, refused.kai, now),
-        QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, now),
+        QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, refused, now),
     }
     verdicts[QueueCondition.READY] = _ready(verdicts)
     conditions = tuple(
@@ -106,10 +107,14 @@ def _items(observed: Observed, plan: Plan, refused: Refused) -> tuple[Item, ...]
     return None if idle else inventory(observed, refused.objects)
 
 
-def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | None, now: datetime) -> Verdict:
+def _resources_ready(
+    observed: Observed, plan: Plan, items: tuple[Item, ...] | None, refused: Refused, now: datetime
+) -> Verdict:
     if items is not None:
-        asked = {item.extra.name for item in items}
-        return verdict(items, sum(found.metadata.name not in asked for found in observed.config_maps))
+        asked = {item.extra.key for item in items}
+        stays = next((refusal.message for key, refusal in refused.objects.items() if key not in asked), "")
+        older = sum((CONFIG_MAP.kind, found.metadata.name) not in asked for found in observed.config_maps)
+        return verdict(items, older, stays)
     if not observed.queue.spec.resources and not observed.config_maps:
         return "True", QueueReason.NO_RESOURCES, "the queue asks for no further objects"
     if plan.problem is not None:
