@@ -1,4 +1,4 @@
-"""Words with a meaning, which docs/reference is made from: types and reasons of conditions, and the base of all such words."""
+"""Words with a meaning, which docs/reference is made from: types and reasons of conditions, and their base."""
 
 from enum import StrEnum
 from typing import Self
