@@ -6,7 +6,7 @@ from typing import Any
 from torchctl.runtime.intent import Ownership
 from torchctl.runtime.kinds import Key, Kind
 
-__all__ = ["Child", "Halt", "Json", "Refusal", "Removal"]
+__all__ = ["Actions", "Child", "Halt", "Json", "Refusal", "Removal"]
 
 Json = dict[str, Any]
 
@@ -54,6 +54,24 @@ class Halt:
     key: Key
     uid: str
     deadline_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actions:
+    """What one pass does, in this order, and when to look again.
+
+    Args:
+        remove: Deleted by uid, before anything is made.
+        halt: Pods that get a deadline.
+        children: Applied in order; the first refusal stops the rest, since a later child is of no use without the
+            earlier.
+        look_again_s: Seconds after which something is due that no event will tell.
+    """
+
+    remove: tuple[Removal, ...] = ()
+    halt: tuple[Halt, ...] = ()
+    children: tuple[Child, ...] = ()
+    look_again_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from typing import Any
 
 from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue, PersistentVolumeClaim
 from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
-from torchctl.api.queue import KaiQueuePolicy, TorchrunQueue
+from torchctl.api.queue import KaiQueuePolicy
 from torchctl.controllers.queue.kai import kai_queue
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
-from torchctl.controllers.queue.validate import manages as asks_for_kai
-from torchctl.controllers.queue.validate import problem_of
+from torchctl.controllers.queuespec.validate import manages, problem_of
 
 __all__ = [
     "KAI_POLL_S",
@@ -29,7 +28,6 @@ __all__ = [
     "Refusal",
     "Refused",
     "look_again",
-    "manages",
     "parent_problem",
     "plan",
 ]
@@ -101,11 +99,6 @@ class Plan:
     prune: tuple[ConfigMap, ...] = ()
 
 
-def manages(queue: TorchrunQueue) -> bool:
-    """Whether the queue asks the operator for a KAI Queue."""
-    return asks_for_kai(queue.spec)
-
-
 def plan(observed: Observed, now: datetime) -> Plan:
     """Decides the next step of a queue.
 
@@ -124,7 +117,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     objects = extras(observed.queue)
     released = _handed_over(observed)
     return Plan(
-        finalizers=_without(held, (*needed, QUEUE_FINALIZER) if manages(observed.queue) else needed),
+        finalizers=_without(held, (*needed, QUEUE_FINALIZER) if manages(observed.queue.spec) else needed),
         apply=kai_queue(observed.queue) if _may_apply(observed) else None,
         release=released,
         delete=tuple(found for found in _idle(observed) if found not in released and not _is_wanted(observed, found)),
@@ -151,7 +144,7 @@ def _plan_deletion(observed: Observed, now: datetime) -> Plan:
 
 def _needed(observed: Observed) -> tuple[str, ...]:
     """The finalizers that the queue must hold, one of KAI's only once there can be something to remember."""
-    kai = (manages(observed.queue) and observed.kai_available) or bool(observed.claimed)
+    kai = (manages(observed.queue.spec) and observed.kai_available) or bool(observed.claimed)
     config_maps = any(entry.template.kind == CONFIG_MAP.kind for entry in observed.queue.spec.resources)
     return (
         *((QUEUE_FINALIZER,) if kai else ()),
@@ -170,7 +163,7 @@ def _without(held: tuple[str, ...], needed: Collection[str]) -> tuple[str, ...] 
 
 
 def _may_apply(observed: Observed) -> bool:
-    available = manages(observed.queue) and observed.kai_available
+    available = manages(observed.queue.spec) and observed.kai_available
     return available and not observed.is_foreign and parent_problem(observed) == ""
 
 
@@ -203,7 +196,7 @@ def _handed_over(observed: Observed) -> tuple[KaiQueue, ...]:
 
 
 def _is_wanted(observed: Observed, found: KaiQueue) -> bool:
-    return manages(observed.queue) and found.metadata.name == observed.queue.spec.kai_queue
+    return manages(observed.queue.spec) and found.metadata.name == observed.queue.spec.kai_queue
 
 
 def _idle(observed: Observed) -> tuple[KaiQueue, ...]:

@@ -25,7 +25,7 @@ from torchctl.controllers.queue.plan import (
 )
 from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
-from torchctl.controllers.queue.validate import problem_of
+from torchctl.controllers.queuespec.validate import problem_of
 from torchctl.controllers.refusals import refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings

@@ -21,7 +21,8 @@ from torchctl.api.rules import nesting
 from torchctl.api.words import EventType
 from torchctl.controllers.queue.inventory import Item, inventory, verdict
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, manages, parent_problem
+from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, parent_problem
+from torchctl.controllers.queuespec.validate import manages
 from torchctl.runtime.conditions import carry_over
 from torchctl.runtime.intent import digest_of
 from torchctl.runtime.kinds import Condition
@@ -124,7 +125,7 @@ def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, no
     if name is None:
         return "True", QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue"
     if queue.metadata.deletion_timestamp is not None:
-        if not manages(queue):
+        if not manages(queue.spec):
             return "False", QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays"
         return "False", QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}"
     if plan.problem is not None:
@@ -135,7 +136,7 @@ def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, no
             QueueReason.KAI_NOT_INSTALLED,
             "the cluster has no queues.scheduling.run.ai: install KAI-Scheduler; this queue goes on by itself then",
         )
-    if not manages(queue):
+    if not manages(queue.spec):
         return _referenced(observed, name)
     return _managed(observed, name)
 
@@ -194,7 +195,7 @@ def _kai_status(observed: Observed) -> KaiQueueStatus | None:
     if not observed.kai_available:
         return observed.queue.status.kai_queue
     found = observed.kai_queue
-    if found is None or (manages(observed.queue) and observed.is_foreign):
+    if found is None or (manages(observed.queue.spec) and observed.is_foreign):
         found = min(observed.claimed, key=lambda kai_queue: kai_queue.metadata.name, default=None)
     if found is None:
         return None

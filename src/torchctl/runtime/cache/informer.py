@@ -1,5 +1,6 @@
 """Keeps the objects of one kind and selector cached, and tells handlers of every change."""
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -224,9 +225,10 @@ class Informer(Generic[T]):
 
     def _tell(self, handler: Handler[T], change: Change[T]) -> None:
         # A handler that chokes on one object must not stop the watch: the next change still finds everybody.
+        # It does not await, so a CancelledError of it is the result of somebody else's future, and never ours.
         try:
             handler.on_event(change)
-        except Exception:
+        except (Exception, CancelledError):
             self._handler_errors += 1
             if self._metrics:
                 self._metrics.handler_errors_total.inc()

@@ -439,10 +439,10 @@ def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: Any) -> N
     w.seen = replace(w.seen, awaited=True)
     w.later(3600)
     w.step()
-    assert (w.last.remove, w.last.requeue_after_s) == ((), None)
+    assert (w.last.actions.remove, w.last.actions.look_again_s) == ((), None)
     w.seen = replace(w.seen, awaited=False)
     w.step()
-    assert [removal.kind for removal in w.last.remove] == [TORCHRUN_JOB]
+    assert [removal.kind for removal in w.last.actions.remove] == [TORCHRUN_JOB]
 
 
 def test_a_job_takes_its_queue_as_it_is_when_it_is_let_through(world: Any) -> None:

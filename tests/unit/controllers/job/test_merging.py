@@ -19,7 +19,7 @@ from torchctl.controllers.job.template import security
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.template.merging import ONLY_JOB, ONLY_QUEUE, RULES
 from torchctl.controllers.job.template.render import render
-from torchctl.controllers.queue.resources import object_name
+from torchctl.controllers.queuespec.resources import object_name
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import ObjectMeta
 

@@ -256,7 +256,7 @@ class Walk:
         self._check_restarts(before, status)
         if self.outcome is not None:
             assert (status.phase, status.conditions, status.failure) == self.outcome
-            assert not any(child.kind.kind != "Job" for child in w.last.children)
+            assert not any(child.kind.kind != "Job" for child in w.last.actions.children)
         if status.phase in TERMINAL and self.outcome is None:
             self.outcome = (status.phase, status.conditions, status.failure)
         assert len({condition.type for condition in status.conditions}) == len(status.conditions) in (0, 9)

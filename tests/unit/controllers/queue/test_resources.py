@@ -22,8 +22,9 @@ from torchctl.api.queue import ExtraResource, QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.controllers.queue.inventory import inventory
 from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, plan
-from torchctl.controllers.queue.resources import extras, growth, object_name, problem_of
+from torchctl.controllers.queue.resources import extras, growth
 from torchctl.controllers.queue.status import derive, transitions
+from torchctl.controllers.queuespec.resources import object_name, problem_of
 from torchctl.runtime.conditions import MAX_MESSAGE, find
 from torchctl.runtime.intent import Verdict, decide
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta

@@ -21,8 +21,7 @@ from torchctl.controllers.job.template.digest import is_sealed
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.template.render import render
-from torchctl.controllers.queue.plan import manages
-from torchctl.controllers.queue.validate import problem_of
+from torchctl.controllers.queuespec.validate import manages, problem_of
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Condition
@@ -87,7 +86,7 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     problem = problem_of(queue, settings.kai_parent_queues)
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
-    if manages(queue) and _verdict(queue) is None:
+    if manages(queue.spec) and _verdict(queue) is None:
         message = f"waits until it is known whose KAI Queue {queue.spec.kai_queue} of TorchrunQueue {name} is"
         return Finding(False, JobReason.WAITING_FOR_QUEUE, message)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")

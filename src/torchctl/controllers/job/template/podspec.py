@@ -6,11 +6,11 @@ from typing import Any
 from torchctl.api import labels
 from torchctl.api.job import JobSpec
 from torchctl.api.queue import QueueSpec
+from torchctl.api.written import canonical, plain
 from torchctl.controllers.job.children.command import argv
 from torchctl.controllers.job.children.torchrun import hosts_by_index
 from torchctl.controllers.job.template import merge, references, security, sharedmemory, sizing
 from torchctl.controllers.job.template.frozen import FrozenCheckpoints, FrozenRendezvous, FrozenWorkspace
-from torchctl.controllers.job.template.merge import plain
 from torchctl.controllers.job.template.sizing import Shape
 
 __all__ = ["Parts", "merge_pod"]
@@ -67,7 +67,7 @@ def merge_pod(parts: Parts) -> Json:
         spec["volumes"] = volumes
     if base.get("hostNetwork"):
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    pod = {"metadata": _metadata(parts), "spec": merge.canonical(spec)}
+    pod = {"metadata": _metadata(parts), "spec": canonical(spec)}
     return references.resolve(pod, parts.queue)
 
 

@@ -16,6 +16,7 @@ from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
 from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
+from torchctl.api.written import plain
 from torchctl.controllers.job.children import preflight
 from torchctl.controllers.job.template import gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
@@ -28,7 +29,6 @@ from torchctl.controllers.job.template.frozen import (
     FrozenTopology,
     FrozenWorkspace,
 )
-from torchctl.controllers.job.template.merge import plain
 from torchctl.controllers.job.template.sizing import Node, Shape
 from torchctl.controllers.settings import OperatorSettings
 

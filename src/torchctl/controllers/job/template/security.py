@@ -7,7 +7,8 @@ own, and admits no pod that names another one. If the whole securityContext is n
 from collections.abc import Mapping
 from typing import Any
 
-from torchctl.controllers.job.template.merge import deep, without_null
+from torchctl.api.written import without_null
+from torchctl.controllers.job.template.merge import deep
 
 __all__ = ["KEY", "NOBODY", "container", "pod", "runs_as_default_user", "sync_pod"]
 
