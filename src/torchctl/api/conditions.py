@@ -51,6 +51,12 @@ class JobReason(Reason):
         "spec.numGPUs cannot be spread evenly over the queue's nodes.",
         "Submit the job with one of the two totals that the message names, or with numNodes.",
     )
+    TOO_MANY_NODES = (
+        "TooManyNodes",
+        (JobCondition.ACCEPTED,),
+        "The job asks for more nodes than the operator runs for one job, or could grow to more.",
+        "Submit it with fewer nodes, or have the operator's --max-nodes raised; the job goes on by itself then.",
+    )
     IMPOSSIBLE_WORKSPACE = (
         "ImpossibleWorkspace",
         (JobCondition.ACCEPTED,),

@@ -23,12 +23,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a pod template is made of."""
+    """What a pod template is made of.
+
+    Args:
+        claimed: Whether the GPUs come from the pod's resource claims, so that no extended resource is asked for.
+    """
 
     template: Json
     queue: QueueSpec
     job: JobSpec
     shape: Shape
+    claimed: bool
     gpu_type_label: str
     scheduler: str
     workspace: FrozenWorkspace | None
@@ -161,7 +166,7 @@ def _environment(parts: Parts, base: Json) -> list[Json]:
 
 
 def _resources(parts: Parts, base: Json) -> Json:
-    """Requests and limits: the queue's node over podTemplate's, the pod's share of CPU and memory, GPUs as limits."""
+    """Requests and limits: the queue's node over podTemplate's, the pod's share of them, GPUs as limits."""
     node, shape = parts.queue.node_resources, parts.shape
     own = {"cpu": node.cpus, "memory": node.memory}
     own = {name: amount for name, amount in own.items() if amount is not None}
@@ -169,7 +174,7 @@ def _resources(parts: Parts, base: Json) -> Json:
     for field in ("requests", "limits"):
         given = {name: amount for name, amount in base.get(field, {}).items() if name != node.gpu_resource_name}
         found[field] = sizing.amounts(given | own, shape.share)
-    if shape.gpus:
+    if shape.gpus and not parts.claimed:
         found["limits"][node.gpu_resource_name] = str(shape.gpus)
     claims = {"claims": base["claims"]} if "claims" in base else {}
     return {field: values for field, values in found.items() if values} | claims
