@@ -92,8 +92,8 @@ def advance(
         turned = _attempt(observed, template, settings, now)
         if turned is not None:
             return replace(turned, status=_begun(turned.status, observed))
-    if success.has_succeeded(observed) or _says_complete(observed.worker_job):
-        # Its Job is about to say so, or its pods how they ended, and nothing else ends it any more.
+    if _says_complete(observed.worker_job):
+        # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=status, stage=Stage.RUN)
     policy = run_policy(observed.job, template)
     end = deadlines.exceeded(observed, template, policy, now)
@@ -124,12 +124,13 @@ def run_policy(job: TorchrunJob, template: FrozenTemplate | None) -> EffectiveRu
 
 
 def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> Life | None:
+    if success.has_succeeded(observed):
+        return _succeeded(observed, now)
     status, loss = observed.job.status, losses.first_loss(observed, template)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
-        # Where it is not heard yet how its pods ended, that is waited for.
-        return _succeeded(observed, now) if success.is_complete(observed) else None
+        return None  # it is not heard yet how its pods ended
     loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
     if loss is None:
         return None
@@ -140,11 +141,11 @@ def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Rest
 
 
 def _succeeded(observed: Observed, now: datetime) -> Life:
-    job = observed.worker_job
-    assert job is not None
-    done = Outcome(JobReason.SUCCEEDED, f"Job {job.metadata.name} is complete")
-    status = msgspec.structs.replace(observed.job.status, failure=None)
-    return _ended(status, done, job.status.completion_time or now)
+    job, status = observed.worker_job, msgspec.structs.replace(observed.job.status, failure=None)
+    name = names.worker_job(observed.job.metadata.name, status.attempt)
+    ended = job.status.completion_time if job is not None else None
+    who = "worker 0" if observed.job.spec.elastic is not None else "every worker"
+    return _ended(status, Outcome(JobReason.SUCCEEDED, f"{who} of Job {name} exited 0"), ended or now)
 
 
 def _ended(status: JobStatus, outcome: Outcome, when: datetime) -> Life:
@@ -161,9 +162,8 @@ def _settle(
 ) -> Life:
     """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
     status = observed.job.status
-    if observed.job.spec.elastic is not None and success.has_decided(observed) and _may_complete(observed):
-        # Worker 0 had come to the end, and the report of it came after those of the others: nothing was lost.
-        return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Stage.RUN)
+    if success.has_succeeded(observed):
+        return _succeeded(observed, now)  # the report of it came after those of the others: nothing was lost
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
@@ -223,12 +223,6 @@ def _has_left(observed: Observed) -> bool:
     return job.metadata.deletion_timestamp is not None and not _says_complete(job)
 
 
-def _may_complete(observed: Observed) -> bool:
-    job = observed.worker_job
-    fails = job is not None and any(is_true(job.status.conditions, type_) for type_ in ("FailureTarget", "Failed"))
-    return not fails and not _has_left(observed)
-
-
 def _says_complete(job: Job | None) -> bool:
     return job is not None and is_true(job.status.conditions, "Complete")
 
@@ -247,7 +241,7 @@ def _below_minimum(
     observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime
 ) -> Loss | None:
     left = _short_s(observed, template, settings, now)
-    if left is None or left > 0 or template is None or success.has_succeeded(observed):
+    if left is None or left > 0 or template is None:
         return None
     ready, job = workers.standing(observed), names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     message = (
@@ -311,28 +305,13 @@ def _replaces(job: Job) -> bool:
 
 def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetime) -> Life:
     status = observed.job.status
-    if _ended_before(observed):
+    if success.has_succeeded(observed):
         return _succeeded(observed, now)
-    done = success.has_succeeded(observed) and _may_complete(observed)  # its Job is about to say so
-    if observed.job.spec.suspend or done:
+    if observed.job.spec.suspend:
         return Life(status=status, stage=Stage.SUSPENDED)
     if observed.was_started:
         return Life(status=_next(status, now.replace(microsecond=0)), stage=Stage.WAIT)
     return Life(status=status, stage=Stage.RUN if status.next_attempt_time is None else Stage.WAIT)
-
-
-def _ended_before(observed: Observed) -> bool:
-    """Whether the workers had succeeded before they could have been told to stop.
-
-    Trainers that save and exit 0 when they are told to stop make the suspended Job complete as well.
-    """
-    job, suspended = observed.worker_job, find(observed.job.status.conditions, JobCondition.SUSPENDED)
-    if job is None or not success.is_complete(observed):
-        return False
-    if not job.spec.get("suspend") or success.has_succeeded(observed):
-        return True  # its pods ended before anybody came to stop them
-    done, since = job.status.completion_time, suspended.last_transition_time if suspended is not None else None
-    return done is not None and since is not None and done < since
 
 
 def _begun(status: JobStatus, observed: Observed) -> JobStatus:

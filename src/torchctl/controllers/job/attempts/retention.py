@@ -10,7 +10,7 @@ from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
-from torchctl.controllers.job import pods
+from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import Child, Halt, Removal
 from torchctl.controllers.job.attempts import stuck
 from torchctl.controllers.job.attempts.lifecycle import run_policy
@@ -57,13 +57,14 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Estate(remove=tuple(remove), look_again_s=left)
     stops = stopped(observed, template) if keeps and template is not None else ()
-    if current is None or job.status.phase != Phase.FAILED:
+    if current is None:
         return Estate(stops, tuple(remove), look_again_s=left)
     if _would_go_on(observed) and template is not None:
         stops = (*stops, stop(observed, template, current))
     elif _would_go_on(observed):  # nobody can say any more how to suspend it
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
-    halts = () if job.spec.elastic is not None else _halted(observed.pods, job.status.failure, now)
+    read = job.status.phase == Phase.FAILED and job.spec.elastic is None
+    halts = () if not read else _halted(observed.pods, job.status.failure, now)
     return Estate(stops, tuple(remove), halts, left)
 
 
@@ -140,10 +141,13 @@ def attempt_of(job: Job) -> int:
 
 
 def _would_go_on(observed: Observed) -> bool:
-    """Whether the Job of an attempt that failed does not end by itself: no pod of it counts as failed."""
+    """Whether the Job does not end by itself: of one that failed no pod counts as failed, of one that succeeded other
+    containers keep the workers' pods from ending."""
     job = observed.worker_job
     if job is None or has_ended(job):
         return False
+    if observed.job.status.phase == Phase.SUCCEEDED:
+        return success.lingers(observed)
     return observed.job.spec.elastic is not None or not any(map(_is_readable, observed.pods))
 
 
