@@ -97,11 +97,18 @@ RULES = (
     Rule(
         "resources",
         "trainer.resources",
-        ("nodeResources.gpus", "nodeResources.cpus", "nodeResources.memory", "nodeResources.gpuResourceName"),
+        (
+            "nodeResources.gpus",
+            "nodeResources.gpusPerNode",
+            "nodeResources.cpus",
+            "nodeResources.memory",
+            "nodeResources.gpuResourceName",
+        ),
         ("numGPUs",),
         How.BY_KEY,
         "By resource, as requests and limits alike. A pod that has a part of a node's GPUs (numGPUs) has that part of "
-        "the CPUs and the memory.",
+        "the CPUs, the memory and the extended resources, of these a whole number, rounded up; one without GPUs "
+        "(numGPUs 0) has the part that goes with one GPU. GPUs from resource claims (gpusPerNode) are no limits.",
     ),
     Rule(
         "volumes",
@@ -133,7 +140,7 @@ RULES = (
         ("scheduling.nodeSelector", "nodeResources.gpuType"),
         ("nodeSelector",),
         How.BY_KEY,
-        "gpuType is the label of --gpu-type-label, for pods with GPUs.",
+        "gpuType is a label of the GPU vendor's, or --gpu-type-label, for pods with GPUs.",
     ),
     Rule("affinity", "spec.affinity", ("scheduling.affinity",), (), How.LAST),
     Rule("tolerations", "spec.tolerations", ("scheduling.tolerations",), ("tolerations",), How.ALL),
@@ -159,7 +166,8 @@ RULES = (
         (),
         (),
         How.BY_KEY,
-        "Over the defaults of the restricted standard, at every depth.",
+        "Over the defaults of the restricted standard, at every depth. A null takes the default away, in the sync pod "
+        "too: `runAsUser: null` lets the cluster choose the user.",
     ),
     Rule(
         "the rest of the pod",
