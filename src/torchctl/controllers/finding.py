@@ -1,8 +1,8 @@
-"""What a reconciler found out about one condition of its object."""
+"""What one pass of a reconciler learns: findings, which become conditions, and writes that were refused. Pure."""
 
 from dataclasses import dataclass
 
-__all__ = ["Finding"]
+__all__ = ["Finding", "Refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +13,17 @@ class Finding:
     reason: str
     message: str
     warn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A write that was turned down: of which object, and reason and message as in a condition.
+
+    An object that `stays` should have been deleted or ended. That is no step of a job, and holds nothing up.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    stays: bool = False
