@@ -410,6 +410,7 @@ IMMUTABLE: dict[str, Any] = {
     "spec.tolerations": [{"key": "gpu", "operator": "Exists"}],
     "spec.priorityClassName": "high",
     "spec.dependsOn": [{"job": "other"}],
+    "spec.runPolicy.maxWorkerRestarts": 7,
     "spec.volumes.workspace.url": "https://git.example.com/team/other",
     "spec.volumes.workspace.ref": "other",
     "spec.volumes.workspace.source": "s3",
