@@ -23,11 +23,12 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
-from torchctl.controllers.job.actions import Halt, Refusal
+from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Idle, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.template.digest import seal
+from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Condition, Kind
 

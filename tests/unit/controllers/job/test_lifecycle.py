@@ -12,9 +12,9 @@ from torchctl.api.common import PodRetention, RestartPolicy
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Restarts
-from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.failure.budgets import next_attempt_time, refused
 from torchctl.controllers.job.plan import Idle, again_s
+from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import Restarting
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

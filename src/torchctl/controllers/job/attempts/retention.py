@@ -67,7 +67,7 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     observed = case.observed
     late = [pod for pod in _nobody_else_ends(case) if (left := _stuck_in_s(pod, case)) is not None and left <= 0]
     held = {pod.metadata.labels.get(labels.ATTEMPT) for pod in late}
-    readable = (job for job in _kept(case) if has_ended(job) or str(attempt_of(job)) not in held)
+    readable = (job for job in _kept(case) if has_ended(job) or str(labels.attempt_of(job.metadata.labels)) not in held)
     kept = [job.metadata.uid for job in readable]
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
     forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late if not pods.was_forced(pod)]
@@ -104,7 +104,7 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
         return ()
     owner = Owner.of(case.observed.job)
     nodes = int(job.spec.get("completions") or case.template.nodes)
-    body = workers.worker_job(owner, case.template, attempt_of(job), nodes=nodes, suspend=True)
+    body = workers.worker_job(owner, case.template, labels.attempt_of(job.metadata.labels), nodes=nodes, suspend=True)
     return (Child(JOB, body, controlled_by(owner.uid)),)
 
 
@@ -118,11 +118,6 @@ def look_again_s(case: Case) -> float | None:
     """Seconds until a pod counts as stuck; None if none is about to go."""
     waits = (_stuck_in_s(pod, case) for pod in _nobody_else_ends(case))
     return min((max(left, 1.0) for left in waits if left is not None and left > 0), default=None)
-
-
-def attempt_of(job: Job) -> int:
-    text = job.metadata.labels.get(labels.ATTEMPT, "")
-    return int(text) if text.isdecimal() else 0
 
 
 def _would_go_on(observed: Observed) -> bool:
@@ -139,7 +134,7 @@ def _kept(case: Case) -> Iterator[Job]:
     if retention is PodRetention.ALL:
         yield from observed.old_jobs
     elif retention is PodRetention.FAILED:
-        last = [job for job in observed.old_jobs if attempt_of(job) == case.status.attempt - 1]
+        last = [job for job in observed.old_jobs if labels.attempt_of(job.metadata.labels) == case.status.attempt - 1]
         yield from (job for job in last if _failed_pods(observed, job))
 
 
@@ -148,7 +143,7 @@ def _failed_pods(observed: Observed, job: Job) -> list[Pod]:
 
 
 def _pods_of(observed: Observed, job: Job) -> list[Pod]:
-    attempt = str(attempt_of(job))
+    attempt = str(labels.attempt_of(job.metadata.labels))
     return [pod for pod in observed.old_pods if pod.metadata.labels.get(labels.ATTEMPT) == attempt]
 
 

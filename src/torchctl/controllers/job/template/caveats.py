@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from torchctl.api import names
 from torchctl.api.conditions import JobReason
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.children.command import runs_as_written
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 __all__ = ["access_modes", "with_caveats"]

@@ -14,8 +14,8 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting, problems
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.caveats import access_modes, with_caveats
 from torchctl.controllers.job.template.digest import is_sealed
 from torchctl.controllers.job.template.errors import Impossible

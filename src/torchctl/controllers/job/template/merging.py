@@ -5,21 +5,14 @@ is missing here. The code of the rules is `podspec.py` for the pod and `torchctl
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
+
+from torchctl.api.words import Word
 
 __all__ = ["ONLY_JOB", "ONLY_QUEUE", "RULES", "How", "Rule"]
 
 
-class How(StrEnum):
+class How(Word):
     """How what several say becomes one; `meaning` says it to users."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
 
     LAST = "last", "The last that says something decides, and nothing of the others is left."
     BY_KEY = (
