@@ -63,6 +63,13 @@ class JobReason(Reason):
         "The workspace's claim cannot be filled, or not be mounted by all nodes of the job.",
         "Change accessModes or distribution in the queue's storage.workspace; the job goes on by itself.",
     )
+    CONFLICTING_VOLUMES = (
+        "ConflictingVolumes",
+        (JobCondition.ACCEPTED,),
+        "Two volumes have one path or one name, so that one would hide the other: workspace, checkpoints, datasets, "
+        "shared memory, or a volume of the job's or of podTemplate.",
+        "Give one of the two that the message names another path or name. Correct the queue, or submit the job again.",
+    )
     CHECKPOINTS_ON_ONE_NODE = (
         "CheckpointsOnOneNode",
         (JobCondition.ACCEPTED,),

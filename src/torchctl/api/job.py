@@ -218,8 +218,8 @@ class Dependency(Model):
 
 
 class JobSpec(Model):
-    """What runs. After creation only suspend, numNodes (elastic), runPolicy, queueUpdatePolicy and
-    volumes.workspace.revision change."""
+    """What runs. After creation only suspend, numNodes (elastic), runPolicy (but not maxWorkerRestarts),
+    queueUpdatePolicy and volumes.workspace.revision change."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *JOB_RULES,

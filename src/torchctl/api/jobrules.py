@@ -38,6 +38,7 @@ _FROZEN = (
     "tolerations",
     "priorityClassName",
     "dependsOn",
+    "runPolicy.maxWorkerRestarts",
 )
 _FROZEN_VOLUMES = ("datasets", "checkpoints", "additionalVolumes", "additionalMounts")
 _FROZEN_WORKSPACE = (

@@ -18,7 +18,7 @@ from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.api.written import plain
 from torchctl.controllers.job.children import preflight
-from torchctl.controllers.job.template import gputypes, podspec, security, sizing
+from torchctl.controllers.job.template import conflicts, gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
@@ -69,20 +69,20 @@ def render(
     workspace = _workspace(base, job, shape, claim_modes)
     checkpoints = _checkpoints(base, spec, shape)
     kai = _kai(base)
-    pod = podspec.merge_pod(
-        podspec.Parts(
-            template=given,
-            queue=base,
-            job=spec,
-            shape=shape,
-            claimed=node.claimed,
-            gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
-            scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
-            workspace=workspace,
-            checkpoints=checkpoints,
-            rendezvous=rendezvous,
-        )
+    parts = podspec.Parts(
+        template=given,
+        queue=base,
+        job=spec,
+        shape=shape,
+        claimed=node.claimed,
+        gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
+        scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
+        workspace=workspace,
+        checkpoints=checkpoints,
+        rendezvous=rendezvous,
     )
+    conflicts.check(parts, name)
+    pod = podspec.merge_pod(parts)
     if "image" not in pod["spec"]["containers"][0]:
         raise Impossible(
             JobReason.INVALID_SPEC,
