@@ -38,6 +38,7 @@ _FROZEN = (
     "tolerations",
     "priorityClassName",
     "dependsOn",
+    "runPolicy.maxWorkerRestarts",
 )
 _FROZEN_VOLUMES = ("datasets", "checkpoints", "additionalVolumes", "additionalMounts")
 _FROZEN_WORKSPACE = (
@@ -61,7 +62,8 @@ def _present(root: str, path: str) -> str:
 def _same(path: str) -> str:
     """Neither changed nor added nor removed. Comparing optionals would be shorter, and beyond CEL's cost budget.
 
-    Kubernetes before 1.33 estimates the cost of `self.?x == oldSelf.?x` by the size of the whole object, even for a number.
+    Kubernetes before 1.33 estimates the cost of `self.?x == oldSelf.?x` by the size of the whole object, even for a
+    number.
     """
     now, before = _present("self", path), _present("oldSelf", path)
     return f"({now}) == ({before}) && (!({now}) || self.{path} == oldSelf.{path})"

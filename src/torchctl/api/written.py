@@ -7,18 +7,22 @@ from pydantic import BaseModel
 
 from torchctl.api import quantity
 
-__all__ = ["canonical", "plain"]
+__all__ = ["canonical", "plain", "without_null"]
 
 Json = dict[str, Any]
 _AMOUNTS = ("requests", "limits", "overhead")
 _AMOUNT = ("sizeLimit", "divisor")
 
 
-def plain(model: BaseModel | None) -> Json:
-    """Returns what a user wrote, as JSON, without fields that were left out or are null."""
+def plain(model: BaseModel | None, *, nulls_in: str = "") -> Json:
+    """What a user wrote, in JSON form: nothing that was left out, nothing that is null.
+
+    Args:
+        nulls_in: A key under which a null stays, because it takes a default away.
+    """
     if model is None:
         return {}
-    written: Json = _without_null(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    written: Json = without_null(model.model_dump(mode="json", by_alias=True, exclude_unset=True), keep=nulls_in)
     return written
 
 
@@ -46,9 +50,11 @@ def _is_amount(value: Any) -> bool:
         return False
 
 
-def _without_null(value: Any) -> Any:
+def without_null(value: Any, *, keep: str = "") -> Any:
+    """A JSON value without the keys of its objects that are null; what is under the key `keep` stays as it is."""
     if isinstance(value, Mapping):
-        return {key: _without_null(item) for key, item in value.items() if item is not None}
+        kept = {key: item for key, item in value.items() if item is not None or (keep and key == keep)}
+        return {key: item if keep and key == keep else without_null(item, keep=keep) for key, item in kept.items()}
     if isinstance(value, list | tuple):
-        return [_without_null(item) for item in value]
+        return [without_null(item, keep=keep) for item in value]
     return value

@@ -23,6 +23,8 @@ AGAIN = "it is tried again by itself, at least every minute"
 DENIALS = ("denied the request", "denied request:")
 """What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
 webhook that names none is 400."""
+REASONS = frozenset({QUOTA_EXCEEDED, REFUSED, FOREIGN_OBJECT, WEBHOOK_FAILED, TIMED_OUT})
+"""All reasons that are given here, each of which the tables of the API explain."""
 GATEWAY_TIMEOUT = 504
 WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]*)": (?P<cause>.*)', re.DOTALL)
 """How the API server says, with status 500, that it could not ask an admission webhook that it may not do without."""

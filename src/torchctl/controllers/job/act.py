@@ -5,7 +5,8 @@ from typing import Any
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import POD
 from torchctl.api.words import EventType
-from torchctl.controllers.job.actions import Actions, Child, Halt, Refusal, Removal
+from torchctl.controllers.finding import Refusal
+from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import reference
 from torchctl.runtime.apply import ForeignObject, Found

@@ -6,14 +6,15 @@ removed entry of resources, the queue itself) goes once no unfinished job can ne
 refers to any more is handed over: the claim is taken off, and it stays as it is.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue, PersistentVolumeClaim
 from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
 from torchctl.api.queue import KaiQueuePolicy
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.kai import kai_queue
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
@@ -25,8 +26,6 @@ __all__ = [
     "Growth",
     "Observed",
     "Plan",
-    "Refusal",
-    "Refused",
     "look_again",
     "parent_problem",
     "plan",
@@ -37,30 +36,6 @@ RETRY_S = 60.0
 
 KAI_POLL_S = 10.0
 """How often to look for KAI where it is missing. Its arrival brings no object, so no change tells of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The API server, or what stands in its way, did not take a write."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """What was not taken: of the KAI Queue, and of the objects of spec.resources by kind and name."""
-
-    kai: Refusal | None = None
-    objects: Mapping[tuple[str, str], Refusal] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.reasons)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        kai = (self.kai,) if self.kai is not None else ()
-        return tuple(refusal.reason for refusal in (*kai, *self.objects.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +208,9 @@ def _obsolete(observed: Observed) -> tuple[ConfigMap, ...]:
     )
 
 
-def look_again(observed: Observed, refused: Refused, now: datetime) -> float | None:
+def look_again(observed: Observed, refusals: Sequence[Refusal], now: datetime) -> float | None:
     """Seconds until the next look that no change brings about, or None."""
-    if refused:
+    if refusals:
         return RETRY_S
     if observed.queue.metadata.deletion_timestamp is not None:
         return observed.freezing_s(now) or None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.plan import Question
 
 CPU = "{jobQueue: research, numNodes: 2, command: python train.py}"
