@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from torchctl.controllers.unreadable import UNREADABLE_MARK
+from torchctl.controllers.complaints import Complaint, is_unreadable
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid
 
@@ -25,7 +25,9 @@ webhook that names none is 400."""
 class Refusal:
     """A write that was turned down: of which object, and reason and message as in a condition.
 
-    An object that `stays` should have been deleted or ended. That is no step of a job, and holds nothing up.
+    Args:
+        stays: Whether the object should have been deleted or ended. That is no step of a job, and holds nothing up.
+        fields: What the API server says of single fields.
     """
 
     kind: str
@@ -33,11 +35,12 @@ class Refusal:
     reason: str
     message: str
     stays: bool = False
+    fields: tuple[Complaint, ...] = ()
 
 
 def is_refusal(error: Exception) -> bool:
     """Whether the write was turned down for what it is. A conflict or an outage is only a matter of trying again."""
-    return isinstance(error, ForeignObject) or _is_unreadable(error) or _is_turned_down(error)
+    return isinstance(error, ForeignObject) or is_unreadable(error) or _is_turned_down(error)
 
 
 def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
@@ -54,7 +57,7 @@ def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
         case _ if _is_turned_down(error):
             step = "correct that, it is tried again every minute; what is immutable of a job is submitted again"
             return REFUSED, f"{child}: the API server refused it: {error}; {step}"
-        case ApiError() if _is_unreadable(error):
+        case ApiError() if is_unreadable(error):
             return REFUSED, f"{child}: the API server cannot read it: {error}; correct this field and submit again"
         case _:
             raise error
@@ -65,7 +68,3 @@ def _is_turned_down(error: Exception) -> bool:
         return False
     by_policy = any(mark in error.message for mark in DENIALS)
     return isinstance(error, BadRequest | Forbidden | Invalid) or error.code == TOO_LARGE or by_policy
-
-
-def _is_unreadable(error: Exception) -> bool:
-    return isinstance(error, ApiError) and error.code == 500 and error.message.startswith(UNREADABLE_MARK)
