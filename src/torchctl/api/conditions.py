@@ -267,7 +267,7 @@ class JobReason(Reason):
         EventType.NONE,
     )
     NOT_SUSPENDED = "NotSuspended", (JobCondition.SUSPENDED,), "The job is not suspended."
-    SUCCEEDED = "Succeeded", _END, "The workers' Job is complete, and no pod was told to stop before it ended."
+    SUCCEEDED = "Succeeded", _END, "All workers (of an elastic job worker 0) exited 0, and were not told to."
     NOT_ENDED = "NotEnded", _END, "The job has not ended."
     WORKER_FAILED = (
         "WorkerFailed",

@@ -6,12 +6,12 @@ answers with causes that name them by their index, which nobody can count who ha
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from torchctl.controllers.finding import Complaint
 from torchctl.runtime.client.errors import ApiError, Invalid
 
-__all__ = ["STEP", "UNREADABLE_MARK", "Complaint", "below", "complaints", "is_unreadable"]
+__all__ = ["STEP", "UNREADABLE_MARK", "below", "complaints", "is_unreadable"]
 
 UNREADABLE_MARK = "failed to create typed patch object"
 """How the API server answers, with status 500, to an apply of what has not the shape of its kind: a field that it does
@@ -26,19 +26,6 @@ _MOST = 8
 """Fields of one answer that are read."""
 _KEYS = ("name", "mountPath")
 """What names the items of the lists of a pod."""
-
-
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """A field of a child, as `.spec.containers[name="trainer"].image`, and what is wrong with it."""
-
-    path: str
-    wrong: str
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether the field should be there and is not."""
-        return self.wrong.startswith("Required value")
 
 
 def is_unreadable(error: Exception) -> bool:

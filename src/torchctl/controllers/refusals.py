@@ -1,12 +1,10 @@
 """What a refused write means to a person: a reason, and a message with the next step. Pure."""
 
-from dataclasses import dataclass
-
-from torchctl.controllers.complaints import Complaint, is_unreadable
+from torchctl.controllers.complaints import is_unreadable
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid
 
-__all__ = ["Refusal", "is_refusal", "refusal_reason"]
+__all__ = ["is_refusal", "refusal_reason"]
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 REFUSED = "Refused"
@@ -19,23 +17,6 @@ TOO_LARGE = 413
 DENIALS = ("denied the request", "denied request:")
 """What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
 webhook that names none is 400."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A write that was turned down: of which object, and reason and message as in a condition.
-
-    Args:
-        stays: Whether the object should have been deleted or ended. That is no step of a job, and holds nothing up.
-        fields: What the API server says of single fields.
-    """
-
-    kind: str
-    name: str
-    reason: str
-    message: str
-    stays: bool = False
-    fields: tuple[Complaint, ...] = ()
 
 
 def is_refusal(error: Exception) -> bool:

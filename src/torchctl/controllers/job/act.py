@@ -6,8 +6,9 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import POD
 from torchctl.api.words import EventType
 from torchctl.controllers.complaints import complaints
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
-from torchctl.controllers.refusals import Refusal, is_refusal, refusal_reason
+from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import reference
 from torchctl.runtime.apply import ForeignObject, Found
 from torchctl.runtime.client.errors import ApiError, NotFound

@@ -9,10 +9,9 @@ from torchctl.api.counts import agree, counted
 from torchctl.api.kube import PVC, PersistentVolumeClaim
 from torchctl.api.queue import ResourceState
 from torchctl.api.queueconditions import QueueReason
-from torchctl.controllers.finding import Finding
+from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
-from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import MAX_MESSAGE
 from torchctl.runtime.intent import INTENT_ANNOTATION, digest_of, holds
 from torchctl.runtime.kinds import Object

@@ -14,11 +14,11 @@ from typing import Any
 from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue, PersistentVolumeClaim
 from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
 from torchctl.api.queue import KaiQueuePolicy
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.kai import kai_queue
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
 from torchctl.controllers.queuespec.validate import manages, problem_of
-from torchctl.controllers.refusals import Refusal
 
 __all__ = [
     "KAI_POLL_S",

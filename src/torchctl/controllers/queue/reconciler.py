@@ -11,6 +11,7 @@ from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVo
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
 from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.indexes import JOBS_BY_QUEUE, QUEUES_BY_KAI, QUEUES_BY_PARENT, kai_of, parent_of, queue_of
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by, release
 from torchctl.controllers.queue.plan import (
@@ -25,7 +26,7 @@ from torchctl.controllers.queue.plan import (
 from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.validate import problem_of
-from torchctl.controllers.refusals import Refusal, refusal_reason
+from torchctl.controllers.refusals import refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject

@@ -20,12 +20,11 @@ from torchctl.api.queue import (
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting
 from torchctl.api.words import EventType
-from torchctl.controllers.finding import Finding
+from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.queue.inventory import Item, assess, inventory
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
 from torchctl.controllers.queue.plan import Observed, Plan, parent_problem
 from torchctl.controllers.queuespec.validate import manages
-from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import carry_over
 from torchctl.runtime.intent import digest_of
 from torchctl.runtime.kinds import Condition

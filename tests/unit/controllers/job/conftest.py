@@ -23,12 +23,12 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Idle, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.template.digest import seal
-from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Condition, Kind
 
@@ -53,6 +53,16 @@ def queue_of(text: str) -> TorchrunQueue:
     ready = {"type": "KaiQueueReady", "status": "True", "reason": "KaiQueueReady", "observedGeneration": 1}
     body = {"metadata": meta, "spec": yaml.safe_load(text) or {}, "status": {"conditions": [ready]}}
     return decoded(TORCHRUN_QUEUE, body)  # type: ignore[no-any-return]
+
+
+def _trainer_of(status: dict[str, Any]) -> dict[str, Any]:
+    """The trainer of a pod of which only the whole is said: its container says the same."""
+    if status.get("phase") == "Succeeded":
+        return {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    if status.get("phase") != "Running":
+        return {}
+    ready = any(given["type"] == "Ready" and given["status"] == "True" for given in status.get("conditions", ()))
+    return {"ready": ready, "state": {"running": {}}}
 
 
 class World:
@@ -246,6 +256,8 @@ class World:
             "labels": {labels.ATTEMPT: str(self.seen.job.status.attempt)} if index else {},
         }
         known = msgspec.to_builtins(pods[name].metadata) if name in pods else base
+        if index and "containerStatuses" not in status and (trainer := _trainer_of(status)):
+            status["containerStatuses"] = [{"name": "trainer", **trainer}]
         self.pod(decoded(POD, {"metadata": known | meta, "spec": {"nodeName": node}, "status": status}))
 
     def sync_succeeds(self, number: int = 0, message: str = "") -> None:
@@ -374,7 +386,8 @@ class World:
             "message": message,
             "lastTransitionTime": self.now,
         }
-        done = {"completionTime": self.now} if type_ == "Complete" else {}
+        last = 0 if "successPolicy" in job.spec else int(job.spec["completions"]) - 1
+        done = {"completionTime": self.now, "completedIndexes": f"0-{last}"} if type_ == "Complete" else {}
         status = msgspec.convert({"conditions": [condition], **done}, type(job.status))
         self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, status=status))
 

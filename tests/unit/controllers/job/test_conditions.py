@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.plan import Question
-from torchctl.controllers.refusals import Refusal
 
 CPU = "{jobQueue: research, numNodes: 2, command: python train.py}"
 KAI = "{image: a:1, kaiQueue: gpus}"

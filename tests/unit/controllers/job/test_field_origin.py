@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from torchctl.controllers.complaints import complaints
-from torchctl.controllers.refusals import Refusal, refusal_reason
+from torchctl.controllers.finding import Refusal
+from torchctl.controllers.refusals import refusal_reason
 from torchctl.runtime.client.errors import Invalid, Unavailable
 from torchctl.runtime.kinds import StatusCause, StatusDetails
 

@@ -18,12 +18,12 @@ from torchctl.api.names import QUEUE_FINALIZER
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import parse
 from torchctl.api.queue import KaiQueueStatus, QueueSpec, QueueStatus, TorchrunQueue
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.kai import claimed_by, kai_queue, release
 from torchctl.controllers.queue.observed import FREEZING
 from torchctl.controllers.queue.plan import Observed, Plan, look_again
 from torchctl.controllers.queue.plan import plan as plan_at
 from torchctl.controllers.queue.status import derive, transitions
-from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import find
 from torchctl.runtime.intent import INTENT_ANNOTATION
 from torchctl.runtime.kinds import ObjectMeta

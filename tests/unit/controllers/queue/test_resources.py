@@ -20,12 +20,12 @@ from torchctl.api.names import RESOURCES_FINALIZER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import ExtraResource, QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.inventory import inventory
 from torchctl.controllers.queue.plan import Observed, Plan, plan
 from torchctl.controllers.queue.resources import extras, growth
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.resources import object_name, problem_of
-from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import MAX_MESSAGE, find
 from torchctl.runtime.intent import Verdict, decide
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta

@@ -10,7 +10,7 @@ from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
-from torchctl.controllers.job import pods
+from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import workers
@@ -45,13 +45,14 @@ def after_the_end(case: Case) -> Actions:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Actions(remove=tuple(remove), look_again_s=left)
     stops = stopped(case) if keeps else ()
-    if current is None or job.status.phase != Phase.FAILED:
+    if current is None:
         return Actions(remove=tuple(remove), children=stops, look_again_s=left)
     if _would_go_on(observed):
         stops = (*stops, *stop(case, current))
         if case.template is None and not _is_leaving(current):
             remove.append(_removal(JOB, current))  # nobody can say any more how to suspend it
-    halts = () if case.is_elastic else _halted(observed.pods, job.status.failure, case.now)
+    read = job.status.phase == Phase.FAILED and not case.is_elastic
+    halts = _halted(observed.pods, job.status.failure, case.now) if read else ()
     return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
 
 
@@ -121,10 +122,16 @@ def look_again_s(case: Case) -> float | None:
 
 
 def _would_go_on(observed: Observed) -> bool:
-    """Whether the Job of an attempt that failed does not end by itself: no pod of it counts as failed."""
+    """Whether the Job does not end by itself.
+
+    Of one that failed no pod counts as failed; of one that succeeded other containers keep the workers' pods from
+    ending.
+    """
     job = observed.worker_job
     if job is None or has_ended(job):
         return False
+    if observed.job.status.phase == Phase.SUCCEEDED:
+        return success.lingers(observed)
     return observed.job.spec.elastic is not None or not any(map(_is_readable, observed.pods))
 
 

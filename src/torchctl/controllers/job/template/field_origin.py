@@ -8,9 +8,9 @@ from typing import Any
 from torchctl.api.kube import JOB, POD
 from torchctl.api.names import TRAINER
 from torchctl.api.written import plain
-from torchctl.controllers.complaints import STEP, Complaint, below
+from torchctl.controllers.complaints import STEP, below
+from torchctl.controllers.finding import Complaint, Refusal
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.refusals import Refusal
 
 __all__ = ["told"]
 

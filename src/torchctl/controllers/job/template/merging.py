@@ -177,8 +177,9 @@ RULES = (
         (),
         (),
         How.LAST,
-        "Kept as it is, sidecars and init containers too. restartPolicy, subdomain, hostname, schedulerName and "
-        "activeDeadlineSeconds are the operator's.",
+        "Kept as it is, init containers too. Containers beside `trainer` become native sidecars, unless the "
+        "podTemplate's annotation `torchrun.ai/plain-containers` has their names. restartPolicy, subdomain, hostname, "
+        "schedulerName and activeDeadlineSeconds are the operator's.",
     ),
     Rule(
         "workspace",

@@ -57,9 +57,11 @@ def merge_pod(parts: Parts) -> Json:
     spec |= _placement(parts, base)
     spec |= _identity(parts, base)
     spec[security.KEY] = security.pod(base.get(security.KEY, {}))
-    spec["containers"] = [_trainer(parts, trainer, resources, shm), *(_secured(container) for container in others)]
-    if "initContainers" in base:
-        spec["initContainers"] = [_secured(container) for container in base["initContainers"]]
+    beside, sidecars = _beside(parts, [_secured(container) for container in others])
+    spec["containers"] = [_trainer(parts, trainer, resources, shm), *beside]
+    first = [*(_secured(container) for container in base.get("initContainers", ())), *sidecars]
+    if first:
+        spec["initContainers"] = first
     volumes = merge.by_key(
         "name", base.get("volumes", ()), _volumes(parts, shm), _written(parts.job.volumes.additional_volumes)
     )
@@ -69,6 +71,18 @@ def merge_pod(parts: Parts) -> Json:
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     pod = {"metadata": _metadata(parts), "spec": canonical(spec)}
     return references.resolve(pod, parts.queue)
+
+
+def _beside(parts: Parts, others: list[Json]) -> tuple[list[Json], list[Json]]:
+    """The containers beside the trainer: those that stay plain, and native sidecars.
+
+    A pod with a plain container ends no sooner than that does, and fails with it. A native sidecar is an init container
+    that is started before the trainer, runs beside it, and is stopped when the trainer has ended.
+    """
+    asked = parts.template["metadata"].get("annotations", {}).get(labels.PLAIN_CONTAINERS, "")
+    names = {name.strip() for name in asked.split(",")}
+    plain = [container for container in others if container["name"] in names]
+    return plain, [container | {"restartPolicy": "Always"} for container in others if container["name"] not in names]
 
 
 def _metadata(parts: Parts) -> Json:
