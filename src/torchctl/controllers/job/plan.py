@@ -135,7 +135,7 @@ def _with_template(
         found,
         children=intended.children(observed, frozen, state, life.stage, lets_go=held) if acts else (),
         remove=(*ending.leftovers(observed, template, settings.restarting, now), *_history(state)) if acts else (),
-        halt=ending.halted(observed, template, now) if acts else (),
+        halt=(*ending.halted(observed, template, now), *state.halt) if acts else (),
         requeue_after_s=None if life.outcome else _requeue(found, observed, template, settings, now),
         admission=admission.assess(observed, template) if life.stage is Stage.RUN else None,
         workers=worker_pods.assess(observed, template, now) if runs else None,

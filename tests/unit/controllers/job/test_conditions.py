@@ -137,7 +137,7 @@ def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: An
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        ({"phase": "Pending", "conditions": []}, "WaitingForUpload"),
+        ({"phase": "Running", "conditions": []}, "WaitingForUpload"),
         (
             {
                 "phase": "Pending",

@@ -17,6 +17,7 @@ from torchctl.controllers.job.attempts.lifecycle import run_policy
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps import tries
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import Restarting
 from torchctl.runtime.conditions import is_true
@@ -46,7 +47,9 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     left = None if observed.awaited else _ttl_left_s(observed, policy.ttl_seconds_after_finished, now)
     if left is not None and left <= 0:
         return Estate(remove=(replace(_removal(TORCHRUN_JOB, job), version=job.metadata.resource_version),))
-    remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
+    syncs = [pod for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
+    remove = [_removal(POD, pod) for pod in syncs if not tries.runs_on(pod)]
+    halts = tries.halt(syncs, now, recorded=True)
     current = observed.worker_job
     keeps = current is None or policy.pod_retention is PodRetention.ALL
     kept = [old.metadata.uid for old in _kept(observed, template)] if keeps else []
@@ -55,15 +58,15 @@ def after_the_end(observed: Observed, template: FrozenTemplate | None, now: date
     remove += _old_templates(observed)
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
-        return Estate(remove=tuple(remove), look_again_s=left)
+        return Estate(remove=tuple(remove), halt=halts, look_again_s=left)
     stops = stopped(observed, template) if keeps and template is not None else ()
     if current is None or job.status.phase != Phase.FAILED:
-        return Estate(stops, tuple(remove), look_again_s=left)
+        return Estate(stops, tuple(remove), halts, left)
     if _would_go_on(observed) and template is not None:
         stops = (*stops, stop(observed, template, current))
     elif _would_go_on(observed):  # nobody can say any more how to suspend it
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
-    halts = () if job.spec.elastic is not None else _halted(observed.pods, job.status.failure, now)
+    halts += () if job.spec.elastic is not None else _halted(observed.pods, job.status.failure, now)
     return Estate(stops, tuple(remove), halts, left)
 
 

@@ -68,7 +68,9 @@ def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
 
 
 def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
-    limits = [*flag("root", CLAIM_ROOT), *flag("timeout", workspace.timeout_s), *flag("revision", revision)]
+    # Whoever uploads may do so while the job is suspended, which only the operator knows: it ends the wait.
+    timeout: str | int = "inf" if workspace.uploaded else workspace.timeout_s
+    limits = [*flag("root", CLAIM_ROOT), *flag("timeout", timeout), *flag("revision", revision)]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING
