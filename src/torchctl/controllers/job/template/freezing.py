@@ -72,14 +72,15 @@ def _accepted(broken: str) -> Finding:
 def _with_caveat(accepted: Finding, observed: Observed, template: FrozenTemplate) -> Finding:
     """What is accepted and may yet not work: whether it does is for the scheduler to say, and for nobody here."""
     kept = template.checkpoints
-    if not accepted.ok or kept is None or kept.claim or template.nodes == 1:
+    if not accepted.ok or kept is None or kept.claim or template.max_nodes == 1:
         return accepted
     modes = kept.access_modes if observed.checkpoints is None else _modes(observed.checkpoints.spec)
     if not modes or "ReadWriteMany" in modes:
         return accepted
+    many = f"up to {template.max_nodes}" if template.elastic else template.max_nodes
     message = (
         f"the spec is valid; PersistentVolumeClaim {names.checkpoints_claim(observed.job.metadata.name)} is "
-        f"{'/'.join(modes)} and the job has {template.nodes} pods: those on another node than the first one will wait "
+        f"{'/'.join(modes)} and the job has {many} pods: those on another node than the first one will wait "
         "for the volume for ever; set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node"
     )
     return Finding(True, JobReason.CHECKPOINTS_ON_ONE_NODE, message)

@@ -126,6 +126,11 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         return self.nodes * self.gpus_per_node
 
     @property
+    def max_nodes(self) -> int:
+        """The most pods that the job can have."""
+        return self.elastic.max_nodes if self.elastic else self.nodes
+
+    @property
     def min_nodes(self) -> int:
         """The fewest pods with which the job can train: all of them, unless it is elastic."""
         return self.elastic.min_nodes if self.elastic else self.nodes

@@ -154,13 +154,14 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
     per_gpu = None if asked.size else base.size_per_gpu
     gpus = shape.nodes * shape.gpus
     modes = claim_modes or [str(mode) for mode in base.access_modes]
+    most = job.spec.elastic.max_nodes if job.spec.elastic else shape.nodes
     claim = (asked.claim_name or names.workspace_claim(job.metadata.name)) if claim_modes else ""
     return FrozenWorkspace(
         size=sizing.total(asked.size or base.size, per_gpu, gpus, effective.DEFAULT_CLAIM_SIZE),
         access_modes=tuple(modes),
         storage_class=base.storage_class or "",
         mount_path=base.mount_path,
-        distribution=_distribution(base.distribution, asked.source, frozenset(modes), shape.nodes, claim),
+        distribution=_distribution(base.distribution, asked.source, frozenset(modes), most, claim),
         source=asked.source,
         url=asked.url or "",
         ref=asked.ref or "",
@@ -177,7 +178,8 @@ def _distribution(
     """How the workspace reaches the workers, decided here once.
 
     Args:
-        claim: The claim, where there is one already.
+        nodes: The most pods that the job can have.
+        claim: The claim, if there is one already.
 
     Raises:
         Impossible: The claim cannot be filled, or not be mounted by all the pods that would need it.
