@@ -25,7 +25,7 @@ from torchctl.api.fields import (
     Open,
 )
 from torchctl.api.model import KeptModel, Model
-from torchctl.api.names import GROUP, VERSION
+from torchctl.api.names import GPU_RESOURCE, GROUP, VERSION
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
@@ -164,7 +164,7 @@ class NodeResources(Model):
         description="Product name of the GPU: pods go to nodes whose --gpu-type-label has it. Default: any.",
     )
     gpu_resource_name: LabelKey = Field(
-        default="nvidia.com/gpu", description="Extended resource that counts GPUs. Default: nvidia.com/gpu."
+        default=GPU_RESOURCE, description="Extended resource that counts GPUs. Default: nvidia.com/gpu."
     )
 
 

@@ -79,9 +79,9 @@ def _workspace(observed: Observed, template: FrozenTemplate, owner: Owner, state
         return []
     ours, children = controlled_by(owner.uid), []
     if not template.workspace.claim and (observed.workspace is not None or state.report is None):
-        children.append(Child(PVC, workspace.workspace_claim(owner, template.workspace), ours))
+        children.append(Child(PVC, workspace.workspace_claim(owner, template), ours))
     if workspace.serves(template):
-        children.append(Child(SERVICE, workspace.workspace_service(owner), ours))
+        children.append(Child(SERVICE, workspace.workspace_service(owner, template), ours))
     if state.number is not None:
         children.append(Child(POD, sync.sync_pod(owner, template, state.number, revision=state.revision), ours))
     return children

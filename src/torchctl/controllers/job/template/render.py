@@ -90,6 +90,7 @@ def render(
         nodes=shape.nodes,
         elastic=_elastic(spec),
         gpus_per_node=shape.gpus,
+        gpu_resource=base.node_resources.gpu_resource_name,
         nproc_per_node=spec.nproc_per_node or max(1, shape.gpus),
         max_worker_restarts=effective.run_policy(base, spec).max_worker_restarts,
         queue_run_policy=plain(base.run_policy),
@@ -169,6 +170,7 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
         claim=asked.claim_name or "",
         sub_path=asked.sub_path or "",
         timeout_s=asked.timeout_seconds,
+        pod=podspec.sync_template(queue),
     )
 
 
