@@ -51,11 +51,24 @@ class JobReason(Reason):
         "spec.numGPUs cannot be spread evenly over the queue's nodes.",
         "Submit the job with one of the two totals that the message names, or with numNodes.",
     )
+    TOO_MANY_NODES = (
+        "TooManyNodes",
+        (JobCondition.ACCEPTED,),
+        "The job asks for more nodes than the operator runs for one job, or could grow to more.",
+        "Submit it with fewer nodes, or have the operator's --max-nodes raised; the job goes on by itself then.",
+    )
     IMPOSSIBLE_WORKSPACE = (
         "ImpossibleWorkspace",
         (JobCondition.ACCEPTED,),
         "The workspace's claim cannot be filled, or not be mounted by all nodes of the job.",
         "Change accessModes or distribution in the queue's storage.workspace; the job goes on by itself.",
+    )
+    CONFLICTING_VOLUMES = (
+        "ConflictingVolumes",
+        (JobCondition.ACCEPTED,),
+        "Two volumes have one path or one name, so that one would hide the other: workspace, checkpoints, datasets, "
+        "shared memory, or a volume of the job's or of podTemplate.",
+        "Give one of the two that the message names another path or name. Correct the queue, or submit the job again.",
     )
     CHECKPOINTS_ON_ONE_NODE = (
         "CheckpointsOnOneNode",
@@ -63,6 +76,15 @@ class JobReason(Reason):
         "The spec is valid, but only one node can mount its checkpoints claim and the job has several pods: those on "
         "another node wait for the volume for ever.",
         "Set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node; there it is no trouble.",
+    )
+    RUNS_AS_WRITTEN = (
+        "RunsAsWritten",
+        (JobCondition.ACCEPTED,),
+        "The spec is valid, but its command is neither handed to torchrun nor names it, so each pod runs it once, as "
+        "it is. A pipe, several programs in one line and programs other than python are such commands.",
+        "Write `torchrun train.py` where training starts, or set launcher none if it is meant so. A script that starts "
+        "torchrun itself is fine.",
+        EventType.NORMAL,
     )
     QUEUE_FOUND = "QueueFound", (JobCondition.QUEUE_FOUND,), "The queue is there."
     QUEUE_NOT_FOUND = (
@@ -245,7 +267,7 @@ class JobReason(Reason):
         EventType.NONE,
     )
     NOT_SUSPENDED = "NotSuspended", (JobCondition.SUSPENDED,), "The job is not suspended."
-    SUCCEEDED = "Succeeded", _END, "The workers' Job is complete, and no pod was told to stop before it ended."
+    SUCCEEDED = "Succeeded", _END, "All workers (of an elastic job worker 0) exited 0, and were not told to."
     NOT_ENDED = "NotEnded", _END, "The job has not ended."
     WORKER_FAILED = (
         "WorkerFailed",

@@ -23,6 +23,7 @@ __all__ = [
     "OWNED_ENV_PREFIXES",
     "OWNED_KEYS",
     "OWNED_KEY_PREFIXES",
+    "PLAIN_CONTAINERS",
     "QUEUE",
     "QUEUE_UID",
     "ROLE",
@@ -30,6 +31,7 @@ __all__ = [
     "ROLE_SYNC",
     "ROLE_WORKER",
     "WORKSPACE_REVISION",
+    "attempt_of",
     "job_labels",
     "owned_env",
     "owned_key",
@@ -62,6 +64,8 @@ KAI_QUEUE = "kai.scheduler/queue"
 KAI_SKIP_PODGROUPER = "kai.scheduler/skip-podgrouper"
 KAI_BATCH_MIN_MEMBER = "kai.scheduler/batch-min-member"
 KAI_POD_GROUP = "pod-group-name"
+PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
+"""Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 
 OWNED_KEY_PREFIXES = ("kai.scheduler/", "torchrun.ai/", "batch.kubernetes.io/")
 OWNED_KEYS = (
@@ -109,6 +113,12 @@ def owned_key(key: str) -> bool:
 def owned_env(name: str) -> bool:
     """Whether an environment variable is the operator's."""
     return name in OWNED_ENV or name.startswith(OWNED_ENV_PREFIXES)
+
+
+def attempt_of(labels: Mapping[str, str]) -> int:
+    """Returns the attempt that a child's labels name; 0 if they name none."""
+    text = labels.get(ATTEMPT, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:

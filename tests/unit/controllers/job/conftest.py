@@ -23,9 +23,10 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
-from torchctl.controllers.job.actions import Halt, Refusal
+from torchctl.controllers.finding import Refusal
+from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Plan, plan
+from torchctl.controllers.job.plan import Idle, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.template.digest import seal
 from torchctl.controllers.settings import OperatorSettings
@@ -54,6 +55,16 @@ def queue_of(text: str) -> TorchrunQueue:
     return decoded(TORCHRUN_QUEUE, body)  # type: ignore[no-any-return]
 
 
+def _trainer_of(status: dict[str, Any]) -> dict[str, Any]:
+    """The trainer of a pod of which only the whole is said: its container says the same."""
+    if status.get("phase") == "Succeeded":
+        return {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    if status.get("phase") != "Running":
+        return {}
+    ready = any(given["type"] == "Ready" and given["status"] == "True" for given in status.get("conditions", ()))
+    return {"ready": ready, "state": {"running": {}}}
+
+
 class World:
     """One job and its surroundings; `step()` is one reconcile, whose children are simply there afterwards."""
 
@@ -65,7 +76,7 @@ class World:
         self.events: list[tuple[str, str, str]] = []
         self.log: list[str] = []
         self.refuse: Callable[[str, str], Refusal | None] = lambda kind, name: None
-        self.last = Plan()
+        self.last: Plan = Idle()
 
     # What a test looks at.
 
@@ -88,16 +99,16 @@ class World:
         observed = self.seen
         self.last = plan(observed, self.settings, self.now)
         refusals, changed = [], False
-        for child in self.last.children:
+        for child in self.last.actions.children:
             refusal = self.refuse(child.kind.kind, child.name)
             if refusal is not None:
                 refusals.append(refusal)
                 break
             changed |= self._apply(child.kind, child.body)
-        for removal in self.last.remove:
+        for removal in self.last.actions.remove:
             self.remove(removal.kind.kind, removal.key.name)
             changed = True
-        for halt in self.last.halt:
+        for halt in self.last.actions.halt:
             self._halt(halt)
             changed = True
         status = derive(observed, self.last, tuple(refusals), self.now)
@@ -245,6 +256,8 @@ class World:
             "labels": {labels.ATTEMPT: str(self.seen.job.status.attempt)} if index else {},
         }
         known = msgspec.to_builtins(pods[name].metadata) if name in pods else base
+        if index and "containerStatuses" not in status and (trainer := _trainer_of(status)):
+            status["containerStatuses"] = [{"name": "trainer", **trainer}]
         self.pod(decoded(POD, {"metadata": known | meta, "spec": {"nodeName": node}, "status": status}))
 
     def sync_succeeds(self, number: int = 0, message: str = "") -> None:
@@ -381,7 +394,8 @@ class World:
             "message": message,
             "lastTransitionTime": self.now,
         }
-        done = {"completionTime": self.now} if type_ == "Complete" else {}
+        last = 0 if "successPolicy" in job.spec else int(job.spec["completions"]) - 1
+        done = {"completionTime": self.now, "completedIndexes": f"0-{last}"} if type_ == "Complete" else {}
         status = msgspec.convert({"conditions": [condition], **done}, type(job.status))
         self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, status=status))
 

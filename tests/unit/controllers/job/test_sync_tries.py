@@ -52,8 +52,8 @@ def waits_for(w: Any, number: int) -> float:
     """Lets the time pass that the operator asks for until a pod is there; how long that took."""
     passed = 0.0
     while ("Pod", f"demo-sync-{number}") not in w.objects and w.phase != "Failed":
-        passed += w.last.requeue_after_s
-        w.later(w.last.requeue_after_s)
+        passed += w.last.actions.look_again_s
+        w.later(w.last.actions.look_again_s)
         w.settle()
     return passed
 
@@ -72,7 +72,7 @@ class TestTime:
         w.settle()
         assert w.condition("WorkspaceReady")[:2] == ("False", "Unschedulable")
         runs(w)
-        assert (w.phase, w.last.requeue_after_s) == ("Syncing", 600)
+        assert (w.phase, w.last.actions.look_again_s) == ("Syncing", 600)
 
     @pytest.mark.parametrize("reason", ["ImagePullBackOff", "ContainerCreating"])
     def test_time_before_the_container_starts_does_not_count(self, world: Any, reason: str) -> None:
@@ -100,7 +100,7 @@ class TestTime:
         assert w.condition("WorkspaceReady")[:2] == ("False", "WaitingForUpload")
         w.edit(suspend=False)
         w.settle()
-        assert (w.phase, w.last.requeue_after_s) == ("Syncing", 600)
+        assert (w.phase, w.last.actions.look_again_s) == ("Syncing", 600)
         w.later(600)
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
@@ -114,7 +114,7 @@ class TestTime:
         w.later(5000)
         w.edit(suspend=False)
         w.settle()
-        assert w.last.requeue_after_s == 600
+        assert w.last.actions.look_again_s == 600
 
     def test_tries_from_before_a_suspension_are_history(self, world: Any) -> None:
         """Such as one whose Secret was missing: it is created, and the job resumed."""

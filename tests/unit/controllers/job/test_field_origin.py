@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.refusals import refusal_reason
 from torchctl.runtime.client.errors import Unavailable
 
