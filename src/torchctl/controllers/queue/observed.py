@@ -29,6 +29,7 @@ class Observed:
         allowed_parents: Under which parents the operator may make KAI Queues; None: under any.
         objects: What there is of the kinds and names that spec.resources ask for, whoever made it.
         config_maps: The ConfigMaps that the queue made.
+        kept_workspaces: How many jobs have ended and still have their workspace claim.
     """
 
     queue: TorchrunQueue
@@ -38,6 +39,7 @@ class Observed:
     allowed_parents: frozenset[str] | None = None
     objects: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     config_maps: tuple[ConfigMap, ...] = ()
+    kept_workspaces: int = 0
 
     @property
     def kai_queue(self) -> KaiQueue | None:
