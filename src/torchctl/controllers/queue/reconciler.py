@@ -9,7 +9,8 @@ from typing import Any
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
-from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
+from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER, workspace_claim
+from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.indexes import JOBS_BY_QUEUE, QUEUES_BY_KAI, QUEUES_BY_PARENT, kai_of, parent_of, queue_of
@@ -33,6 +34,7 @@ from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
+from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import Predicate, generation_changed
@@ -148,15 +150,23 @@ class QueueReconciler:
 
     def _observe(self, queue: TorchrunQueue) -> Observed:
         key = Key(queue.metadata.namespace, queue.metadata.name)
+        jobs = tuple(self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key)))
         return Observed(
             queue=queue,
-            jobs=tuple(self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key))),
+            jobs=jobs,
             kai_available=self._cache.informer(KAI_QUEUE).available,
             kai_queues={found.metadata.name: found for found in self._cache.list(KAI_QUEUE)},
             allowed_parents=self._settings.kai_parent_queues,
             objects=self._objects(queue),
             config_maps=self._cache.by_index(CONFIG_MAP, BY_QUEUE, queue.metadata.uid),
+            kept_workspaces=sum(map(self._keeps_workspace, jobs)),
         )
+
+    def _keeps_workspace(self, job: TorchrunJob) -> bool:
+        """Whether a job has ended and its own workspace claim is still there."""
+        claim = self._cache.get(PVC, Key(job.metadata.namespace, workspace_claim(job.metadata.name)))
+        ended = job.status.phase in TERMINAL
+        return ended and claim is not None and controlled_by(job.metadata.uid)(claim.metadata)
 
     def _objects(self, queue: TorchrunQueue) -> dict[tuple[str, str], Any]:
         """Returns the existing objects under the names that the queue asks for; none if its spec is not accepted."""

@@ -68,6 +68,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
         kai_queue=_kai_status(observed),
         jobs=_job_counts(observed.jobs),
         gpus=_gpu_counts(observed.jobs),
+        kept_workspaces=observed.kept_workspaces,
         resources=tuple(item.state for item in items) if items is not None else queue.status.resources,
         template_hash=template_hash(queue),
     )
