@@ -211,6 +211,7 @@ REFUSED_NAMES = [
     ("metadata.name", {"metadata.name": "x" * 51}),
     ("metadata.name", {"metadata.name": "train-r1"}),
     ("metadata.name", {"metadata.name": "train-sync-0"}),
+    ("-workspace", {"metadata.name": "train-workspace"}),
     ("spec.dependsOn", {"spec.dependsOn": [{"job": "job"}]}),
 ]
 """Rules over the whole object, which a spec alone cannot break."""

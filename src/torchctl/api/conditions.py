@@ -164,13 +164,13 @@ class JobReason(Reason):
     SYNC_FAILED = (
         "SyncFailed",
         (JobCondition.WORKSPACE_READY,),
-        "A sync pod failed; three tries are made.",
+        "A sync pod failed; another follows, unless the source refused what was asked for.",
         "Read the message and `kubectl logs <job>-sync-<n> -c fetch`; correct url, ref or Secret and submit again.",
     )
     WORKSPACE_TIMEOUT = (
         "WorkspaceTimeout",
         (JobCondition.WORKSPACE_READY, *_END),
-        "The workspace was not there volumes.workspace.timeoutSeconds after its first sync pod was made.",
+        "The workspace was not there after sync pods had run for volumes.workspace.timeoutSeconds in all.",
         "Do what the message says of the last try; submit the job again, with a longer timeoutSeconds if it needs one.",
     )
     ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed.", "", EventType.NORMAL
@@ -315,7 +315,7 @@ class JobReason(Reason):
     WORKSPACE_SYNC_FAILED = (
         "WorkspaceSyncFailed",
         _END,
-        "The last try to bring the workspace failed.",
+        "The source refused what was asked for, or three sync pods failed for another reason.",
         "Read the message and the sync pod's log; correct url, ref or Secret and submit the job again.",
     )
     RESTARTS_EXHAUSTED = (

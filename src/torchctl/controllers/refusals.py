@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from torchctl.controllers.unreadable import UNREADABLE_MARK
+from torchctl.controllers.complaints import is_unreadable
 from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid, Timeout
 
@@ -40,7 +40,7 @@ def is_refusal(error: Exception) -> bool:
 
     A conflict or an outage is only a matter of trying again.
     """
-    turned_down = isinstance(error, ForeignObject | StillDeleting) or _is_unreadable(error) or _is_turned_down(error)
+    turned_down = isinstance(error, ForeignObject | StillDeleting) or is_unreadable(error) or _is_turned_down(error)
     return turned_down or _failed_webhook(error) is not None or _is_timed_out(error)
 
 
@@ -71,7 +71,7 @@ def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
         case ApiError() if _is_timed_out(error):
             step = "see whether an admission webhook (`kubectl get mutatingwebhookconfigurations`) is slow"
             return TIMED_OUT, f"{child}: the API server did not finish the request in time; {step}: {AGAIN}"
-        case ApiError() if _is_unreadable(error):
+        case ApiError() if is_unreadable(error):
             return REFUSED, f"{child}: the API server cannot read it: {error}; correct this field and submit again"
         case _:
             raise error
@@ -82,10 +82,6 @@ def _is_turned_down(error: Exception) -> bool:
         return False
     by_policy = any(mark in error.message for mark in DENIALS)
     return isinstance(error, BadRequest | Forbidden | Invalid) or error.code == TOO_LARGE or by_policy
-
-
-def _is_unreadable(error: Exception) -> bool:
-    return isinstance(error, ApiError) and error.code == 500 and error.message.startswith(UNREADABLE_MARK)
 
 
 def _failed_webhook(error: Exception) -> str | None:

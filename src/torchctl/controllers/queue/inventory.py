@@ -1,4 +1,4 @@
-"""How the objects of spec.resources stand, each by itself and all together. Pure."""
+"""The state of each object of spec.resources, and the condition for all of them. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -24,7 +24,7 @@ LOST = "Lost"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object: as the queue asks where `reason` is empty; `message` may say more then, too."""
+    """The state of one object. An empty `reason` means that it is as the queue asks; `message` may still say more."""
 
     extra: Extra
     reason: str = ""
@@ -51,7 +51,7 @@ def assess(items: tuple[Item, ...], older: int, stays: str = "") -> Finding:
     """Judges the condition ResourcesReady.
 
     Args:
-        older: ConfigMaps that are not asked for any more, and are still there.
+        older: How many ConfigMaps exist that are not asked for any more.
         stays: Why one of these cannot be deleted.
     """
     goes, it = agree(older, "goes", "go"), agree(older, "it", "them")
@@ -103,7 +103,7 @@ def _remarks(extra: Extra, there: Object) -> Iterator[str]:
 
 
 def _fixed(spec: dict[str, Any]) -> dict[str, Any]:
-    """A claim's spec without its size."""
+    """Returns a claim's spec without its size."""
     fixed = deepcopy(spec)
     fixed.get("resources", {}).get("requests", {}).pop("storage", None)
     return fixed

@@ -68,25 +68,26 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
         kai_queue=_kai_status(observed),
         jobs=_job_counts(observed.jobs),
         gpus=_gpu_counts(observed.jobs),
+        kept_workspaces=observed.kept_workspaces,
         resources=tuple(item.state for item in items) if items is not None else queue.status.resources,
         template_hash=template_hash(queue),
     )
 
 
 def template_hash(queue: TorchrunQueue) -> str:
-    """Tells two states of the spec apart; empty for one that no job can get."""
+    """Returns a hash of the spec; empty if no job can use it."""
     if any(nesting(queue.spec)):
         return ""
     return digest_of(queue.spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 def counted_as(phase: str) -> str:
-    """Under which field of status.jobs a job in this phase counts."""
+    """Returns the field of status.jobs in which a job of this phase is counted."""
     return _COUNTED_AS.get(phase, "pending")
 
 
 def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str], ...]:
-    """The Events that go with a change of status: (type, reason, message), one for each condition that turned."""
+    """Returns the Events of a change of status as (type, reason, message), one for each condition that changed."""
     before = {condition.type: (condition.status, condition.reason) for condition in old.conditions}
     return tuple(
         (type_, condition.reason, condition.message)
@@ -103,7 +104,7 @@ def _accepted(plan: Plan) -> Finding:
 
 
 def _items(observed: Observed, plan: Plan, refusals: Sequence[Refusal]) -> tuple[Item, ...] | None:
-    """How the objects of spec.resources stand; None where nothing is done about them, so that all is as it was."""
+    """Returns the state of the objects of spec.resources; None if this pass does nothing about them."""
     idle = plan.problem is not None or observed.queue.metadata.deletion_timestamp is not None
     return None if idle else inventory(observed, refusals)
 
@@ -200,9 +201,9 @@ def _ready(findings: Mapping[QueueCondition, Finding]) -> Finding:
 
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
-    """The KAI Queue of the queue, or one that it still has from before.
+    """Returns the state of the queue's KAI Queue, or of an earlier one that still exists.
 
-    Out of sight it stays as it was: nobody else remembers its name.
+    While KAI Queues cannot be watched the recorded state stays, because its name is recorded nowhere else.
     """
     if not observed.kai_available:
         return observed.queue.status.kai_queue
@@ -225,7 +226,7 @@ def _amounts(resources: dict[str, str | int | float] | None) -> dict[str, str]:
 
 
 def _amount(amount: str | int | float) -> str:
-    """As a quantity is written, whether KAI has it as text or as a number; what is none is passed on as it is."""
+    """Returns an amount that KAI wrote as text or number as a quantity; unchanged if it is none."""
     text = f"{amount:f}" if isinstance(amount, float) else str(amount)
     try:
         return canonical(text)
