@@ -137,6 +137,10 @@ class RuntimeSettings:
     watch_age_limit_s: float = 300.0
     """A watch that did not even try for longer fails `/healthz`; an API server that is away does not."""
 
+    watch_refused_limit_s: float = 300.0
+    """A required kind whose watch the API server refuses (401, 403, 404) for longer fails `/healthz`, because its cache
+    shows the past. The restarted process says which kind is refused, and ends."""
+
     queue_age_limit_s: float = 300.0
     """Keys that are due while no worker takes any for longer fail `/healthz`. A long backlog alone does not."""
 

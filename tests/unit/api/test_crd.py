@@ -91,7 +91,7 @@ def test_a_pod_template_is_kept_at_every_level() -> None:
     assert {template, f"{template}.metadata", f"{template}.spec", f"{template}.spec.containers[]"} <= kept
 
 
-def test_what_was_not_said_has_no_default_where_another_object_decides() -> None:
+def test_fields_that_another_object_decides_have_no_default() -> None:
     decided_elsewhere = ("TorchrunJob.spec.distributed", "TorchrunJob.spec.runPolicy", "TorchrunJob.spec.volumes.")
     defaults = [
         path

@@ -19,7 +19,8 @@ from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Failure, WorkspaceStatus
 from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
-from torchctl.controllers.job.actions import Actions, Refusal, Removal
+from torchctl.controllers.finding import Finding, Refusal
+from torchctl.controllers.job.actions import Actions, Removal
 from torchctl.controllers.job.attempts import lifecycle, retention
 from torchctl.controllers.job.attempts.intended import Ground, children
 from torchctl.controllers.job.attempts.outcome import Outcome
@@ -28,7 +29,6 @@ from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.findings import Found, findings
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import dependencies, workers, workspace
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.steps.workspace import Syncing
 from torchctl.controllers.job.template.freezing import freeze
 from torchctl.controllers.job.template.frozen import FrozenTemplate
@@ -146,7 +146,7 @@ def _actions(found: Found, life: Life) -> Actions:
         return Actions(look_again_s=look_again_s)
     return Actions(
         remove=(*retention.leftovers(case), *_of_other_revisions(state)),
-        halt=retention.halted(case),
+        halt=(*retention.halted(case), *state.halt),
         children=children(Ground(case, case.template, frozen.revision, frozen.hold, state), life.stage),
         look_again_s=look_again_s,
     )

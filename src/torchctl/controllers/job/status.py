@@ -12,8 +12,8 @@ from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
+from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.attempts.stage import Run
 from torchctl.controllers.job.children.owner import Owner
@@ -21,7 +21,6 @@ from torchctl.controllers.job.children.torchrun import rendezvous
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Idle, Plan, Steps
 from torchctl.controllers.job.steps import workers
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.field_origin import told
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.transitions import transitions

@@ -157,8 +157,6 @@ class Reflector(Generic[T]):
         self._complain(str(error))
         self._sink.tried()
         if error.code:
-            if error.code < 500:  # a gateway's 502 is not the API server speaking
-                self._sink.heard()
             return Refused(error.code, error.reason, error.message, error.retry_after_s)
         return Lost(str(error))
 
