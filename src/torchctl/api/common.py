@@ -121,7 +121,8 @@ class RunPolicy(Model):
     )
     max_worker_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,
-        description="torchrun's own restarts of the ranks in place (PET_MAX_RESTARTS). Default: 0, 100 when elastic.",
+        description="torchrun's own restarts of the ranks in place (PET_MAX_RESTARTS). A job's is immutable, because "
+        "its workers are told once. Default: 0, 100 when elastic.",
     )
     restart_policy: RestartPolicy | None = Field(
         default=None,

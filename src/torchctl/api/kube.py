@@ -128,6 +128,12 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     completion_time: datetime | None = None
     conditions: tuple[Condition, ...] | None = None
 
+    @property
+    def completed(self) -> frozenset[int]:
+        """The indexes of `completed_indexes`, which the Job controller writes as "1,3-5,7"."""
+        ranges = [part.partition("-") for part in self.completed_indexes.split(",") if part]
+        return frozenset(index for first, _, last in ranges for index in range(int(first), int(last or first) + 1))
+
 
 class Job(msgspec.Struct, frozen=True, rename=camel):
     """A batch/v1 Job."""

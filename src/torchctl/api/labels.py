@@ -23,6 +23,7 @@ __all__ = [
     "OWNED_ENV_PREFIXES",
     "OWNED_KEYS",
     "OWNED_KEY_PREFIXES",
+    "PLAIN_CONTAINERS",
     "QUEUE",
     "QUEUE_UID",
     "ROLE",
@@ -63,6 +64,8 @@ KAI_QUEUE = "kai.scheduler/queue"
 KAI_SKIP_PODGROUPER = "kai.scheduler/skip-podgrouper"
 KAI_BATCH_MIN_MEMBER = "kai.scheduler/batch-min-member"
 KAI_POD_GROUP = "pod-group-name"
+PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
+"""Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 
 OWNED_KEY_PREFIXES = ("kai.scheduler/", "torchrun.ai/", "batch.kubernetes.io/")
 OWNED_KEYS = (

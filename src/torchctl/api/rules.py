@@ -21,17 +21,21 @@ class Rule:
 
     `cel` is evaluated on it by the API server. `message` names the fields and says what to do. `holds` is the
     same in Python; None where only the server can judge, because the rule compares with the object before the edit.
-    `field` is the one field that an error is attributed to.
+    `field` is the one field that an error is attributed to. `at_creation` leaves alone what exists already, because
+    nobody could write its status any more; `holds` judges it all the same.
     """
 
     cel: str
     message: str
     holds: Callable[[Any], bool] | None = None
     field: str = ""
+    at_creation: bool = False
 
-    def schema(self) -> dict[str, str]:
+    def schema(self) -> dict[str, Any]:
         """One entry of x-kubernetes-validations."""
-        entry = {"rule": self.cel, "message": self.message}
+        rule = f"oldSelf.hasValue() || {self.cel}" if self.at_creation else self.cel
+        entry: dict[str, Any] = {"rule": rule, "message": self.message}
+        entry |= {"optionalOldSelf": True} if self.at_creation else {}
         return entry | ({"fieldPath": f".{self.field}"} if self.field else {})
 
 

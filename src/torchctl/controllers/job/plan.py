@@ -146,7 +146,7 @@ def _actions(found: Found, life: Life) -> Actions:
         return Actions(look_again_s=look_again_s)
     return Actions(
         remove=(*retention.leftovers(case), *_of_other_revisions(state)),
-        halt=retention.halted(case),
+        halt=(*retention.halted(case), *state.halt),
         children=children(Ground(case, case.template, frozen.revision, frozen.hold, state), life.stage),
         look_again_s=look_again_s,
     )

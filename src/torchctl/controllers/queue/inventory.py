@@ -7,7 +7,7 @@ from typing import Any
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.kube import PVC, PersistentVolumeClaim
-from torchctl.api.queue import ResourceState
+from torchctl.api.queue import TORCHRUN_QUEUE, ResourceState
 from torchctl.api.queueconditions import QueueReason
 from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.queue.observed import Observed
@@ -40,18 +40,23 @@ class Item:
 
 def inventory(observed: Observed, refusals: Sequence[Refusal]) -> tuple[Item, ...]:
     """Returns every entry of spec.resources after a pass that applied what it planned, except for what was refused."""
-    refused = {(refusal.kind, refusal.name): refusal for refusal in refusals}
-    return tuple(_item(extra, observed.objects.get(extra.key), refused) for extra in extras(observed.queue))
+    asked, refused = extras(observed.queue), {(refusal.kind, refusal.name): refusal for refusal in refusals}
+    itself = refused.get((TORCHRUN_QUEUE.kind, observed.queue.metadata.name))
+    if itself is not None:  # its finalizers come first
+        return tuple(Item(extra, itself.reason, itself.message) for extra in asked)
+    return tuple(_item(extra, observed.objects.get(extra.key), refused) for extra in asked)
 
 
-def assess(items: tuple[Item, ...], older: int) -> Finding:
+def assess(items: tuple[Item, ...], older: int, stays: str = "") -> Finding:
     """Judges the condition ResourcesReady.
 
     Args:
         older: How many ConfigMaps exist that are not asked for any more.
+        stays: Why one of these cannot be deleted.
     """
     goes, it = agree(older, "goes", "go"), agree(older, "it", "them")
     kept = f"; {counted(older, 'older one')} {goes} once no unfinished job can need {it}" if older else ""
+    kept = f"; {stays}" if stays else kept
     if not items:
         return Finding(True, QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}")
     wrong = [item for item in items if item.reason]

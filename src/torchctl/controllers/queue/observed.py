@@ -29,6 +29,7 @@ class Observed:
         allowed_parents: The parents under which the operator may make KAI Queues; None allows all.
         objects: Existing objects under the kinds and names of spec.resources, whoever made them.
         config_maps: The ConfigMaps that the queue made.
+        kept_workspaces: How many jobs have ended and still have their workspace claim.
     """
 
     queue: TorchrunQueue
@@ -38,6 +39,7 @@ class Observed:
     allowed_parents: frozenset[str] | None = None
     objects: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     config_maps: tuple[ConfigMap, ...] = ()
+    kept_workspaces: int = 0
 
     @property
     def kai_queue(self) -> KaiQueue | None:

@@ -9,7 +9,8 @@ from typing import Any
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
-from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
+from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER, workspace_claim
+from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.indexes import JOBS_BY_QUEUE, QUEUES_BY_KAI, QUEUES_BY_PARENT, kai_of, parent_of, queue_of
@@ -26,13 +27,14 @@ from torchctl.controllers.queue.plan import (
 from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.validate import problem_of
-from torchctl.controllers.refusals import refusal_reason
+from torchctl.controllers.refusals import may_pass, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
+from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import Predicate, generation_changed
@@ -114,16 +116,19 @@ class QueueReconciler:
             return None
         observed, now = self._observe(queue), self._manager.clock.now()
         todo = plan(observed, now)
-        if todo.finalizers is not None:
+        if todo.finalizers is None:
+            refusals = await self._act(queue, todo)
+        else:
             forgets_kai = QUEUE_FINALIZER in set(queue.metadata.finalizers) - set(todo.finalizers)
             if forgets_kai and await self._is_left(observed):
                 return Result(requeue_after_s=KAI_POLL_S)
-            await self._set_finalizers(queue, todo.finalizers)
-            return Result(requeue_after_s=0)
-        refusals = await self._act(queue, todo)
+            refusals = await self._hold(queue, todo.finalizers)
+            if not refusals:
+                return Result(requeue_after_s=0)
         status = derive(observed, todo, refusals, now)
         await self._reporter.report(TORCHRUN_QUEUE, queue, status, transitions(queue.status, status))
-        return Result(requeue_after_s=look_again(observed, refusals, now))
+        soon = may_pass(refusal.reason for refusal in refusals)
+        return Result(requeue_after_s=look_again(observed, refusals, now), back_off=soon)
 
     def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """Returns the TorchrunQueue that claims a KAI Queue, and those that name it as their own."""
@@ -145,15 +150,23 @@ class QueueReconciler:
 
     def _observe(self, queue: TorchrunQueue) -> Observed:
         key = Key(queue.metadata.namespace, queue.metadata.name)
+        jobs = tuple(self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key)))
         return Observed(
             queue=queue,
-            jobs=tuple(self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key))),
+            jobs=jobs,
             kai_available=self._cache.informer(KAI_QUEUE).available,
             kai_queues={found.metadata.name: found for found in self._cache.list(KAI_QUEUE)},
             allowed_parents=self._settings.kai_parent_queues,
             objects=self._objects(queue),
             config_maps=self._cache.by_index(CONFIG_MAP, BY_QUEUE, queue.metadata.uid),
+            kept_workspaces=sum(map(self._keeps_workspace, jobs)),
         )
+
+    def _keeps_workspace(self, job: TorchrunJob) -> bool:
+        """Whether a job has ended and its own workspace claim is still there."""
+        claim = self._cache.get(PVC, Key(job.metadata.namespace, workspace_claim(job.metadata.name)))
+        ended = job.status.phase in TERMINAL
+        return ended and claim is not None and controlled_by(job.metadata.uid)(claim.metadata)
 
     def _objects(self, queue: TorchrunQueue) -> dict[tuple[str, str], Any]:
         """Returns the existing objects under the names that the queue asks for; none if its spec is not accepted."""
@@ -165,9 +178,13 @@ class QueueReconciler:
         kai = await _first_refusal(self._writes_to_kai(queue, todo))
         growing = {growth.extra.key: growth for growth in todo.grow}
         objects = [await _first_refusal(self._writes_to(extra, growing.get(extra.key))) for extra in todo.objects]
-        for config_map in todo.prune:
-            await self._delete(CONFIG_MAP, config_map)
-        return tuple(filter(None, (kai, *objects)))
+        pruned = [await _first_refusal((self._deletion(CONFIG_MAP, found),)) for found in todo.prune]
+        return tuple(filter(None, (kai, *objects, *pruned)))
+
+    async def _hold(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> tuple[Refusal, ...]:
+        write = Write(TORCHRUN_QUEUE, queue.metadata.name, partial(self._set_finalizers, queue, finalizers))
+        refusal = await _first_refusal((write,))
+        return (refusal,) if refusal is not None else ()
 
     def _writes_to_kai(self, queue: TorchrunQueue, todo: Plan) -> Iterator[Write]:
         if todo.apply is not None:
@@ -177,7 +194,7 @@ class QueueReconciler:
             name = found.metadata.name
             yield Write(KAI_QUEUE, name, partial(self._client.merge_patch, KAI_QUEUE, name, release(found)))
         for found in todo.delete:
-            yield Write(KAI_QUEUE, found.metadata.name, partial(self._delete, KAI_QUEUE, found))
+            yield self._deletion(KAI_QUEUE, found)
 
     def _writes_to(self, extra: Extra, growth: Growth | None) -> Iterator[Write]:
         apply = partial(self._manager.applier.apply, extra.kind, extra.body, extra.ours, once=extra.once)
@@ -186,6 +203,9 @@ class QueueReconciler:
             namespace = extra.body["metadata"]["namespace"]
             grow = partial(self._client.merge_patch, PVC, extra.name, growth.patch(), namespace=namespace)
             yield Write(PVC, extra.name, grow)
+
+    def _deletion(self, kind: Kind[Any], found: Any) -> Write:
+        return Write(kind, found.metadata.name, partial(self._delete, kind, found))
 
     async def _delete(self, kind: Kind[Any], found: Any) -> None:
         meta = found.metadata

@@ -78,4 +78,11 @@ def _container_problem(spec: QueueSpec) -> str:
     if containers.count(TRAINER) > 1:
         return f"{field}: more than one container is named {TRAINER!r}"
     wrong = misshapen(plain(pod))
-    return f"spec.podTemplate.spec.{wrong}" if wrong else ""
+    return f"spec.podTemplate.spec.{wrong}" if wrong else _sync_pod_problem(spec)
+
+
+def _sync_pod_problem(spec: QueueSpec) -> str:
+    workspace = spec.storage.workspace
+    given = workspace.pod_template if workspace is not None else None
+    wrong = misshapen(plain(given.spec)) if given is not None else ""
+    return f"spec.storage.workspace.podTemplate.spec.{wrong}" if wrong else ""

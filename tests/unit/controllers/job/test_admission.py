@@ -52,7 +52,8 @@ def template(*, kai: FrozenKai = QUEUED, nodes: int = 3, elastic: FrozenElastic 
 
 
 def pod(index: int, group: str = OURS, node: str = "") -> Pod:
-    meta = {"name": f"demo-{index}-x", "annotations": {"pod-group-name": group} if group else {}}
+    annotations = {"batch.kubernetes.io/job-completion-index": str(index)}
+    meta = {"name": f"demo-{index}-x", "annotations": annotations | ({"pod-group-name": group} if group else {})}
     found: Pod = decoded(POD, {"metadata": meta, "spec": {"nodeName": node}})
     return found
 

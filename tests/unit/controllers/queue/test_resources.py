@@ -492,8 +492,9 @@ def test_whatever_happens_foreign_objects_stay_and_rest_is_quiet(happenings: lis
 def test_the_example_in_the_guide_is_accepted() -> None:
     """It asks for the objects that the page speaks of."""
     guide = (Path(__file__).parents[4] / "docs" / "queues.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
-    spec = QueueSpec.model_validate(yaml.safe_load(example)["spec"])
+    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL))
+    (example,) = [found for found in examples if "resources" in found.get("spec", {})]
+    spec = QueueSpec.model_validate(example["spec"])
     subject = msgspec.structs.replace(World([]).queue, spec=spec)
     assert plan(Observed(subject, (), True, {}), NOW).problem is None
     assert [extra.kind.kind for extra in extras(subject)] == ["ConfigMap", "PersistentVolumeClaim"]

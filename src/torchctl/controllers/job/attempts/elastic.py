@@ -7,7 +7,6 @@ from torchctl.api.causes import Cause
 from torchctl.api.conditions import JobCondition
 from torchctl.api.counts import counted
 from torchctl.api.job import Failure
-from torchctl.controllers.job import success
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure.losses import Loss
 from torchctl.controllers.job.steps import workers
@@ -19,7 +18,7 @@ __all__ = ["below_minimum", "look_again_s"]
 def below_minimum(case: Case) -> Loss | None:
     """The loss of an elastic job that has run and was below its minimum for too long; None while it may go on."""
     left = look_again_s(case)
-    if left is None or left > 0 or case.template is None or success.has_succeeded(case.observed):
+    if left is None or left > 0 or case.template is None:
         return None
     job = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
     there = counted(workers.standing(case.observed), "ready worker")

@@ -74,7 +74,12 @@ def replaced_host(observed: Observed, template: FrozenTemplate | None) -> Loss |
     A Job makes its workers in the order of their indexes, the first one by itself (pkg/controller/job, slow start). So
     a worker 0 that is younger than any other took the place of the one that these had met at.
     """
-    if template is None or template.elastic is None or not _hosts_the_store(template) or success.has_decided(observed):
+    if (
+        template is None
+        or template.elastic is None
+        or not _hosts_the_store(template)
+        or success.has_succeeded(observed)
+    ):
         return None
     host = max((pod for pod in observed.pods if pods.index(pod) == 0), default=None, key=_born)
     if host is None or not any(_born(pod) < _born(host) for pod in observed.pods if pods.index(pod)):
@@ -121,7 +126,7 @@ def _is_lost(pod: Pod) -> bool:
 
 
 def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | None) -> bool:
-    if observed.job.spec.elastic is not None and success.has_decided(observed):
+    if observed.job.spec.elastic is not None and success.has_succeeded(observed):
         return False  # stopped since worker 0 has come to the end
     if template is None or template.elastic is None:
         return True
@@ -130,7 +135,7 @@ def _ends_the_attempt(pod: Pod, observed: Observed, template: FrozenTemplate | N
         return False  # scaled away
     if _permanent(pod) is not None:
         return True
-    decides = _hosts_the_store(template) or pods.succeeded(pod)  # its Job takes that for the success of all
+    decides = _hosts_the_store(template) or pods.has_finished(pod)  # its Job takes that for the success of all
     return cause_of(pod, _group(pod, observed)).budget is Budget.USER or (index == 0 and decides)
 
 

@@ -11,12 +11,12 @@ from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.kube import KaiPodGroup, Pod
 from torchctl.controllers.finding import Finding
-from torchctl.controllers.job import pods
+from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.conditions import find
 
 __all__ = ["assess", "groups_of"]
 
@@ -41,9 +41,8 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
         return Finding(False, JobReason.KAI_NOT_INSTALLED, message, warn=True)
     if kai is None or not kai.gang:
         return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
-    placed = sum(pods.is_scheduled(pod) or pods.succeeded(pod) for pod in observed.pods)
-    if observed.worker_job is not None and is_true(observed.worker_job.status.conditions, "Complete"):
-        placed = max(placed, template.min_nodes)  # whoever has ended well was placed, whatever is left of it
+    # Whoever is done was placed, whatever is left of it.
+    placed = len(success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)})
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
     known_groups = observed.groups or _own(observed)

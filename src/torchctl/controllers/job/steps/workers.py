@@ -18,20 +18,21 @@ OVERDUE = timedelta(seconds=30)
 
 
 def count(observed: Observed) -> WorkerCounts:
-    """The pods of the attempt by where they are; a ready pod is running too."""
-    phases = [pod.status.phase for pod in observed.pods if not pods.failed(pod)]
+    """The workers of the attempt by where they are; a worker that is ready is running too."""
+    going = [pod for pod in observed.pods if not pods.failed(pod) and not pods.has_finished(pod)]
+    phases = [pod.status.phase for pod in going]
     return WorkerCounts(
         pending=sum(phase in ("Pending", "") for phase in phases),
-        ready=sum(pods.is_ready(pod) for pod in observed.pods),
+        ready=sum(map(pods.is_up, going)),
         running=phases.count("Running"),
-        succeeded=phases.count("Succeeded"),
-        failed=sum(pods.failed(pod) for pod in observed.pods),
+        succeeded=len(success.done(observed)),
+        failed=sum(map(pods.failed, observed.pods)),
     )
 
 
 def standing(observed: Observed) -> int:
-    """How many workers are ready, or have ended well."""
-    return sum(pods.is_ready(pod) or pods.succeeded(pod) for pod in observed.pods)
+    """How many workers are up or done."""
+    return len(success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_up(pod)})
 
 
 def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Finding:
@@ -42,7 +43,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     counts, wanted = count(observed), template.desired(observed.job.spec)
     ready, are = standing(observed), agree(wanted, "is", "are")
     workers = f"{counted(wanted, 'worker')} of Job {name}"
-    if template.elastic and success.has_decided(observed):
+    if template.elastic and success.has_succeeded(observed):
         return Finding(True, JobReason.WORKERS_READY, f"worker 0 of Job {name} has succeeded: the others are stopped")
     if template.elastic and ready >= template.min_nodes:
         return Finding(True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted)}")
@@ -75,7 +76,7 @@ def _missing(observed: Observed, wanted: int) -> str:
 
 def _made(observed: Observed, wanted: int) -> int:
     """For how many workers there is a pod: those that an elastic job has lost stay beside what replaced them."""
-    there = {pods.index(pod) for pod in observed.pods if not pods.failed(pod)}
+    there = success.done(observed) | {pods.index(pod) for pod in observed.pods if not pods.failed(pod)}
     return sum(index in there for index in range(wanted))
 
 
