@@ -95,6 +95,8 @@ def advance(
     if _says_complete(observed.worker_job):
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=status, stage=Stage.RUN)
+    if observed.held and status.attempt_active_time is not None:
+        return Life(status=_folded(status, now), stage=Stage.RUN)
     policy = run_policy(observed.job, template)
     end = deadlines.exceeded(observed, template, policy, now)
     if end is not None:
@@ -126,6 +128,8 @@ def run_policy(job: TorchrunJob, template: FrozenTemplate | None) -> EffectiveRu
 def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> Life | None:
     if success.has_succeeded(observed):
         return _succeeded(observed, now)
+    if observed.held:
+        return None  # whoever suspended its Job stops its pods
     status, loss = observed.job.status, losses.first_loss(observed, template)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
@@ -164,6 +168,9 @@ def _settle(
     status = observed.job.status
     if success.has_succeeded(observed):
         return _succeeded(observed, now)  # the report of it came after those of the others: nothing was lost
+    if observed.held and incident.cause == Cause.DELETED:
+        # Its pods were seen to go before it was seen that somebody had suspended its Job.
+        return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Stage.RUN)
     left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
     if left > 0 and not _all_ended(observed, template):
         return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
@@ -254,13 +261,16 @@ def _short_s(observed: Observed, template: FrozenTemplate | None, settings: Rest
     """Seconds until an elastic job that has run has been below its minimum for too long; None where it is not."""
     status = observed.job.status
     ready = find(status.conditions, JobCondition.WORKERS_READY)
-    if template is None or template.elastic is None or status.attempt_ready_time is None:
+    if template is None or template.elastic is None or status.attempt_ready_time is None or observed.held:
         return None
     if ready is None or ready.status == "True" or ready.last_transition_time is None:
         return None
     if workers.standing(observed) >= template.min_nodes:
         return None  # enough are back, and the condition does not say so yet
-    due = ready.last_transition_time + timedelta(seconds=settings.below_minimum_s)
+    job = observed.worker_job
+    released = job.status.start_time if job is not None else None  # set anew each time
+    since = max(ready.last_transition_time, released or ready.last_transition_time)
+    due = since + timedelta(seconds=settings.below_minimum_s)
     return _left_s(due, settings.below_minimum_s, now)
 
 

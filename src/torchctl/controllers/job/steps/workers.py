@@ -10,11 +10,12 @@ from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.runtime.conditions import is_true
 
 __all__ = ["are_overdue", "assess", "count", "look_again_s", "standing"]
 
 OVERDUE = timedelta(seconds=30)
-"""After this a Job without its pods is a refusal and not a delay."""
+"""If no pod appears for so long, those that a Job lacks are refused and not late."""
 
 
 def count(observed: Observed) -> WorkerCounts:
@@ -40,6 +41,8 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     if observed.worker_job is None:
         return Finding(False, JobReason.NOT_STARTED, f"Job {name} has not been created yet")
+    if observed.held:
+        return Finding(False, JobReason.SUSPENDED_BY_OTHERS, f"Job {name} is suspended: it has no pods until released")
     counts, wanted = count(observed), template.desired(observed.job.spec)
     ready, are = standing(observed), agree(wanted, "is", "are")
     workers = f"{counted(wanted, 'worker')} of Job {name}"
@@ -93,9 +96,13 @@ def look_again_s(observed: Observed, template: FrozenTemplate, now: datetime) ->
 
 
 def _due(observed: Observed, template: FrozenTemplate) -> datetime | None:
+    """When missing pods are overdue: the Job controller makes those of a large Job bit by bit, so the newest counts."""
     job = observed.worker_job
     wanted = template.desired(observed.job.spec)
-    if job is None or job.status.conditions or _made(observed, wanted) >= wanted:
+    if job is None or job.spec.get("suspend") or _made(observed, wanted) >= wanted:
         return None
-    created = job.metadata.creation_timestamp
-    return created + OVERDUE if created is not None else None
+    if any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget")):
+        return None
+    born = [pod.metadata.creation_timestamp for pod in observed.pods]
+    moments = (job.metadata.creation_timestamp, job.status.start_time, *born)
+    return max((moment + OVERDUE for moment in moments if moment is not None), default=None)
