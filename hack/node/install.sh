@@ -8,9 +8,8 @@
 #   mount, util-linux             mount, unshare, nsenter, setpriv: the namespaces that the node lives in
 #   debootstrap                   makes the root filesystem of the training image
 #   git                           serves the workspace that the tests clone
-#   etcd-server                   etcd 3.4, the last one with a v2 API, in which tests let workers meet
 set -eu
-packages='containerd runc containernetworking-plugins iptables conntrack iproute2 mount util-linux debootstrap git etcd-server'
+packages='containerd runc containernetworking-plugins iptables conntrack iproute2 mount util-linux debootstrap git'
 
 missing=
 for package in $packages; do

@@ -337,7 +337,6 @@ class TestLostNodes:
             # The node's taint takes 5 s, up to 15 s after another node's; the Job controller's back-off another 10 s.
             await until(lambda: is_replaced(place, "stranded", lost), timeout_s=60)
             await place.gone(POD, lost.metadata.name)
-            await until(lambda: waits_for_ends(place, "stranded"))
         finally:
             await kubelet.restore(lost.spec.node_name)
         job = await place.reaches(Phase.RUNNING, "stranded")
@@ -451,12 +450,6 @@ async def only_of_attempt(place: Place, name: str, attempt: str) -> bool:
 async def has_workers(place: Place, name: str, wanted: int) -> bool:
     running = [pod for pod in await workers(place, name) if pod.status.phase == "Running"]
     return len([pod for pod in running if pod.metadata.deletion_timestamp is None]) == wanted
-
-
-async def waits_for_ends(place: Place, name: str) -> bool:
-    """Whether the child Job replaces a worker only once it has ended."""
-    policy: str = (await place.admin.get(JOB, name, place.namespace)).spec["podReplacementPolicy"]
-    return policy == "Failed"
 
 
 async def is_replaced(place: Place, name: str, lost: Pod) -> bool:

@@ -7,15 +7,12 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from clusters import established
-from waiting import until as eventually
-from watching import CONFIG_MAP, Heard, config_map, running
+from watching import CONFIG_MAP, WIDGET, Heard, config_map, create_widget, running
 
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import Key, Kind, ObjectMeta
@@ -30,24 +27,7 @@ class Count(msgspec.Struct, frozen=True):
     data: dict[str, int] = {}
 
 
-class Widget(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-
-
 COUNT = Kind("", "v1", "ConfigMap", "configmaps", Count)
-WIDGET = Kind("cache.test", "v1", "Widget", "widgets", Widget)
-
-WIDGET_CRD = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.cache.test}
-spec:
-  group: cache.test
-  names: {kind: Widget, plural: widgets}
-  scope: Namespaced
-  versions:
-    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
-"""
 
 
 def new_cache(client: Client, *, streaming_list: bool = True) -> Cache:
@@ -168,22 +148,6 @@ async def create_many(client: Client, namespace: str, count: int) -> None:
     async with anyio.create_task_group() as tasks:
         for start in range(10):
             tasks.start_soon(create, range(start, count, 10))
-
-
-async def create_widget(control_plane: ControlPlane, admin: Client, namespace: str, name: str) -> None:
-    await control_plane.kubectl("apply", "--filename=-", input=WIDGET_CRD)
-    await established(control_plane)
-
-    async def is_served() -> bool:
-        try:
-            await admin.list(WIDGET, namespace=namespace)
-        except NotFound:
-            return False
-        return True
-
-    await eventually(is_served)
-    body = {"apiVersion": "cache.test/v1", "kind": "Widget", "metadata": {"name": name, "namespace": namespace}}
-    await admin.create(WIDGET, body)
 
 
 async def until(condition: Callable[[], bool], informer: Informer[Any]) -> None:

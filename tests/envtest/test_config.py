@@ -163,6 +163,13 @@ async def test_a_sample_is_taken(cluster: ControlPlane, sample: Path) -> None:
     await cluster.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "--filename", str(sample))
 
 
+async def test_etcd_passes_restricted_pod_security(cluster: ControlPlane) -> None:
+    await cluster.kubectl("apply", "--kustomize", str(CONFIG / "etcd"), "--warnings-as-errors")
+    await cluster.kubectl(
+        "wait", "deployment/etcd", "--for=jsonpath={.status.replicas}=1", "--namespace=etcd-system", "--timeout=30s"
+    )
+
+
 async def test_prometheus_is_opt_in_and_renders(cluster: ControlPlane) -> None:
     rendered = await cluster.kubectl("kustomize", str(CONFIG / "prometheus"))
     kinds = {body["kind"] for body in yaml.safe_load_all(rendered)}

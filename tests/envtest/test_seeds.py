@@ -4,8 +4,6 @@ TORCHCTL_SEEDS names the directory with that documentation; without it there is 
 is what its golden manifest says, field by field: tests/golden/README.md.
 """
 
-import os
-import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import yaml
 from goldens import applied, compared, here, is_regenerated, written
 from jobs import Place, a_queue
 from operators import running_operator
+from seeds import SEEDS, manifests
 from snapshots import Snapshot, differences
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -29,9 +28,7 @@ from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.proxy import FaultProxy
 
-SEEDS = os.environ.get("TORCHCTL_SEEDS", "")
 GOLDEN = Path(__file__).parents[1] / "golden" / "seeds"
-FENCED = re.compile(r"^```ya?ml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.skipif(not SEEDS, reason="TORCHCTL_SEEDS names no directory with the first documentation")
 
@@ -56,12 +53,6 @@ spec:
     memory: {quota: -1, limit: -1, overQuotaWeight: 1}
 """
 """PriorityClasses, and the parent of a KAI queue. TorchrunQueue gpu-queue is made by the test."""
-
-
-def manifests(seed: str) -> list[str]:
-    """The fenced YAML blocks of a document that hold our kinds."""
-    text = next(Path(SEEDS).glob(f"{seed}*")).read_text()
-    return [block for block in FENCED.findall(text) if "torchrun.ai/" in block]
 
 
 @pytest_asyncio.fixture(loop_scope="session")

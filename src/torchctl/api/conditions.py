@@ -51,6 +51,12 @@ class JobReason(Reason):
         "spec.numGPUs cannot be spread evenly over the queue's nodes.",
         "Submit the job with one of the two totals that the message names, or with numNodes.",
     )
+    TOO_MANY_NODES = (
+        "TooManyNodes",
+        (JobCondition.ACCEPTED,),
+        "The job asks for more nodes than the operator runs for one job, or could grow to more.",
+        "Submit it with fewer nodes, or have the operator's --max-nodes raised; the job goes on by itself then.",
+    )
     IMPOSSIBLE_WORKSPACE = (
         "ImpossibleWorkspace",
         (JobCondition.ACCEPTED,),
@@ -63,6 +69,15 @@ class JobReason(Reason):
         "The spec is valid, but only one node can mount its checkpoints claim and the job has several pods: those on "
         "another node wait for the volume for ever.",
         "Set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node; there it is no trouble.",
+    )
+    RUNS_AS_WRITTEN = (
+        "RunsAsWritten",
+        (JobCondition.ACCEPTED,),
+        "The spec is valid, but its command is neither handed to torchrun nor names it, so each pod runs it once, as "
+        "it is. A pipe, several programs in one line and programs other than python are such commands.",
+        "Write `torchrun train.py` where training starts, or set launcher none if it is meant so. A script that starts "
+        "torchrun itself is fine.",
+        EventType.NORMAL,
     )
     QUEUE_FOUND = "QueueFound", (JobCondition.QUEUE_FOUND,), "The queue is there."
     QUEUE_NOT_FOUND = (

@@ -6,8 +6,8 @@ says -n: both are the same here.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
+
+from torchctl.api.words import Word
 
 __all__ = ["EXIT_CODES", "OTHER", "OTHER_SIGNAL", "ExitClass", "ExitCode", "exit_code"]
 
@@ -15,15 +15,8 @@ _SIGNALS = range(129, 193)
 """128 + n for each signal of Linux, real-time ones included."""
 
 
-class ExitClass(StrEnum):
+class ExitClass(Word):
     """Whether a failure is tried again."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
 
     PERMANENT = "Permanent", "The same program would fail again: the job fails."
     RETRIED = "Retried", "Somebody or something else ended the program: the job starts over."

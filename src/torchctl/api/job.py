@@ -236,14 +236,18 @@ class JobSpec(Model):
     )
     num_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
         default=None,
-        description="GPUs of the whole job, spread evenly over as few nodes as hold them; 0: one pod without GPUs. "
-        "Either this or numNodes.",
+        description="GPUs of the whole job, spread evenly over as few nodes as hold them. A pod with a part of a "
+        "node's GPUs gets that part of its CPUs, memory and extended resources (rounded up). 0: one pod without GPUs, "
+        "with the part that goes with one GPU. Either this or numNodes.",
     )
     elastic: Elastic | None = Field(
         default=None, description="Between how many nodes the job can run; with numNodes. Default: a fixed size."
     )
     command: Line | None = Field(
-        default=None, description="A shell line; `python script.py` is run by torchrun. Either this or args."
+        default=None,
+        description="A shell line. If it ends in `python script.py`, after nothing but cd, export and the like, "
+        "torchrun runs the script, with that interpreter if its path or version is named; any other line runs as it "
+        "is, once in each pod. Either this or args.",
     )
     args: (
         Annotated[

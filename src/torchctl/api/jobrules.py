@@ -58,11 +58,19 @@ def _present(root: str, path: str) -> str:
     return " && ".join(f"has({root}.{'.'.join(steps[: depth + 1])})" for depth in range(len(steps)))
 
 
-def _frozen(path: str) -> Rule:
-    """Neither changed nor added nor removed. Comparing optionals would be shorter, and beyond CEL's cost budget."""
+def _same(path: str) -> str:
+    """Neither changed nor added nor removed. Comparing optionals would be shorter, and beyond CEL's cost budget.
+
+    Kubernetes before 1.33 estimates the cost of `self.?x == oldSelf.?x` by the size of the whole object, even for a
+    number.
+    """
     now, before = _present("self", path), _present("oldSelf", path)
+    return f"({now}) == ({before}) && (!({now}) || self.{path} == oldSelf.{path})"
+
+
+def _frozen(path: str) -> Rule:
     return Rule(
-        cel=f"({now}) == ({before}) && (!({now}) || self.{path} == oldSelf.{path})",
+        cel=_same(path),
         message=f"{path} is immutable: submit another job instead",
         field=path,
     )
@@ -215,7 +223,7 @@ JOB_RULES = (
         field="elastic",
     ),
     Rule(
-        cel="has(self.elastic) || self.?numNodes == oldSelf.?numNodes",
+        cel=f"has(self.elastic) || {_same('numNodes')}",
         message="numNodes is immutable without elastic: submit another job instead",
         field="numNodes",
     ),

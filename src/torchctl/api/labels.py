@@ -31,6 +31,7 @@ __all__ = [
     "ROLE_SYNC",
     "ROLE_WORKER",
     "WORKSPACE_REVISION",
+    "attempt_of",
     "job_labels",
     "owned_env",
     "owned_key",
@@ -112,6 +113,12 @@ def owned_key(key: str) -> bool:
 def owned_env(name: str) -> bool:
     """Whether an environment variable is the operator's."""
     return name in OWNED_ENV or name.startswith(OWNED_ENV_PREFIXES)
+
+
+def attempt_of(labels: Mapping[str, str]) -> int:
+    """Returns the attempt that a child's labels name; 0 if they name none."""
+    text = labels.get(ATTEMPT, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:

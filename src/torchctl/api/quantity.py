@@ -48,6 +48,10 @@ class Quantity:
         """Rounded down to a multiple of `step`: bytes cannot be divided, CPUs not below a thousandth."""
         return Quantity(math.floor(self.value / step) * step, self.format)
 
+    def ceil(self) -> "Quantity":
+        """Rounded up to a whole number: devices cannot be divided."""
+        return Quantity(Fraction(math.ceil(self.value)), self.format)
+
     @property
     def milli(self) -> int:
         """In thousandths, rounded up as Kubernetes does."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distribution
-from torchctl.api.fields import AccessMode, AccessModes, ClaimName, MountPath, Size
+from torchctl.api.fields import AccessMode, AccessModes, Amount, ClaimName, MountPath, Size
 from torchctl.api.model import Model
 from torchctl.api.rules import Rule
 
@@ -68,9 +68,11 @@ class Checkpoints(ClaimFields):
 class Storage(Model):
     """Volumes of the worker pods."""
 
-    shm_size_per_gpu: Size | None = Field(
+    shm_size_per_gpu: Amount | None = Field(
         default=None,
-        description="Size of /dev/shm (memory) per GPU of the pod, at least one. Default: the container runtime's.",
+        description="Size of /dev/shm per GPU of the pod, at least one; what is in it counts against the pod's memory. "
+        "0: the container runtime's, mostly 64Mi. Default: for pods with GPUs half of trainer's memory limit, 8Gi per "
+        "GPU without a limit; the container runtime's for others.",
     )
     workspace: QueueWorkspace | None = Field(default=None, description="The jobs' code. Default: no workspace.")
     datasets: Datasets = Field(default=(), description="Existing claims that every job mounts. Default: none.")

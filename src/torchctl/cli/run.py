@@ -27,7 +27,7 @@ from torchctl.runtime.logging import configure
 from torchctl.runtime.manager import Manager, Setup
 from torchctl.runtime.memory import relax, settle
 from torchctl.runtime.metrics import Metrics
-from torchctl.runtime.settings import ElectionSettings, LogSettings, RuntimeSettings, ServerSettings
+from torchctl.runtime.settings import ClientSettings, ElectionSettings, LogSettings, RuntimeSettings, ServerSettings
 
 __all__ = ["ENTRY_POINTS", "MOST_CAUSES", "Operator", "operator", "run", "tell_causes"]
 
@@ -56,7 +56,8 @@ async def operator(
     clock, metrics = SystemClock(), Metrics()
     election = settings.runtime.election
     fence = Fence(clock) if election.enabled else Fence.open()
-    async with connect(connection, metrics=metrics, clock=clock, fence=fence) as client:
+    client_settings = settings.runtime.client
+    async with connect(connection, metrics=metrics, clock=clock, fence=fence, settings=client_settings) as client:
         elector = None
         if election.enabled:
             elector = LeaderElector(
@@ -138,7 +139,8 @@ def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
 @_option("--image", envvar="TORCHCTL_IMAGE", required=True, help="Image of torchctl: sync and init containers.")
 @_option("--cluster-domain", default=None, help="Domain of the cluster's DNS. Default: as in /etc/resolv.conf.")
 @_option("--etcd-endpoint", default="etcd.etcd-system.svc:2379", help="For jobs that meet in etcd.")
-@_option("--gpu-type-label", default="nvidia.com/gpu.product", help="Node label that gpuType selects.")
+@_option("--gpu-type-label", default="", help="Node label that gpuType selects. Default: the GPU vendor's own.")
+@_option("--max-nodes", default=1024, type=click.IntRange(1), help="Nodes that one job may ask for.")
 @_option("--kai-parent-queues", default=None, help="KAI queues, comma separated, that may be parents. Default: all.")
 @_option(
     "--queue-status-period",
@@ -164,6 +166,10 @@ def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
 @_option("--max-preemption-restarts", default=100, type=click.IntRange(0), help="Per job, for preemptions.")
 @_option("--namespace", default="", help="Watch only this namespace. Default: all.")
 @_option("--workers", default=8, type=click.IntRange(1, 256), help="Jobs that are reconciled at once.")
+@_seconds("--read-timeout", 10.0, "Seconds for the read of one object from the API server.")
+@_seconds("--list-timeout", 30.0, "Seconds for a page of a list, or until a watch begins.")
+@_seconds("--write-timeout", 65.0, "Seconds for a write, the time that admission webhooks take included.")
+@_seconds("--reconcile-timeout", 150.0, "Seconds for one reconcile; more than for a write.")
 @_option("--leader-elect/--no-leader-elect", default=True, help="Elect a leader among the replicas.")
 @_option("--lease-name", default="torchctl", help="Name of the Lease.")
 @_option("--lease-namespace", default="", help="Its namespace. Default: the one this runs in.")
@@ -219,6 +225,7 @@ def _settings(options: dict[str, Any]) -> Operator:
             or cluster_domain_of(resolv_conf.read_text() if resolv_conf.exists() else ""),
             etcd_endpoint=options["etcd_endpoint"],
             gpu_type_label=options["gpu_type_label"],
+            max_nodes=options["max_nodes"],
             queue_status_period_s=options["queue_status_period"],
             job_status_period_s=options["job_status_period"],
             kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),
@@ -236,6 +243,12 @@ def _settings(options: dict[str, Any]) -> Operator:
         runtime=RuntimeSettings(
             namespace=options["namespace"],
             workers=options["workers"],
+            reconcile_timeout_s=options["reconcile_timeout"],
+            client=ClientSettings(
+                read_timeout_s=options["read_timeout"],
+                list_timeout_s=options["list_timeout"],
+                write_timeout_s=options["write_timeout"],
+            ),
             election=ElectionSettings(
                 enabled=options["leader_elect"],
                 lease_name=options["lease_name"],

@@ -1,10 +1,12 @@
 """What a refused write means to a person: a reason, and a message with the next step. Pure."""
 
+from dataclasses import dataclass
+
 from torchctl.controllers.unreadable import UNREADABLE_MARK
 from torchctl.runtime.apply import ForeignObject
 from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid
 
-__all__ = ["is_refusal", "refusal_reason"]
+__all__ = ["Refusal", "is_refusal", "refusal_reason"]
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 REFUSED = "Refused"
@@ -17,6 +19,20 @@ TOO_LARGE = 413
 DENIALS = ("denied the request", "denied request:")
 """What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
 webhook that names none is 400."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A write that was turned down: of which object, and reason and message as in a condition.
+
+    An object that `stays` should have been deleted or ended. That is no step of a job, and holds nothing up.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    stays: bool = False
 
 
 def is_refusal(error: Exception) -> bool:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import anyio
 import structlog
 
+from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import (
     AlreadyExists,
@@ -102,7 +103,8 @@ class EventRecorder:
     async def _record(self, series: Series) -> None:
         for wait_s in (*RETRY_AFTER_S, None):
             try:
-                await self._write(series)
+                with cancelled_only_if_asked():
+                    await self._write(series)
             except (Unavailable, Timeout, TooManyRequests) as error:
                 if wait_s is None:
                     self._drop("failed", series, error)

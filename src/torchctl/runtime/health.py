@@ -1,5 +1,6 @@
 """Named checks that say whether the process is alive and whether it is ready. Whoever makes progress adds one."""
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -68,5 +69,5 @@ def _run(checks: dict[str, Check]) -> Report:
 def _answer(check: Check) -> str:
     try:
         return check()
-    except Exception as error:  # a check that cannot answer must not hide the answers of the others
+    except (Exception, CancelledError) as error:  # a check that cannot answer must not hide the answers of the others
         return f"the check raised {error!r}"

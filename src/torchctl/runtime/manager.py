@@ -185,6 +185,7 @@ class Manager:
             self.health.add_live("leadership", self._elector.check)
         self.health.add_live("workqueues", self._queues_complaint)
         self.health.add_live("watches", self._watches_complaint)
+        self.health.add_live("watch-access", self._refusals_complaint)
         self.health.add_ready("caches", lambda: "" if self.cache.synced else "the first lists are not complete")
 
     def _queues_complaint(self) -> str:
@@ -196,6 +197,12 @@ class Manager:
         limit_s = self.settings.watch_age_limit_s
         silent = [informer.kind.resource for informer in self.cache.all() if informer.idle() > limit_s]
         return f"no attempt for {limit_s:.0f} s to watch {', '.join(silent)}" if silent else ""
+
+    def _refusals_complaint(self) -> str:
+        limit_s = self.settings.watch_refused_limit_s
+        refused = [one for one in self.cache.all() if not one.optional and one.refused() > limit_s]
+        told = "; ".join(f"{informer.kind.resource}: {informer.unavailable_reason}" for informer in refused)
+        return f"refused for more than {limit_s:.0f} s: {told}" if refused else ""
 
 
 Setup = Callable[[Manager], None]

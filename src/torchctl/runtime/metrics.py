@@ -148,7 +148,12 @@ class Metrics:
         )
         r = "resource"
         self.watch_age_seconds = self._gauge(
-            "torchctl_watch_age_seconds", "Seconds since the API server last said anything on this watch.", r
+            "torchctl_watch_age_seconds", "Seconds since the API server last gave a good answer on this watch.", r
+        )
+        self.watch_available = self._gauge(
+            "torchctl_watch_available",
+            "0 while the API server refuses this watch or does not know the kind, else 1.",
+            r,
         )
         self.cache_objects = self._gauge("torchctl_cache_objects", "Objects in the cache.", r)
         self.watch_relists_total = self._counter(
@@ -237,6 +242,7 @@ class ResourceMetrics:
 
     def __init__(self, metrics: Metrics, resource: str) -> None:
         self.watch_age_seconds = metrics.watch_age_seconds.labels(resource)
+        self.watch_available = metrics.watch_available.labels(resource)
         self.cache_objects = metrics.cache_objects.labels(resource)
         self.relists_total = metrics.watch_relists_total.labels(resource)
         self.undecodable_total = metrics.undecodable_objects_total.labels(resource)

@@ -17,6 +17,7 @@ import structlog
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
+from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.controller import Controller, Source
@@ -25,6 +26,7 @@ from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.reconcile import Outcome, Request, outcome_of_error
 from torchctl.runtime.settings import RuntimeSettings
+from torchctl.runtime.supervise import EssentialTaskError
 from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statistics, default_limiter
 
 __all__ = ["Runner"]
@@ -94,7 +96,11 @@ class Runner:
         self._queue.close()
 
     async def run(self) -> None:
-        """Reconciles until `close` or cancellation. The cache must be in sync."""
+        """Reconciles until `close` or cancellation. The cache must be in sync.
+
+        Raises:
+            EssentialTaskError: The workers ended although neither was asked for.
+        """
         with ExitStack() as handlers:
             for source in self._controller.sources:
                 handlers.callback(self._attach(source))
@@ -104,6 +110,8 @@ class Runner:
                     for _ in range(self._workers):
                         workers.start_soon(self._work)
                 tasks.cancel_scope.cancel()
+        if not self._queue.is_closed:
+            raise EssentialTaskError(f"controller {self.name}")
 
     def _attach(self, source: Source) -> Callable[[], None]:
         informer = self._cache.register(source.kind, labels=source.labels, optional=source.optional)
@@ -142,7 +150,7 @@ class Runner:
         await self._barrier.wait(request)
         with self._metrics.time_seconds.time(), record_writes() as writes:
             try:
-                with anyio.fail_after(self._timeout_s):
+                with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
                     return Outcome.of(await self._controller.reconcile(request))
             except Exception as error:
                 return outcome_of_error(error)

@@ -3,10 +3,34 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings"]
+__all__ = ["ClientSettings", "ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings"]
 
 ELECTION_JITTER = 1.2
 """A standby polls every `retry_period_s` times 1 to this much more again (client-go's JitterFactor)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How long the API server may take for one request. The Lease has a shorter deadline of its own, see
+    `ElectionSettings.request_timeout_s`.
+
+    Raises:
+        ValueError: A deadline is not positive.
+    """
+
+    read_timeout_s: float = 10.0
+    """For the read of one object. It is repeated after that, for 30 s in all."""
+
+    list_timeout_s: float = 30.0
+    """For one page of a list, for a log, and until a watch begins."""
+
+    write_timeout_s: float = 65.0
+    """For one write. Admission webhooks are asked meanwhile, each of which may take 30 s; a write that is given up
+    sooner than the API server does (60 s, its `--request-timeout`) is never made, however often it is tried."""
+
+    def __post_init__(self) -> None:
+        if min(self.read_timeout_s, self.list_timeout_s, self.write_timeout_s) <= 0:
+            raise ValueError("the deadlines of requests must be positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +112,11 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """The settings of a manager and what it runs."""
+    """The settings of a manager and what it runs.
+
+    Raises:
+        ValueError: A reconcile has no time for a single slow write.
+    """
 
     namespace: str = ""
     """The namespace to watch; empty watches all."""
@@ -96,8 +124,9 @@ class RuntimeSettings:
     workers: int = 4
     """Reconciles that a controller runs at once, where the controller does not say."""
 
-    reconcile_timeout_s: float = 60.0
-    """A reconcile that takes longer is cancelled, counted and retried with back-off; a controller may say otherwise."""
+    reconcile_timeout_s: float = 150.0
+    """A reconcile that takes longer is cancelled, counted and retried with back-off; a controller may say otherwise.
+    Two writes that use up their time fit in."""
 
     cache_sync_timeout_s: float = 120.0
     """How long the first lists may take. Then the process ends with an error that names the kinds."""
@@ -108,6 +137,10 @@ class RuntimeSettings:
     watch_age_limit_s: float = 300.0
     """A watch that did not even try for longer fails `/healthz`; an API server that is away does not."""
 
+    watch_refused_limit_s: float = 300.0
+    """A required kind whose watch the API server refuses (401, 403, 404) for longer fails `/healthz`, because its cache
+    shows the past. The restarted process says which kind is refused, and ends."""
+
     queue_age_limit_s: float = 300.0
     """Keys that are due while no worker takes any for longer fail `/healthz`. A long backlog alone does not."""
 
@@ -117,6 +150,11 @@ class RuntimeSettings:
     shutdown_grace_s: float = 30.0
     """How long reconciles may take to end after SIGTERM. Then they are cancelled."""
 
+    client: ClientSettings = field(default_factory=ClientSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
     log: LogSettings = field(default_factory=LogSettings)
+
+    def __post_init__(self) -> None:
+        if self.reconcile_timeout_s <= self.client.write_timeout_s:
+            raise ValueError("reconcile_timeout_s must exceed the client's write_timeout_s")

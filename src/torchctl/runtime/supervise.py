@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from torchctl.runtime.cancellation import cancelled_only_if_asked
+
 __all__ = ["EssentialTaskError", "essential"]
 
 
@@ -31,7 +33,8 @@ async def essential(name: str, run: Callable[..., Awaitable[None]], *, ready: bo
 
     async def watched(*, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         try:
-            await (run(task_status=task_status) if ready else run())
+            with cancelled_only_if_asked():
+                await (run(task_status=task_status) if ready else run())
         except Exception as error:
             raise EssentialTaskError(name, error) from error
         raise EssentialTaskError(name)

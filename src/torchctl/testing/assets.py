@@ -2,7 +2,7 @@
 
 Each is taken from the first place that has it: $TORCHCTL_ASSETS; the user's cache; the published release
 downloads, if they answer within seconds; the pinned Go modules. `python -m torchctl.testing.assets` does so
-ahead of time.
+ahead of time. They are the newest Kubernetes unless $TORCHCTL_KUBERNETES_VERSION names an older one that is pinned.
 """
 
 import argparse
@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from torchctl.testing.gobuild import build
-from torchctl.testing.programs import GROUPS, PROGRAMS, Program, cache_key, module_key
+from torchctl.testing.programs import GROUPS, Program, cache_key, programs_of
 from torchctl.testing.releases import Unreachable, release_of
 
 __all__ = ["Assets", "Settings", "ensure", "prepared"]
@@ -33,7 +34,10 @@ class Settings:
     """$XDG_CACHE_HOME/torchctl, or ~/.cache/torchctl: 450 MB per version. Go's own caches take 9 GB more."""
 
     directory: Path | None = None
-    """$TORCHCTL_ASSETS: a directory with programs, asked first and trusted."""
+    """$TORCHCTL_ASSETS: a directory with programs, asked first and trusted. It is not asked for an older Kubernetes."""
+
+    kubernetes: str = ""
+    """$TORCHCTL_KUBERNETES_VERSION: a minor version that is pinned, such as 1.31. Empty: the newest."""
 
     kubernetes_url: str = _KUBERNETES_URL
     """$TORCHCTL_ASSETS_URL: a site laid out like dl.k8s.io/release. Empty: always build."""
@@ -48,6 +52,7 @@ class Settings:
         return cls(
             cache=Path(home) / "torchctl",
             directory=Path(directory) if directory else None,
+            kubernetes=environment.get("TORCHCTL_KUBERNETES_VERSION", ""),
             kubernetes_url=environment.get("TORCHCTL_ASSETS_URL", _KUBERNETES_URL),
             etcd_url=environment.get("TORCHCTL_ASSETS_ETCD_URL", _ETCD_URL),
         )
@@ -72,58 +77,54 @@ def ensure(names: Sequence[str] = GROUPS["control-plane"], settings: Settings | 
     Raises:
         CorruptDownload: a site offered a file that is not what its checksum says.
         BuildFailed: Go is missing and cannot be had, or the build failed.
+        ValueError: the Kubernetes that the settings name is not pinned.
     """
     settings = settings or Settings.from_environment()
-    assets = settings.cache / "assets" / cache_key()
-    found = _find(names, settings.directory, assets)
-    if len(found) < len(names):
-        assets.mkdir(parents=True, exist_ok=True)
-        with _lock(assets / ".lock"):
-            found = _find(names, settings.directory, assets)
-            _obtain([name for name in names if name not in found], assets, settings)
-        found = _find(names, settings.directory, assets)
-    return Assets({name: found[name] for name in names})
+    known = programs_of(settings.kubernetes)
+    return Assets(_prepared([known[name] for name in names], settings))
 
 
 def prepared(program: Program, settings: Settings | None = None) -> Path:
-    """A program that is none of the control plane's: from $TORCHCTL_ASSETS, the user's cache, or its pinned Go module.
+    """One program, in the same way as `ensure`: it may be none of the control plane's."""
+    return _prepared([program], settings or Settings.from_environment())[program.name]
 
-    Raises BuildFailed.
-    """
-    settings = settings or Settings.from_environment()
-    directory = settings.cache / "assets" / module_key(program)
-    found = _find([program.name], settings.directory, directory)
-    if not found:
+
+def _prepared(programs: Sequence[Program], settings: Settings) -> dict[str, Path]:
+    missing = [program for program in programs if not _is_there(program, settings)]
+    for key, together in groupby(sorted(missing, key=cache_key), key=cache_key):
+        directory = settings.cache / "assets" / key
         directory.mkdir(parents=True, exist_ok=True)
         with _lock(directory / ".lock"):
-            if not _find([program.name], directory):
-                build(program, directory / program.name, settings.cache, _Progress(every_s=0))
-    return found.get(program.name, directory / program.name)
+            _obtain([program for program in together if not _is_there(program, settings)], directory, settings)
+    return {program.name: _path(program, settings) for program in programs}
 
 
-def _find(names: Sequence[str], *directories: Path | None) -> dict[str, Path]:
-    """The first directory that has a program wins."""
-    found: dict[str, Path] = {}
-    for directory in filter(None, directories):
-        for name in names:
-            if os.access(directory / name, os.X_OK):
-                found.setdefault(name, directory / name)
-    return found
+def _path(program: Program, settings: Settings) -> Path:
+    """Where the program is, or else will be."""
+    if settings.directory and not program.is_older:
+        given = settings.directory / program.name
+        if os.access(given, os.X_OK):
+            return given
+    return settings.cache / "assets" / cache_key(program) / program.name
 
 
-def _obtain(names: Sequence[str], assets: Path, settings: Settings) -> None:
+def _is_there(program: Program, settings: Settings) -> bool:
+    return os.access(_path(program, settings), os.X_OK)
+
+
+def _obtain(programs: Sequence[Program], directory: Path, settings: Settings) -> None:
     unreachable: set[str] = set()
-    for name in names:
-        program = PROGRAMS[name]
+    for program in programs:
+        target = directory / program.name
         release = release_of(program, settings.kubernetes_url, settings.etcd_url)
         if release and program.module not in unreachable:
             try:
-                release.fetch(assets / name, _Progress())
+                release.fetch(target, _Progress())
                 continue
             except Unreachable as error:
                 unreachable.add(program.module)
                 _say(f"no release downloads here, building from source instead ({error})")
-        build(program, assets / name, settings.cache, _Progress(every_s=0))
+        build(program, target, settings.cache, _Progress(every_s=0))
 
 
 @contextmanager

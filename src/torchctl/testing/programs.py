@@ -3,12 +3,22 @@
 import hashlib
 import platform
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-__all__ = ["GROUPS", "PROGRAMS", "Program", "architecture", "cache_key", "go_version", "module_key", "version"]
+__all__ = [
+    "GROUPS",
+    "PROGRAMS",
+    "Program",
+    "architecture",
+    "cache_key",
+    "go_version",
+    "kubernetes_modules",
+    "programs_of",
+    "version",
+]
 
 _INSTALLED = Path(__file__).parent / "modules"  # the wheel carries hack/controlplane here
 _CLONE = Path(__file__).parents[3] / "hack" / "controlplane"
@@ -24,8 +34,18 @@ class Program:
     requires: str
     """The Go module whose version is the program's."""
 
+    @property
+    def is_kubernetes(self) -> bool:
+        return self.requires == _KUBERNETES
+
+    @property
+    def is_older(self) -> bool:
+        """Of a Kubernetes that is not the newest pinned one."""
+        return self.is_kubernetes and self.module != _NEWEST
+
 
 _KUBERNETES = "k8s.io/kubernetes"
+_NEWEST = "kubernetes"
 _ETCD = "go.etcd.io/etcd/server/v3"
 _COREDNS = "github.com/coredns/coredns"
 
@@ -39,7 +59,7 @@ PROGRAMS: dict[str, Program] = {
     "etcd": Program("etcd", "etcd", _ETCD, _ETCD),
     "coredns": Program("coredns", "coredns", _COREDNS, _COREDNS),
     **{
-        name: Program(name, "kubernetes", f"{_KUBERNETES}/cmd/{name}", _KUBERNETES)
+        name: Program(name, _NEWEST, f"{_KUBERNETES}/cmd/{name}", _KUBERNETES)
         for name in (
             "kube-apiserver",
             "kube-controller-manager",
@@ -50,6 +70,10 @@ PROGRAMS: dict[str, Program] = {
         )
     },
 }
+"""What the newest Kubernetes needs, by name."""
+
+_OLDER = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+"""What the module of an older Kubernetes builds. The rest of a control plane, etcd and kubectl, is the newest's."""
 
 
 @cache
@@ -59,9 +83,29 @@ def modules() -> Path:
     Raises FileNotFoundError when this is neither.
     """
     for directory in (_CLONE, _INSTALLED):
-        if (directory / "kubernetes" / "go.mod").exists():
+        if (directory / _NEWEST / "go.mod").exists():
             return directory
     raise FileNotFoundError(f"the pinned Go modules are neither in {_CLONE} nor in {_INSTALLED}")
+
+
+def kubernetes_modules() -> dict[str, str]:
+    """The pinned modules of Kubernetes by minor version, oldest first: `{"1.31": "kubernetes-1.31", ...}`."""
+    found = [path.parent.name for path in modules().glob(f"{_NEWEST}*/go.mod")]
+    minors = {_minor(replace(PROGRAMS["kube-apiserver"], module=module)): module for module in found}
+    return {minor: minors[minor] for minor in sorted(minors, key=_numbers)}
+
+
+def programs_of(kubernetes: str = "") -> Mapping[str, Program]:
+    """Every program by name, for the Kubernetes of a minor version such as `1.31`; empty is the newest.
+
+    Raises ValueError for a version that is not pinned.
+    """
+    known = kubernetes_modules() if kubernetes else {"": _NEWEST}
+    if (module := known.get(kubernetes)) is None:
+        raise ValueError(f"Kubernetes {kubernetes} is not pinned in {modules()}: choose one of {', '.join(known)}")
+    if module == _NEWEST:
+        return PROGRAMS
+    return PROGRAMS | {name: replace(PROGRAMS[name], module=module) for name in _OLDER}
 
 
 def version(program: Program) -> str:
@@ -78,7 +122,7 @@ def go_version(program: Program) -> tuple[int, ...]:
 
 def linker_flags(program: Program) -> str:
     """No symbols, and the version: without it the server says v0.0.0-master and kubectl warns of skew."""
-    if program.requires != _KUBERNETES:
+    if not program.is_kubernetes:
         return "-s -w"
     full = version(program)
     major, minor, _ = full.removeprefix("v").split(".")
@@ -96,23 +140,32 @@ def architecture() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
-def cache_key(names: Sequence[str] = tuple(PROGRAMS)) -> str:
-    """Names the cache directory: another version, pin or build flag is another directory."""
+def cache_key(program: Program) -> str:
+    """Names the program's cache directory: another version, pin or build flag is another directory.
+
+    What the newest Kubernetes needs is in one directory; any other module has a directory of its own.
+    """
+    if program == PROGRAMS.get(program.name):
+        return f"{version(PROGRAMS['kube-apiserver'])}-{_digest(*PROGRAMS.values())}"
+    return f"{program.module}-{version(program)}-{_digest(program)}"
+
+
+def _digest(*programs: Program) -> str:
     digest = hashlib.sha256(architecture().encode())
-    for name in sorted(names):
-        digest.update(linker_flags(PROGRAMS[name]).encode())
-    for module in sorted({PROGRAMS[name].module for name in names}):
+    for program in sorted(programs, key=lambda program: program.name):
+        digest.update(linker_flags(program).encode())
+    for module in sorted({program.module for program in programs}):
         for file in ("go.mod", "go.sum"):
             digest.update((modules() / module / file).read_bytes())
-    return f"{version(PROGRAMS['kube-apiserver'])}-{digest.hexdigest()[:12]}"
+    return digest.hexdigest()[:12]
 
 
-def module_key(program: Program) -> str:
-    """As `cache_key`, of a program that has its module for itself."""
-    digest = hashlib.sha256(f"{architecture()} {linker_flags(program)}".encode())
-    for file in ("go.mod", "go.sum"):
-        digest.update((modules() / program.module / file).read_bytes())
-    return f"{program.name}-{version(program)}-{digest.hexdigest()[:12]}"
+def _minor(program: Program) -> str:
+    return ".".join(version(program).removeprefix("v").split(".")[:2])
+
+
+def _numbers(minor: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in minor.split("."))
 
 
 def _find(pattern: str, file: Path) -> str:

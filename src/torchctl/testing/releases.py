@@ -110,7 +110,7 @@ class Release:
 def release_of(program: Program, kubernetes_url: str, etcd_url: str) -> Release | None:
     """Where a program is published: None when nowhere, or when its site's base URL is empty."""
     tag, platform = version(program), f"linux-{architecture()}"
-    if program.module == "kubernetes" and kubernetes_url:
+    if program.is_kubernetes and kubernetes_url:
         url = f"{kubernetes_url.rstrip('/')}/{tag}/bin/{platform.replace('-', '/')}/{program.name}"
         return Release(url, f"{url}.sha256")
     if program.module == "etcd" and etcd_url:

@@ -9,6 +9,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.settings import RuntimeSettings
 
 RULES = Path(__file__).resolve().parents[3] / "config" / "prometheus" / "rules.yaml"
 ALERTS: list[dict[str, Any]] = [
@@ -30,6 +31,14 @@ def test_an_alert_names_existing_series(alert: dict[str, Any], series: set[str])
     named = re.findall(r"\b(?:torchctl|controller_runtime|workqueue|leader_election)_\w+", alert["expr"])
     assert named
     assert {re.sub("_bucket$", "", name) for name in named} <= series
+
+
+def test_refused_watch_has_an_alert_before_the_process_restarts() -> None:
+    """Liveness fails later, so that somebody hears of it while the operator still runs."""
+    alert = next(alert for alert in ALERTS if alert["alert"] == "TorchctlWatchRefused")
+    after_s = int(re.findall(r"torchctl_watch_age_seconds\) > (\d+)", alert["expr"])[0])
+    assert alert["for"] == "1m"
+    assert after_s + 60 < RuntimeSettings().watch_refused_limit_s
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))

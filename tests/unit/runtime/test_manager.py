@@ -15,7 +15,7 @@ from torchctl.runtime.manager import Manager
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.reconcile import Reconciler, Request
 from torchctl.runtime.settings import RuntimeSettings, ServerSettings
-from torchctl.runtime.watch.events import Applied, Init, InitDone
+from torchctl.runtime.watch.events import Applied, Init, InitDone, Unavailable
 from torchctl.testing import virtualtime
 
 
@@ -128,6 +128,28 @@ def test_a_long_backlog_is_no_complaint_and_workers_that_hang_are() -> None:
             await anyio.sleep(700)
             assert "no worker took one" in manager.health.live().text("/healthz")
             stop.set()
+
+    virtualtime.run(main)
+
+
+def test_required_kind_that_stays_refused_fails_liveness() -> None:
+    async def main() -> None:
+        manager = new_manager(never, watch_refused_limit_s=60.0)
+        manager.cache.register(EVENT, optional=True)
+        async with running(manager):
+            await fill(manager)
+            await manager.cache.informer(EVENT).feed(Unavailable("forbidden"))
+            await anyio.sleep(61)
+            assert manager.health.live().ok, "an optional kind may be missing, or be forbidden"
+            await manager.cache.informer(LEASE).feed(Unavailable("leases is forbidden"))
+            await anyio.sleep(59)
+            assert manager.health.live().ok
+            await anyio.sleep(2)
+            report = manager.health.live()
+            assert "leases.coordination.k8s.io: leases is forbidden" in report.text("healthz")
+            assert not report.ok
+            await fill(manager)
+            assert manager.health.live().ok
 
     virtualtime.run(main)
 

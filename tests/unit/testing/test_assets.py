@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torchctl.testing import assets, gobuild
 from torchctl.testing.assets import Settings, ensure, prepared
 from torchctl.testing.gobuild import BuildFailed, toolchain
 from torchctl.testing.objectstore import VERSITYGW
-from torchctl.testing.programs import GROUPS, Program, cache_key, version
+from torchctl.testing.programs import GROUPS, PROGRAMS, Program, cache_key, programs_of, version
 from torchctl.testing.releases import CorruptDownload, Release, Unreachable
 
 # A compiler that takes long enough for two processes to meet, and notes each build.
@@ -50,8 +51,12 @@ def offline(tmp_path: Path, directory: Path | None = None) -> Settings:
     return Settings(cache=tmp_path / "cache", directory=directory, kubernetes_url="", etcd_url="")
 
 
+def cache(tmp_path: Path, program: Program) -> Path:
+    return tmp_path / "cache" / "assets" / cache_key(program)
+
+
 def test_the_named_directory_comes_before_the_cache(tmp_path: Path) -> None:
-    cached = program(tmp_path / "cache" / "assets" / cache_key(), "etcd")
+    cached = program(cache(tmp_path, PROGRAMS["etcd"]), "etcd")
     program(cached.parent, "kubectl")
     mine = program(tmp_path / "mine", "kubectl")
     found = ensure(["etcd", "kubectl"], offline(tmp_path, tmp_path / "mine"))
@@ -70,6 +75,24 @@ def test_a_program_with_a_module_of_its_own_is_built_once_and_apart_from_the_con
     assert prepared(VERSITYGW, offline(tmp_path, tmp_path / "mine")) == mine
 
 
+def test_an_older_kubernetes_shares_etcd_and_kubectl_with_the_newest(tmp_path: Path, go: Path) -> None:
+    given = tmp_path / "mine"
+    for name in GROUPS["control-plane"]:
+        program(given, name)
+    settings = replace(offline(tmp_path, given), kubernetes="1.31")
+    older = cache(tmp_path, programs_of("1.31")["kube-apiserver"])
+    assert ensure(settings=settings).paths == {
+        name: (older if name.startswith("kube-") else given) / name for name in GROUPS["control-plane"]
+    }
+    assert len(go.read_text().split()) == 3
+    assert older.name.startswith("kubernetes-1.31-v1.31.")
+
+
+def test_a_kubernetes_that_is_not_pinned_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Kubernetes 1\.7 is not pinned in .*: choose one of 1\.31, "):
+        ensure(settings=replace(offline(tmp_path), kubernetes="1.7"))
+
+
 def test_what_is_nowhere_is_built_once(tmp_path: Path, go: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = ensure(["kubectl"], offline(tmp_path))
     assert subprocess.check_output([found.path("kubectl")]) == b"built\n"
@@ -81,7 +104,7 @@ def test_what_is_nowhere_is_built_once(tmp_path: Path, go: Path, capsys: pytest.
 
 def test_two_processes_at_once_build_once(tmp_path: Path, go: Path) -> None:
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("TORCHCTL_ASSETS")},
+        **{name: value for name, value in os.environ.items() if not name.startswith("TORCHCTL_")},
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "TORCHCTL_ASSETS_URL": "",
         "TORCHCTL_ASSETS_ETCD_URL": "",
@@ -99,7 +122,7 @@ def test_a_failed_build_leaves_no_program_and_names_its_log(tmp_path: Path, go: 
     (tmp_path / "bin" / "go").write_text("#!/bin/sh\n[ $1 = env ] && echo go1.99 && exit\necho out of luck\nexit 3\n")
     with pytest.raises(BuildFailed, match=r"(?s)kubectl ended with status 3; .*kubectl\.build\.log:\nout of luck"):
         ensure(["kubectl"], offline(tmp_path))
-    assert not (tmp_path / "cache" / "assets" / cache_key() / "kubectl").exists()
+    assert not (cache(tmp_path, PROGRAMS["kubectl"]) / "kubectl").exists()
 
 
 def test_an_unreachable_site_is_asked_once_per_call(
@@ -148,6 +171,7 @@ def test_settings_come_from_the_environment() -> None:
     settings = Settings.from_environment({"HOME": "/home/ada"})
     assert settings == Settings(cache=Path("/home/ada/.cache/torchctl"))
     assert settings.kubernetes_url.startswith("https://")
+    assert Settings.from_environment({"TORCHCTL_KUBERNETES_VERSION": "1.31"}).kubernetes == "1.31"
     assert Settings.from_environment(
         {
             "XDG_CACHE_HOME": "/cache",

@@ -6,14 +6,29 @@ from pathlib import Path
 import pytest
 
 from torchctl.testing import programs
-from torchctl.testing.programs import GROUPS, PROGRAMS, cache_key, go_version, linker_flags, modules, version
+from torchctl.testing.programs import (
+    GROUPS,
+    PROGRAMS,
+    cache_key,
+    go_version,
+    kubernetes_modules,
+    linker_flags,
+    modules,
+    programs_of,
+    version,
+)
+
+OLDER = {minor: programs_of(minor)["kube-apiserver"] for minor, module in kubernetes_modules().items() if "-" in module}
 
 
 def test_every_program_of_a_group_is_known() -> None:
     assert {name for group in GROUPS.values() for name in group} == set(PROGRAMS)
 
 
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
+EVERY = [*PROGRAMS.values(), *(each for minor in OLDER for each in programs_of(minor).values() if each.is_older)]
+
+
+@pytest.mark.parametrize("program", EVERY, ids=str)
 def test_every_program_is_pinned_and_is_a_tool_of_its_module(program: programs.Program) -> None:
     text = (modules() / program.module / "go.mod").read_text()
     assert re.fullmatch(r"v\d+\.\d+\.\d+", version(program))
@@ -34,12 +49,31 @@ def test_the_cache_key_follows_the_pins(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (tmp_path / module).mkdir()
         for file in ("go.mod", "go.sum"):
             (tmp_path / module / file).write_bytes((modules() / module / file).read_bytes())
-    before = cache_key()
+    before = cache_key(PROGRAMS["kubectl"])
     monkeypatch.setattr(programs, "modules", lambda: tmp_path)
-    assert cache_key() == before
+    assert cache_key(PROGRAMS["kubectl"]) == before
     with (tmp_path / "etcd" / "go.sum").open("a") as pins:
         pins.write("another line\n")
-    assert cache_key() != before
+    assert cache_key(PROGRAMS["kubectl"]) != before
+
+
+@pytest.mark.parametrize(("minor", "program"), OLDER.items(), ids=OLDER)
+def test_an_older_kubernetes_is_pinned_in_every_part(minor: str, program: programs.Program) -> None:
+    """Its staging modules are published under v0: one that is left out would be built from another version."""
+    patch = version(program)
+    assert patch.startswith(f"v{minor}.")
+    text = (modules() / program.module / "go.mod").read_text()
+    staged = re.findall(r"^\tk8s\.io/\S+ => k8s\.io/\S+ (v\S+)$", text, re.MULTILINE)
+    assert set(staged) == {patch.replace("v1", "v0", 1)}
+    assert (
+        cache_key(program) == cache_key(programs_of(minor)["kube-scheduler"]) != cache_key(PROGRAMS["kube-apiserver"])
+    )
+
+
+def test_the_newest_kubernetes_may_be_asked_for_by_its_version() -> None:
+    *_, newest = kubernetes_modules()
+    assert programs_of(newest) is programs_of() is PROGRAMS
+    assert [*kubernetes_modules()] == [*OLDER, newest]
 
 
 def test_a_missing_pin_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from torchctl.runtime.intent import Ownership
 from torchctl.runtime.kinds import Key, Kind
 
-__all__ = ["Child", "Halt", "Json", "Refusal", "Removal"]
+__all__ = ["Actions", "Child", "Halt", "Json", "Removal"]
 
 Json = dict[str, Any]
 
@@ -56,15 +56,19 @@ class Halt:
     deadline_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A child that the API server did not take, or whose name is taken; reason and message as in a condition.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actions:
+    """What one pass does, in this order, and when to look again.
 
-    What `stays` should have gone: that is no step of the job, and holds nothing up.
+    Args:
+        remove: Deleted by uid, before anything is made.
+        halt: Pods that get a deadline.
+        children: Applied in order; the first refusal stops the rest, since a later child is of no use without the
+            earlier.
+        look_again_s: Seconds after which something is due that no event will tell.
     """
 
-    kind: str
-    name: str
-    reason: str
-    message: str
-    stays: bool = False
+    remove: tuple[Removal, ...] = ()
+    halt: tuple[Halt, ...] = ()
+    children: tuple[Child, ...] = ()
+    look_again_s: float | None = None

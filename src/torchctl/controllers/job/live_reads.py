@@ -1,4 +1,4 @@
-"""What a decision needs that the cache does not have, or may have late: the API server itself is asked."""
+"""Reads from the API server what a decision needs and the cache does not have, or may have late."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -7,13 +7,13 @@ from typing import TypeVar
 from torchctl.api import names
 from torchctl.api.kube import CONTROLLER_REVISION, JOB
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Plan
+from torchctl.controllers.job.plan import Question
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import EVENT, Key, Kind, Object, key_of
 
-__all__ = ["Asking"]
+__all__ = ["LiveReads"]
 
 T = TypeVar("T", bound=Object)
 
@@ -34,15 +34,15 @@ class _Said:
     message: str | None
 
 
-class Asking:
-    """Asks, and remembers what was said of the pods of which job. Who forgets it all asks once more."""
+class LiveReads:
+    """Reads from the API server, and remembers for a while why pods were refused. Nothing is lost if it forgets."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._said: dict[Key, _Said] = {}
 
-    async def completed(self, observed: Observed, todo: Plan, now: float, date: datetime) -> Observed:
-        """What was observed, with what the plan asks for; `observed` itself where it asks for nothing.
+    async def answered(self, observed: Observed, asks: Question, now: float, date: datetime) -> Observed:
+        """What was observed, with the answer to what the plan asks.
 
         RBAC: list on Events, get on Jobs and ControllerRevisions.
 
@@ -50,15 +50,15 @@ class Asking:
             now: Seconds on any monotonic scale.
             date: The time, aware of its zone.
         """
-        if todo.asks_why:
-            return replace(observed, create_failure=await self._why_no_pods(observed, now, date))
-        if todo.misses_job:
-            child = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
-            return replace(observed, worker_job=await self._own(JOB, child, observed))
-        if todo.misses_revision:
-            named = observed.job.status.queue_revision
-            return replace(observed, revision=await self._own(CONTROLLER_REVISION, named, observed))
-        return observed
+        match asks:
+            case Question.WHY_NO_PODS:
+                return replace(observed, create_failure=await self._why_no_pods(observed, now, date))
+            case Question.WORKER_JOB:
+                child = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
+                return replace(observed, worker_job=await self._own(JOB, child, observed))
+            case Question.REVISION:
+                named = observed.job.status.queue_revision
+                return replace(observed, revision=await self._own(CONTROLLER_REVISION, named, observed))
 
     def forget(self, job: Key) -> None:
         """Nobody asks about this job any more."""

@@ -2,90 +2,92 @@
 
 How the reconciler uses it (the interface besides `Observed`):
 
-- `plan.children` are applied in order, and the first refusal stops the rest of them: a later child is of no use
-  without the earlier. `child.ours` recognises our own object under the child's name.
+- `Idle` is a job that is being deleted or has ended: its status stays as it is.
 - What is decided for ever is written to status first, and acted upon by the next pass: the name of the template
-  (`status.queueRevision`) and everything in `plan.life` (attempt, incident, suspension, outcome). Such a pass has
-  neither children nor removals.
-- `plan.remove` is deleted by uid, before the children are applied; pods of `plan.halt` get their deadline after that.
-- `plan.idle` says that the job is being deleted or has ended: status stays as it is.
-- Where `plan.asks_why` is true, the reconciler reads the newest Event `FailedCreate` of the child Job and puts its
-  message into `Observed.create_failure`: only there is written why pods were refused.
-- Where `plan.misses_job` is true, it reads the child Job itself and plans again: that a Job is gone is the end of its
-  job for ever, and the cache may only not have it yet.
-- Where `plan.misses_revision` is true, it reads the revision that status names, and plans again: the plan would record
-  another template, and the cache may only not have yet what froze the job.
+  (`status.queueRevision`) and everything in `Steps.life` (attempt, incident, suspension, outcome). Such a pass has no
+  actions.
+- What a plan asks is read from the API server, and the plan is made again with the answer: the cache does not have it,
+  or may have it late.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum, auto
 
-from torchctl.api.conditions import JobReason
-from torchctl.api.job import Failure
+from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.job import Failure, WorkspaceStatus
 from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
-from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
-from torchctl.controllers.job.attempts import lifecycle, stuck
-from torchctl.controllers.job.attempts import retention as ending
-from torchctl.controllers.job.attempts.lifecycle import Life, Stage
+from torchctl.controllers.finding import Finding
+from torchctl.controllers.job.actions import Actions, Removal
+from torchctl.controllers.job.attempts import lifecycle, retention
+from torchctl.controllers.job.attempts.intended import Ground, children
 from torchctl.controllers.job.attempts.outcome import Outcome
-from torchctl.controllers.job.children import intended
+from torchctl.controllers.job.attempts.stage import Life, Run, Settle, Suspended, Wait, is_suspended
+from torchctl.controllers.job.case import Case
+from torchctl.controllers.job.findings import Found, findings
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps import admission, dependencies
-from torchctl.controllers.job.steps import workers as worker_pods
-from torchctl.controllers.job.steps import workspace as syncing
-from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.steps import dependencies, workers, workspace
 from torchctl.controllers.job.steps.workspace import Syncing
-from torchctl.controllers.job.template.freezing import Frozen, freeze
+from torchctl.controllers.job.template.freezing import freeze
 from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["REFUSAL_REQUEUE_S", "Child", "Halt", "Plan", "Refusal", "Removal", "plan"]
+__all__ = ["REFUSAL_REQUEUE_S", "Idle", "Plan", "Question", "Steps", "again_s", "plan"]
 
 REFUSAL_REQUEUE_S = 60.0
 """When a refused child is tried again: quotas and policies change without telling us."""
 KAI_REQUEUE_S = 30.0
 
 
+class Question(Enum):
+    """What a plan needs to be read live."""
+
+    WHY_NO_PODS = auto()
+    """Why the Job controller cannot create the workers: it says so in Events, and nowhere else."""
+    WORKER_JOB = auto()
+    """Whether the attempt's Job is gone, which is the end of its job for ever; the cache may only not have it yet."""
+    REVISION = auto()
+    """The revision that status names: the plan would record another, and the cache may only not have it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The plan for a job that is being deleted or has ended."""
+
+    actions: Actions = field(default_factory=Actions)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What should exist, what must go, when to look again; and what each step found, for status."""
+class Steps:
+    """The plan for a job that goes on, and what each step found.
 
-    children: tuple[Child, ...] = ()
-    remove: tuple[Removal, ...] = ()
-    halt: tuple[Halt, ...] = ()
-    requeue_after_s: float | None = None
-    idle: bool = False
-    frozen: Frozen | None = None
-    syncing: Syncing | None = None
-    admission: Finding | None = None
-    workers: Finding | None = None
-    life: Life | None = None
-    dependencies: Finding | None = None
-    asks_why: bool = False
+    Args:
+        findings: One for each condition.
+        revision: The name of the template that status should have; empty if the next attempt takes another.
+        template: What the job runs with; None if it has none yet, or if nobody can read it any more.
+        workspace: What status should say of the workspace.
+        asks: What has to be read live before this plan is believed.
+    """
 
-    @property
-    def outcome(self) -> Outcome | None:
-        return self.life.outcome if self.life else None
+    life: Life
+    findings: Mapping[JobCondition, Finding]
+    revision: str
+    template: FrozenTemplate | None
+    workspace: WorkspaceStatus | None
+    actions: Actions = field(default_factory=Actions)
+    asks: Question | None = None
 
-    def again_s(self, refusals: Sequence[Refusal]) -> float | None:
-        """Seconds until the next look: what was refused is tried again, and what was due is due all the same."""
-        moments = (self.requeue_after_s, REFUSAL_REQUEUE_S if refusals else None)
-        return min((moment for moment in moments if moment is not None), default=None)
 
-    @property
-    def misses_job(self) -> bool:
-        return self.outcome is not None and self.outcome.reason == JobReason.JOB_DISAPPEARED
+Plan = Idle | Steps
 
-    @property
-    def misses_revision(self) -> bool:
-        return self.frozen is not None and self.frozen.renamed
 
-    @property
-    def template(self) -> FrozenTemplate | None:
-        return self.frozen.template if self.frozen else None
+def again_s(todo: Plan, refusals: Sequence[Refusal]) -> float | None:
+    """Seconds until the next look: what was refused is tried again, and what was due is due all the same."""
+    return _earliest(todo.actions.look_again_s, REFUSAL_REQUEUE_S if refusals else None)
 
 
 def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
@@ -96,50 +98,26 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
     """
     job = observed.job
     if job.metadata.deletion_timestamp is not None:
-        return Plan(idle=True)
+        return Idle()
     frozen = freeze(observed, settings)
     if job.status.phase in TERMINAL:
-        estate = ending.after_the_end(observed, frozen.template, now)
-        return Plan(
-            idle=True,
-            children=estate.children,
-            remove=estate.remove,
-            halt=estate.halt,
-            requeue_after_s=estate.look_again_s,
-        )
+        return Idle(retention.after_the_end(Case(observed, frozen.template, settings.restarting, now)))
     needs = dependencies.assess(job, observed.upstream)
     if not needs.ok:
         # Frozen when it is let through: status then names the revision and says DependenciesMet in one write.
         frozen = replace(frozen, template=None, revision=job.status.queue_revision)
-    template = frozen.template
-    state = syncing.assess(observed, template, now) if template else None
-    life = lifecycle.advance(observed, template, _hopeless(needs, state), settings.restarting, now)
-    found = Plan(frozen=frozen, life=life, dependencies=needs, syncing=state, requeue_after_s=life.look_again_s)
-    if template is None or state is None:
-        return found
-    return _with_template(found, observed, template, state, settings, now)
-
-
-def _with_template(
-    found: Plan, observed: Observed, template: FrozenTemplate, state: Syncing, settings: OperatorSettings, now: datetime
-) -> Plan:
-    life, frozen = found.life, found.frozen
-    assert life is not None
-    assert frozen is not None
-    runs = life.stage is Stage.RUN and life.outcome is None
-    between = life.stage in (Stage.SETTLE, Stage.WAIT)  # nothing is made then
-    written = _written(observed, life) and (between or _recorded(observed, frozen))
-    held = any(map(stuck.is_held, stuck.workers(observed, template, settings.restarting, now)))
-    acts = written and life.outcome is None and found.dependencies is not None and found.dependencies.ok
-    return replace(
-        found,
-        children=intended.children(observed, frozen, state, life.stage, lets_go=held) if acts else (),
-        remove=(*ending.leftovers(observed, template, settings.restarting, now), *_history(state)) if acts else (),
-        halt=ending.halted(observed, template, now) if acts else (),
-        requeue_after_s=None if life.outcome else _requeue(found, observed, template, settings, now),
-        admission=admission.assess(observed, template) if life.stage is Stage.RUN else None,
-        workers=worker_pods.assess(observed, template, now) if runs else None,
-        asks_why=runs and worker_pods.are_overdue(observed, template, now),
+    case = Case(observed, frozen.template, settings.restarting, now)
+    state = workspace.assess(observed, frozen.template, now) if frozen.template else None
+    found = Found(case, frozen, needs, state)
+    life = lifecycle.advance(case, _hopeless(needs, state))
+    return Steps(
+        life=life,
+        findings=findings(found, life),
+        revision=_revision(found, life),
+        template=frozen.template,
+        workspace=state.report if state else job.status.workspace,
+        actions=_actions(found, life),
+        asks=_asks(found, life),
     )
 
 
@@ -152,32 +130,66 @@ def _hopeless(needs: Finding, state: Syncing | None) -> Outcome | None:
     return None
 
 
-def _history(state: Syncing) -> tuple[Removal, ...]:
+def _revision(found: Found, life: Life) -> str:
+    """The template's name, unless it was just decided that the next attempt takes another one."""
+    forgotten = found.case.status.queue_revision and not life.status.queue_revision
+    return "" if forgotten else found.frozen.revision
+
+
+def _actions(found: Found, life: Life) -> Actions:
+    case, frozen, state = found.case, found.frozen, found.syncing
+    if case.template is None or state is None:
+        return Actions(look_again_s=life.look_again_s)
+    if life.outcome is not None:
+        return Actions()
+    look_again_s = _look_again_s(case, life, state)
+    if not found.dependencies.ok or not _is_written(found, life):
+        return Actions(look_again_s=look_again_s)
+    return Actions(
+        remove=(*retention.leftovers(case), *_of_other_revisions(state)),
+        halt=retention.halted(case),
+        children=children(Ground(case, case.template, frozen.revision, frozen.hold, state), life.stage),
+        look_again_s=look_again_s,
+    )
+
+
+def _of_other_revisions(state: Syncing) -> tuple[Removal, ...]:
     """Sync pods that would write, or serve, another revision of the workspace."""
     return tuple(Removal(POD, key_of(pod), pod.metadata.uid) for pod in state.remove)
 
 
-def _written(observed: Observed, life: Life) -> bool:
-    """Whether status says already what was decided."""
-    status = observed.job.status
-    return life.status == status and (life.stage is Stage.SUSPENDED) == lifecycle.is_suspended(status)
+def _is_written(found: Found, life: Life) -> bool:
+    """Whether status says already what was decided, and names the template.
+
+    A crash after the first child then cannot make two of anything. Between attempts nothing is made.
+    """
+    status = found.case.status
+    decided = life.status == status and isinstance(life.stage, Suspended) == is_suspended(status)
+    return decided and (isinstance(life.stage, Settle | Wait) or status.queue_revision == found.frozen.revision)
 
 
-def _recorded(observed: Observed, frozen: Frozen) -> bool:
-    """Whether status already names the template: a crash after the first child then cannot make two of anything."""
-    return observed.job.status.queue_revision == frozen.revision
+def _look_again_s(case: Case, life: Life, state: Syncing) -> float | None:
+    template, runs = case.template, isinstance(life.stage, Run)
+    waits_for_kai = template is not None and template.kai is not None and not case.observed.kai_available
+    return _earliest(
+        life.look_again_s,
+        state.look_again_s,
+        retention.look_again_s(case),
+        workers.look_again_s(case.observed, template, case.now) if runs and template is not None else None,
+        KAI_REQUEUE_S if waits_for_kai else None,
+    )
 
 
-def _requeue(
-    found: Plan, observed: Observed, template: FrozenTemplate, settings: OperatorSettings, now: datetime
-) -> float | None:
-    life, state = found.life, found.syncing
-    assert life is not None
-    assert state is not None
-    moments = [life.look_again_s, state.look_again_s, ending.look_again_s(observed, template, settings.restarting, now)]
-    if life.stage is Stage.RUN:
-        moments.append(worker_pods.look_again_s(observed, template, now))
-    moments.append(stuck.look_again_s(observed, template, settings.restarting, now))
-    if template.kai is not None and not observed.kai_available:
-        moments.append(KAI_REQUEUE_S)
+def _asks(found: Found, life: Life) -> Question | None:
+    case = found.case
+    if life.outcome is not None and life.outcome.reason == JobReason.JOB_DISAPPEARED:
+        return Question.WORKER_JOB
+    if found.frozen.renamed:
+        return Question.REVISION
+    runs = isinstance(life.stage, Run) and case.template is not None
+    late = runs and case.template is not None and workers.are_overdue(case.observed, case.template, case.now)
+    return Question.WHY_NO_PODS if late else None
+
+
+def _earliest(*moments: float | None) -> float | None:
     return min((moment for moment in moments if moment is not None), default=None)

@@ -1,6 +1,6 @@
 """The status of a job: conditions from what each step found, the phase from the conditions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -12,22 +12,19 @@ from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.actions import Refusal
-from torchctl.controllers.job.attempts.lifecycle import Life, Stage
 from torchctl.controllers.job.attempts.outcome import Outcome
+from torchctl.controllers.job.attempts.stage import Run
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.torchrun import rendezvous
-from torchctl.controllers.job.failure.losses import sentence
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Plan
+from torchctl.controllers.job.plan import Idle, Plan, Steps
 from torchctl.controllers.job.steps import workers
-from torchctl.controllers.job.steps.finding import Finding
-from torchctl.controllers.job.steps.workspace import missing_claim
 from torchctl.controllers.job.template.field_origin import told
-from torchctl.controllers.job.template.freezing import Frozen
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.transitions import transitions
+from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import carry_over, find, is_true
 from torchctl.runtime.kinds import Condition
 
@@ -40,10 +37,10 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     A job that ended keeps its status for ever.
     """
     job, old = observed.job, observed.job.status
-    if plan.idle or plan.frozen is None or plan.life is None:
+    if isinstance(plan, Idle):
         ended = old.phase in TERMINAL
         return msgspec.structs.replace(old, observed_generation=job.metadata.generation) if ended else old
-    findings = _steady(_with_refusals(_findings(observed, plan), refusals, observed), old)
+    findings = _steady(_with_refusals(plan.findings, refusals, observed), old)
     conditions = carry_over(
         old.conditions,
         (
@@ -58,13 +55,12 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
         ),
         now,
     )
-    life = plan.life
     status = msgspec.structs.replace(
-        life.status,
+        plan.life.status,
         phase=phase_of(conditions),
         conditions=conditions,
         observed_generation=job.metadata.generation,
-        queue_revision=_revision(observed, plan.frozen, life),
+        queue_revision=plan.revision,
     )
     if plan.template is not None:
         status = _with_template(status, observed, plan, plan.template)
@@ -72,13 +68,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
         status = _with_counts(status, observed, plan, status.nodes.desired)
     elif not status.nodes.desired:
         status = msgspec.structs.replace(status, nodes=NodeCounts(desired=job.spec.num_nodes or 0))
-    return _with_times(status, observed, now) if life.stage is Stage.RUN and life.outcome is None else status
-
-
-def _revision(observed: Observed, frozen: Frozen, life: Life) -> str:
-    """The template's name, unless it was just decided that the next attempt takes another one."""
-    forgotten = observed.job.status.queue_revision and not life.status.queue_revision
-    return "" if forgotten else frozen.revision
+    return _with_times(status, observed, now) if isinstance(plan.life.stage, Run) else status
 
 
 def phase_of(conditions: Iterable[Condition]) -> Phase:
@@ -107,77 +97,6 @@ def phase_of(conditions: Iterable[Condition]) -> Phase:
     return Phase.STARTING if true(JobCondition.ADMITTED) else Phase.QUEUED
 
 
-def _findings(observed: Observed, plan: Plan) -> dict[JobCondition, Finding]:
-    frozen, life = plan.frozen, plan.life
-    assert frozen is not None
-    assert life is not None
-    end, waits = plan.outcome, Finding(False, JobReason.NOT_STARTED, _waits_for(plan))
-
-    def else_(type_: JobCondition) -> Finding:
-        """What was known of a step, of a job that runs on without a template; else what the step waits for."""
-        known = find(observed.job.status.conditions, type_) if observed.job.status.start_time else None
-        return Finding(known.status == "True", known.reason, known.message) if known else waits
-
-    needs = plan.dependencies or else_(JobCondition.DEPENDENCIES_MET)
-    return {
-        JobCondition.ACCEPTED: frozen.accepted,
-        JobCondition.QUEUE_FOUND: frozen.queue_found,
-        JobCondition.DEPENDENCIES_MET: needs,
-        JobCondition.WORKSPACE_READY: _workspace(plan, needs, waits) or else_(JobCondition.WORKSPACE_READY),
-        JobCondition.ADMITTED: _admitted(plan, waits) or else_(JobCondition.ADMITTED),
-        JobCondition.WORKERS_READY: _workers(plan)
-        or (else_(JobCondition.WORKERS_READY) if observed.was_started else waits),
-        JobCondition.SUSPENDED: _suspended(life, end),
-        JobCondition.COMPLETE: _complete(end),
-        JobCondition.FAILED: _failed(end),
-    }
-
-
-def _workspace(plan: Plan, needs: Finding, waits: Finding) -> Finding | None:
-    frozen = plan.frozen
-    assert frozen is not None
-    if frozen.missing_claim:
-        return missing_claim(frozen.missing_claim)
-    if plan.syncing is None:
-        return None
-    return plan.syncing.finding if needs.ok or plan.syncing.finding.ok else waits
-
-
-def _admitted(plan: Plan, waits: Finding) -> Finding | None:
-    """An attempt that has ended takes its admission with it; who has ended keeps what was known."""
-    assert plan.life is not None
-    between = plan.life.outcome is None and plan.life.stage in (Stage.WAIT, Stage.SUSPENDED)
-    return waits if between else plan.admission
-
-
-def _workers(plan: Plan) -> Finding | None:
-    life = plan.life
-    assert life is not None
-    if life.outcome is not None:
-        return Finding(False, JobReason.FINISHED, "the job has ended")
-    if life.stage is Stage.SUSPENDED:
-        return Finding(False, JobReason.SUSPENDED, "the job is suspended: set spec.suspend to false to go on")
-    if life.stage is Stage.SETTLE:
-        lost = sentence(life.status.failure) if life.status.failure else "a worker was lost"
-        return Finding(False, JobReason.INCIDENT, f"{lost}; waits for what else is lost with it", warn=True)
-    if life.stage is Stage.WAIT:
-        return Finding(False, JobReason.RESTARTING, _next_attempt(life.status))
-    return plan.workers
-
-
-def _next_attempt(status: JobStatus) -> str:
-    """The same words for as long as it is waited for: times of the clock, and no number that moves."""
-    due = status.next_attempt_time
-    after = f" after {due.strftime('%H:%M:%S')} UTC, once no pod of an earlier attempt runs" if due is not None else ""
-    return f"attempt {status.attempt} begins{after}"
-
-
-def _suspended(life: Life, end: Outcome | None) -> Finding:
-    if life.stage is Stage.SUSPENDED and end is None:
-        return Finding(True, JobReason.SUSPENDED, "spec.suspend is true: no worker runs until it is false")
-    return Finding(False, JobReason.NOT_SUSPENDED, "the job is not suspended")
-
-
 def _steady(findings: dict[JobCondition, Finding], old: JobStatus) -> dict[JobCondition, Finding]:
     """The first words about an image that cannot be pulled: the kubelet has others each time that it tries or waits."""
     kept = dict(findings)
@@ -189,36 +108,8 @@ def _steady(findings: dict[JobCondition, Finding], old: JobStatus) -> dict[JobCo
     return kept
 
 
-def _waits_for(plan: Plan) -> str:
-    frozen, needs = plan.frozen, plan.dependencies
-    assert frozen is not None
-    if not frozen.accepted.ok:
-        return "waits for the spec to be accepted"
-    if not frozen.queue_found.ok:
-        return "waits for the queue"
-    if needs is not None and not needs.ok:
-        return "waits for the jobs that it depends on"
-    return f"waits for PersistentVolumeClaim {frozen.missing_claim}" if frozen.missing_claim else "waits for its turn"
-
-
-def _complete(end: Outcome | None) -> Finding:
-    if end is None:
-        return Finding(False, JobReason.NOT_ENDED, "the job has not ended")
-    if end.failure is None:
-        return Finding(True, end.reason, end.message)
-    return Finding(False, end.reason, "the job failed")
-
-
-def _failed(end: Outcome | None) -> Finding:
-    if end is None:
-        return Finding(False, JobReason.NOT_ENDED, "nothing has failed")
-    if end.failure is None:
-        return Finding(False, end.reason, "nothing has failed")
-    return Finding(True, end.reason, end.message, warn=True)
-
-
 def _with_refusals(
-    findings: dict[JobCondition, Finding], refusals: Sequence[Refusal], observed: Observed
+    findings: Mapping[JobCondition, Finding], refusals: Sequence[Refusal], observed: Observed
 ) -> dict[JobCondition, Finding]:
     """Each refusal in the condition of the step that it stops; of several in one step the first counts.
 
@@ -249,7 +140,7 @@ def _step_of(refusal: Refusal, job: str) -> JobCondition:
     }.get(refusal.kind, JobCondition.ACCEPTED)
 
 
-def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: FrozenTemplate) -> JobStatus:
+def _with_template(status: JobStatus, observed: Observed, plan: Steps, template: FrozenTemplate) -> JobStatus:
     job, owner = observed.job, Owner.of(observed.job)
     meeting = rendezvous(template, owner.name, owner.namespace, owner.uid, status.attempt)
     nodes = template.desired(job.spec)
@@ -260,17 +151,17 @@ def _with_template(status: JobStatus, observed: Observed, plan: Plan, template: 
         selector=selector(owner.selector(ROLE_WORKER)),
         master_endpoint=meeting.endpoint,
         rendezvous_id=meeting.id,
-        workspace=plan.syncing.report if plan.syncing else status.workspace,
+        workspace=plan.workspace,
     )
 
 
-def _with_counts(status: JobStatus, observed: Observed, plan: Plan, nodes: int) -> JobStatus:
-    counts = _in_the_end(observed, plan.outcome)
+def _with_counts(status: JobStatus, observed: Observed, plan: Steps, nodes: int) -> JobStatus:
+    counts = _in_the_end(observed, plan.life.outcome)
     return msgspec.structs.replace(
         status,
         nodes=NodeCounts(desired=nodes, ready=counts.ready),
         workers=counts,
-        workers_status=_in_short(counts, nodes, plan.outcome),
+        workers_status=_in_short(counts, nodes, plan.life.outcome),
     )
 
 

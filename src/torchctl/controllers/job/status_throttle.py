@@ -1,4 +1,4 @@
-"""When the status of a job is written of which nothing but counts has changed: soon, and for all that change meanwhile.
+"""Delays and batches status writes that change only worker counts.
 
 Pods come and go one by one, and each of them is another number of pending, running or ready workers. Nothing is decided
 by what status says of these, so they may lag. Whatever else changes is written at once, and the counts with it.
@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from torchctl.api.job import JobStatus
 from torchctl.runtime.kinds import Condition, Key
 
-__all__ = ["Lagging", "only_counts_differ"]
+__all__ = ["StatusThrottle", "only_counts_differ"]
 
 
-class Lagging:
+class StatusThrottle:
     """Remembers since when which job's counts wait to be written. Who forgets it all writes a moment later.
 
     Args:

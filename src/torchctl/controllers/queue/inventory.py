@@ -1,6 +1,6 @@
 """How the objects of spec.resources stand, each by itself and all together. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +9,15 @@ from torchctl.api.counts import agree, counted
 from torchctl.api.kube import PVC, PersistentVolumeClaim
 from torchctl.api.queue import ResourceState
 from torchctl.api.queueconditions import QueueReason
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.queue.observed import Observed
-from torchctl.controllers.queue.plan import Refusal
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
+from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import MAX_MESSAGE
 from torchctl.runtime.intent import INTENT_ANNOTATION, digest_of, holds
 from torchctl.runtime.kinds import Object
 
-__all__ = ["Item", "inventory", "verdict"]
+__all__ = ["Item", "assess", "inventory"]
 
 LOST = "Lost"
 """Phase of a claim whose volume is gone."""
@@ -38,13 +39,14 @@ class Item:
         return ResourceState(kind=kind, name=name, ready=not self.reason, message=self.message[:MAX_MESSAGE])
 
 
-def inventory(observed: Observed, refused: Mapping[tuple[str, str], Refusal]) -> tuple[Item, ...]:
-    """Every entry of spec.resources after a reconcile that applied what it planned, save for what was refused."""
+def inventory(observed: Observed, refusals: Sequence[Refusal]) -> tuple[Item, ...]:
+    """Returns every entry of spec.resources after a pass that applied what it planned, except for what was refused."""
+    refused = {(refusal.kind, refusal.name): refusal for refusal in refusals}
     return tuple(_item(extra, observed.objects.get(extra.key), refused) for extra in extras(observed.queue))
 
 
-def verdict(items: tuple[Item, ...], older: int) -> tuple[str, str, str]:
-    """Status, reason and message of the condition ResourcesReady.
+def assess(items: tuple[Item, ...], older: int) -> Finding:
+    """Judges the condition ResourcesReady.
 
     Args:
         older: ConfigMaps that are not asked for any more, and are still there.
@@ -52,12 +54,12 @@ def verdict(items: tuple[Item, ...], older: int) -> tuple[str, str, str]:
     goes, it = agree(older, "goes", "go"), agree(older, "it", "them")
     kept = f"; {counted(older, 'older one')} {goes} once no unfinished job can need {it}" if older else ""
     if not items:
-        return "True", QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}"
+        return Finding(True, QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}")
     wrong = [item for item in items if item.reason]
     if wrong:
-        return "False", wrong[0].reason, f"{wrong[0].extra}: {wrong[0].message}{_more(len(wrong) - 1)}"
+        return Finding(False, wrong[0].reason, f"{wrong[0].extra}: {wrong[0].message}{_more(len(wrong) - 1)}")
     objects = f"{counted(len(items), 'object')} {agree(len(items), 'is', 'are')}"
-    return "True", QueueReason.RESOURCES_READY, f"{objects} as the queue asks{kept}"
+    return Finding(True, QueueReason.RESOURCES_READY, f"{objects} as the queue asks{kept}")
 
 
 def _more(number: int) -> str:

@@ -6,19 +6,19 @@ removed entry of resources, the queue itself) goes once no unfinished job can ne
 refers to any more is handed over: the claim is taken off, and it stays as it is.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue, PersistentVolumeClaim
 from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
-from torchctl.api.queue import KaiQueuePolicy, TorchrunQueue
+from torchctl.api.queue import KaiQueuePolicy
 from torchctl.controllers.queue.kai import kai_queue
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
-from torchctl.controllers.queue.validate import manages as asks_for_kai
-from torchctl.controllers.queue.validate import problem_of
+from torchctl.controllers.queuespec.validate import manages, problem_of
+from torchctl.controllers.refusals import Refusal
 
 __all__ = [
     "KAI_POLL_S",
@@ -26,10 +26,7 @@ __all__ = [
     "Growth",
     "Observed",
     "Plan",
-    "Refusal",
-    "Refused",
     "look_again",
-    "manages",
     "parent_problem",
     "plan",
 ]
@@ -39,25 +36,6 @@ RETRY_S = 60.0
 
 KAI_POLL_S = 10.0
 """How often to look for KAI where it is missing. Its arrival brings no object, so no change tells of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The API server, or what stands in its way, did not take a write."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """What was not taken: of the KAI Queue, and of the objects of spec.resources by kind and name."""
-
-    kai: Refusal | None = None
-    objects: Mapping[tuple[str, str], Refusal] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.kai is not None or bool(self.objects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +79,6 @@ class Plan:
     prune: tuple[ConfigMap, ...] = ()
 
 
-def manages(queue: TorchrunQueue) -> bool:
-    """Whether the queue asks the operator for a KAI Queue."""
-    return asks_for_kai(queue.spec)
-
-
 def plan(observed: Observed, now: datetime) -> Plan:
     """Decides the next step of a queue.
 
@@ -124,7 +97,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     objects = extras(observed.queue)
     released = _handed_over(observed)
     return Plan(
-        finalizers=_without(held, (*needed, QUEUE_FINALIZER) if manages(observed.queue) else needed),
+        finalizers=_without(held, (*needed, QUEUE_FINALIZER) if manages(observed.queue.spec) else needed),
         apply=kai_queue(observed.queue) if _may_apply(observed) else None,
         release=released,
         delete=tuple(found for found in _idle(observed) if found not in released and not _is_wanted(observed, found)),
@@ -151,7 +124,7 @@ def _plan_deletion(observed: Observed, now: datetime) -> Plan:
 
 def _needed(observed: Observed) -> tuple[str, ...]:
     """The finalizers that the queue must hold, one of KAI's only once there can be something to remember."""
-    kai = (manages(observed.queue) and observed.kai_available) or bool(observed.claimed)
+    kai = (manages(observed.queue.spec) and observed.kai_available) or bool(observed.claimed)
     config_maps = any(entry.template.kind == CONFIG_MAP.kind for entry in observed.queue.spec.resources)
     return (
         *((QUEUE_FINALIZER,) if kai else ()),
@@ -170,7 +143,7 @@ def _without(held: tuple[str, ...], needed: Collection[str]) -> tuple[str, ...] 
 
 
 def _may_apply(observed: Observed) -> bool:
-    available = manages(observed.queue) and observed.kai_available
+    available = manages(observed.queue.spec) and observed.kai_available
     return available and not observed.is_foreign and parent_problem(observed) == ""
 
 
@@ -203,7 +176,7 @@ def _handed_over(observed: Observed) -> tuple[KaiQueue, ...]:
 
 
 def _is_wanted(observed: Observed, found: KaiQueue) -> bool:
-    return manages(observed.queue) and found.metadata.name == observed.queue.spec.kai_queue
+    return manages(observed.queue.spec) and found.metadata.name == observed.queue.spec.kai_queue
 
 
 def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
@@ -235,9 +208,9 @@ def _obsolete(observed: Observed) -> tuple[ConfigMap, ...]:
     )
 
 
-def look_again(observed: Observed, refused: Refused, now: datetime) -> float | None:
+def look_again(observed: Observed, refusals: Sequence[Refusal], now: datetime) -> float | None:
     """Seconds until the next look that no change brings about, or None."""
-    if refused:
+    if refusals:
         return RETRY_S
     if observed.queue.metadata.deletion_timestamp is not None:
         return observed.freezing_s(now) or None

@@ -1,7 +1,8 @@
 """The TorchrunQueue reconciler: reads the cache, carries the plan out, reports."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,15 +19,13 @@ from torchctl.controllers.queue.plan import (
     Growth,
     Observed,
     Plan,
-    Refusal,
-    Refused,
     look_again,
     plan,
 )
 from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
-from torchctl.controllers.queue.validate import problem_of
-from torchctl.controllers.refusals import refusal_reason
+from torchctl.controllers.queuespec.validate import problem_of
+from torchctl.controllers.refusals import Refusal, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.apply import ForeignObject
@@ -46,7 +45,14 @@ OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 BY_QUEUE = "torchrun-queue"
 """Index of ConfigMaps by the uid of their TorchrunQueue."""
 
-Write = Callable[[], Awaitable[Any]]
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A request to the API server that has not been sent yet, and the object that it is about."""
+
+    kind: Kind[Any]
+    name: str
+    send: Callable[[], Awaitable[Any]]
 
 
 def setup(manager: Manager, settings: OperatorSettings) -> None:
@@ -113,10 +119,10 @@ class QueueReconciler:
                 return Result(requeue_after_s=KAI_POLL_S)
             await self._set_finalizers(queue, todo.finalizers)
             return Result(requeue_after_s=0)
-        refused = await self._act(queue, todo)
-        status = derive(observed, todo, refused, now)
+        refusals = await self._act(queue, todo)
+        status = derive(observed, todo, refusals, now)
         await self._reporter.report(TORCHRUN_QUEUE, queue, status, transitions(queue.status, status))
-        return Result(requeue_after_s=look_again(observed, refused, now))
+        return Result(requeue_after_s=look_again(observed, refusals, now))
 
     def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """The queue that claims it, and those that name it as their own."""
@@ -151,40 +157,31 @@ class QueueReconciler:
         found = {extra.key: self._cache.get(extra.kind, Key(queue.metadata.namespace, extra.name)) for extra in asked}
         return {key: there for key, there in found.items() if there is not None}
 
-    async def _act(self, queue: TorchrunQueue, todo: Plan) -> Refused:
-        kai = await self._act_on_kai(queue, todo)
-        objects = {extra.key: await _refusal(str(extra), self._application(extra)) for extra in todo.objects}
-        for growing in todo.grow:
-            extra = growing.extra
-            objects[extra.key] = objects[extra.key] or await _refusal(str(extra), self._growth(growing))
+    async def _act(self, queue: TorchrunQueue, todo: Plan) -> tuple[Refusal, ...]:
+        kai = await _first_refusal(self._writes_to_kai(queue, todo))
+        growing = {growth.extra.key: growth for growth in todo.grow}
+        objects = [await _first_refusal(self._writes_to(extra, growing.get(extra.key))) for extra in todo.objects]
         for config_map in todo.prune:
             await self._delete(CONFIG_MAP, config_map)
-        return Refused(kai, {key: refusal for key, refusal in objects.items() if refusal is not None})
+        return tuple(filter(None, (kai, *objects)))
 
-    async def _act_on_kai(self, queue: TorchrunQueue, todo: Plan) -> Refusal | None:
-        """The first refusal: what comes after it waits."""
-        for name, write in self._writes_to_kai(queue, todo):
-            refusal = await _refusal(f"KAI Queue {name}", write)
-            if refusal is not None:
-                return refusal
-        return None
-
-    def _writes_to_kai(self, queue: TorchrunQueue, todo: Plan) -> Iterator[tuple[str, Write]]:
+    def _writes_to_kai(self, queue: TorchrunQueue, todo: Plan) -> Iterator[Write]:
         if todo.apply is not None:
-            ours = claimed_by(queue.metadata.uid)
-            yield todo.apply["metadata"]["name"], partial(self._manager.applier.apply, KAI_QUEUE, todo.apply, ours)
+            ours, name = claimed_by(queue.metadata.uid), todo.apply["metadata"]["name"]
+            yield Write(KAI_QUEUE, name, partial(self._manager.applier.apply, KAI_QUEUE, todo.apply, ours))
         for found in todo.release:
             name = found.metadata.name
-            yield name, partial(self._client.merge_patch, KAI_QUEUE, name, release(found))
+            yield Write(KAI_QUEUE, name, partial(self._client.merge_patch, KAI_QUEUE, name, release(found)))
         for found in todo.delete:
-            yield found.metadata.name, partial(self._delete, KAI_QUEUE, found)
+            yield Write(KAI_QUEUE, found.metadata.name, partial(self._delete, KAI_QUEUE, found))
 
-    def _application(self, extra: Extra) -> Write:
-        return partial(self._manager.applier.apply, extra.kind, extra.body, extra.ours, once=extra.once)
-
-    def _growth(self, growing: Growth) -> Write:
-        namespace = growing.extra.body["metadata"]["namespace"]
-        return partial(self._client.merge_patch, PVC, growing.extra.name, growing.patch(), namespace=namespace)
+    def _writes_to(self, extra: Extra, growth: Growth | None) -> Iterator[Write]:
+        apply = partial(self._manager.applier.apply, extra.kind, extra.body, extra.ours, once=extra.once)
+        yield Write(extra.kind, extra.name, apply)
+        if growth is not None:
+            namespace = extra.body["metadata"]["namespace"]
+            grow = partial(self._client.merge_patch, PVC, extra.name, growth.patch(), namespace=namespace)
+            yield Write(PVC, extra.name, grow)
 
     async def _delete(self, kind: Kind[Any], found: Any) -> None:
         meta = found.metadata
@@ -222,14 +219,16 @@ class QueueReconciler:
             await self._client.merge_patch(TORCHRUN_QUEUE, name, patch, namespace=namespace)
 
 
-async def _refusal(what: str, write: Write) -> Refusal | None:
-    """Why the write was refused; None where it was not.
+async def _first_refusal(writes: Iterable[Write]) -> Refusal | None:
+    """Sends the writes in order, up to the first that is refused; returns that refusal.
 
     Raises:
-        ApiError: The API server could not be asked, or what the write was decided on is no more.
+        ApiError: The API server could not be asked, or what a write was decided on is no more.
     """
-    try:
-        await write()
-    except (ForeignObject, ApiError) as error:
-        return Refusal(*refusal_reason(error, what))
+    for write in writes:
+        try:
+            await write.send()
+        except (ForeignObject, ApiError) as error:
+            what = f"{'KAI ' if write.kind == KAI_QUEUE else ''}{write.kind.kind} {write.name}"
+            return Refusal(write.kind.kind, write.name, *refusal_reason(error, what))
     return None

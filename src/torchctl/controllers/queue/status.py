@@ -1,11 +1,12 @@
 """The status of a TorchrunQueue, derived from what was observed. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.job import TorchrunJob
+from torchctl.api.kube import KAI_QUEUE
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import canonical
@@ -19,9 +20,12 @@ from torchctl.api.queue import (
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting
 from torchctl.api.words import EventType
-from torchctl.controllers.queue.inventory import Item, inventory, verdict
+from torchctl.controllers.finding import Finding
+from torchctl.controllers.queue.inventory import Item, assess, inventory
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, manages, parent_problem
+from torchctl.controllers.queue.plan import Observed, Plan, parent_problem
+from torchctl.controllers.queuespec.validate import manages
+from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import carry_over
 from torchctl.runtime.intent import digest_of
 from torchctl.runtime.kinds import Condition
@@ -41,23 +45,21 @@ _COUNTED_AS: Mapping[str, str] = {
     Phase.FAILED: "failed",
 }
 
-Verdict = tuple[str, str, str]
-"""A condition's status, reason and message."""
 
-
-def derive(observed: Observed, plan: Plan, refused: Refused, now: datetime) -> QueueStatus:
-    """The status after a reconcile that carried `plan` out, save for what was refused."""
+def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: datetime) -> QueueStatus:
+    """Derives the status after a pass that carried `plan` out, except for what was refused."""
     queue = observed.queue
-    items = _items(observed, plan, refused)
-    verdicts = {
+    items = _items(observed, plan, refusals)
+    kai_refusal = next((refusal for refusal in refusals if refusal.kind == KAI_QUEUE.kind), None)
+    findings = {
         QueueCondition.ACCEPTED: _accepted(plan),
-        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, refused.kai, now),
+        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, kai_refusal, now),
         QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, now),
     }
-    verdicts[QueueCondition.READY] = _ready(verdicts)
+    findings[QueueCondition.READY] = _ready(findings)
     conditions = tuple(
-        Condition(type_, status, reason, message, observed_generation=queue.metadata.generation)
-        for type_, (status, reason, message) in verdicts.items()
+        Condition(type_, str(found.ok), found.reason, found.message, observed_generation=queue.metadata.generation)
+        for type_, found in findings.items()
     )
     return QueueStatus(
         observed_generation=queue.metadata.generation,
@@ -93,64 +95,66 @@ def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str
     )
 
 
-def _accepted(plan: Plan) -> Verdict:
+def _accepted(plan: Plan) -> Finding:
     if plan.problem is not None:
-        return ("False", *plan.problem)
-    return "True", QueueReason.ACCEPTED, "the spec is valid"
+        return Finding(False, *plan.problem)
+    return Finding(True, QueueReason.ACCEPTED, "the spec is valid")
 
 
-def _items(observed: Observed, plan: Plan, refused: Refused) -> tuple[Item, ...] | None:
+def _items(observed: Observed, plan: Plan, refusals: Sequence[Refusal]) -> tuple[Item, ...] | None:
     """How the objects of spec.resources stand; None where nothing is done about them, so that all is as it was."""
     idle = plan.problem is not None or observed.queue.metadata.deletion_timestamp is not None
-    return None if idle else inventory(observed, refused.objects)
+    return None if idle else inventory(observed, refusals)
 
 
-def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | None, now: datetime) -> Verdict:
+def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | None, now: datetime) -> Finding:
     if items is not None:
         asked = {item.extra.name for item in items}
-        return verdict(items, sum(found.metadata.name not in asked for found in observed.config_maps))
+        return assess(items, sum(found.metadata.name not in asked for found in observed.config_maps))
     if not observed.queue.spec.resources and not observed.config_maps:
-        return "True", QueueReason.NO_RESOURCES, "the queue asks for no further objects"
+        return Finding(True, QueueReason.NO_RESOURCES, "the queue asks for no further objects")
     if plan.problem is not None:
-        return "False", QueueReason.NOT_READY, "the spec was not accepted"
+        return Finding(False, QueueReason.NOT_READY, "the spec was not accepted")
     kept = _kept_for(observed, now)
-    return "False", QueueReason.DELETING, f"ConfigMaps {f'are {kept}' if kept else 'go'}; claims stay, with their data"
+    return Finding(
+        False, QueueReason.DELETING, f"ConfigMaps {f'are {kept}' if kept else 'go'}; claims stay, with their data"
+    )
 
 
-def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Verdict:
+def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Finding:
     queue, name = observed.queue, observed.queue.spec.kai_queue
     if refusal is not None:
-        return "False", refusal.reason, refusal.message
+        return Finding(False, refusal.reason, refusal.message)
     if name is None:
-        return "True", QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue"
+        return Finding(True, QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue")
     if queue.metadata.deletion_timestamp is not None:
-        if not manages(queue):
-            return "False", QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays"
-        return "False", QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}"
+        if not manages(queue.spec):
+            return Finding(False, QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays")
+        return Finding(False, QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}")
     if plan.problem is not None:
-        return "False", QueueReason.NOT_READY, "the spec was not accepted"
+        return Finding(False, QueueReason.NOT_READY, "the spec was not accepted")
     if not observed.kai_available:
-        return (
-            "False",
+        return Finding(
+            False,
             QueueReason.KAI_NOT_INSTALLED,
             "the cluster has no queues.scheduling.run.ai: install KAI-Scheduler; this queue goes on by itself then",
         )
-    if not manages(queue):
+    if not manages(queue.spec):
         return _referenced(observed, name)
     return _managed(observed, name)
 
 
-def _referenced(observed: Observed, name: str) -> Verdict:
+def _referenced(observed: Observed, name: str) -> Finding:
     if observed.kai_queue is None:
-        return (
-            "False",
+        return Finding(
+            False,
             QueueReason.KAI_QUEUE_NOT_FOUND,
             f"KAI Queue {name} does not exist and kaiQueuePolicy is Reference: create it, or set Manage",
         )
-    return "True", QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} exists; it is not managed here"
+    return Finding(True, QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} exists; it is not managed here")
 
 
-def _managed(observed: Observed, name: str) -> Verdict:
+def _managed(observed: Observed, name: str) -> Finding:
     parent, found = observed.queue.spec.parent_kai_queue, observed.kai_queue
     problem = parent_problem(observed)
     if problem:
@@ -160,16 +164,16 @@ def _managed(observed: Observed, name: str) -> Verdict:
             if known
             else (QueueReason.PARENT_NOT_FOUND, "create it, or name another")
         )
-        return "False", reason, f"spec.parentKaiQueue: {problem}: {step}"
+        return Finding(False, reason, f"spec.parentKaiQueue: {problem}: {step}")
     if found is not None and observed.is_foreign:
         owner = "/".join(filter(None, (found.metadata.annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
-        return (
-            "False",
+        return Finding(
+            False,
             QueueReason.CONFLICT,
             f"KAI Queue {name} belongs to {owner or 'somebody else'} and was left as it is: choose another kaiQueue, "
             "or set kaiQueuePolicy: Reference to use it as it is",
         )
-    return "True", QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} is as this queue asks"
+    return Finding(True, QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} is as this queue asks")
 
 
 def _kept_for(observed: Observed, now: datetime) -> str:
@@ -179,11 +183,11 @@ def _kept_for(observed: Observed, now: datetime) -> str:
     return f"kept until {jobs}: {shown}" if waiting else ""
 
 
-def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:
-    wrong = [type_ for type_, (status, _, _) in verdicts.items() if status != "True"]
+def _ready(findings: Mapping[QueueCondition, Finding]) -> Finding:
+    wrong = [type_ for type_, found in findings.items() if not found.ok]
     if wrong:
-        return "False", QueueReason.NOT_READY, f"{wrong[0]} is not true: {verdicts[wrong[0]][2]}"
-    return "True", QueueReason.READY, "jobs can be submitted"
+        return Finding(False, QueueReason.NOT_READY, f"{wrong[0]} is not true: {findings[wrong[0]].message}")
+    return Finding(True, QueueReason.READY, "jobs can be submitted")
 
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
@@ -194,7 +198,7 @@ def _kai_status(observed: Observed) -> KaiQueueStatus | None:
     if not observed.kai_available:
         return observed.queue.status.kai_queue
     found = observed.kai_queue
-    if found is None or (manages(observed.queue) and observed.is_foreign):
+    if found is None or (manages(observed.queue.spec) and observed.is_foreign):
         found = min(observed.claimed, key=lambda kai_queue: kai_queue.metadata.name, default=None)
     if found is None:
         return None

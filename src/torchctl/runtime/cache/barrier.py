@@ -93,7 +93,7 @@ class Barrier:
         return [
             informer
             for informer in self._cache.informers(write.kind)
-            if informer.available and informer.selector.namespace in ("", write.key.namespace)
+            if informer.follows and informer.selector.namespace in ("", write.key.namespace)
         ]
 
     def _measure(self, seconds: float, *, gave_up: bool) -> None:

@@ -1,5 +1,6 @@
 """Keeps the objects of one kind and selector cached, and tells handlers of every change."""
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -15,7 +16,17 @@ from torchctl.runtime.clock import Clock
 from torchctl.runtime.kinds import Key, Kind, Object
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.watch.core import number
-from torchctl.runtime.watch.events import Applied, Bookmarked, Init, InitDone, Removed, Skipped, StoreEvent, Unavailable
+from torchctl.runtime.watch.events import (
+    Absent,
+    Applied,
+    Bookmarked,
+    Init,
+    InitDone,
+    Removed,
+    Skipped,
+    StoreEvent,
+    Unavailable,
+)
 from torchctl.runtime.watch.pace import Pace
 from torchctl.runtime.watch.selector import Selector
 
@@ -65,6 +76,7 @@ class Informer(Generic[T]):
         self.optional = optional
         self.available = True
         self.unavailable_reason = ""
+        self.absent = False
         self.resource_version = 0
         self._store: Store[T] = Store(kind, indexes)
         self._handlers: list[Handler[T]] = []
@@ -73,7 +85,7 @@ class Informer(Generic[T]):
         self._pace = Pace()
         self._synced = anyio.Event()
         self._settled = anyio.Event()
-        self._heard_at = self._tried_at = clock.monotonic()
+        self._heard_at = self._tried_at = self._refused_at = clock.monotonic()
         self._lists = self._changes = self._handler_errors = 0
         self._metrics = metrics.for_resource(kind.resource) if metrics else None
 
@@ -95,9 +107,24 @@ class Informer(Generic[T]):
         """Whether the first list is cached, or the server was heard to say that there is none to be had."""
         return self._settled.is_set()
 
+    @property
+    def follows(self) -> bool:
+        """Whether the cache will hear of a write sooner or later: it holds a list of the kind, or is about to.
+
+        A refusal alone does not change that. Somebody may end it, and until then what is cached is old.
+        """
+        return self.available or (self.synced and not self.absent)
+
     def age(self) -> float:
-        """Seconds since the server last said anything on this watch."""
+        """Seconds since the server last gave a good answer on this watch: objects, a bookmark, an open stream.
+
+        That an optional kind is not served is a good answer too.
+        """
         return self._clock.monotonic() - self._heard_at
+
+    def refused(self) -> float:
+        """Seconds for which the server has been refusing this watch, 0 if it does not."""
+        return 0.0 if self.available else self._clock.monotonic() - self._refused_at
 
     def idle(self) -> float:
         """Seconds since the watch last did anything, be it failing: in an outage `age` grows, this does not.
@@ -107,11 +134,11 @@ class Informer(Generic[T]):
         return self._clock.monotonic() - self._tried_at
 
     def heard(self) -> None:
-        """The server said something."""
+        """The server gave a good answer."""
         self._heard_at = self._tried_at = self._clock.monotonic()
 
     def tried(self) -> None:
-        """An attempt to reach the server failed."""
+        """An attempt to reach the server failed, or was refused."""
         self._tried_at = self._clock.monotonic()
 
     def stats(self) -> InformerStatistics:
@@ -169,7 +196,13 @@ class Informer(Generic[T]):
     # Being fed.
 
     async def feed(self, event: StoreEvent[T]) -> None:
-        """Takes an event of the watch: changes the store, then tells the handlers, then those who wait."""
+        """Takes an event of the watch: changes the store, then tells the handlers, then those who wait.
+
+        Only an optional kind may vanish. That the server does not find another one is a fault of somebody's, and its
+        objects are kept until a list says that they are gone.
+        """
+        if isinstance(event, Absent) and not self.optional:
+            return
         for change in self._store.feed(event):
             self._changes += 1
             for handler in (*self._handlers,):
@@ -193,8 +226,10 @@ class Informer(Generic[T]):
                 self._finish_list(event)
             case Skipped(what):
                 self._report(what)
-            case Unavailable(reason):
-                self._lose(reason)
+            case Unavailable():
+                self._lose(event)
+            case Absent():
+                self.absent = True
 
     def _finish_list(self, event: InitDone) -> None:
         if event.forced:
@@ -204,16 +239,19 @@ class Informer(Generic[T]):
             log.info("cache synced", resource=self.kind.resource, objects=len(self._store))
         elif not self.available:
             log.info("resource available again", resource=self.kind.resource)
-        self.available, self.unavailable_reason = True, ""
+        self.available, self.unavailable_reason, self.absent = True, "", False
         self._synced.set()
         self._settled.set()
         self._reach(event.resource_version)
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, refusal: Unavailable) -> None:
         if self.available:
             level = log.info if self.optional else log.warning
-            level("resource unavailable", resource=self.kind.resource, reason=reason)
-        self.available, self.unavailable_reason = False, reason
+            level("resource unavailable", resource=self.kind.resource, reason=refusal.reason)
+            self._refused_at = self._clock.monotonic()
+        self.available, self.unavailable_reason = False, refusal.reason
+        if self.optional and refusal.missing:
+            self.heard()
         self._settled.set()
 
     def _reach(self, version: str) -> None:
@@ -224,9 +262,10 @@ class Informer(Generic[T]):
 
     def _tell(self, handler: Handler[T], change: Change[T]) -> None:
         # A handler that chokes on one object must not stop the watch: the next change still finds everybody.
+        # It does not await, so a CancelledError of it is the result of somebody else's future, and never ours.
         try:
             handler.on_event(change)
-        except Exception:
+        except (Exception, CancelledError):
             self._handler_errors += 1
             if self._metrics:
                 self._metrics.handler_errors_total.inc()

@@ -19,7 +19,7 @@ from torchctl.runtime.cache.index import Indexes, IndexFunction
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import Key, Kind, Object, key_of
 from torchctl.runtime.watch.core import number
-from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Skipped, StoreEvent
+from torchctl.runtime.watch.events import Absent, Applied, Init, InitDone, Removed, Skipped, StoreEvent
 
 __all__ = ["Store", "StoreReader"]
 
@@ -112,6 +112,8 @@ class Store(StoreReader[T]):
                 return self._remove(obj)
             case Skipped(what):
                 return self._skip(what)
+            case Absent():
+                return self._clear()
         return iter(())
 
     # A list that is under way.
@@ -150,6 +152,11 @@ class Store(StoreReader[T]):
                 yield self._add(key, obj, initial=initial)
             elif not _is_same(obj, old):
                 yield from self._apply(obj, initial=initial, forced=forced)
+
+    def _clear(self) -> Iterator[Change[T]]:
+        self._staging, self._undecodable = None, {}
+        for key in [key_of(obj) for obj in self]:
+            yield from self._put(key, None)
 
     # One object.
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ from torchctl.runtime.client.transport import (
 from torchctl.runtime.client.writes import Deleted, Written, note_write
 from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, key_of
+from torchctl.runtime.settings import ClientSettings
 
 __all__ = ["Client", "WriteFence", "connect"]
 
@@ -67,7 +69,8 @@ class Client:
         rng: For their jitter.
         fence: Holds writes back while this process does not lead; None never does.
         field_manager: Under whose name fields are owned.
-        retry: How patient it is.
+        retry: How often and how soon it tries again.
+        settings: How long it waits for an answer.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Client:
         fence: WriteFence | None = None,
         field_manager: str = "torchctl",
         retry: RetryPolicy | None = None,
+        settings: ClientSettings | None = None,
     ) -> None:
         self.codec = codec or Codec()
         self.field_manager = field_manager
@@ -88,6 +92,7 @@ class Client:
         self._rng = rng or random.Random()
         self._gate: Gate | None = fence.check if fence is not None else None
         self._retry = retry or RetryPolicy()
+        self._settings = settings or ClientSettings()
 
     def __repr__(self) -> str:
         return f"<Client of {self._transport!r} as {self.field_manager}>"
@@ -101,6 +106,7 @@ class Client:
             rng=self._rng,
             field_manager=self.field_manager,
             retry=self._retry,
+            settings=self._settings,
         )
 
     # Reading.
@@ -191,7 +197,7 @@ class Client:
             send_initial_events=send_initial_events,
             timeout_s=timeout_s,
         )
-        async with self._transport.stream(request) as stream:
+        async with self._transport.stream(self._limited(request)) as stream:
             if stream.status != 200:
                 raise self._refusal(request, stream.status, stream.headers, await stream.read_body())
             yield stream
@@ -338,10 +344,17 @@ class Client:
 
     async def _attempt(self, request: HttpRequest) -> bytes:
         gate = self._gate if request.is_write else None
-        response: HttpResponse = await self._transport.send(request, gate)
+        response: HttpResponse = await self._transport.send(self._limited(request), gate)
         if 200 <= response.status < 300:
             return response.body
         raise self._refusal(request, response.status, response.headers, response.body)
+
+    def _limited(self, request: HttpRequest) -> HttpRequest:
+        """The request with its deadline."""
+        settings = self._settings
+        if request.is_write:
+            return replace(request, timeout_s=settings.write_timeout_s)
+        return replace(request, timeout_s=settings.list_timeout_s if request.is_bulk else settings.read_timeout_s)
 
     def _refusal(self, request: HttpRequest, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
         return error_for(status, body, headers, now=self._clock.now(), write=request.is_write)
@@ -356,10 +369,11 @@ async def connect(
     clock: Clock | None = None,
     user_agent: str = "torchctl",
     field_manager: str = "torchctl",
+    settings: ClientSettings | None = None,
 ) -> AsyncGenerator[Client]:
     """A client of the API server at `connection`, with a transport of its own that ends with the block."""
     async with AiohttpTransport(connection, metrics=metrics, clock=clock, user_agent=user_agent) as transport:
-        yield Client(transport, fence=fence, clock=clock, field_manager=field_manager)
+        yield Client(transport, fence=fence, clock=clock, field_manager=field_manager, settings=settings)
 
 
 def _namespace(body: Body) -> str:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: kubeconfig or service account.
+"""Finds out where the API server is and who we are there: kubeconfig or service account.
 
 A pod's service account is read here. A kubeconfig is read by `kubeconfig`, on kubernetes_asyncio, which is only
 imported then: it costs 40 MB and a third of a second.
@@ -6,53 +6,16 @@ imported then: it costs 40 MB and a third of a second.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from torchctl.runtime.client.credentials import Credentials, CredentialsError, StaticCredentials, TokenFile
+from torchctl.runtime.client.connection import ConfigError, Connection
+from torchctl.runtime.client.credentials import CredentialsError, TokenFile
 from torchctl.runtime.client.tls import TlsFiles
-
-if TYPE_CHECKING:
-    from torchctl.runtime.clock import Clock
+from torchctl.runtime.clock import Clock
 
 __all__ = ["ConfigError", "Connection", "CredentialsError", "in_cluster", "load_connection"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-
-class ConfigError(Exception):
-    """No usable configuration. The message says what was looked for; the person who runs the program can mend it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How to reach one API server.
-
-    Attributes:
-        host: URL without a trailing slash.
-        tls: Certificates.
-        proxy: URL of the proxy that the kubeconfig names; None leaves it to the environment.
-        namespace: Where things go that name no namespace.
-        credentials: Who we are.
-    """
-
-    host: str
-    tls: TlsFiles = field(default_factory=TlsFiles)
-    proxy: str | None = None
-    namespace: str = "default"
-    credentials: Credentials = field(default_factory=StaticCredentials)
-
-    async def authorization(self, force: bool = False) -> str | None:
-        """The Authorization header of the moment; `force` after the server refused it."""
-        return await self.credentials.authorization(force)
-
-    def tls_files(self) -> TlsFiles:
-        """The certificates of the moment: a credential plugin may issue them."""
-        if self.credentials.certificate is None:
-            return self.tls
-        certificate, key = self.credentials.certificate
-        return replace(self.tls, certificate=certificate, key=key)
 
 
 async def load_connection(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Connection:
@@ -79,7 +42,7 @@ async def load_connection(kubeconfig: str | os.PathLike[str] | None = None, cont
 
 
 def in_cluster(
-    environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT, clock: "Clock | None" = None
+    environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT, clock: Clock | None = None
 ) -> Connection:
     """The connection of a pod's service account.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from torchctl.runtime.client.config import ConfigError, Connection
+from torchctl.runtime.client.connection import ConfigError, Connection
 from torchctl.runtime.client.credentials import (
     Credentials,
     CredentialsError,

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 REQUEST_TIMEOUT_S = 10.0
-LIST_TIMEOUT_S = 30.0
+"""The deadline of a request that no client has given another one."""
 
 JSON = "application/json"
 APPLY_PATCH = "application/apply-patch+yaml"  # every JSON text is YAML
@@ -66,6 +66,11 @@ class HttpRequest:
     def is_write(self) -> bool:
         return self.verb in _WRITES
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether the answer may be long, or long in coming: a list, a watch, a log."""
+        return self.verb in ("list", "watch") or self.path.endswith("/log")
+
 
 def get(kind: Kind[Any], name: str, namespace: str = "", *, subresource: str = "") -> HttpRequest:
     return HttpRequest("GET", _object(kind, name, namespace, subresource), "get")
@@ -90,7 +95,7 @@ def list_page(
         # The server refuses a version beside a continue token, which has its own.
         resourceVersion="" if continue_ else resource_version,
     )
-    return HttpRequest("GET", _collection(kind, namespace), "list", query, timeout_s=LIST_TIMEOUT_S)
+    return HttpRequest("GET", _collection(kind, namespace), "list", query)
 
 
 def watch(
@@ -118,7 +123,7 @@ def watch(
         sendInitialEvents="true" if send_initial_events else "",
         resourceVersionMatch="NotOlderThan" if send_initial_events else "",
     )
-    return HttpRequest("GET", _collection(kind, namespace), "watch", query, timeout_s=LIST_TIMEOUT_S)
+    return HttpRequest("GET", _collection(kind, namespace), "watch", query)
 
 
 def create(
@@ -188,7 +193,7 @@ def delete_options(
 def pod_log(name: str, namespace: str, *, container: str = "", limit_bytes: int = 0) -> HttpRequest:
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/log"
     query = _query(container=container, limitBytes=str(limit_bytes) if limit_bytes else "")
-    return HttpRequest("GET", path, "get", query, (("Accept", "*/*"),), timeout_s=LIST_TIMEOUT_S)
+    return HttpRequest("GET", path, "get", query, (("Accept", "*/*"),))
 
 
 def _write(method: str, path: str, verb: Verb, body: bytes, content_type: str, query: Query = ()) -> HttpRequest:

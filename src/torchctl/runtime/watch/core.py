@@ -20,6 +20,8 @@ Rules that hold in every state:
   lists in a row are they believed.
 - A stream is resumed from the list's, a bookmark's or the last event's version, whichever is newest. It is not
   resumed for ever: after `fruitless_limit` streams that brought nothing, list again.
+- A collection that is refused is listed anew when it is served again. One that is not found `absent_after` times
+  in a row is gone, and `Absent` says so once.
 - Every failure rests before it is tried again. Delays grow by cause, so that a long outage does not slow the
   retry of the 403 which an API server answers for a moment after its start.
 """
@@ -40,6 +42,7 @@ from torchctl.runtime.client.codec import (
 from torchctl.runtime.kinds import Object
 from torchctl.runtime.watch.backoff import Backoff
 from torchctl.runtime.watch.events import (
+    Absent,
     Action,
     Applied,
     Bookmarked,
@@ -100,6 +103,7 @@ class WatchMachine(Generic[T]):
         self._server_timeout_s = self._settings.server_timeout_s[1]
         self._fruitless = 0
         self._stale = 0
+        self._missing = 0
 
     def __repr__(self) -> str:
         return f"<WatchMachine {self._state.value} version={self._version or '-'}>"
@@ -261,14 +265,17 @@ class WatchMachine(Generic[T]):
 
     def _rest(self, failure: Failure, then: State) -> Events[T]:
         self._state, self._after_rest, self._failure = State.RESTING, then, failure
-        if isinstance(failure, Refused) and (failure.code == 404 or failure.is_forbidden):
+        if isinstance(failure, Refused) and (failure.is_missing or failure.is_forbidden):
             return self._unavailable(failure)
+        self._missing = 0
         return ()
 
     def _unavailable(self, refused: Refused) -> Events[T]:
         # What comes back may be another collection under the same name: only a list can tell.
         self._continue, self._after_rest = "", self._list_state
-        return (Unavailable(refused.message or refused.reason or str(refused.code)),)
+        self._missing = self._missing + 1 if refused.is_missing else 0
+        told = Unavailable(refused.message or refused.reason or str(refused.code), missing=refused.is_missing)
+        return (told, Absent()) if self._missing == self._settings.absent_after else (told,)
 
     def _resume(self, failure: Failure) -> Events[T]:
         """Opens the stream again after a rest, unless that brought nothing too often."""
@@ -302,6 +309,7 @@ class WatchMachine(Generic[T]):
     def _turn(self, page: Page[T]) -> Events[T]:
         """Takes a page and turns to the next one."""
         events: list[StoreEvent[T]] = []
+        self._missing = 0
         if not self._continue:
             if self._refuses(page.resource_version):
                 return self._rest(Closed(), State.PAGING)
@@ -322,7 +330,7 @@ class WatchMachine(Generic[T]):
         return (InitDone(version, forced),)
 
     def _open(self, state: State, now: float) -> None:
-        self._state, self._opened_at, self._fruitful = state, now, False
+        self._state, self._opened_at, self._fruitful, self._missing = state, now, False, 0
 
     def _end(self, closed: Closed, now: float) -> Events[T]:
         """A stream ended in good order: at once or soon comes the next, as long as streams bring something."""

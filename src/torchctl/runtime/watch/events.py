@@ -7,6 +7,7 @@ from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import Object
 
 __all__ = [
+    "Absent",
     "Action",
     "Applied",
     "Bookmarked",
@@ -97,9 +98,15 @@ class Bookmarked:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The server does not serve the collection (404) or not to us (401, 403). The watch goes on trying."""
+    """The server does not serve the collection (`missing`: 404) or not to us (401, 403). The watch goes on trying."""
 
     reason: str
+    missing: bool = False
 
 
-StoreEvent = Init | Applied[T] | Removed[T] | Skipped | InitDone | Bookmarked | Unavailable
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The server has said so often in a row that it does not serve the collection that its objects are gone."""
+
+
+StoreEvent = Init | Applied[T] | Removed[T] | Skipped | InitDone | Bookmarked | Unavailable | Absent

@@ -71,6 +71,10 @@ class Refused:
         return self.code in (401, 403)
 
     @property
+    def is_missing(self) -> bool:
+        return self.code == 404
+
+    @property
     def is_throttled(self) -> bool:
         return self.code == 429
 

@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
+from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, Timeout
 from torchctl.runtime.client.transport import LineStream
@@ -73,7 +74,8 @@ class Reflector(Generic[T]):
         """Runs until cancelled; neither ends nor raises otherwise."""
         while True:
             try:
-                await self._step()
+                with cancelled_only_if_asked():
+                    await self._step()
             except Exception:
                 # A defect of ours, and the store may have missed an event: only a fresh list makes that good.
                 log.exception("watch failed, listing again", resource=self._sink.kind.resource)
@@ -155,8 +157,6 @@ class Reflector(Generic[T]):
         self._complain(str(error))
         self._sink.tried()
         if error.code:
-            if error.code < 500:  # a gateway's 502 is not the API server speaking
-                self._sink.heard()
             return Refused(error.code, error.reason, error.message, error.retry_after_s)
         return Lost(str(error))
 

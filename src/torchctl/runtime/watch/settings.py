@@ -49,5 +49,8 @@ class WatchSettings:
     fruitless_limit: int = 3
     """After so many streams in a row that brought nothing from the same version, list again instead of resuming."""
 
+    absent_after: int = 5
+    """After so many answers of 404 in a row (about ten seconds) the kind is gone, and its objects with it."""
+
     stale_limit: int = 8
     """After so many lists in a row that were older than what was seen, believe them: etcd came from a backup."""

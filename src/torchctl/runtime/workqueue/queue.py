@@ -80,6 +80,10 @@ class Queue(Generic[K]):
         self._closed = True
         self._wake()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def statistics(self) -> Statistics:
         return self._core.statistics(self._clock.monotonic())
 

@@ -23,11 +23,12 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
-from torchctl.controllers.job.actions import Halt, Refusal
+from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Plan, plan
+from torchctl.controllers.job.plan import Idle, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.template.digest import seal
+from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Condition, Kind
 
@@ -75,7 +76,7 @@ class World:
         self.events: list[tuple[str, str, str]] = []
         self.log: list[str] = []
         self.refuse: Callable[[str, str], Refusal | None] = lambda kind, name: None
-        self.last = Plan()
+        self.last: Plan = Idle()
 
     # What a test looks at.
 
@@ -98,16 +99,16 @@ class World:
         observed = self.seen
         self.last = plan(observed, self.settings, self.now)
         refusals, changed = [], False
-        for child in self.last.children:
+        for child in self.last.actions.children:
             refusal = self.refuse(child.kind.kind, child.name)
             if refusal is not None:
                 refusals.append(refusal)
                 break
             changed |= self._apply(child.kind, child.body)
-        for removal in self.last.remove:
+        for removal in self.last.actions.remove:
             self.remove(removal.kind.kind, removal.key.name)
             changed = True
-        for halt in self.last.halt:
+        for halt in self.last.actions.halt:
             self._halt(halt)
             changed = True
         status = derive(observed, self.last, tuple(refusals), self.now)

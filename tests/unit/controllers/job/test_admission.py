@@ -9,10 +9,10 @@ import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import admission
 from torchctl.controllers.job.steps.admission import groups_of
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import (
     FrozenElastic,
     FrozenKai,

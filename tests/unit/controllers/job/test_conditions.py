@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.job.plan import Question
+from torchctl.controllers.refusals import Refusal
 
 CPU = "{jobQueue: research, numNodes: 2, command: python train.py}"
 KAI = "{image: a:1, kaiQueue: gpus}"
@@ -287,13 +288,13 @@ def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_not
 def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_minute(world: Any) -> None:
     w = world(CPU)
     w.settle()
-    assert w.last.requeue_after_s == 30
+    assert w.last.actions.look_again_s == 30
     w.later(29)
     w.settle()
-    assert (w.condition("WorkersReady")[1], w.last.asks_why) == ("WorkersStarting", False)
+    assert (w.condition("WorkersReady")[1], w.last.asks is Question.WHY_NO_PODS) == ("WorkersStarting", False)
     w.later(1)
     w.settle()
-    assert w.last.asks_why
+    assert w.last.asks is Question.WHY_NO_PODS
     assert w.condition("WorkersReady")[1] == "PodsNotCreated"
     w.says_why("pods demo-0- is forbidden: policy says no")
     w.settle()
@@ -302,7 +303,7 @@ def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_min
     w.worker(0)
     w.worker(1)
     w.settle()
-    assert (w.phase, w.last.requeue_after_s) == ("Running", None)
+    assert (w.phase, w.last.actions.look_again_s) == ("Running", None)
 
 
 def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(world: Any) -> None:
@@ -329,7 +330,7 @@ def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_fail
     w.worker(2, "Failed", reason="Evicted", conditions=[])
     w.later(30)
     w.settle()
-    assert w.last.asks_why
+    assert w.last.asks is Question.WHY_NO_PODS
     w.says_why("pods demo-2- is forbidden: exceeded quota")
     w.settle()
     assert w.condition("WorkersReady")[2].endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
@@ -400,7 +401,7 @@ def test_without_kai_in_the_cluster_the_job_waits_and_goes_on_when_it_comes(worl
     w.settle()
     assert (w.phase, w.condition("Admitted")[:2]) == ("Queued", ("False", "KaiNotInstalled"))
     assert "install KAI-Scheduler" in w.condition("Admitted")[2]
-    assert w.last.requeue_after_s == 30
+    assert w.last.actions.look_again_s == 30
     assert ("Job", "demo") not in w.objects
     w.kai(True)
     w.settle()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
 from torchctl.controllers.job.steps.dependencies import assess
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.upstream import (
     MOST,
     is_awaited,
@@ -439,10 +439,10 @@ def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: Any) -> N
     w.seen = replace(w.seen, awaited=True)
     w.later(3600)
     w.step()
-    assert (w.last.remove, w.last.requeue_after_s) == ((), None)
+    assert (w.last.actions.remove, w.last.actions.look_again_s) == ((), None)
     w.seen = replace(w.seen, awaited=False)
     w.step()
-    assert [removal.kind for removal in w.last.remove] == [TORCHRUN_JOB]
+    assert [removal.kind for removal in w.last.actions.remove] == [TORCHRUN_JOB]
 
 
 def test_a_job_takes_its_queue_as_it_is_when_it_is_let_through(world: Any) -> None:

@@ -12,8 +12,9 @@ from torchctl.api.common import PodRetention, RestartPolicy
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Restarts
-from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.failure.budgets import next_attempt_time, refused
+from torchctl.controllers.job.plan import Idle, again_s
+from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import Restarting
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,7 +73,7 @@ class TestIncidents:
         w.worker_fails(1, 42, "boom", after_s=1)
         w.settle()
         assert (w.phase, w.seen.job.status.restarts.total) == ("Restarting", 0)
-        assert w.last.requeue_after_s == 5
+        assert w.last.actions.look_again_s == 5
         w.worker_fails(0, 1, "lost connection", after_s=2)
         w.settle()
         status = w.seen.job.status
@@ -129,10 +130,10 @@ class TestIncidents:
         w.settle()
         w.later(54)
         w.step()
-        assert [removal for removal in w.last.remove if removal.force] == []
+        assert [removal for removal in w.last.actions.remove if removal.force] == []
         w.later(1)
         w.step()
-        assert [(r.key.name, r.force) for r in w.last.remove if r.kind.kind == "Pod"] == [("demo-0-x", True)]
+        assert [(r.key.name, r.force) for r in w.last.actions.remove if r.kind.kind == "Pod"] == [("demo-0-x", True)]
         w.remove("Pod", "demo-1-x")
         w.settle()
         assert ("Job", "demo-r1") in w.objects
@@ -150,7 +151,7 @@ class TestIncidents:
         w.settle()
         w.later(60)
         w.step()
-        assert [removal for removal in w.last.remove if removal.force] == []
+        assert [removal for removal in w.last.actions.remove if removal.force] == []
 
     @pytest.mark.parametrize("text", [job(), elastic(2)])
     def test_a_pod_that_may_not_be_deleted_by_force_is_tried_again_when_what_is_refused_is(
@@ -163,17 +164,8 @@ class TestIncidents:
         w.settle()
         w.later(60)
         w.step()
-        assert [removal.key.name for removal in w.last.remove if removal.force] == ["demo-0-x"]
-        assert w.last.again_s([Refusal("Pod", "demo-0-x", "Refused", "no", stays=True)]) == 60
-
-    def test_a_pod_that_was_deleted_by_force_is_looked_at_when_its_job_should_have_let_it_go(self, world: Any) -> None:
-        w = running(world, elastic(), 3)
-        w.worker(2, metadata={"deletionTimestamp": w.now, "deletionGracePeriodSeconds": 0} | HELD)
-        w.settle()
-        assert w.last.requeue_after_s == 30
-        w.later(30)
-        w.settle()
-        assert w.spec("Job", "demo")["podReplacementPolicy"] == "TerminatingOrFailed"
+        assert [removal.key.name for removal in w.last.actions.remove if removal.force] == ["demo-0-x"]
+        assert again_s(w.last, [Refusal("Pod", "demo-0-x", "Refused", "no", stays=True)]) == 60
 
     def test_a_job_that_would_not_let_its_stuck_pod_go_is_not_kept_to_be_read(self, world: Any) -> None:
         w = running(world, elastic(), 3)
@@ -188,7 +180,7 @@ class TestIncidents:
         assert ("Job", "demo") in w.objects
         w.later(1)
         w.step()
-        assert [(r.kind.kind, r.key.name, r.force) for r in w.last.remove] == [
+        assert [(r.kind.kind, r.key.name, r.force) for r in w.last.actions.remove] == [
             ("Job", "demo", False),
             ("Pod", "demo-2-x", True),
         ]
@@ -458,7 +450,7 @@ class TestTemplatesOfEarlierAttempts:
         w.seen = replace(w.seen, old_revisions=(older,))
         w.step()
         assert ("ControllerRevision", "demo-older", "uid-older") in [
-            (removal.kind.kind, removal.key.name, removal.uid) for removal in w.last.remove
+            (removal.kind.kind, removal.key.name, removal.uid) for removal in w.last.actions.remove
         ]
 
 
@@ -500,13 +492,13 @@ class TestWhatIsKept:
         w = running(world, job("runPolicy: {ttlSecondsAfterFinished: 60}"))
         w.succeeds()
         w.settle()
-        assert (w.last.requeue_after_s, w.last.remove) == (60, ())
+        assert (w.last.actions.look_again_s, w.last.actions.remove) == (60, ())
         w.later(59)
         w.settle()
         w.later(1)
         w.step()
         meta = w.seen.job.metadata
-        assert [(r.kind.kind, r.key.name, r.uid, r.version) for r in w.last.remove] == [
+        assert [(r.kind.kind, r.key.name, r.uid, r.version) for r in w.last.actions.remove] == [
             ("TorchrunJob", "demo", meta.uid, meta.resource_version)
         ]
 
@@ -576,7 +568,7 @@ class TestSidecarsThatRunOn:
         w = running(world, job())
         self.natively(w)
         self.settled(w)
-        assert (self.halted(w), w.last.remove) == ([], ())
+        assert (self.halted(w), w.last.actions.remove) == ([], ())
         assert not w.spec("Job", "demo").get("suspend", False)
         self.ends(w, "demo-1-x")
         assert ("Job", "demo") in w.objects
@@ -591,7 +583,7 @@ class TestSidecarsThatRunOn:
         assert ("Job", "demo") in w.objects
         w.later(2)
         w.step()
-        assert [(r.kind.kind, r.key.name, r.force) for r in w.last.remove] == [
+        assert [(r.kind.kind, r.key.name, r.force) for r in w.last.actions.remove] == [
             ("Job", "demo", False),
             ("Pod", "demo-1-x", True),
         ]
@@ -632,7 +624,7 @@ class TestSuspension:
         w = running(world, job())
         edit(w, suspend=True)
         w.step()
-        assert (w.phase, w.last.children) == ("Suspended", ())
+        assert (w.phase, w.last.actions.children) == ("Suspended", ())
         w.step()
         assert w.spec("Job", "demo").get("suspend", False) is True
         for index in range(2):
@@ -690,7 +682,7 @@ class TestSuspension:
         assert w.phase == "Suspended"
         w.has_queue("image: trainer:1")
         w.step()
-        assert w.last.children == ()
+        assert w.last.actions.children == ()
         w.settle()
         assert [kind for kind, _ in w.objects] == ["ControllerRevision"]
 
@@ -865,51 +857,32 @@ class TestElastic:
         w.settle()
         assert (w.phase, w.seen.job.status.incident) == ("Running", None)
 
-    def test_a_worker_whose_node_does_not_answer_is_let_go_by_its_job_and_then_removed_by_force(
-        self, world: Any
-    ) -> None:
+    @pytest.mark.parametrize(
+        ("more", "phase"), [({}, "Running"), ({"num_nodes": 2}, "Running"), ({"suspend": True}, "Suspended")]
+    )
+    def test_a_stuck_worker_goes_by_force(self, world: Any, more: dict[str, Any], phase: str) -> None:
+        """Whatever the job is about: its node ends it no more, and its Job has counted it."""
         w = running(world, elastic(), 3)
-        w.worker(2, metadata=told(w) | HELD, conditions=[])
+        edit(w, **more)
+        w.worker(2, metadata=told(w), conditions=[])
         w.settle()
-        assert w.last.requeue_after_s == 60
+        assert (w.phase, w.last.actions.look_again_s) == (phase, 60)
         w.later(59)
         w.settle()
-        assert w.spec("Job", "demo")["podReplacementPolicy"] == "Failed"
+        assert ("demo-2-x" in {pod.metadata.name for pod in w.seen.pods}, w.last.actions.remove) == (True, ())
         w.later(1)
         w.step()
-        assert (w.spec("Job", "demo")["podReplacementPolicy"], w.last.remove) == ("TerminatingOrFailed", ())
-        w.worker(2, metadata={"finalizers": []}, conditions=[])
-        w.step()
-        assert [(removal.key.name, removal.force) for removal in w.last.remove] == [("demo-2-x", True)]
-        w.worker(2)
-        w.settle()
-        assert w.spec("Job", "demo")["podReplacementPolicy"] == "Failed"
-        assert (w.phase, w.seen.job.status.attempt, w.seen.job.status.restarts.total) == ("Running", 0, 0)
+        assert [(removal.key.name, removal.force) for removal in w.last.actions.remove] == [("demo-2-x", True)]
+        assert (w.seen.job.status.attempt, w.seen.job.status.incident) == (0, None)
 
-    def test_a_worker_that_was_scaled_away_on_a_lost_node_holds_no_replacement_up(self, world: Any) -> None:
-        """The Job controller makes no pod that would be one too many together with those that have yet to end."""
+    def test_a_stuck_worker_does_not_hold_up_the_success_of_worker_0(self, world: Any) -> None:
+        """A Job is not Complete while pods of it have yet to end."""
         w = running(world, elastic(), 3)
-        edit(w, num_nodes=2)
-        w.worker(2, metadata=told(w) | HELD, conditions=[])
+        w.worker(0, "Succeeded")
+        for index in (1, 2):
+            w.worker(index, metadata=told(w), conditions=[])
         w.settle()
-        w.later(60)
-        w.settle()
-        assert w.spec("Job", "demo")["podReplacementPolicy"] == "TerminatingOrFailed"
-
-    @pytest.mark.parametrize(("text", "policy"), [(elastic(2), "TerminatingOrFailed"), (job(), "Failed")])
-    def test_a_job_that_stands_still_lets_it_go_as_well_unless_that_would_be_a_failure(
-        self, world: Any, text: str, policy: str
-    ) -> None:
-        """The Job of a fixed size fails with the first pod that counts as failed; it goes when the job is resumed."""
-        w = running(world, text)
-        edit(w, suspend=True)
-        w.settle()
-        w.worker(1, metadata=told(w) | HELD, conditions=[])
-        w.settle()
-        w.later(60)
-        w.settle()
-        assert [w.spec("Job", "demo").get(field) for field in ("suspend", "podReplacementPolicy")] == [True, policy]
-        assert (w.phase, w.last.requeue_after_s) == ("Suspended", None)
+        assert w.phase == "Succeeded"
 
     def test_workers_that_take_long_to_stop_when_worker_0_has_succeeded_are_not_missed(self, world: Any) -> None:
         w = running(world, elastic(), 3)
@@ -921,20 +894,11 @@ class TestElastic:
         w.settle()
         assert (w.phase, w.seen.job.status.incident) == ("Succeeded", None)
 
-    def test_a_worker_whose_node_does_not_answer_does_not_hold_up_the_success_of_worker_0(self, world: Any) -> None:
-        """The Job itself is not Complete while pods of it have yet to end."""
-        w = running(world, elastic(), 3)
-        w.worker(0, "Succeeded")
-        for index in (1, 2):
-            w.worker(index, metadata=told(w), conditions=[])
-        w.settle()
-        assert w.phase == "Succeeded"
-
     @pytest.mark.proves("TorchrunJob.spec.elastic.minNodes")
     def test_a_job_below_its_minimum_waits_and_then_counts_one_incident(self, world: Any) -> None:
         w = running(world, elastic(), 3)
         for index in (1, 2):
-            w.worker(index, metadata=told(w), conditions=[])
+            w.remove("Pod", f"demo-{index}-x")
         w.settle()
         assert w.condition("WorkersReady")[:2] == ("False", "BelowMinimum")
         assert w.last.life.look_again_s == 120
@@ -1191,12 +1155,12 @@ class TestDeadlines:
     @pytest.mark.proves("TorchrunJob.status.activeSeconds", "TorchrunJob.spec.runPolicy.activeDeadlineSeconds")
     def test_only_active_time_counts_over_all_attempts(self, world: Any) -> None:
         w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))
-        assert w.last.requeue_after_s == 300
+        assert w.last.actions.look_again_s == 300
         w.later(200)
         edit(w, suspend=True)
         w.settle()
         w.later(5000)
-        assert w.last.requeue_after_s is None
+        assert w.last.actions.look_again_s is None
         edit(w, suspend=False)
         w.settle()
         over(w)
@@ -1255,7 +1219,7 @@ class TestDeadlines:
         runs(w)
         w.kai(False)
         w.settle()
-        assert w.last.requeue_after_s == 20
+        assert w.last.actions.look_again_s == 20
 
     def test_a_deadline_is_looked_at_in_time_where_something_is_refused(self, world: Any) -> None:
         w = running(world, elastic(more="runPolicy: {activeDeadlineSeconds: 20}"), 3)
@@ -1263,9 +1227,9 @@ class TestDeadlines:
         w.refuse = lambda kind, name: refusal if kind == "Job" else None
         edit(w, num_nodes=4)
         w.settle()
-        assert w.last.again_s([refusal]) == 20
-        assert replace(w.last, requeue_after_s=None).again_s([refusal]) == 60
-        assert w.last.again_s([]) == w.last.requeue_after_s
+        assert again_s(w.last, [refusal]) == 20
+        assert again_s(Idle(), [refusal]) == 60
+        assert again_s(w.last, []) == w.last.actions.look_again_s
 
     def test_the_time_from_a_loss_to_the_operators_return_is_not_active(self, world: Any) -> None:
         w = running(world, job("runPolicy: {activeDeadlineSeconds: 300}"))

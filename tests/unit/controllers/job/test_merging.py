@@ -1,5 +1,6 @@
 """How podTemplate, queue and job become one: a property for each rule of the table, against a model of a few words."""
 
+import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from torchctl.controllers.job.template import security
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.template.merging import ONLY_JOB, ONLY_QUEUE, RULES
 from torchctl.controllers.job.template.render import render
-from torchctl.controllers.queue.resources import object_name
+from torchctl.controllers.queuespec.resources import object_name
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import ObjectMeta
 
@@ -202,7 +203,7 @@ AMOUNT = st.sampled_from(["1", "2500m", "3Gi", "1e3"])
     part=st.booleans(),
     resource=st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]),
 )
-def test_resources_by_name_and_a_part_of_the_gpus_has_that_part_of_cpus_and_memory(
+def test_resources_by_name_and_a_part_of_the_gpus_has_that_part_of_all(
     requests: Any, cpus: Any, memory: Any, gpus: int, part: bool, resource: str
 ) -> None:
     node = said({"cpus": cpus, "memory": memory, "gpus": gpus, "gpuResourceName": resource})
@@ -216,9 +217,11 @@ def test_resources_by_name_and_a_part_of_the_gpus_has_that_part_of_cpus_and_memo
         shown = {name: amount for name, amount in found.get(field, {}).items() if name != resource}
         assert set(shown) == set(wanted)
         for name, amount in wanted.items():
-            exact = parse(amount).value / (factor if name in ("cpu", "memory") else 1)
-            step = 1 if name == "memory" else Fraction(1, 1000)
-            assert 0 <= exact - parse(shown[name]).value <= step
+            exact, whole = parse(amount).value / factor, parse(shown[name]).value
+            if name == "x/y":
+                assert whole == math.ceil(exact)
+            else:
+                assert 0 <= exact - whole <= (1 if name == "memory" else Fraction(1, 1000))
     assert found.get("limits", {}).get(resource) == (str(gpus // factor) if gpus else None)
 
 
@@ -329,7 +332,7 @@ def test_node_labels_by_key_and_the_gpus_type_where_there_are_gpus(words: Any, g
         queue={"scheduling": said({"nodeSelector": queue}), "nodeResources": said({"gpus": gpus, "gpuType": gpu_type})},
         nodeSelector=job,
     )
-    typed = {SETTINGS.gpu_type_label: gpu_type} if gpu_type and gpus else {}
+    typed = {"nvidia.com/gpu.product": gpu_type} if gpu_type and gpus else {}
     assert pod_of(found).get("nodeSelector", {}) == together(template, queue, typed, job)
 
 

@@ -122,7 +122,7 @@ def test_a_pod_that_is_told_to_stop_is_an_incident_at_once_and_the_rest_is_stopp
     w.later(5)
     w.step()
     assert w.phase == "Failed"
-    assert w.last.children == (), "nothing is stopped before the outcome stands"
+    assert w.last.actions.children == (), "nothing is stopped before the outcome stands"
     w.settle()
     assert w.spec("Job", "demo").get("suspend", False) is True
     assert not w.step()
@@ -268,7 +268,7 @@ def test_a_job_that_failed_waits_a_moment_for_the_pod_that_failed(world: Any) ->
     w = running(world, NEVER)
     w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     w.settle()
-    assert (w.phase, w.last.requeue_after_s) == ("Restarting", 5)
+    assert (w.phase, w.last.actions.look_again_s) == ("Restarting", 5)
     w.later(5)
     w.settle()
     assert w.phase == "Failed"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torchctl.api.queue import QueueSpec
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.render import render
-from torchctl.controllers.queue.validate import problem_of
+from torchctl.controllers.queuespec.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings
 
 SETTINGS = OperatorSettings(image="torchctl:test")

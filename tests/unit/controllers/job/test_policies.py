@@ -80,10 +80,10 @@ def test_a_finished_job_stays_as_long_as_the_queue_says_or_the_job(world: Any, q
     w = running(world, queue, job)
     w.succeeds()
     w.settle()
-    assert (w.last.requeue_after_s, w.last.remove) == (due, ())
+    assert (w.last.actions.look_again_s, w.last.actions.remove) == (due, ())
     w.later(due)
     w.step()
-    assert [removal.kind.kind for removal in w.last.remove] == ["TorchrunJob"]
+    assert [removal.kind.kind for removal in w.last.actions.remove] == ["TorchrunJob"]
 
 
 @pytest.mark.parametrize(

@@ -248,8 +248,8 @@ class TestRevisions:
             w.settle()
             waits.append(0)
             while ("Pod", f"demo-sync-{number + 1}") not in w.objects:
-                waits[-1] += w.last.requeue_after_s
-                w.later(w.last.requeue_after_s)
+                waits[-1] += w.last.actions.look_again_s
+                w.later(w.last.actions.look_again_s)
                 w.settle()
         assert waits == [0, 10, 20, 40, 80, 160, 300, 300, 300, 300]
         assert "Failed" not in w.log
@@ -348,11 +348,11 @@ class TestTime:
     def test_all_tries_together_have_the_time_of_one(self, world: Any) -> None:
         w = world(a_job(workspace=GIT % ", timeoutSeconds: 100"))
         w.settle()
-        assert w.last.requeue_after_s == 100
+        assert w.last.actions.look_again_s == 100
         w.later(60)
         w.sync_fails(0, "fetch: the server cannot be reached", 75)
         w.settle()
-        assert (w.phase, w.last.requeue_after_s) == ("Syncing", 40)
+        assert (w.phase, w.last.actions.look_again_s) == ("Syncing", 40)
         w.later(40)
         w.settle()
         status, reason, message = w.condition("Failed")
@@ -460,13 +460,13 @@ class TestTime:
         w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now + timedelta(seconds=30)})
         asks_for(w, asked)
         w.settle()
-        assert w.last.requeue_after_s == 60
+        assert w.last.actions.look_again_s == 60
         w.later(59)
         w.settle()
-        assert w.last.remove == ()
+        assert w.last.actions.remove == ()
         w.later(1)
         w.step()
-        assert [(removal.key.name, removal.force) for removal in w.last.remove] == [("demo-sync-0", True)]
+        assert [(removal.key.name, removal.force) for removal in w.last.actions.remove] == [("demo-sync-0", True)]
         w.settle()
         (pod,) = w.seen.sync_pods
         assert (pod.metadata.deletion_timestamp, revision_of(pod)) == (None, asked or "")

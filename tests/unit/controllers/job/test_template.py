@@ -26,13 +26,6 @@ def test_a_part_of_a_nodes_gpus_gets_that_part_of_its_cpus_and_memory(world: Any
     }
 
 
-def test_no_gpus_at_all_is_one_pod_with_a_nodes_cpus_on_any_node(world: Any) -> None:
-    queue = "{image: a:1, nodeResources: {gpus: 8, cpus: 7, gpuType: H100}}"
-    spec = pod(world, "numGPUs: 0", queue)
-    assert spec["containers"][0]["resources"] == {"requests": {"cpu": "7"}, "limits": {"cpu": "7"}}
-    assert "nodeSelector" not in spec
-
-
 def test_gpus_that_only_the_pod_template_has_count(world: Any) -> None:
     queue = """
     podTemplate: {spec: {containers: [{name: trainer, image: a:1, resources:
@@ -40,11 +33,6 @@ def test_gpus_that_only_the_pod_template_has_count(world: Any) -> None:
     """
     spec = pod(world, "numGPUs: 2", queue)
     assert spec["containers"][0]["resources"] == {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": "2"}}
-
-
-def test_another_gpu_resource_is_asked_for_by_its_name(world: Any) -> None:
-    spec = pod(world, "numNodes: 1", "{image: a:1, nodeResources: {gpus: 2, gpuResourceName: amd.com/gpu}}")
-    assert spec["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
 
 
 def test_the_jobs_word_wins_over_the_queues_and_the_queues_over_the_pod_template(world: Any) -> None:
@@ -128,3 +116,43 @@ def test_the_sync_pod_writes_as_the_workers_read_but_never_as_root() -> None:
     assert security.sync_pod(security.pod({"runAsUser": 1000, "fsGroup": 7}))["runAsUser"] == 1000
     root = security.sync_pod(security.pod({"runAsUser": 0}))
     assert (root["runAsUser"], root["runAsNonRoot"]) == (65532, True)
+
+
+OPENSHIFT = """
+image: a:1
+podTemplate:
+  spec:
+    securityContext: {runAsUser: null, runAsGroup: null, fsGroup: null, seccompProfile: null}
+    containers: [{name: trainer, securityContext: {capabilities: null}}]
+"""
+
+
+def test_a_null_takes_a_default_of_the_workers_security_away(world: Any) -> None:
+    spec = pod(world, "numNodes: 1", OPENSHIFT)
+    assert spec["securityContext"] == {"runAsNonRoot": True, "fsGroupChangePolicy": "OnRootMismatch"}
+    assert spec["containers"][0]["securityContext"] == {"allowPrivilegeEscalation": False}
+    assert {"name": "HOME", "value": "/tmp"} in spec["containers"][0]["env"]
+
+
+def test_a_null_takes_a_default_of_the_sync_pods_security_away(world: Any) -> None:
+    w = world("{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: zip}}}", OPENSHIFT)
+    w.settle()
+    found = w.spec("Pod", "demo-sync-0")["securityContext"]
+    assert found == {"runAsNonRoot": True, "fsGroupChangePolicy": "OnRootMismatch"}
+
+
+def test_a_security_context_of_null_has_no_defaults(world: Any) -> None:
+    queue = """
+    image: a:1
+    podTemplate: {spec: {securityContext: null, containers: [{name: trainer, securityContext: null}]}}
+    """
+    spec = pod(world, "numNodes: 1", queue)
+    assert (spec["securityContext"], spec["containers"][0]["securityContext"]) == ({}, {})
+
+
+def test_a_null_elsewhere_in_a_pod_template_is_as_if_not_written(world: Any) -> None:
+    queue = """
+    image: a:1
+    podTemplate: {spec: {volumes: null, hostNetwork: null, containers: [{name: trainer, env: null}]}}
+    """
+    assert "hostNetwork" not in pod(world, "numNodes: 1", queue)

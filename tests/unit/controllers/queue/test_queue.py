@@ -20,9 +20,10 @@ from torchctl.api.quantity import parse
 from torchctl.api.queue import KaiQueueStatus, QueueSpec, QueueStatus, TorchrunQueue
 from torchctl.controllers.queue.kai import claimed_by, kai_queue, release
 from torchctl.controllers.queue.observed import FREEZING
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, look_again
+from torchctl.controllers.queue.plan import Observed, Plan, look_again
 from torchctl.controllers.queue.plan import plan as plan_at
 from torchctl.controllers.queue.status import derive, transitions
+from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import find
 from torchctl.runtime.intent import INTENT_ANNOTATION
 from torchctl.runtime.kinds import ObjectMeta
@@ -61,7 +62,7 @@ def observed(subject: TorchrunQueue, *existing: KaiQueue, jobs: tuple[TorchrunJo
 
 
 def condition(seen: Observed, type_: str, refusal: Refusal | None = None) -> tuple[str, str]:
-    status = derive(seen, plan(seen), Refused(refusal), NOW)
+    status = derive(seen, plan(seen), (refusal,) if refusal else (), NOW)
     found = find(status.conditions, type_)
     assert found is not None
     return found.status, found.reason
@@ -86,7 +87,7 @@ def test_a_kai_queue_of_another_is_a_conflict_whose_message_names_its_owner() ->
     seen = observed(queue(kaiQueue="train"), foreign)
     assert plan(seen).apply is None
     assert condition(seen, "KaiQueueReady") == ("False", "Conflict")
-    assert derive(seen, plan(seen), Refused(), NOW).kai_queue is None
+    assert derive(seen, plan(seen), (), NOW).kai_queue is None
     assert not claimed_by("queue-uid")(foreign.metadata)
 
 
@@ -126,7 +127,7 @@ def test_without_kai_nothing_fails_and_the_queue_looks_again() -> None:
     seen = replace(observed(queue(kaiQueue="train")), kai_available=False)
     assert plan(seen) == Plan()
     assert condition(seen, "KaiQueueReady") == ("False", "KaiNotInstalled")
-    assert look_again(seen, Refused(), NOW) == 10.0
+    assert look_again(seen, (), NOW) == 10.0
 
 
 @pytest.mark.parametrize("deleting", [False, True])
@@ -142,16 +143,16 @@ def test_without_kai_nothing_is_done_to_kai_queues_that_were_seen_before_and_the
     todo = plan_at(seen, NOW + FREEZING)
     assert (todo.release, todo.delete) == ((), ())
     assert todo.finalizers == (() if deleting else None), "the API server is asked before they go"
-    assert deleting or look_again(seen, Refused(), NOW) == 10.0
+    assert deleting or look_again(seen, (), NOW) == 10.0
 
 
 @pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {}], ids=["other", ""])
 def test_the_kai_queue_that_a_queue_has_stays_in_status_until_it_is_gone(spec: dict[str, Any]) -> None:
     seen = observed(queue(**spec), kai("train"), jobs=(job("a", Phase.RUNNING),))
-    status = derive(seen, plan(seen), Refused(), NOW)
+    status = derive(seen, plan(seen), (), NOW)
     assert status.kai_queue is not None
     assert status.kai_queue.name == "train"
-    assert derive(observed(queue()), Plan(), Refused(), NOW).kai_queue is None
+    assert derive(observed(queue()), Plan(), (), NOW).kai_queue is None
 
 
 @pytest.mark.parametrize("spec", [{"kaiQueue": "new"}, {}], ids=["other", ""])
@@ -161,14 +162,14 @@ def test_without_kai_the_name_of_the_kai_queue_stays_in_status_for_nobody_else_r
     recorded = QueueStatus(kai_queue=KaiQueueStatus(name="train", uid="uid"))
     seen = observed(msgspec.structs.replace(queue(**spec), status=recorded))
     blind = replace(seen, kai_available=False)
-    assert derive(blind, plan(blind), Refused(), NOW).kai_queue == recorded.kai_queue
+    assert derive(blind, plan(blind), (), NOW).kai_queue == recorded.kai_queue
 
 
 def test_a_deleted_queue_keeps_its_kai_queue_until_its_jobs_are_done() -> None:
     subject = queue(deleting=True, kaiQueue="train")
     busy = observed(subject, kai("train"), jobs=(job("a", Phase.RUNNING), job("b", Phase.FAILED)))
     assert plan(busy) == Plan()
-    assert "1 unfinished job ends: a" in derive(busy, plan(busy), Refused(), NOW).conditions[1].message
+    assert "1 unfinished job ends: a" in derive(busy, plan(busy), (), NOW).conditions[1].message
     done = observed(subject, kai("train"), jobs=(job("a", Phase.SUCCEEDED),))
     assert [found.metadata.name for found in plan(done).delete] == ["train"]
     assert plan(done).finalizers is None
@@ -206,15 +207,18 @@ def test_a_job_that_waits_for_a_queue_of_this_name_does_not_hold_its_deletion_up
     waiting = msgspec.structs.replace(job("waits", ""), status=JobStatus())
     seen = observed(queue(deleting=True, kaiQueue="train"), kai("train"), jobs=(waiting,))
     assert plan(seen) == Plan(), "it may just be freezing its template"
-    assert look_again(seen, Refused(), NOW) == FREEZING.total_seconds()
+    assert look_again(seen, (), NOW) == FREEZING.total_seconds()
     assert [found.metadata.name for found in plan_at(seen, NOW + FREEZING).delete] == ["train"]
-    assert look_again(seen, Refused(), NOW + FREEZING) is None
+    assert look_again(seen, (), NOW + FREEZING) is None
 
 
 def test_a_deletion_that_kais_webhook_refuses_says_so() -> None:
     seen = observed(queue(deleting=True, kaiQueue="train"), kai("train"))
     assert condition(seen, "KaiQueueReady") == ("False", "Deleting")
-    assert condition(seen, "KaiQueueReady", Refusal("Refused", "has child queues")) == ("False", "Refused")
+    assert condition(seen, "KaiQueueReady", Refusal("Queue", "train", "Refused", "has child queues")) == (
+        "False",
+        "Refused",
+    )
 
 
 def test_a_kai_queue_that_would_be_its_own_ancestor_is_not_made() -> None:
@@ -223,7 +227,7 @@ def test_a_kai_queue_that_would_be_its_own_ancestor_is_not_made() -> None:
     seen = observed(subject, b, c)
     assert plan(seen).apply is None
     assert condition(seen, "KaiQueueReady") == ("False", "ParentCycle")
-    message = derive(seen, plan(seen), Refused(), NOW).conditions[1].message
+    message = derive(seen, plan(seen), (), NOW).conditions[1].message
     assert "a under b under c under a" in message
     fine = observed(subject, b, msgspec.structs.replace(c, spec={"parentQueue": "c"}))
     assert plan(fine).apply is not None, "a circle of others is theirs"
@@ -274,7 +278,7 @@ def test_what_nests_too_deeply_is_a_condition_and_the_status_is_written(levels: 
 )
 def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], field: str) -> None:
     seen = observed(queue(finalizers=(), **spec))
-    status = derive(seen, plan(seen), Refused(), NOW)
+    status = derive(seen, plan(seen), (), NOW)
     accepted = find(status.conditions, "Accepted")
     assert accepted is not None
     assert (accepted.status, accepted.reason) == ("False", "NotSupportedYet")
@@ -295,7 +299,7 @@ def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], 
 def test_a_topology_is_for_gangs_of_kais_and_names_a_level(spec: dict[str, Any], says: str) -> None:
     scheduling = {"topology": {"name": "net", "required": "rack"}} | spec.pop("scheduling", {})
     seen = observed(queue(finalizers=(), scheduling=scheduling, **spec))
-    status = derive(seen, plan(seen), Refused(), NOW)
+    status = derive(seen, plan(seen), (), NOW)
     accepted = find(status.conditions, "Accepted")
     assert accepted is not None
     assert (accepted.status == "True") is (not says)
@@ -344,23 +348,23 @@ def test_kais_amounts_are_told_as_quantities_whatever_it_writes_them_as() -> Non
     reported = ReportedStatus(allocated={"gpu": 0.5, "cpu": 4, "memory": "2048Mi"}, requested={"odd": "a lot"})
     there = msgspec.structs.replace(kai("train"), status=reported)
     seen = observed(queue(kaiQueue="train"), there)
-    told = derive(seen, plan(seen), Refused(), NOW).kai_queue
+    told = derive(seen, plan(seen), (), NOW).kai_queue
     assert told is not None
     assert told.allocated == {"gpu": "500m", "cpu": "4", "memory": "2Gi"}
     assert told.requested == {"odd": "a lot"}
 
 
 def test_a_refusal_is_the_condition_and_is_tried_again() -> None:
-    seen, refusal = observed(queue(kaiQueue="train")), Refusal("Refused", "KAI Queue train: no")
+    seen, refusal = observed(queue(kaiQueue="train")), Refusal("Queue", "train", "Refused", "KAI Queue train: no")
     assert condition(seen, "KaiQueueReady", refusal) == ("False", "Refused")
-    assert look_again(seen, Refused(refusal), NOW) == 60.0
+    assert look_again(seen, (refusal,), NOW) == 60.0
 
 
 @given(st.lists(st.sampled_from(["", *Phase]), max_size=20))
 def test_every_job_is_counted_once(phases: list[str]) -> None:
     jobs = tuple(job(f"j{number}", phase) for number, phase in enumerate(phases))
     seen = observed(queue(finalizers=()), jobs=jobs)
-    status = derive(seen, plan(seen), Refused(), NOW)
+    status = derive(seen, plan(seen), (), NOW)
     counts = Counter(msgspec.to_builtins(status.jobs))
     assert sum(msgspec.structs.astuple(status.jobs)) == len(phases) == sum(counts.values())
     assert status.gpus.requested == 8 * sum(phase not in (*TERMINAL, Phase.SUSPENDED) for phase in phases)
@@ -372,9 +376,9 @@ def test_a_second_reconcile_writes_nothing_and_says_nothing(kai_there: bool, for
     subject = queue(finalizers=(QUEUE_FINALIZER,) if name else (), **spec)
     existing = (kai("train", claim="x" if foreign else "queue-uid"),) if kai_there else ()
     seen = observed(subject, *existing)
-    status = derive(seen, plan(seen), Refused(), NOW)
+    status = derive(seen, plan(seen), (), NOW)
     again = replace(seen, queue=msgspec.structs.replace(subject, status=status))
-    later = derive(again, plan(again), Refused(), NOW.replace(year=2027))
+    later = derive(again, plan(again), (), NOW.replace(year=2027))
     assert later == status
     assert transitions(status, later) == ()
 

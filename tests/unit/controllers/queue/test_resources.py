@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from torchctl.api.phases import Phase
 from torchctl.api.queue import ExtraResource, QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.controllers.queue.inventory import inventory
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, plan
-from torchctl.controllers.queue.resources import extras, growth, object_name, problem_of
+from torchctl.controllers.queue.plan import Observed, Plan, plan
+from torchctl.controllers.queue.resources import extras, growth
 from torchctl.controllers.queue.status import derive, transitions
+from torchctl.controllers.queuespec.resources import object_name, problem_of
+from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import MAX_MESSAGE, find
 from torchctl.runtime.intent import Verdict, decide
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta
@@ -94,7 +96,7 @@ class World:
     def plan(self) -> Plan:
         return plan(self.observed(), NOW)
 
-    def step(self) -> Refused:
+    def step(self) -> tuple[Refusal, ...]:
         observed = self.observed()
         todo, refused = plan(observed, NOW), {}
         if todo.finalizers is not None:
@@ -106,7 +108,7 @@ class World:
             raw = None if found is None else msgspec.to_builtins(found)
             decision = decide(extra.body, None if found is None else found.metadata, raw, extra.ours, once=extra.once)
             if decision.verdict is Verdict.FOREIGN:
-                refused[extra.key] = Refusal("ForeignObject", "theirs")
+                refused[extra.key] = Refusal(*extra.key, "ForeignObject", "theirs")
             if decision.body is not None:
                 self._write(extra.key, decision.body)
         for growing in todo.grow:
@@ -115,7 +117,7 @@ class World:
         for found in todo.prune:
             del self.objects["ConfigMap", found.metadata.name]
             self.writes += 1
-        return Refused(None, refused)
+        return tuple(refused.values())
 
     def _write(self, key: tuple[str, str], body: Mapping[str, Any]) -> None:
         self.made += key not in self.objects
@@ -224,7 +226,7 @@ def test_an_immutable_object_stays_as_it_was_made_and_is_made_again_when_it_is_g
     writes = world.writes
     status, _, _ = world.ready()
     assert (status, world.writes) == ("True", writes)
-    (item,) = inventory(world.observed(), {})
+    (item,) = inventory(world.observed(), ())
     assert (item.state.ready, "stays as it is" in item.state.message) == (True, True)
     del world.objects["ConfigMap", "settings"]
     world.step()
@@ -331,7 +333,7 @@ def test_a_claim_grows_and_never_shrinks() -> None:
     world.resources = [claim(size="5Gi")]
     world.step()
     assert spec["resources"]["requests"]["storage"] == "20Gi"
-    (item,) = inventory(world.observed(), {})
+    (item,) = inventory(world.observed(), ())
     assert (item.state.ready, item.state.message) == (True, "has 20Gi, more than is asked for: a claim cannot shrink")
 
 
@@ -407,7 +409,7 @@ def test_a_template_of_another_shape_is_told_by_its_field(entry: dict[str, Any],
         problem = plan(seen, NOW).problem
         assert problem is not None
         assert problem[1].startswith(f"spec.resources[0] ({entry['name']}): template.{says}")
-        accepted = derive(seen, plan(seen, NOW), Refused(), NOW)
+        accepted = derive(seen, plan(seen, NOW), (), NOW)
         ready = find(accepted.conditions, "ResourcesReady")
         assert ready is not None
         assert ready.reason == QueueReason.NOT_READY
@@ -417,7 +419,7 @@ def test_a_refusal_is_never_told_in_more_words_than_the_api_server_takes() -> No
     world = World([config_map("a")])
     world.step()
     seen = world.observed()
-    refused = Refused(None, {("ConfigMap", "a"): Refusal("Refused", "Invalid value: " + "a" * 2 * MAX_MESSAGE)})
+    refused = (Refusal("ConfigMap", "a", "Refused", "Invalid value: " + "a" * 2 * MAX_MESSAGE),)
     (state,) = derive(seen, plan(seen, NOW), refused, NOW).resources
     assert len(state.message) == MAX_MESSAGE
 
@@ -425,9 +427,7 @@ def test_a_refusal_is_never_told_in_more_words_than_the_api_server_takes() -> No
 def test_every_entry_has_its_state_and_the_condition_names_the_first_that_is_wrong() -> None:
     world = World([config_map("a"), config_map("b"), claim("c")])
     world.step()
-    refused = Refused(
-        None, {("ConfigMap", "b"): Refusal("Refused", "no"), ("PersistentVolumeClaim", "c"): Refusal("R", "no")}
-    )
+    refused = (Refusal("ConfigMap", "b", "Refused", "no"), Refusal("PersistentVolumeClaim", "c", "R", "no"))
     seen = world.observed()
     status = derive(seen, plan(seen, NOW), refused, NOW)
     assert [(state.kind, state.name, state.ready, state.message) for state in status.resources] == [
@@ -483,13 +483,6 @@ def test_whatever_happens_a_foreign_object_stays_and_at_rest_nothing_is_written(
     if not world.jobs:
         owned = {key for key in world.objects if key[0] == "ConfigMap"} - {("ConfigMap", "theirs")}
         assert owned <= asked, "without jobs nothing older is left"
-
-
-def test_a_second_look_at_what_was_refused_comes_by_itself() -> None:
-    seen = replace(World([]).observed())
-    assert not Refused()
-    assert Refused(None, {("ConfigMap", "a"): Refusal("Refused", "no")})
-    assert plan(seen, NOW) == Plan()
 
 
 def test_the_example_of_the_guide_is_accepted_and_says_what_it_asks_for() -> None:

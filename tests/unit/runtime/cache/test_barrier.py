@@ -10,7 +10,7 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.client.writes import Deleted, Written
 from torchctl.runtime.kinds import EVENT, LEASE, Key, Lease, ObjectMeta
 from torchctl.runtime.metrics import Metrics
-from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Unavailable
+from torchctl.runtime.watch.events import Absent, Applied, Init, InitDone, Removed, Unavailable
 from torchctl.testing.clock import ManualClock
 
 A = Key("ns", "a")
@@ -88,6 +88,26 @@ async def test_a_resource_that_is_not_served_is_not_waited_for(cache: Cache) -> 
     cache.register(LEASE)
     await cache.informer(LEASE).feed(Unavailable("gone"))
     barrier = Barrier(cache, clock=ManualClock(), timeout_s=5.0)
+    barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
+    assert await barrier.wait("job")
+
+
+async def test_write_is_awaited_while_the_watch_is_refused(cache: Cache) -> None:
+    """A cache that was complete once hears of the write when somebody ends the refusal."""
+    cache.register(LEASE)
+    await fill(cache)
+    await cache.informer(LEASE).feed(Unavailable("forbidden"))
+    barrier = Barrier(cache, clock=ManualClock(), timeout_s=0)
+    barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
+    assert not await barrier.wait("job")
+
+
+async def test_optional_kind_that_is_gone_is_not_waited_for(cache: Cache) -> None:
+    cache.register(LEASE, optional=True)
+    await fill(cache)
+    await cache.informer(LEASE).feed(Unavailable("gone", missing=True))
+    await cache.informer(LEASE).feed(Absent())
+    barrier = Barrier(cache, clock=ManualClock(), timeout_s=0)
     barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
     assert await barrier.wait("job")
 

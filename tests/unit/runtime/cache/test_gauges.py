@@ -2,7 +2,7 @@ from torchctl.runtime.cache.gauges import Gauges
 from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.kinds import LEASE, Lease, ObjectMeta
 from torchctl.runtime.metrics import Metrics
-from torchctl.runtime.watch.events import Applied, Bookmarked
+from torchctl.runtime.watch.events import Applied, Bookmarked, Unavailable
 from torchctl.runtime.watch.selector import Selector
 from torchctl.testing.clock import ManualClock
 
@@ -26,4 +26,7 @@ async def test_the_informer_that_is_furthest_behind_counts() -> None:
     sample = metrics.registry.get_sample_value
     assert sample("torchctl_watch_age_seconds", {"resource": LEASE.resource}) == 60
     assert sample("torchctl_cache_objects", {"resource": LEASE.resource}) == 2
+    assert sample("torchctl_watch_available", {"resource": LEASE.resource}) == 1
+    await alive.feed(Unavailable("forbidden"))
+    assert sample("torchctl_watch_available", {"resource": LEASE.resource}) == 0
     assert sample("informer_store_resource_version", VERSION) == 5

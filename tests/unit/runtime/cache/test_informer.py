@@ -9,7 +9,7 @@ from torchctl.runtime.cache.informer import Change, Informer
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import LEASE, Key, Lease, ObjectMeta
 from torchctl.runtime.metrics import Metrics
-from torchctl.runtime.watch.events import Applied, Bookmarked, Init, InitDone, Removed, Skipped, Unavailable
+from torchctl.runtime.watch.events import Absent, Applied, Bookmarked, Init, InitDone, Removed, Skipped, Unavailable
 from torchctl.runtime.watch.selector import Selector
 from torchctl.testing.clock import ManualClock
 
@@ -165,6 +165,48 @@ async def test_what_is_cached_outlives_the_resource(informer: Informer[Lease]) -
     await fill(informer, 10, lease("a", 3))
     await informer.feed(Unavailable("no such resource"))
     assert informer.reader.get(A) is not None
+
+
+async def test_optional_kind_that_is_gone_leaves_no_ghosts(clock: ManualClock) -> None:
+    informer: Informer[Lease] = Informer(LEASE, Selector(), clock=clock, optional=True)
+    await fill(informer, 10, lease("a", 3), lease("b", 4))
+    informer.add_handler(recorder := Recorder())
+    await informer.feed(Unavailable("no such resource", missing=True))
+    await informer.feed(Absent())
+    assert len(informer.reader) == 0
+    assert recorder.told[2:] == [("deleted", "a", False), ("deleted", "b", False)]
+    await fill(informer, 20, lease("a", 15))
+    assert informer.reader.get(A) is not None
+
+
+async def test_required_kind_that_is_not_found_keeps_its_objects(informer: Informer[Lease]) -> None:
+    """Otherwise a wrong route in front of the API server would look as if all pods had vanished."""
+    await fill(informer, 10, lease("a", 3))
+    await informer.feed(Unavailable("404 page not found", missing=True))
+    await informer.feed(Absent())
+    assert informer.reader.get(A) is not None
+
+
+async def test_refusal_is_timed_from_its_first_answer_to_the_next_list(
+    informer: Informer[Lease], clock: ManualClock
+) -> None:
+    await fill(informer, 10)
+    for _ in range(3):
+        await informer.feed(Unavailable("forbidden"))
+        clock.seconds += 20
+    assert (informer.refused(), informer.age()) == (60, 60)
+    await fill(informer, 11)
+    assert informer.refused() == 0
+
+
+async def test_optional_kind_that_is_not_served_does_not_age(clock: ManualClock) -> None:
+    informer: Informer[Lease] = Informer(LEASE, Selector(), clock=clock, optional=True)
+    clock.seconds += 60
+    await informer.feed(Unavailable("404 page not found", missing=True))
+    assert informer.age() == 0
+    clock.seconds += 60
+    await informer.feed(Unavailable("forbidden"))
+    assert informer.age() == 60
 
 
 async def test_a_forced_list_takes_the_version_back(informer: Informer[Lease]) -> None:

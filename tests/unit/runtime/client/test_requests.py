@@ -28,7 +28,7 @@ def test_cluster_scoped_kinds_have_no_namespace() -> None:
 def test_a_list_without_version_asks_for_the_newest_state() -> None:
     request = requests.list_page(POD, labels="a=b", fields="spec.nodeName=n", limit=500)
     assert request.target == "/api/v1/pods?labelSelector=a%3Db&fieldSelector=spec.nodeName%3Dn&limit=500"
-    assert request.timeout_s == 30.0
+    assert request.is_bulk
 
 
 def test_a_further_page_names_no_version_for_its_token_has_one() -> None:

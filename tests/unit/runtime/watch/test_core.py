@@ -4,6 +4,7 @@ from torchctl.runtime.client.codec import Added, Bookmark, Deleted, ErrorLine, M
 from torchctl.runtime.kinds import LEASE, Key, Lease, ObjectMeta, Status, StatusDetails
 from torchctl.runtime.watch.core import IllegalInput, Input, State, WatchMachine
 from torchctl.runtime.watch.events import (
+    Absent,
     Applied,
     Bookmarked,
     Init,
@@ -281,7 +282,7 @@ class TestStreams:
 
 class TestUnavailability:
     def test_a_kind_that_is_not_served_is_asked_for_until_it_is(self, paged: Driver) -> None:
-        assert paged(Refused(404, "NotFound", "no such resource")) == [Unavailable("no such resource")]
+        assert paged(Refused(404, "NotFound", "no such resource")) == [Unavailable("no such resource", missing=True)]
         rests = []
         for _ in range(10):
             rests.append(paged.rest())
@@ -293,9 +294,31 @@ class TestUnavailability:
     def test_a_kind_that_vanishes_is_listed_when_it_is_back(self, watching: Driver) -> None:
         watching(Lost("reset"))
         watching.rest()
-        assert watching(Refused(404)) == [Unavailable("404")]
+        assert watching(Refused(404)) == [Unavailable("404", missing=True)]
         watching.rest()
         assert watching.ask() == ListPage(limit=500)
+
+    def test_kind_that_is_not_found_five_times_in_a_row_is_gone(self, watching: Driver) -> None:
+        watching(Closed())
+        told = []
+        for _ in range(8):
+            watching.rest()
+            told.append(watching(Refused(404))[1:])
+        assert told == [[], [], [], [], [Absent()], [], [], []]
+
+    @pytest.mark.parametrize("between", [Lost("reset"), Refused(403), Refused(503), page(11)], ids=repr)
+    def test_another_answer_in_between_starts_the_count_anew(
+        self, watching: Driver, between: Lost | Refused | Page[Lease]
+    ) -> None:
+        watching(Closed())
+        for number in range(8):
+            watching.rest()
+            if number == 4:
+                watching(between)
+                if isinstance(between, Page):
+                    watching(Lost("reset"))
+            else:
+                assert Absent() not in watching(Refused(404))
 
     @pytest.mark.parametrize("code", [401, 403])
     def test_a_kind_that_is_forbidden_is_tried_slowly(self, paged: Driver, code: int) -> None:

@@ -317,6 +317,13 @@ async def test_an_outage_is_told_from_silence(clock: ManualClock) -> None:
     assert sink.signs == ["heard", "heard", "heard", "tried", "tried", "heard"]
 
 
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 429, 500])
+async def test_refusal_is_an_attempt_and_no_answer(clock: ManualClock, code: int) -> None:
+    """A refused watch ages like one that nobody answers, so that the same alert tells of both."""
+    _, sink = await play(clock, page(10), refused(code), page(11))
+    assert sink.signs[:3] == ["heard", "tried", "heard"]
+
+
 async def test_what_keeps_failing_the_same_way_is_said_once(clock: ManualClock) -> None:
     absent = [refused(404, "NotFound")] * 5
     with capture_logs() as logs:

@@ -1,19 +1,18 @@
 """How long a job may run and how long its workers may take to start.
 
-Time is active from the moment at which the attempt is admitted, which is when a gang scheduler has placed all pods, or
-where there is none, when its Job is made: what a job waits for in a queue, and what it is suspended for, is not its
-own. The attempts that have ended are added up in status.activeSeconds.
+Time is active from the moment at which the attempt is admitted: when a gang scheduler has placed all pods, or without
+one, when its Job is made. What a job waits for in a queue, and what it is suspended for, is not its own. The attempts
+that have ended are added up in status.activeSeconds.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import Failure, JobStatus
 from torchctl.controllers.job.attempts.outcome import Outcome
-from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.steps import workers
-from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
 __all__ = ["active_s", "due_s", "exceeded"]
@@ -25,43 +24,39 @@ def active_s(status: JobStatus, until: datetime) -> int:
     return status.active_seconds + (max(0, int((until - since).total_seconds())) if since is not None else 0)
 
 
-def exceeded(
-    observed: Observed, template: FrozenTemplate | None, policy: EffectiveRunPolicy, now: datetime
-) -> Outcome | None:
+def exceeded(case: Case) -> Outcome | None:
     """The end that a deadline makes, None while none has passed. A next attempt has what the earlier ones left."""
-    passed = [end for left, end in _deadlines(observed, template, policy, now) if left <= 0]
-    return passed[0] if passed else None
+    return next((end for left, end in _deadlines(case) if left <= 0), None)
 
 
-def due_s(
-    observed: Observed, template: FrozenTemplate | None, policy: EffectiveRunPolicy, now: datetime
-) -> float | None:
-    """Seconds until the next deadline passes; None where none runs."""
-    if observed.job.status.attempt_active_time is None:
+def due_s(case: Case) -> float | None:
+    """Seconds until the next deadline passes; None if none runs."""
+    if case.status.attempt_active_time is None:
         return None
-    return min((left for left, _ in _deadlines(observed, template, policy, now)), default=None)
+    return min((left for left, _ in _deadlines(case)), default=None)
 
 
-def _deadlines(
-    observed: Observed, template: FrozenTemplate | None, policy: EffectiveRunPolicy, now: datetime
-) -> list[tuple[float, Outcome]]:
-    status, name = observed.job.status, observed.job.metadata.name
-    since, found = status.attempt_active_time, []
-    running_s = (now - since).total_seconds() if since is not None else 0.0
+def _deadlines(case: Case) -> Iterator[tuple[float, Outcome]]:
+    status, policy, name = case.status, case.policy, case.observed.job.metadata.name
+    since = status.attempt_active_time
+    running_s = (case.now - since).total_seconds() if since is not None else 0.0
     if policy.active_deadline_seconds is not None:
         limit = policy.active_deadline_seconds
         message = f"TorchrunJob {name} was active for runPolicy.activeDeadlineSeconds, {limit} s: submit it with more"
-        found.append((limit - status.active_seconds - running_s, _end(JobReason.DEADLINE_EXCEEDED, message)))
-    # Nobody may have looked when they became ready.
-    are_ready = template is not None and workers.standing(observed) >= template.min_nodes
-    starts = since is not None and status.attempt_ready_time is None and not are_ready
-    if policy.startup_timeout_seconds is not None and starts:
+        yield limit - status.active_seconds - running_s, _end(JobReason.DEADLINE_EXCEEDED, message)
+    if policy.startup_timeout_seconds is not None and since is not None and not _has_started(case):
         limit = policy.startup_timeout_seconds
         ready = find(status.conditions, JobCondition.WORKERS_READY)
         why = f": {ready.message}" if ready is not None else ""
         message = f"the workers of TorchrunJob {name} were not ready within startupTimeoutSeconds, {limit} s{why}"
-        found.append((limit - running_s, _end(JobReason.STARTUP_TIMEOUT, message)))
-    return found
+        yield limit - running_s, _end(JobReason.STARTUP_TIMEOUT, message)
+
+
+def _has_started(case: Case) -> bool:
+    """Whether the workers were ready, or are and nobody has looked since."""
+    if case.status.attempt_ready_time is not None:
+        return True
+    return case.template is not None and workers.standing(case.observed) >= case.template.min_nodes
 
 
 def _end(reason: JobReason, message: str) -> Outcome:

@@ -1,202 +1,152 @@
 """The life of a job: attempts and what ends them, suspension, deadlines.
 
 What has to be remembered of it stands in status: the number of the attempt, the incident that is open, the restarts
-that were used, since when the workers are ready. `advance` says what should stand there now. Where that differs from
+that were used, since when the workers are ready. `advance` says what should stand there now. If that differs from
 what does, the pass writes it (guarded by resourceVersion) and does nothing else; the next one acts on it. So a
 crash between any two calls is followed by the same decision or by its consequence, and never by a second one.
 
-    prepare -> run -> (lost: incident) -> wait for back-off and earlier pods -> run ...
-                 \\-> suspended -> wait -> run ...            every one of them -> ended
+    Run -> Settle (an incident is open) -> Wait (back-off, and the pods of earlier attempts) -> Run ...
+     \\-> Suspended -> Wait or Run ...                         every one of them -> Ended
+
+The stage follows from status (`stage_of`), and each stage has one handler here.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import Enum, auto
 
 import msgspec
 
-from torchctl.api import effective, names
+from torchctl.api import names
 from torchctl.api.causes import Cause, cause_named
-from torchctl.api.common import RunPolicy
-from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.counts import counted
-from torchctl.api.effective import EffectiveRunPolicy
-from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy, TorchrunJob
+from torchctl.api.conditions import JobReason
+from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy
 from torchctl.api.jobstatus import Incident
 from torchctl.api.kube import Job
-from torchctl.api.queue import QueueSpec
 from torchctl.controllers.job import pods, success
-from torchctl.controllers.job.attempts import deadlines
+from torchctl.controllers.job.attempts import deadlines, elastic
 from torchctl.controllers.job.attempts.outcome import Outcome
+from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
+from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import budgets, losses
 from torchctl.controllers.job.failure.evictions import evicted_around
 from torchctl.controllers.job.failure.losses import Loss
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps import workers
-from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.controllers.settings import Restarting
-from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.conditions import is_true
 
-__all__ = ["Life", "Stage", "advance", "is_suspended", "run_policy"]
-
+__all__ = ["advance"]
 
 _UNEXPLAINED = (Cause.DELETED, Cause.VANISHED)
 
 
-class Stage(Enum):
-    """What an unfinished job is about."""
-
-    RUN = auto()
-    """Its attempt is prepared, started, or runs."""
-    SETTLE = auto()
-    """An incident is open: what else is lost with the first pod is waited for."""
-    WAIT = auto()
-    """The next attempt waits for its back-off, and for the pods of the earlier ones."""
-    SUSPENDED = auto()
-    """It stands still."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
-    """Where a job stands.
-
-    Args:
-        status: What status should say of attempts, restarts and times; its conditions are those of before.
-        outcome: How the job has ended.
-        look_again_s: Seconds after which something is due that no event will tell.
-    """
-
-    status: JobStatus
-    stage: Stage
-    outcome: Outcome | None = None
-    look_again_s: float | None = None
-
-
-def advance(
-    observed: Observed, template: FrozenTemplate | None, failed: Outcome | None, settings: Restarting, now: datetime
-) -> Life:
+def advance(case: Case, hopeless: Outcome | None) -> Life:
     """Decides where an unfinished job stands.
 
     Args:
-        template: None where there is none (yet, or any more).
-        failed: An end that comes before the workers of an attempt do; those that run go on.
+        hopeless: An end that comes before the workers of an attempt do; those that run go on.
     """
-    status = observed.job.status
-    if status.incident is not None:
-        return _settle(observed, template, status.incident, settings, now)
-    if is_suspended(status):
-        return _suspended(observed, template, now)
-    if failed is not None and not observed.was_started:
-        return _ended(status, failed, now)
-    if observed.was_started:
-        turned = _attempt(observed, template, settings, now)
-        if turned is not None:
-            return replace(turned, status=_begun(turned.status, observed))
-    if _says_complete(observed.worker_job):
+    match stage_of(case.status):
+        case Settle(incident):
+            return _settle(case, incident)
+        case Suspended():
+            return _suspended(case)
+        case Wait(due):
+            return _wait(case, due, hopeless)
+        case Run():
+            return _run(case, hopeless)
+
+
+# The attempt is prepared, started, or runs.
+
+
+def _run(case: Case, hopeless: Outcome | None) -> Life:
+    if not case.observed.was_started:
+        return _ended(case.status, hopeless, case.now) if hopeless else _go_on(case)
+    turned = _lost_or_done(case)
+    if turned is not None:
+        return replace(turned, status=_begun(turned.status, case.observed))
+    if _says_complete(case.observed.worker_job):
         # Its pods are about to say how they ended, and nothing else ends it any more.
-        return Life(status=status, stage=Stage.RUN)
-    if observed.held and status.attempt_active_time is not None:
-        return Life(status=_folded(status, now), stage=Stage.RUN)
-    policy = run_policy(observed.job, template)
-    end = deadlines.exceeded(observed, template, policy, now)
-    if end is not None:
-        return _ended(status, end, now)
-    if observed.job.spec.suspend and (template is not None or not observed.was_started):
-        return Life(status=_begun(_folded(status, now), observed), stage=Stage.SUSPENDED)
-    if status.next_attempt_time is not None:
-        return _wait(observed, template, status.next_attempt_time, settings, now)
-    due = deadlines.due_s(observed, template, policy, now)
-    return Life(
-        status=status, stage=Stage.RUN, look_again_s=_earliest(due, _short_s(observed, template, settings, now))
-    )
+        return Life(status=case.status, stage=Run())
+    if case.observed.held and case.status.attempt_active_time is not None:
+        return Life(status=_folded(case.status, case.now), stage=Run())
+    return _go_on(case)
 
 
-def is_suspended(status: JobStatus) -> bool:
-    """Whether it is written down that the job stands still; from then on its pods may be stopped."""
-    return is_true(status.conditions, JobCondition.SUSPENDED)
+def _go_on(case: Case) -> Life:
+    """Nothing is lost and nothing is done: a deadline may pass, or somebody may suspend the job."""
+    halted = _out_of_time(case) or _suspends(case)
+    if halted is not None:
+        return halted
+    moments = (deadlines.due_s(case), elastic.look_again_s(case))
+    return Life(status=case.status, stage=Run(), look_again_s=_earliest(*moments))
 
 
-def run_policy(job: TorchrunJob, template: FrozenTemplate | None) -> EffectiveRunPolicy:
-    """The job's policy as it is now, over the queue's as it was frozen."""
-    frozen = RunPolicy.model_validate(template.queue_run_policy) if template else RunPolicy()
-    return effective.run_policy(QueueSpec(run_policy=frozen), job.spec)
-
-
-# An attempt that was started.
-
-
-def _attempt(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> Life | None:
+def _lost_or_done(case: Case) -> Life | None:
+    status, observed = case.status, case.observed
     if success.has_succeeded(observed):
-        return _succeeded(observed, now)
+        return _succeeded(case)
     if observed.held:
         return None  # whoever suspended its Job stops its pods
-    status, loss = observed.job.status, losses.first_loss(observed, template)
+    loss = losses.first_loss(observed, case.template)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
-        return _ended(status, _disappeared(observed), now)  # its pods go because it is gone
+        return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
-        return None  # it is not heard yet how its pods ended
-    loss = loss or losses.replaced_host(observed, template) or _below_minimum(observed, template, settings, now)
-    if loss is None:
-        return None
+        return None  # until it is known how its pods ended, the operator waits
+    loss = loss or losses.replaced_host(observed, case.template) or elastic.below_minimum(case)
+    return _opened(case, loss) if loss is not None else None
+
+
+def _opened(case: Case, loss: Loss) -> Life:
+    """The incident that a loss opens, or the end that it is."""
     if loss.permanent is not None:
-        return _ended(status, Outcome(loss.permanent, losses.sentence(loss.failure), loss.failure), now)
-    incident = Incident(cause=loss.cause, opened=now.replace(microsecond=0), lost=loss.at)
-    return Life(status=msgspec.structs.replace(status, incident=incident, failure=loss.failure), stage=Stage.SETTLE)
+        outcome = Outcome(loss.permanent, losses.sentence(loss.failure), loss.failure)
+        return _ended(case.status, outcome, case.now)
+    incident = Incident(cause=loss.cause, opened=case.moment, lost=loss.at)
+    status = msgspec.structs.replace(case.status, incident=incident, failure=loss.failure)
+    return Life(status=status, stage=Settle(incident))
 
 
-def _succeeded(observed: Observed, now: datetime) -> Life:
-    job, status = observed.worker_job, msgspec.structs.replace(observed.job.status, failure=None)
-    name = names.worker_job(observed.job.metadata.name, status.attempt)
-    ended = job.status.completion_time if job is not None else None
-    who = "worker 0" if observed.job.spec.elastic is not None else "every worker"
-    return _ended(status, Outcome(JobReason.SUCCEEDED, f"{who} of Job {name} exited 0"), ended or now)
+# An incident is open.
 
 
-def _ended(status: JobStatus, outcome: Outcome, when: datetime) -> Life:
-    """The end of a job; of the failures that it survived only the last one is kept, and only if it was the end."""
-    when = when.replace(microsecond=0)
-    known = msgspec.structs.replace(
-        _folded(status, when), completion_time=when, failure=outcome.failure, incident=None, next_attempt_time=None
-    )
-    return Life(status=known, stage=Stage.RUN, outcome=outcome)
-
-
-def _settle(
-    observed: Observed, template: FrozenTemplate | None, incident: Incident, settings: Restarting, now: datetime
-) -> Life:
+def _settle(case: Case, incident: Incident) -> Life:
     """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
-    status = observed.job.status
+    status, observed = case.status, case.observed
     if success.has_succeeded(observed):
-        return _succeeded(observed, now)  # the report of it came after those of the others: nothing was lost
+        return _succeeded(case)  # the report of it came after those of the others: nothing was lost
     if observed.held and incident.cause == Cause.DELETED:
         # Its pods were seen to go before it was seen that somebody had suspended its Job.
-        return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Stage.RUN)
-    left = _left_s(incident.opened + timedelta(seconds=settings.settle_s), settings.settle_s, now)
-    if left > 0 and not _all_ended(observed, template):
-        return Life(status=status, stage=Stage.SETTLE, look_again_s=left)
-    cause, failure, lost = _first(observed, template, incident)
+        return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Run())
+    settle_s = case.settings.settle_s
+    left = _left_s(incident.opened + timedelta(seconds=settle_s), settle_s, case.now)
+    if left > 0 and not _all_ended(case):
+        return Life(status=status, stage=Settle(incident), look_again_s=left)
+    cause, failure, lost = _first(case, incident)
     if _has_left(observed) and cause in _UNEXPLAINED:
-        return _ended(status, _disappeared(observed), now)  # its pods were only seen to go before it was
-    restarts = budgets.counted(status, cause, settings, lost or incident.opened)
-    refused = budgets.refused(run_policy(observed.job, template), settings, cause, failure, status.restarts)
-    active = _folded(status, min(lost or incident.opened, incident.opened))
-    counted = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
+        return _ended(status, _disappeared(observed), case.now)  # its pods were only seen to go before it was
+    return _counted(case, cause, failure, lost or incident.opened, min(lost or incident.opened, incident.opened))
+
+
+def _counted(case: Case, cause: Cause, failure: Failure, lost: datetime, active_until: datetime) -> Life:
+    restarts = budgets.counted(case.status, cause, case.settings, lost)
+    refused = budgets.refused(case.policy, case.settings, cause, failure, case.status.restarts)
+    active = _folded(case.status, active_until)
+    status = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
-        end = Outcome(refused.reason, f"{losses.sentence(failure)}; {refused.why}{_logs(failure)}", failure)
-        return _ended(counted, end, now)
-    return Life(status=_next(counted, budgets.next_attempt_time(settings, restarts.consecutive, now)), stage=Stage.WAIT)
+        message = f"{losses.sentence(failure)}; {refused.why}{_logs(failure)}"
+        return _ended(status, Outcome(refused.reason, message, failure), case.now)
+    due = budgets.next_attempt_time(case.settings, restarts.consecutive, case.now)
+    return Life(status=_next(status, due), stage=Wait(due))
 
 
-def _first(
-    observed: Observed, template: FrozenTemplate | None, incident: Incident
-) -> tuple[Cause, Failure, datetime | None]:
+def _first(case: Case, incident: Incident) -> tuple[Cause, Failure, datetime | None]:
     """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
-    found = losses.first_loss(observed, template)
-    opener = observed.job.status.failure or Failure()
-    if found is not None and _says_more(found, incident, observed.job.status):
+    found = losses.first_loss(case.observed, case.template)
+    opener = case.status.failure or Failure()
+    if found is not None and _says_more(found, incident, case.status):
         return found.cause, found.failure, found.at
     cause = cause_named(incident.cause) or Cause.VANISHED
-    if cause in _UNEXPLAINED and incident.lost and evicted_around(observed.podgroup, incident.lost):
+    if cause in _UNEXPLAINED and incident.lost and evicted_around(case.observed.podgroup, incident.lost):
         cause = Cause.PREEMPTED
     return cause, opener, incident.lost
 
@@ -217,9 +167,90 @@ def _says_more(found: Loss, incident: Incident, status: JobStatus) -> bool:
     return found.at is None or found.at <= incident.opened or found.failure.pod == (status.failure or Failure()).pod
 
 
-def _all_ended(observed: Observed, template: FrozenTemplate | None) -> bool:
-    wanted = template.desired(observed.job.spec) if template else None
-    return wanted is not None and len(observed.pods) >= wanted and all(map(pods.has_ended, observed.pods))
+def _all_ended(case: Case) -> bool:
+    if case.template is None:
+        return False
+    there = case.observed.pods
+    return len(there) >= case.template.desired(case.observed.job.spec) and all(map(pods.has_ended, there))
+
+
+# The next attempt waits.
+
+
+def _wait(case: Case, due: datetime, hopeless: Outcome | None) -> Life:
+    if hopeless is not None:
+        return _ended(case.status, hopeless, case.now)
+    halted = _out_of_time(case) or _suspends(case)
+    if halted is not None:
+        return halted
+    status = case.status
+    left = _left_s(due, case.settings.max_backoff_s, case.now)
+    if left > 0 or _is_going_on(case):
+        return Life(status=status, stage=Wait(due), look_again_s=max(left, 0.0) or None)
+    begun = msgspec.structs.replace(status, next_attempt_time=None)
+    if case.observed.job.spec.queue_update_policy is QueueUpdatePolicy.NEXT_ATTEMPT:
+        begun = msgspec.structs.replace(begun, queue_revision="")
+    return Life(status=begun, stage=Wait(due))
+
+
+def _is_going_on(case: Case) -> bool:
+    """Whether pods of an earlier attempt run, or may come: an elastic Job replaces them until it is stopped."""
+    if not all(map(pods.has_ended, case.observed.old_pods)):
+        return True
+    return case.is_elastic and any(map(_replaces, case.observed.old_jobs))
+
+
+def _replaces(job: Job) -> bool:
+    ended = any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed"))
+    return not (ended or job.spec.get("suspend") or job.metadata.deletion_timestamp is not None)
+
+
+# It stands still.
+
+
+def _suspended(case: Case) -> Life:
+    status, observed = case.status, case.observed
+    if success.has_succeeded(observed):
+        return _succeeded(case)
+    if observed.job.spec.suspend:
+        return Life(status=status, stage=Suspended())
+    if observed.was_started:
+        return Life(status=_next(status, case.moment), stage=Wait(case.moment))
+    return Life(status=status, stage=Run() if status.next_attempt_time is None else Wait(status.next_attempt_time))
+
+
+# What several stages lead to.
+
+
+def _out_of_time(case: Case) -> Life | None:
+    end = deadlines.exceeded(case)
+    return _ended(case.status, end, case.now) if end is not None else None
+
+
+def _suspends(case: Case) -> Life | None:
+    """A job that runs without a template is not suspended: nobody can say how to start it again."""
+    if not case.observed.job.spec.suspend or (case.template is None and case.observed.was_started):
+        return None
+    return Life(status=_begun(_folded(case.status, case.now), case.observed), stage=Suspended())
+
+
+def _succeeded(case: Case) -> Life:
+    """The end of a job whose attempt has succeeded."""
+    name = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
+    job = case.observed.worker_job
+    done = job.status.completion_time if job is not None else None
+    status = msgspec.structs.replace(case.status, failure=None)
+    who = "worker 0" if case.is_elastic else "every worker"
+    return _ended(status, Outcome(JobReason.SUCCEEDED, f"{who} of Job {name} exited 0"), done or case.now)
+
+
+def _ended(status: JobStatus, outcome: Outcome, when: datetime) -> Life:
+    """The end of a job; of the failures that it survived only the last one is kept, and only if it was the end."""
+    when = when.replace(microsecond=0)
+    known = msgspec.structs.replace(
+        _folded(status, when), completion_time=when, failure=outcome.failure, incident=None, next_attempt_time=None
+    )
+    return Life(status=known, stage=Ended(outcome))
 
 
 def _has_left(observed: Observed) -> bool:
@@ -244,39 +275,6 @@ def _logs(failure: Failure) -> str:
     return f"; see `kubectl logs {failure.pod}`" if failure.pod else ""
 
 
-def _below_minimum(
-    observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime
-) -> Loss | None:
-    left = _short_s(observed, template, settings, now)
-    if left is None or left > 0 or template is None:
-        return None
-    ready, job = workers.standing(observed), names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
-    message = (
-        f"Job {job} has {counted(ready, 'ready worker')}, elastic.minNodes is {template.min_nodes}: no replacement came"
-    )
-    return Loss(Cause.BELOW_MINIMUM, Failure(reason=Cause.BELOW_MINIMUM, message=message), now.replace(microsecond=0))
-
-
-def _short_s(observed: Observed, template: FrozenTemplate | None, settings: Restarting, now: datetime) -> float | None:
-    """Seconds until an elastic job that has run has been below its minimum for too long; None where it is not."""
-    status = observed.job.status
-    ready = find(status.conditions, JobCondition.WORKERS_READY)
-    if template is None or template.elastic is None or status.attempt_ready_time is None or observed.held:
-        return None
-    if ready is None or ready.status == "True" or ready.last_transition_time is None:
-        return None
-    if workers.standing(observed) >= template.min_nodes:
-        return None  # enough are back, and the condition does not say so yet
-    job = observed.worker_job
-    released = job.status.start_time if job is not None else None  # set anew each time
-    since = max(ready.last_transition_time, released or ready.last_transition_time)
-    due = since + timedelta(seconds=settings.below_minimum_s)
-    return _left_s(due, settings.below_minimum_s, now)
-
-
-# Between attempts.
-
-
 def _next(status: JobStatus, due: datetime) -> JobStatus:
     """The attempt after this one, of which nothing exists yet."""
     return msgspec.structs.replace(
@@ -287,41 +285,6 @@ def _next(status: JobStatus, due: datetime) -> JobStatus:
         attempt_active_time=None,
         attempt_ready_time=None,
     )
-
-
-def _wait(
-    observed: Observed, template: FrozenTemplate | None, due: datetime, settings: Restarting, now: datetime
-) -> Life:
-    status, left = observed.job.status, _left_s(due, settings.max_backoff_s, now)
-    if left > 0 or _is_going_on(observed, template):
-        return Life(status=status, stage=Stage.WAIT, look_again_s=max(left, 0.0) or None)
-    begun = msgspec.structs.replace(status, next_attempt_time=None)
-    if observed.job.spec.queue_update_policy is QueueUpdatePolicy.NEXT_ATTEMPT:
-        begun = msgspec.structs.replace(begun, queue_revision="")
-    return Life(status=begun, stage=Stage.WAIT)
-
-
-def _is_going_on(observed: Observed, template: FrozenTemplate | None) -> bool:
-    """Whether pods of an earlier attempt run, or may come: an elastic Job replaces them until it is stopped."""
-    if not all(map(pods.has_ended, observed.old_pods)):
-        return True
-    return template is not None and template.elastic is not None and any(map(_replaces, observed.old_jobs))
-
-
-def _replaces(job: Job) -> bool:
-    ended = any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed"))
-    return not (ended or job.spec.get("suspend") or job.metadata.deletion_timestamp is not None)
-
-
-def _suspended(observed: Observed, template: FrozenTemplate | None, now: datetime) -> Life:
-    status = observed.job.status
-    if success.has_succeeded(observed):
-        return _succeeded(observed, now)
-    if observed.job.spec.suspend:
-        return Life(status=status, stage=Stage.SUSPENDED)
-    if observed.was_started:
-        return Life(status=_next(status, now.replace(microsecond=0)), stage=Stage.WAIT)
-    return Life(status=status, stage=Stage.RUN if status.next_attempt_time is None else Stage.WAIT)
 
 
 def _begun(status: JobStatus, observed: Observed) -> JobStatus:
@@ -339,7 +302,7 @@ def _folded(status: JobStatus, until: datetime) -> JobStatus:
 
 
 def _left_s(due: datetime, longest_s: float, now: datetime) -> float:
-    """Seconds left of a wait that was never longer than that: where the clock says so it was set back."""
+    """Seconds left of a wait that was never longer than `longest_s`; none if a clock that was set back says more."""
     left = (due - now).total_seconds()
     return left if left <= longest_s + 1 else 0.0
 

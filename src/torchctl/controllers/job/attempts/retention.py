@@ -1,7 +1,7 @@
 """What is left of attempts and jobs that have ended: what is stopped, what goes, and what stays to be read."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,116 +11,102 @@ from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
 from torchctl.controllers.job import pods, success
-from torchctl.controllers.job.actions import Child, Halt, Removal
-from torchctl.controllers.job.attempts import stuck
-from torchctl.controllers.job.attempts.lifecycle import run_policy
+from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
+from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.controllers.settings import Restarting
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
 
-__all__ = ["Estate", "after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
+__all__ = ["after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
 
 
-@dataclass(frozen=True, slots=True)
-class Estate:
-    """What happens to the children of a job that has ended, and when to look again."""
+def after_the_end(case: Case) -> Actions:
+    """What happens to the children of a job whose outcome stands in status.
 
-    children: tuple[Child, ...] = ()
-    remove: tuple[Removal, ...] = ()
-    halt: tuple[Halt, ...] = ()
-    look_again_s: float | None = None
-
-
-def after_the_end(observed: Observed, template: FrozenTemplate | None, now: datetime) -> Estate:
-    """The outcome stands in status. What would run on is stopped; how much of the rest goes, podRetention says.
-
-    After ttlSecondsAfterFinished the job itself goes, and with it all that it owns: not the checkpoints it retains.
-    It stays for a job that waits for it: how it ended is nowhere else to be seen.
+    What would run on is stopped; how much of the rest goes, podRetention says. After ttlSecondsAfterFinished the job
+    itself goes, and with it all that it owns: not the checkpoints it retains. It stays for a job that waits for it: how
+    it ended is nowhere else to be seen.
     """
-    job, policy = observed.job, run_policy(observed.job, template)
-    left = None if observed.awaited else _ttl_left_s(observed, policy.ttl_seconds_after_finished, now)
+    observed, job, policy = case.observed, case.observed.job, case.policy
+    left = None if observed.awaited else _ttl_left_s(case, policy.ttl_seconds_after_finished)
     if left is not None and left <= 0:
-        return Estate(remove=(replace(_removal(TORCHRUN_JOB, job), version=job.metadata.resource_version),))
+        return Actions(remove=(replace(_removal(TORCHRUN_JOB, job), version=job.metadata.resource_version),))
     remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
     current = observed.worker_job
     keeps = current is None or policy.pod_retention is PodRetention.ALL
-    kept = [old.metadata.uid for old in _kept(observed, template)] if keeps else []
+    kept = [old.metadata.uid for old in _kept(case)] if keeps else []
     remove += [_removal(JOB, old) for old in observed.old_jobs if old.metadata.uid not in kept and not _is_leaving(old)]
     remove += [_removal(KAI_PODGROUP, group) for group in observed.old_groups if not _is_leaving(group)]
     remove += _old_templates(observed)
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
-        return Estate(remove=tuple(remove), look_again_s=left)
-    stops = stopped(observed, template) if keeps and template is not None else ()
+        return Actions(remove=tuple(remove), look_again_s=left)
+    stops = stopped(case) if keeps else ()
     if current is None:
-        return Estate(stops, tuple(remove), look_again_s=left)
-    if _would_go_on(observed) and template is not None:
-        stops = (*stops, stop(observed, template, current))
-    elif _would_go_on(observed):  # nobody can say any more how to suspend it
-        remove += [] if _is_leaving(current) else [_removal(JOB, current)]
-    read = job.status.phase == Phase.FAILED and job.spec.elastic is None
-    halts = () if not read else _halted(observed.pods, job.status.failure, now)
-    return Estate(stops, tuple(remove), halts, left)
+        return Actions(remove=tuple(remove), children=stops, look_again_s=left)
+    if _would_go_on(observed):
+        stops = (*stops, *stop(case, current))
+        if case.template is None and not _is_leaving(current):
+            remove.append(_removal(JOB, current))  # nobody can say any more how to suspend it
+    read = job.status.phase == Phase.FAILED and not case.is_elastic
+    halts = () if not read else _halted(observed.pods, job.status.failure, case.now)
+    return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
 
 
-def leftovers(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> tuple[Removal, ...]:
+def leftovers(case: Case) -> tuple[Removal, ...]:
     """What has to go of earlier attempts while the job goes on: Jobs that nobody will read, and stuck pods by force.
 
     Their templates go once the one that status names is there: what a Job was made of stands in the Job.
 
     Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more. A Job
-    that has not ended goes where a pod of it is stuck: its controller lets no pod go that never came to an end. Of the
-    attempt that an elastic job goes on with, a stuck pod goes once its Job lets it (see `stuck`). No Job keeps a sync
-    pod; the next one waits until it is gone.
+    that has not ended goes if a pod of it is stuck: its controller lets no pod go that never came to an end. No Job
+    keeps a sync pod; the next one waits until it is gone.
     """
-    late = [
-        pod
-        for pod in (*observed.old_pods, *observed.sync_pods)
-        if (left := _stuck_in_s(pod, template, settings, now)) is not None and left <= 0
-    ]
+    observed = case.observed
+    late = [pod for pod in _nobody_else_ends(case) if (left := _stuck_in_s(pod, case)) is not None and left <= 0]
     held = {pod.metadata.labels.get(labels.ATTEMPT) for pod in late}
-    readable = (job for job in _kept(observed, template) if has_ended(job) or str(attempt_of(job)) not in held)
+    readable = (job for job in _kept(case) if has_ended(job) or str(labels.attempt_of(job.metadata.labels)) not in held)
     kept = [job.metadata.uid for job in readable]
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
-    late += [pod for pod in stuck.workers(observed, template, settings, now) if not stuck.is_held(pod)]
     forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late if not pods.was_forced(pod)]
     over = all(map(pods.has_ended, observed.old_pods))
     groups = [_removal(KAI_PODGROUP, group) for group in observed.old_groups if over and not _is_leaving(group)]
     return (*gone, *forced, *groups, *_old_templates(observed))
 
 
-def stopped(observed: Observed, template: FrozenTemplate) -> tuple[Child, ...]:
+def stopped(case: Case) -> tuple[Child, ...]:
     """The Jobs of earlier attempts that are kept and would go on, suspended."""
-    return tuple(
-        stop(observed, template, job)
-        for job in _kept(observed, template)
-        if not has_ended(job) and not job.spec.get("suspend") and (template.elastic or not _failed_pods(observed, job))
-    )
+    going_on = [job for job in _kept(case) if not has_ended(job) and not job.spec.get("suspend")]
+    unread = [job for job in going_on if case.is_elastic or not _failed_pods(case.observed, job)]
+    return tuple(child for job in unread for child in stop(case, job))
 
 
-def halted(observed: Observed, template: FrozenTemplate, now: datetime) -> tuple[Halt, ...]:
+def halted(case: Case) -> tuple[Halt, ...]:
     """Pods of Jobs that are kept whose trainer failed and whose other containers would go on, for ever.
 
     The one to be read is ended, so that its Job has failed and the Job controller deletes the rest. Pods of an elastic
     Job are not: it would replace them.
     """
-    if template.elastic:
+    if case.is_elastic:
         return ()
-    jobs = _kept(observed, template)
-    return tuple(halt for job in jobs for halt in _halted(_pods_of(observed, job), observed.job.status.failure, now))
+    every = (_pods_of(case.observed, job) for job in _kept(case))
+    return tuple(halt for there in every for halt in _halted(there, case.status.failure, case.now))
 
 
-def stop(observed: Observed, template: FrozenTemplate, job: Job, *, lets_go: bool = False) -> Child:
-    """A Job without its pods: each is told to stop and has its grace period; those that have ended stay."""
-    owner = Owner.of(observed.job)
-    nodes = int(job.spec.get("completions") or template.nodes)
-    body = workers.worker_job(owner, template, attempt_of(job), nodes=nodes, suspend=True, lets_go=lets_go)
-    return Child(JOB, body, controlled_by(owner.uid))
+def stop(case: Case, job: Job) -> tuple[Child, ...]:
+    """A Job without its pods: each is told to stop and has its grace period; those that have ended stay.
+
+    Nothing without a template: nobody can say any more what the Job is made of.
+    """
+    if case.template is None:
+        return ()
+    owner = Owner.of(case.observed.job)
+    nodes = int(job.spec.get("completions") or case.template.nodes)
+    body = workers.worker_job(owner, case.template, labels.attempt_of(job.metadata.labels), nodes=nodes, suspend=True)
+    return (Child(JOB, body, controlled_by(owner.uid)),)
 
 
 def has_ended(job: Job) -> bool:
@@ -129,15 +115,10 @@ def has_ended(job: Job) -> bool:
     return any(is_true(job.status.conditions, type_) for type_ in ends)
 
 
-def look_again_s(observed: Observed, template: FrozenTemplate, settings: Restarting, now: datetime) -> float | None:
-    """Seconds until a pod of an earlier attempt, or a sync pod, counts as stuck; None where none is about to go."""
-    waits = (_stuck_in_s(pod, template, settings, now) for pod in (*observed.old_pods, *observed.sync_pods))
+def look_again_s(case: Case) -> float | None:
+    """Seconds until a pod counts as stuck; None if none is about to go."""
+    waits = (_stuck_in_s(pod, case) for pod in _nobody_else_ends(case))
     return min((max(left, 1.0) for left in waits if left is not None and left > 0), default=None)
-
-
-def attempt_of(job: Job) -> int:
-    text = job.metadata.labels.get(labels.ATTEMPT, "")
-    return int(text) if text.isdecimal() else 0
 
 
 def _would_go_on(observed: Observed) -> bool:
@@ -151,13 +132,13 @@ def _would_go_on(observed: Observed) -> bool:
     return observed.job.spec.elastic is not None or not any(map(_is_readable, observed.pods))
 
 
-def _kept(observed: Observed, template: FrozenTemplate | None) -> Iterator[Job]:
-    """The Jobs of earlier attempts that stay to be read: by default of the last one, where pods of it failed."""
-    retention = run_policy(observed.job, template).pod_retention
+def _kept(case: Case) -> Iterator[Job]:
+    """The Jobs of earlier attempts that stay to be read: by default of the last one, if pods of it failed."""
+    retention, observed = case.policy.pod_retention, case.observed
     if retention is PodRetention.ALL:
         yield from observed.old_jobs
     elif retention is PodRetention.FAILED:
-        last = [job for job in observed.old_jobs if attempt_of(job) == observed.job.status.attempt - 1]
+        last = [job for job in observed.old_jobs if labels.attempt_of(job.metadata.labels) == case.status.attempt - 1]
         yield from (job for job in last if _failed_pods(observed, job))
 
 
@@ -166,7 +147,7 @@ def _failed_pods(observed: Observed, job: Job) -> list[Pod]:
 
 
 def _pods_of(observed: Observed, job: Job) -> list[Pod]:
-    attempt = str(attempt_of(job))
+    attempt = str(labels.attempt_of(job.metadata.labels))
     return [pod for pod in observed.old_pods if pod.metadata.labels.get(labels.ATTEMPT) == attempt]
 
 
@@ -192,26 +173,36 @@ def _age_s(pod: Pod, now: datetime) -> int:
     return int((now - (pod.status.start_time or now)).total_seconds())
 
 
-def _stuck_in_s(pod: Pod, template: FrozenTemplate, settings: Restarting, now: datetime) -> float | None:
-    until = pod.metadata.deletion_timestamp or _over_at(pod, template)
+def _nobody_else_ends(case: Case) -> tuple[Pod, ...]:
+    """Pods that hold the job up if their node does not answer.
+
+    The attempt of a job of a fixed size does not outlive a pod that was told to stop; an elastic one goes on without.
+    """
+    observed = case.observed
+    return (*observed.old_pods, *observed.sync_pods, *(observed.pods if case.is_elastic else ()))
+
+
+def _stuck_in_s(pod: Pod, case: Case) -> float | None:
+    until = pod.metadata.deletion_timestamp or _over_at(pod, case)
     if until is None or pods.has_ended(pod):
         return None
-    return (until + timedelta(seconds=settings.stuck_pod_s) - now).total_seconds()
+    return (until + timedelta(seconds=case.settings.stuck_pod_s) - case.now).total_seconds()
 
 
-def _over_at(pod: Pod, template: FrozenTemplate) -> datetime | None:
+def _over_at(pod: Pod, case: Case) -> datetime | None:
     """When a pod that has a deadline must have ended, its grace period included."""
     start, deadline_s = pod.status.start_time, pod.spec.active_deadline_seconds
-    if start is None or deadline_s is None:
+    if start is None or deadline_s is None or case.template is None:
         return None
-    return start + timedelta(seconds=deadline_s + int(template.pod["spec"].get("terminationGracePeriodSeconds", 30)))
+    grace_s = int(case.template.pod["spec"].get("terminationGracePeriodSeconds", 30))
+    return start + timedelta(seconds=deadline_s + grace_s)
 
 
-def _ttl_left_s(observed: Observed, ttl_s: int | None, now: datetime) -> float | None:
-    ended = observed.job.status.completion_time
+def _ttl_left_s(case: Case, ttl_s: int | None) -> float | None:
+    ended = case.status.completion_time
     if ttl_s is None or ended is None:
         return None
-    return (ended + timedelta(seconds=ttl_s) - now).total_seconds()
+    return (ended + timedelta(seconds=ttl_s) - case.now).total_seconds()
 
 
 def _old_templates(observed: Observed) -> list[Removal]:

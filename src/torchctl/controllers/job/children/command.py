@@ -3,9 +3,11 @@
 A simple command takes the place of the shell, which would be the container's first process: that one is deaf to the
 SIGTERM of an eviction, and a shell hands none on (dash forks for its only command too).
 
-A line is handed to torchrun when it is one simple command (POSIX: assignments, words, redirections) whose
-command word is python or python3. Whatever else it is (a pipe, a list, several lines, a line with its own
-torchrun) runs as it was written, and torchrun finds its settings in PET_*.
+A line is handed to torchrun if it ends in a simple command (POSIX: assignments, words, redirections) whose command word
+is a Python interpreter, and if everything before it only prepares the shell: comments, assignments, `cd`, `export` and
+the like, joined by `&&`, `;` or line ends. Any other line (a pipe, another program, two programs, a line with its own
+torchrun) runs as it was written, and torchrun finds its settings in PET_*. `python` and `python3` become the `torchrun`
+of the same PATH; an interpreter that is named more closely runs torchrun itself.
 
 The user's text is only ever an argument of `sh -c`, never formatted into a script. The kubelet replaces
 $(NAME) and $$ in arguments before the shell sees them, so these are escaped: the line arrives as it was written.
@@ -18,9 +20,15 @@ from itertools import takewhile
 
 from torchctl.api.job import Launcher
 
-__all__ = ["Line", "argv", "in_place", "scan", "with_torchrun", "words_with_torchrun"]
+__all__ = ["Line", "argv", "in_place", "runs_as_written", "scan", "with_torchrun", "words_with_torchrun"]
 
 _PYTHON = ("python", "python3")
+"""Interpreters that are whatever the PATH says, so that the PATH's torchrun stands for them."""
+_INTERPRETER = re.compile(r"(?:[A-Za-z0-9_.-]*/)*python(?:3(?:\.[0-9]+t?)?)?\Z")
+_PREPARES = ("cd", "export", "set", "ulimit", "umask", "unset")
+"""Builtins that start no program and define no trap, function or alias, so that a later `exec` changes nothing."""
+_SCRIPT = re.compile(r"""["']?[^-$`"'\\\s<>]""")
+"""The beginning of a word that is no option, whatever the shell makes of the word."""
 _PROGRAM = re.compile(r"(?:python[0-9.]*|torchrun|[A-Za-z0-9_.-]*/[A-Za-z0-9_./-]+)\Z")
 """Words that are neither a builtin nor a function of the shell, so that `exec` finds what the shell would."""
 _OWN_LAUNCHER = re.compile(r"(?:^|[\s;&|()`\"'/])torchrun(?=$|[\s;&|()`\"'<>])|torch\.distributed\.(?:run|launch)\b")
@@ -43,15 +51,21 @@ _ARGV = 'exec "$@"'
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A simple command: where its words begin and end, assignments and redirections included."""
+    """A simple command in a text: where its words begin and end, assignments and redirections included."""
 
     text: str
     words: tuple[tuple[int, int], ...]
 
     def command(self) -> int | None:
-        """Index of the command word, after the assignments."""
-        assignments = list(takewhile(lambda span: _ASSIGNMENT.match(self.text[slice(*span)]), self.words))
-        return len(assignments) if len(assignments) < len(self.words) else None
+        """Index of the command word, after the assignments and `exec`."""
+        at = len(list(takewhile(lambda span: _ASSIGNMENT.match(self.text[slice(*span)]), self.words)))
+        at += self.word(at) == "exec"
+        return at if at < len(self.words) else None
+
+    def prepares(self) -> bool:
+        """Whether it only changes the shell in which a later command runs."""
+        at = self.command()
+        return self.word(at) in _PREPARES if at is not None else self.word(-1) != "exec"
 
     def word(self, index: int) -> str:
         return self.text[slice(*self.words[index])] if index < len(self.words) else ""
@@ -87,32 +101,43 @@ def in_place(line: str) -> str:
     at = None if simple is None else simple.command()
     if simple is None or at is None or not _PROGRAM.match(simple.word(at)):
         return line
+    if at and simple.word(at - 1) == "exec":
+        return line
     start = simple.words[at][0]
     return f"{line[:start]}exec {line[start:]}"
 
 
 def with_torchrun(line: str) -> str:
-    """The line with its interpreter replaced by torchrun, or the line itself where that does not apply."""
+    """The line with its interpreter replaced by torchrun, or the line itself if that does not apply."""
     simple = None if _OWN_LAUNCHER.search(line) else scan(line)
     at = None if simple is None else simple.command()
-    if simple is None or at is None or simple.word(at) not in _PYTHON:
+    if simple is None or at is None or not _INTERPRETER.match(simple.word(at)):
         return line
     start, end = simple.words[at]
-    return line[:start] + "torchrun" + _keep(simple.word(at), simple.word(at + 1)) + line[end:]
+    return line[:start] + " ".join(_torchrun(simple.word(at), simple.word(at + 1))) + line[end:]
 
 
 def words_with_torchrun(args: Sequence[str]) -> list[str]:
     """The same rule for an argv, which is one simple command by nature."""
-    if args[0] not in _PYTHON or any(_OWN_LAUNCHER.search(word) for word in args[1:3]):
+    if not _INTERPRETER.match(args[0]) or any(_OWN_LAUNCHER.search(word) for word in args[1:3]):
         return list(args)
-    kept = _keep(args[0], args[1] if len(args) > 1 else "").split()
-    return ["torchrun", *kept, *args[1:]]
+    return [*_torchrun(args[0], args[1] if len(args) > 1 else ""), *args[1:]]
 
 
-def _keep(python: str, following: str) -> str:
+def runs_as_written(*, line: str | None, args: Sequence[str], launcher: Launcher) -> bool:
+    """Whether torchrun was asked for and the command neither is handed to it nor names it."""
+    if launcher is not Launcher.TORCHRUN:
+        return False
+    if line is None:
+        return words_with_torchrun(args) == list(args) and not any(map(_OWN_LAUNCHER.search, args))
+    return with_torchrun(line) == line and not _OWN_LAUNCHER.search(line)
+
+
+def _torchrun(python: str, following: str) -> list[str]:
     """torchrun runs a script or `-m module` itself; an interpreter with other flags it is told to run as a program."""
-    script = following and not following.startswith("-") and not _REDIRECTION.match(following)
-    return "" if script or following == "-m" else f" --no-python {python}"
+    launcher = ["torchrun"] if python in _PYTHON else [python, "-m", "torch.distributed.run"]
+    own = following == "-m" or (_SCRIPT.match(following) and not _REDIRECTION.match(following))
+    return launcher if own else [*launcher, "--no-python", python]
 
 
 def _literal(text: str) -> str:
@@ -120,29 +145,46 @@ def _literal(text: str) -> str:
 
 
 def scan(text: str) -> Line | None:
-    """The words of a line if it is one simple command, else None: also for a line that a shell would not accept."""
+    """The last simple command of a text in which all before it only prepares the shell, else None."""
+    commands = _commands(text)
+    return commands[-1] if commands and all(line.prepares() for line in commands[:-1]) else None
+
+
+def _commands(text: str) -> list[Line] | None:
+    """The simple commands of a text that are joined by `&&`, `;` and line ends alone.
+
+    None if there is anything else in it, a here-document too, or if a shell would not accept it.
+    """
+    found: list[Line] = []
     words: list[tuple[int, int]] = []
     start: int | None = None
-    at, end = 0, len(text.rstrip())
+    at, end, more = 0, len(text), False
     while at <= end:
-        char = text[at] if at < end else " "
-        if char in " \t" or text.startswith("\\\n", at):
+        char = text[at : at + 1] or "\n"
+        if char in " \t\n;&|()" and not (char == "&" and text[at - 1 : at] in ("<", ">")):
             if start is not None:
                 words.append((start, at))
-            start, at = None, at + (2 if char == "\\" else 1)
-            continue
-        if char == "\n" and not words and start is None:
+            start = None
+        if text.startswith("\\\n", at):
+            at += 2
+        elif char in " \t":
             at += 1
-            continue
-        if char in "\n;|()" or (char == "&" and text[at - 1 : at] not in ("<", ">")):
+        elif start is None and char in "\n;&|()":
+            step = 2 if text.startswith("&&", at) else 1
+            if (char in "&|()" and step == 1) or not (words or char == "\n"):
+                return None
+            if words:
+                found.append(Line(text, tuple(words)))
+                words, more = [], step == 2
+            at += step
+        elif start is None and char == "#":
+            at = text.find("\n", at) if "\n" in text[at:] else end
+        elif text.startswith("<<", at):
             return None
-        if char == "#" and start is None:
-            return None if "\n" in text[at:end] else Line(text, tuple(words))
-        start = at if start is None else start
-        at = _skip(text, at)
-        if at > end:
-            return None
-    return Line(text, tuple(words))
+        else:
+            start = at if start is None else start
+            at = _skip(text, at)
+    return None if more or start is not None else found
 
 
 def _skip(text: str, at: int, depth: int = 0) -> int:

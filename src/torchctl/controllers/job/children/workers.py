@@ -1,9 +1,11 @@
 """The Indexed Job of an attempt: one pod per node.
 
 A fixed-size job retries nothing by itself (backoffLimit 0, no podFailurePolicy, restartPolicy Never), so one failure
-stops the rest and the operator decides. An elastic one replaces what it loses for ever, once the lost pod has
-ended, and has succeeded when worker 0 has, so that a late surplus pod cannot hold that up. Neither has a TTL, because
-a Job that vanished must not look like one that never was.
+stops the rest and the operator decides. An elastic one replaces what it loses for ever, and has succeeded when worker 0
+has, so that a late surplus pod cannot hold that up. It does not wait for the end of a pod that was told to stop: on a
+node that does not answer that end never comes, and the Job's finalizer would keep the pod from being deleted by force
+(pkg/controller/job, isPodFailed and canRemoveFinalizer). Neither has a TTL, because a Job that vanished must not look
+like one that never was.
 """
 
 from typing import Any
@@ -40,15 +42,12 @@ _ONCE: Json = {"backoffLimit": 0}
 _FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
 
 
-def worker_job(
-    owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, suspend: bool = False, lets_go: bool = False
-) -> Json:
+def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, suspend: bool = False) -> Json:
     """The Job of an attempt with `nodes` pods.
 
     Args:
         suspend: Stops its pods and keeps it. If it is False nothing is said of it, so that a queueing system such as
             Kueue may suspend and release the Job.
-        lets_go: Counts pods as failed that were told to stop, instead of waiting for their end.
     """
     body = owner.body(
         JOB,
@@ -63,7 +62,7 @@ def worker_job(
             "completionMode": "Indexed",
             "completions": nodes,
             "parallelism": nodes,
-            "podReplacementPolicy": "TerminatingOrFailed" if lets_go else "Failed",
+            "podReplacementPolicy": "TerminatingOrFailed" if template.elastic else "Failed",
             "template": _pod(owner, template, attempt),
         }
         | ({"suspend": True} if suspend else {})

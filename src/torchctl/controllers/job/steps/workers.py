@@ -6,9 +6,9 @@ from torchctl.api import names
 from torchctl.api.conditions import JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.job import WorkerCounts
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import is_true
 

@@ -17,11 +17,11 @@ from torchctl.api import labels, names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Failure, TorchrunJob, WorkspaceStatus
 from torchctl.api.kube import Pod
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.children.sync import FETCH
 from torchctl.controllers.job.children.workspace import serves
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 

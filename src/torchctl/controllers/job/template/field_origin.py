@@ -7,9 +7,9 @@ from typing import Any
 
 from torchctl.api.kube import JOB, POD
 from torchctl.api.names import TRAINER
-from torchctl.controllers.job.actions import Refusal
+from torchctl.api.written import plain
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.template.merge import plain
+from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.unreadable import UNREADABLE_MARK
 
 __all__ = ["told"]

@@ -14,14 +14,14 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting, problems
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.template.caveats import access_modes, with_caveats
 from torchctl.controllers.job.template.digest import is_sealed
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.template.render import render
-from torchctl.controllers.queue.plan import manages
-from torchctl.controllers.queue.validate import problem_of
+from torchctl.controllers.queuespec.validate import manages, problem_of
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Condition
@@ -69,22 +69,6 @@ def _accepted(broken: str) -> Finding:
     return Finding(True, JobReason.ACCEPTED, "the spec is valid")
 
 
-def _with_caveat(accepted: Finding, observed: Observed, template: FrozenTemplate) -> Finding:
-    """What is accepted and may yet not work: whether it does is for the scheduler to say, and for nobody here."""
-    kept = template.checkpoints
-    if not accepted.ok or kept is None or kept.claim or template.nodes == 1:
-        return accepted
-    modes = kept.access_modes if observed.checkpoints is None else _modes(observed.checkpoints.spec)
-    if not modes or "ReadWriteMany" in modes:
-        return accepted
-    message = (
-        f"the spec is valid; PersistentVolumeClaim {names.checkpoints_claim(observed.job.metadata.name)} is "
-        f"{'/'.join(modes)} and the job has {template.nodes} pods: those on another node than the first one will wait "
-        "for the volume for ever; set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node"
-    )
-    return Finding(True, JobReason.CHECKPOINTS_ON_ONE_NODE, message)
-
-
 def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     name, queue = observed.job.spec.job_queue, observed.queue
     frozen = "; this job goes on with its frozen template" if observed.revision is not None else ""
@@ -102,7 +86,7 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     problem = problem_of(queue, settings.kai_parent_queues)
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
-    if manages(queue) and _verdict(queue) is None:
+    if manages(queue.spec) and _verdict(queue) is None:
         message = f"waits until it is known whose KAI Queue {queue.spec.kai_queue} of TorchrunQueue {name} is"
         return Finding(False, JobReason.WAITING_FOR_QUEUE, message)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
@@ -131,7 +115,7 @@ def _load(observed: Observed, accepted: Finding, queue_found: Finding, *, hold: 
     except msgspec.ValidationError as error:
         message = f"ControllerRevision {name} cannot be read ({error}): submit the job again"
         return Frozen(Finding(False, JobReason.INVALID_SPEC, message, warn=True), queue_found, None, name, hold=True)
-    return Frozen(_with_caveat(accepted, observed, template), queue_found, template, name, hold)
+    return Frozen(with_caveats(accepted, observed, template), queue_found, template, name, hold)
 
 
 def _render(
@@ -142,7 +126,7 @@ def _render(
     if missing:
         return Frozen(accepted, queue_found, revision=recorded, hold=True, missing_claim=missing)
     there = (*observed.claims.values(), observed.workspace)
-    modes = next((_modes(claim.spec) for claim in there if claim is not None), ())
+    modes = next((access_modes(claim.spec) for claim in there if claim is not None), ())
     try:
         template = render(job, queue, settings, claim_modes=modes)
     except Impossible as error:
@@ -153,9 +137,4 @@ def _render(
         # What runs was made from a template that nobody can name any more; it is left as it is.
         return Frozen(accepted, queue_found, revision=recorded, hold=True)
     renamed = recorded not in ("", name)
-    return Frozen(_with_caveat(accepted, observed, template), queue_found, template, name, renamed=renamed)
-
-
-def _modes(spec: dict[str, object]) -> tuple[str, ...]:
-    modes = spec.get("accessModes")
-    return tuple(str(mode) for mode in modes) if isinstance(modes, list | tuple) else ()
+    return Frozen(with_caveats(accepted, observed, template), queue_found, template, name, renamed=renamed)

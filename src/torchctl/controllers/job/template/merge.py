@@ -1,26 +1,12 @@
 """How the parts of a pod are put over each other: by key, the later word wins."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from pydantic import BaseModel
-
-from torchctl.api import quantity
-
-__all__ = ["by_key", "canonical", "deep", "plain", "unique"]
+__all__ = ["by_key", "deep", "unique"]
 
 Json = dict[str, Any]
-_AMOUNTS = ("requests", "limits", "overhead")
-_AMOUNT = ("sizeLimit", "divisor")
-
-
-def plain(model: BaseModel | None) -> Json:
-    """What a user wrote, in JSON form: nothing that was left out, nothing that is null."""
-    if model is None:
-        return {}
-    written: Json = _without_null(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
-    return written
 
 
 def by_key(key: str, *lists: Iterable[Json]) -> list[Json]:
@@ -46,35 +32,3 @@ def deep(base: Mapping[str, Any], top: Mapping[str, Any]) -> Json:
         below = merged.get(key)
         merged[key] = deep(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
-
-
-def canonical(value: Any) -> Any:
-    """A part of a pod with every quantity as the API server writes it back."""
-    if isinstance(value, Mapping):
-        return {key: _canonical(key, item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [canonical(item) for item in value]
-    return value
-
-
-def _canonical(key: str, value: Any) -> Any:
-    if key in _AMOUNTS and isinstance(value, Mapping) and all(_is_amount(item) for item in value.values()):
-        return {name: quantity.canonical(amount) for name, amount in value.items()}
-    if key in _AMOUNT and _is_amount(value):
-        return quantity.canonical(value)
-    return canonical(value)
-
-
-def _is_amount(value: Any) -> bool:
-    try:
-        return isinstance(value, int | str) and bool(str(quantity.parse(value)))
-    except ValueError:
-        return False
-
-
-def _without_null(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_null(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_without_null(item) for item in value]
-    return value

@@ -5,21 +5,14 @@ is missing here. The code of the rules is `podspec.py` for the pod and `torchctl
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
+
+from torchctl.api.words import Word
 
 __all__ = ["ONLY_JOB", "ONLY_QUEUE", "RULES", "How", "Rule"]
 
 
-class How(StrEnum):
+class How(Word):
     """How what several say becomes one; `meaning` says it to users."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
 
     LAST = "last", "The last that says something decides, and nothing of the others is left."
     BY_KEY = (
@@ -104,11 +97,18 @@ RULES = (
     Rule(
         "resources",
         "trainer.resources",
-        ("nodeResources.gpus", "nodeResources.cpus", "nodeResources.memory", "nodeResources.gpuResourceName"),
+        (
+            "nodeResources.gpus",
+            "nodeResources.gpusPerNode",
+            "nodeResources.cpus",
+            "nodeResources.memory",
+            "nodeResources.gpuResourceName",
+        ),
         ("numGPUs",),
         How.BY_KEY,
         "By resource, as requests and limits alike. A pod that has a part of a node's GPUs (numGPUs) has that part of "
-        "the CPUs and the memory.",
+        "the CPUs, the memory and the extended resources, of these a whole number, rounded up; one without GPUs "
+        "(numGPUs 0) has the part that goes with one GPU. GPUs from resource claims (gpusPerNode) are no limits.",
     ),
     Rule(
         "volumes",
@@ -140,7 +140,7 @@ RULES = (
         ("scheduling.nodeSelector", "nodeResources.gpuType"),
         ("nodeSelector",),
         How.BY_KEY,
-        "gpuType is the label of --gpu-type-label, for pods with GPUs.",
+        "gpuType is a label of the GPU vendor's, or --gpu-type-label, for pods with GPUs.",
     ),
     Rule("affinity", "spec.affinity", ("scheduling.affinity",), (), How.LAST),
     Rule("tolerations", "spec.tolerations", ("scheduling.tolerations",), ("tolerations",), How.ALL),
@@ -166,7 +166,8 @@ RULES = (
         (),
         (),
         How.BY_KEY,
-        "Over the defaults of the restricted standard, at every depth.",
+        "Over the defaults of the restricted standard, at every depth. A null takes the default away, in the sync pod "
+        "too: `runAsUser: null` lets the cluster choose the user.",
     ),
     Rule(
         "the rest of the pod",

@@ -3,19 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torchctl.api import labels, quantity
+from torchctl.api import labels
 from torchctl.api.job import JobSpec
 from torchctl.api.queue import QueueSpec
+from torchctl.api.written import canonical, plain
 from torchctl.controllers.job.children.command import argv
 from torchctl.controllers.job.children.torchrun import hosts_by_index
-from torchctl.controllers.job.template import merge, references, security, sizing
+from torchctl.controllers.job.template import merge, references, security, sharedmemory, sizing
 from torchctl.controllers.job.template.frozen import FrozenCheckpoints, FrozenRendezvous, FrozenWorkspace
-from torchctl.controllers.job.template.merge import plain
 from torchctl.controllers.job.template.sizing import Shape
 
-__all__ = ["SHM", "Parts", "merge_pod"]
+__all__ = ["Parts", "merge_pod"]
 
-SHM = "torchrun-shm"
 _OURS = ("restartPolicy", "subdomain", "hostname", "schedulerName", "activeDeadlineSeconds")
 """Fields of a pod that a podTemplate may have and that only the operator decides."""
 
@@ -24,12 +23,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a pod template is made of."""
+    """What a pod template is made of.
+
+    Args:
+        claimed: Whether the GPUs come from the pod's resource claims, so that no extended resource is asked for.
+    """
 
     template: Json
     queue: QueueSpec
     job: JobSpec
     shape: Shape
+    claimed: bool
     gpu_type_label: str
     scheduler: str
     workspace: FrozenWorkspace | None
@@ -41,23 +45,31 @@ def merge_pod(parts: Parts) -> Json:
     """The pod template; `containers[0]` is the trainer."""
     base = parts.template["spec"]
     trainer, *others = base["containers"]
+    resources = _resources(parts, trainer.get("resources", {}))
+    shm = sharedmemory.size(
+        parts.queue.storage,
+        parts.job,
+        parts.template,
+        gpus=parts.shape.gpus,
+        memory_limit=resources.get("limits", {}).get("memory", ""),
+    )
     spec = {key: value for key, value in base.items() if key not in _OURS}
     spec |= _placement(parts, base)
     spec |= _identity(parts, base)
-    spec["securityContext"] = security.pod(base.get("securityContext", {}))
+    spec[security.KEY] = security.pod(base.get(security.KEY, {}))
     plain, sidecars = _beside(parts, [_secured(container) for container in others])
-    spec["containers"] = [_trainer(parts, trainer), *plain]
+    spec["containers"] = [_trainer(parts, trainer, resources, shm), *plain]
     first = [*(_secured(container) for container in base.get("initContainers", ())), *sidecars]
     if first:
         spec["initContainers"] = first
     volumes = merge.by_key(
-        "name", base.get("volumes", ()), _volumes(parts), _written(parts.job.volumes.additional_volumes)
+        "name", base.get("volumes", ()), _volumes(parts, shm), _written(parts.job.volumes.additional_volumes)
     )
     if volumes:
         spec["volumes"] = volumes
     if base.get("hostNetwork"):
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    pod = {"metadata": _metadata(parts), "spec": merge.canonical(spec)}
+    pod = {"metadata": _metadata(parts), "spec": canonical(spec)}
     return references.resolve(pod, parts.queue)
 
 
@@ -121,7 +133,7 @@ def _identity(parts: Parts, base: Json) -> Json:
     )
 
 
-def _trainer(parts: Parts, base: Json) -> Json:
+def _trainer(parts: Parts, base: Json, resources: Json, shm: str) -> Json:
     job, queue = parts.job, parts.queue
     trainer = _secured(base) | _command(parts, base)
     trainer.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -131,10 +143,9 @@ def _trainer(parts: Parts, base: Json) -> Json:
     directory = job.working_dir or (parts.workspace.mount_path if parts.workspace else base.get("workingDir"))
     if directory:
         trainer["workingDir"] = directory
-    resources = _resources(parts, base.get("resources", {}))
     trainer.pop("resources", None)
     mounts = merge.by_key(
-        "mountPath", base.get("volumeMounts", ()), _mounts(parts), _written(job.volumes.additional_mounts)
+        "mountPath", base.get("volumeMounts", ()), _mounts(parts, shm), _written(job.volumes.additional_mounts)
     )
     sources = merge.unique(base.get("envFrom", ()), _written(queue.env_from), _written(job.env_from))
     more = {"env": _environment(parts, base), "envFrom": sources, "resources": resources, "volumeMounts": mounts}
@@ -155,21 +166,21 @@ def _command(parts: Parts, base: Json) -> Json:
 
 
 def _secured(container: Json) -> Json:
-    return container | {"securityContext": security.container(container.get("securityContext", {}))}
+    return container | {security.KEY: security.container(container.get(security.KEY, {}))}
 
 
 def _environment(parts: Parts, base: Json) -> list[Json]:
     """The users' variables, the job's over the queue's over podTemplate's, without those that are the operator's."""
-    pod_context = parts.template["spec"].get("securityContext", {})
+    pod_context = parts.template["spec"].get(security.KEY, {})
     defaults: list[Json] = []
-    if security.runs_as_default_user(pod_context, base.get("securityContext", {})):
+    if security.runs_as_default_user(pod_context, base.get(security.KEY, {})):
         defaults = [{"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "torchrun"}]
     merged = merge.by_key("name", defaults, base.get("env", ()), _written(parts.queue.env), _written(parts.job.env))
     return [variable for variable in merged if not labels.owned_env(variable["name"])]
 
 
 def _resources(parts: Parts, base: Json) -> Json:
-    """Requests and limits: the queue's node over podTemplate's, the pod's share of CPU and memory, GPUs as limits."""
+    """Requests and limits: the queue's node over podTemplate's, the pod's share of them, GPUs as limits."""
     node, shape = parts.queue.node_resources, parts.shape
     own = {"cpu": node.cpus, "memory": node.memory}
     own = {name: amount for name, amount in own.items() if amount is not None}
@@ -177,28 +188,26 @@ def _resources(parts: Parts, base: Json) -> Json:
     for field in ("requests", "limits"):
         given = {name: amount for name, amount in base.get(field, {}).items() if name != node.gpu_resource_name}
         found[field] = sizing.amounts(given | own, shape.share)
-    if shape.gpus:
+    if shape.gpus and not parts.claimed:
         found["limits"][node.gpu_resource_name] = str(shape.gpus)
     claims = {"claims": base["claims"]} if "claims" in base else {}
     return {field: values for field, values in found.items() if values} | claims
 
 
-def _volumes(parts: Parts) -> list[Json]:
-    storage = parts.queue.storage
+def _volumes(parts: Parts, shm: str) -> list[Json]:
     volumes = [
         {"name": item.name, "persistentVolumeClaim": _claim(item.claim_name, item.read_only)}
         for item in _datasets(parts)
     ]
-    if storage.shm_size_per_gpu is not None:
-        size = quantity.parse(storage.shm_size_per_gpu).times(max(1, parts.shape.gpus))
-        volumes.append({"name": SHM, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}})
+    if shm:
+        volumes.append({"name": sharedmemory.VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shm}})
     return volumes
 
 
-def _mounts(parts: Parts) -> list[Json]:
+def _mounts(parts: Parts, shm: str) -> list[Json]:
     mounts = [_mount(item.name, item.mount_path, item.read_only) for item in _datasets(parts)]
-    if parts.queue.storage.shm_size_per_gpu is not None:
-        mounts.append(_mount(SHM, "/dev/shm", False))
+    if shm:
+        mounts.append(_mount(sharedmemory.VOLUME, sharedmemory.PATH, False))
     return mounts
 
 

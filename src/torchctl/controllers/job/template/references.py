@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 from torchctl.api.queue import NameMode, QueueSpec
-from torchctl.controllers.queue.resources import object_name
+from torchctl.controllers.queuespec.resources import object_name
 
 __all__ = ["resolve"]
 

@@ -16,8 +16,9 @@ from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
 from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
+from torchctl.api.written import plain
 from torchctl.controllers.job.children import preflight
-from torchctl.controllers.job.template import podspec, sizing
+from torchctl.controllers.job.template import gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
@@ -28,8 +29,7 @@ from torchctl.controllers.job.template.frozen import (
     FrozenTopology,
     FrozenWorkspace,
 )
-from torchctl.controllers.job.template.merge import plain
-from torchctl.controllers.job.template.sizing import Shape
+from torchctl.controllers.job.template.sizing import Node, Shape
 from torchctl.controllers.settings import OperatorSettings
 
 __all__ = ["render"]
@@ -55,7 +55,9 @@ def render(
     spec, base, name = job.spec, queue.spec, queue.metadata.name
     given = _pod_template(base)
     trainer = given["spec"]["containers"][0]
-    shape = sizing.shape(spec, _gpus_per_node(base, trainer), name)
+    node = _node(base, trainer)
+    shape = sizing.shape(spec, node, name)
+    sizing.check_bound(spec, shape, settings.max_nodes)
     distributed = effective.distributed(base, spec, gpus=shape.gpus)
     rendezvous = _rendezvous(distributed, settings)
     if spec.elastic is not None and distributed.rdzv_backend is RdzvBackend.STATIC:
@@ -73,7 +75,8 @@ def render(
             queue=base,
             job=spec,
             shape=shape,
-            gpu_type_label=settings.gpu_type_label,
+            claimed=node.claimed,
+            gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
             scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
             workspace=workspace,
             checkpoints=checkpoints,
@@ -116,15 +119,18 @@ def _elastic(job: JobSpec) -> FrozenElastic | None:
 
 
 def _pod_template(queue: QueueSpec) -> dict[str, Any]:
-    template = plain(queue.pod_template)
+    template = plain(queue.pod_template, nulls_in=security.KEY)
     containers = template.get("spec", {}).get("containers") or [{"name": TRAINER}]
     return {"metadata": template.get("metadata", {}), "spec": template.get("spec", {}) | {"containers": containers}}
 
 
-def _gpus_per_node(queue: QueueSpec, trainer: dict[str, Any]) -> int:
+def _node(queue: QueueSpec, trainer: dict[str, Any]) -> Node:
     """What the queue says, or what a queue that says it only in its podTemplate means."""
-    there = trainer.get("resources", {}).get("limits", {}).get(queue.node_resources.gpu_resource_name, 0)
-    return queue.node_resources.gpus or int(quantity.parse(there).value)
+    resources = queue.node_resources
+    if resources.gpus_per_node is not None:
+        return Node(resources.gpus_per_node, claimed=True)
+    there = trainer.get("resources", {}).get("limits", {}).get(resources.gpu_resource_name, 0)
+    return Node(resources.gpus or int(quantity.parse(there).value))
 
 
 def _kai(queue: QueueSpec) -> FrozenKai | None:

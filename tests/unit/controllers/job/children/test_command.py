@@ -6,13 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchctl.api.job import Launcher
 from torchctl.controllers.job.children.command import (
     argv,
     in_place,
+    runs_as_written,
     scan,
     with_torchrun,
     words_with_torchrun,
@@ -46,6 +47,10 @@ from torchctl.controllers.job.children.command import (
         ("python train.py # only a; comment", "torchrun train.py # only a; comment"),
         ("python train.py --project torchrun-demo", "torchrun train.py --project torchrun-demo"),
         ('python train.py --note "it\'s fine"', 'torchrun train.py --note "it\'s fine"'),
+        ("python $SCRIPT --x", "torchrun --no-python python $SCRIPT --x"),
+        ("python '-u' train.py", "torchrun --no-python python '-u' train.py"),
+        ("exec python train.py", "exec torchrun train.py"),
+        ("SEED=1 exec python3 train.py", "SEED=1 exec torchrun train.py"),
     ],
 )
 def test_one_simple_command_of_python_goes_to_torchrun(line: str, expected: str) -> None:
@@ -61,19 +66,36 @@ def test_one_simple_command_of_python_goes_to_torchrun(line: str, expected: str)
         "python -m torch.distributed.launch train.py",
         "python $(which torchrun) train.py",
         "/usr/local/bin/torchrun train.py",
-        "cd src && python train.py",
+        "cd src && python train.py && echo done",
+        "cd src & python train.py",
+        "cd src || python train.py",
+        "pip install -e . && python train.py",
+        "./train.sh; python report.py",
+        ". ./functions.sh; python train.py",
+        "cd src &&",
+        "&& python train.py",
+        "cd src;; python train.py",
+        "exec > log\npython train.py",
+        "exec -a trainer python train.py",
+        "cd <<cd\nexport A\ncd\npython train.py",
+        "python - <<EOF\nprint()\nEOF",
+        "python\\\n3 train.py",
+        "python train.py \\",
+        "$VENV/bin/python train.py",
+        "time python train.py",
+        "! python train.py",
         "python prepare.py; python train.py",
         "python prepare.py\npython train.py",
         "python train.py | tee log",
         "python train.py &",
         "python train.py || true",
+        "# a comment only",
         "(python train.py)",
         "if true; then python train.py; fi",
         "python train.py <(ls)",
         "accelerate launch train.py",
         "./train.sh",
         "pythonic train.py",
-        "python3.11 train.py",
         "python 'unclosed",
         'python "unclosed',
         "python $(unclosed",
@@ -83,6 +105,55 @@ def test_one_simple_command_of_python_goes_to_torchrun(line: str, expected: str)
 )
 def test_any_other_line_runs_as_it_was_written(line: str) -> None:
     assert with_torchrun(line) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("python3.11 train.py", "python3.11 -m torch.distributed.run train.py"),
+        ("python3.13t -m pkg", "python3.13t -m torch.distributed.run -m pkg"),
+        ("/opt/conda/bin/python train.py", "/opt/conda/bin/python -m torch.distributed.run train.py"),
+        (
+            "A=1 .venv/bin/python3 -u train.py > log",
+            "A=1 .venv/bin/python3 -m torch.distributed.run --no-python .venv/bin/python3 -u train.py > log",
+        ),
+    ],
+)
+def test_an_interpreter_named_closely_runs_torchrun_itself(line: str, expected: str) -> None:
+    assert with_torchrun(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cd src && python train.py", "cd src && torchrun train.py"),
+        ("cd src; export A=1 B\n\nC=$(date) ; python3.11 x.py", None),
+        ("# what this does\n#!/bin/sh\npython train.py # why\n # and more\n", None),
+        ("set -eux\nulimit -n 4096 && # much\n  exec python train.py;", None),
+    ],
+)
+def test_what_only_prepares_the_shell_may_come_first(line: str, expected: str | None) -> None:
+    launched = with_torchrun(line)
+    assert launched == (expected or launched)
+    assert launched != line
+    assert not runs_as_written(line=line, args=(), launcher=Launcher.TORCHRUN)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("python train.py | tee log", True),
+        ("accelerate launch train.py", True),
+        ("./train.sh", True),
+        ("python train.py", False),
+        ("torchrun train.py | tee log", False),
+        ("./train.sh && python -m torch.distributed.run train.py", False),
+    ],
+)
+def test_a_line_that_torchrun_does_not_get_is_known_as_such(line: str, expected: bool) -> None:
+    assert runs_as_written(line=line, args=(), launcher=Launcher.TORCHRUN) is expected
+    assert not runs_as_written(line=line, args=(), launcher=Launcher.NONE)
+    assert runs_as_written(line=None, args=["sh", "-c", line], launcher=Launcher.TORCHRUN) is not ("torch" in line)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +167,7 @@ def test_any_other_line_runs_as_it_was_written(line: str) -> None:
         (["python", "-m", "torch.distributed.run", "x.py"], ["python", "-m", "torch.distributed.run", "x.py"]),
         (["python", "x.py", "; rm -rf /"], ["torchrun", "x.py", "; rm -rf /"]),
         (["bash", "run.sh"], ["bash", "run.sh"]),
+        (["/usr/bin/python3", "x.py"], ["/usr/bin/python3", "-m", "torch.distributed.run", "x.py"]),
     ],
 )
 def test_an_argv_follows_the_same_rule_without_a_shell(args: list[str], expected: list[str]) -> None:
@@ -111,6 +183,9 @@ def test_an_argv_follows_the_same_rule_without_a_shell(args: list[str], expected
         ("python3.11 -m torch.distributed.run x.py", "exec python3.11 -m torch.distributed.run x.py"),
         ("./train.sh", "exec ./train.sh"),
         ("/opt/conda/bin/torchrun x.py", "exec /opt/conda/bin/torchrun x.py"),
+        ("cd src && torchrun x.py", "cd src && exec torchrun x.py"),
+        ("./train.sh exec", "exec ./train.sh exec"),
+        ("exec torchrun x.py", "exec torchrun x.py"),
         *(
             (line, line)
             for line in ("cd src", "accelerate launch x.py", "exit 3", "python a.py; python b.py", "A=1", "")
@@ -238,3 +313,52 @@ def test_scanning_ends_and_its_spans_are_in_order(text: str) -> None:
         ends = [0, *(at for span in line.words for at in span)]
         assert ends == sorted(ends)
         assert ends[-1] <= len(text)
+
+
+WORDS = st.sampled_from(["x.py", "'a b'", '"$HOME"', "$(echo c)", "a\\;b", "--x=1", "#no", "*", "-m", "-u", "~", ""])
+PREPARATIONS = st.sampled_from(
+    ["cd sub", "export A='1 2'", "B=2", "set -e", "umask 077", "# no; word &", "", "A=$B; cd ../sub", "unset HOME"]
+)
+JOINS = st.sampled_from([" && ", "; ", "\n", " ;\n", " && \n"])
+TELLS = """#!/bin/sh
+[ "$2" != torch.distributed.run ] || shift 2
+[ "$1" != --no-python ] || shift 2
+for word do printf "<%s>" "$word"; done
+echo "$A,$B,$HOME,$(pwd),$(umask)"
+"""
+"""A program that tells what it was started with, as torchrun does it for the interpreter."""
+
+
+@given(
+    before=st.lists(st.tuples(PREPARATIONS, JOINS), max_size=3),
+    python=st.sampled_from(["python", "exec python3", "A=3 python", "bin/python3.11"]),
+    words=st.lists(WORDS, max_size=4),
+)
+@settings(max_examples=60, deadline=None)
+def test_torchrun_gets_what_python_would_have_got(
+    before: list[tuple[str, str]], python: str, words: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Both lines are run by a shell; whatever the line is, words, variables and directory are the same."""
+    line = "".join(map("".join, before)) + " ".join([python, *words])
+    told = [_told(text, tmp_path_factory.mktemp("run")) for text in (line, in_place(with_torchrun(line)))]
+    assert told[0] == told[1]
+
+
+def _told(line: str, directory: Path) -> tuple[str, int]:
+    """What the program that a line ends in was started with, and the status of the line."""
+    places = [directory / "bin", directory / "sub" / "bin"]
+    for place in places:
+        place.mkdir(parents=True)
+        for name in ("python", "python3", "python3.11", "torchrun"):
+            (place / name).write_text(TELLS)
+            (place / name).chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", line],
+        env={"PATH": f"{places[0]}:/usr/bin:/bin", "HOME": "/"},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    return done.stdout.replace(str(directory), ""), done.returncode

@@ -1,17 +1,19 @@
-"""What goes is what was seen, and nothing that took its place or was changed since."""
+"""What a pass carries out: removals guarded by what was seen, pods that are ended, children of a job that is there."""
 
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import JOB, POD
-from torchctl.controllers.job.actions import Child, Halt, Refusal, Removal
-from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan
-from torchctl.controllers.job.reconciler import JobReconciler
+from torchctl.controllers.job.act import Actor
+from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
+from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Idle, again_s, plan
 from torchctl.controllers.job.status import derive
-from torchctl.runtime.apply import Applier
+from torchctl.controllers.refusals import Refusal
+from torchctl.runtime.apply import Applier, Found
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound
@@ -42,7 +44,7 @@ async def removed(world: Any, client: Deletes, removal: Removal) -> None:
     w = world(JOB_OF_TWO)
     applier = Applier(cast(Client, client), cast(Cache, None))
     manager = SimpleNamespace(client=client, events=None, cache=None, applier=applier)
-    await JobReconciler(cast(Manager, manager), w.settings)._act(w.seen, Plan(remove=(removal,)))
+    await Actor(cast(Manager, manager)).carry_out(w.seen.job, Actions(remove=(removal,)))
 
 
 @pytest.mark.parametrize(
@@ -91,21 +93,21 @@ async def test_what_may_not_be_deleted_is_told_and_holds_up_nothing_else(world: 
     cache = SimpleNamespace(get=lambda kind, key: w.seen.job)
     manager = SimpleNamespace(client=client, events=others, cache=cache, applier=others)
     child = Child(JOB, {"metadata": {"name": "demo-r1", "namespace": "team"}}, controlled_by("uid"))
-    todo = Plan(remove=(Removal(JOB, Key("team", "demo"), "uid"),), children=(child,))
-    refusals = await JobReconciler(cast(Manager, manager), w.settings)._act(w.seen, todo)
+    todo = Actions(remove=(Removal(JOB, Key("team", "demo"), "uid"),), children=(child,))
+    refusals = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo)
     assert others.made == ["Job demo-r1"]
     (refusal,) = refusals
     assert (refusal.kind, refusal.name, refusal.reason, refusal.stays) == ("Job", "demo", "Refused", True)
     assert others.told == [("TorchrunJob demo", "Warning", "Refused", refusal.message)]
     assert refusal.message.startswith("Job demo cannot be deleted: the API server refused it: jobs are kept here")
-    assert todo.again_s(refusals) == REFUSAL_REQUEUE_S
+    assert again_s(Idle(todo), refusals) == REFUSAL_REQUEUE_S
 
 
 async def test_a_pod_that_may_not_be_ended_is_told_as_well(world: Any) -> None:
     w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("pods are kept here")), Applies()
     manager = SimpleNamespace(client=client, events=others, cache=None, applier=others)
-    todo = Plan(halt=(Halt(Key("team", "demo-0-x"), "uid", 5),))
-    (refusal,) = await JobReconciler(cast(Manager, manager), w.settings)._act(w.seen, todo)
+    todo = Actions(halt=(Halt(Key("team", "demo-0-x"), "uid", 5),))
+    (refusal,) = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo)
     assert refusal.message.startswith("Pod demo-0-x cannot be ended: the API server refused it: pods are kept here")
     assert (refusal.stays, len(others.told)) == (True, 1)
 
@@ -115,3 +117,76 @@ def test_what_stays_against_the_will_of_the_job_is_no_step_that_it_takes(world: 
     w.settle()
     stays = Refusal("Job", "demo-r1", "Refused", "no", stays=True)
     assert derive(w.seen, w.last, (stays,), w.now) == derive(w.seen, w.last, (), w.now)
+
+
+# Pods that are ended.
+
+
+HALT = Halt(Key("team", "demo-1-x"), "uid-1", 26)
+
+
+class Server:
+    """Stands for client and applier."""
+
+    def __init__(self, *, gone: bool) -> None:
+        self.gone = gone
+        self.patches: list[tuple[Kind[Any], str, Any, str]] = []
+
+    async def merge_patch(self, kind: Kind[Any], name: str, patch: Any, *, namespace: str) -> None:
+        self.patches.append((kind, name, patch, namespace))
+        if self.gone:
+            raise NotFound(f"pod {name} not found", code=404)
+
+    async def look(self, wanted: Any) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_it_is_this_pod_whose_deadline_is_over(world: Any, gone: bool) -> None:
+    w, server = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Server(gone=gone)
+    manager = SimpleNamespace(client=server, events=None, cache=None, applier=server)
+    await Actor(cast(Manager, manager)).carry_out(w.seen.job, Actions(halt=(HALT,)))
+    patch = {"metadata": {"uid": "uid-1"}, "spec": {"activeDeadlineSeconds": 26}}
+    assert server.patches == [(POD, "demo-1-x", patch, "team")]
+
+
+# A job that leaves meanwhile.
+
+
+class Cluster:
+    """Stands for cache and applier: the job turns into something else once so many children are made."""
+
+    def __init__(self, job: TorchrunJob, after: int, then: TorchrunJob | None) -> None:
+        self.job, self.after, self.then = job, after, then
+        self.made: list[str] = []
+
+    def get(self, kind: Kind[Any], key: Key) -> TorchrunJob | None:
+        return self.job if len(self.made) < self.after else self.then
+
+    async def look(self, wanted: list[tuple[Kind[Any], Key]]) -> list[Found[Any]]:
+        return [Found()] * len(wanted)
+
+    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any, *, found: Found[Any]) -> None:
+        self.made.append(Child(kind, body, ours).name)
+
+
+def changed(job: TorchrunJob, **meta: Any) -> TorchrunJob:
+    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, **meta))
+
+
+@pytest.mark.parametrize("becomes", ["gone", "another of its name", "one that is being deleted"])
+async def test_nothing_is_made_for_a_job_that_has_left_meanwhile(world: Any, becomes: str) -> None:
+    w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
+    w.step()
+    todo = plan(w.seen, w.settings, w.now).actions
+    assert len(todo.children) == 3
+    job = w.seen.job
+    then = {
+        "gone": None,
+        "another of its name": changed(job, uid="another"),
+        "one that is being deleted": changed(job, deletion_timestamp=w.now),
+    }
+    cluster = Cluster(job, 1, then[becomes])
+    manager = SimpleNamespace(client=None, events=None, cache=cluster, applier=cluster)
+    assert await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo) == ()
+    assert len(cluster.made) == 1

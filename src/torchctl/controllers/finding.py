@@ -1,4 +1,4 @@
-"""What one step of a job found: the stuff of a condition."""
+"""What a reconciler found out about one condition of its object."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`ok` is the condition's status; `warn` says that a person has to do something."""
+    """A condition before it is written: `ok` is its status; `warn` says that a person has to do something."""
 
     ok: bool
     reason: str

@@ -6,10 +6,10 @@ from torchctl.api.names import KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import KaiQueuePolicy, QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.api.rules import nesting, problems
-from torchctl.controllers.job.template.merge import plain
-from torchctl.controllers.queue import resources
-from torchctl.controllers.queue.podtemplate import misshapen
-from torchctl.controllers.support import unsupported_in_queue
+from torchctl.api.written import plain
+from torchctl.controllers.queuespec import resources
+from torchctl.controllers.queuespec.podtemplate import misshapen
+from torchctl.controllers.queuespec.support import unsupported_in_queue
 
 __all__ = ["manages", "problem_of"]
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.phases import Phase
-from torchctl.controllers.job.status_throttle import Lagging, only_counts_differ
+from torchctl.controllers.job.status_throttle import StatusThrottle, only_counts_differ
 from torchctl.runtime.kinds import Condition, Key
 
 JOB = Key("team", "job")
@@ -23,7 +23,7 @@ COUNTED = replace(
 
 
 def test_changes_of_counts_within_the_period_are_one_write() -> None:
-    lagging = Lagging(0.5)
+    lagging = StatusThrottle(0.5)
     assert lagging.left_s(JOB, BEFORE, COUNTED, 10.0) == 0.5
     more = replace(COUNTED, workers=WorkerCounts(running=2, ready=1))
     assert lagging.left_s(JOB, BEFORE, more, 10.25) == 0.25
@@ -32,14 +32,14 @@ def test_changes_of_counts_within_the_period_are_one_write() -> None:
 
 
 def test_counts_that_are_as_they_were_leave_nothing_to_wait_for() -> None:
-    lagging = Lagging(0.5)
+    lagging = StatusThrottle(0.5)
     lagging.left_s(JOB, BEFORE, COUNTED, 10.0)
     assert lagging.left_s(JOB, BEFORE, BEFORE, 10.25) == 0
     assert lagging.left_s(JOB, BEFORE, COUNTED, 10.75) == 0.5
 
 
 def test_no_period_no_wait() -> None:
-    assert Lagging(0).left_s(JOB, BEFORE, COUNTED, 10.0) == 0
+    assert StatusThrottle(0).left_s(JOB, BEFORE, COUNTED, 10.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_no_period_no_wait() -> None:
     ],
 )
 def test_whatever_else_changes_is_written_at_once_and_the_counts_with_it(change: dict[str, Any]) -> None:
-    lagging = Lagging(0.5)
+    lagging = StatusThrottle(0.5)
     lagging.left_s(JOB, BEFORE, COUNTED, 10.0)
     turned = replace(COUNTED, **change)
     assert not only_counts_differ(BEFORE, turned)
@@ -64,6 +64,6 @@ def test_whatever_else_changes_is_written_at_once_and_the_counts_with_it(change:
 
 
 def test_jobs_do_not_wait_for_each_other() -> None:
-    lagging = Lagging(0.5)
+    lagging = StatusThrottle(0.5)
     lagging.left_s(JOB, BEFORE, COUNTED, 10.0)
     assert lagging.left_s(Key("team", "other"), BEFORE, COUNTED, 10.4) == 0.5

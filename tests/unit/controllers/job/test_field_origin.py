@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.job.actions import Refusal
-from torchctl.controllers.refusals import refusal_reason
+from torchctl.controllers.refusals import Refusal, refusal_reason
 from torchctl.runtime.client.errors import Unavailable
 
 UNREADABLE = "failed to create typed patch object (team/demo; batch/v1, Kind=Job): "

@@ -9,8 +9,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from torchctl.controllers.job.live_reads import PERIOD_S, Asking
-from torchctl.controllers.job.plan import Plan, plan
+from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.plan import Question, Steps, plan
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.requests import HttpRequest
@@ -37,6 +38,13 @@ class Answer:
         raise NotImplementedError
 
 
+def steps(observed: Observed, w: Any) -> Steps:
+    """The plan for what was observed, of a job that goes on."""
+    todo = plan(observed, w.settings, w.now)
+    assert isinstance(todo, Steps)
+    return todo
+
+
 def worker_job(owner: str) -> dict[str, Any]:
     owned = {"apiVersion": "v1", "kind": "TorchrunJob", "name": "demo", "uid": owner, "controller": True}
     meta = {"name": "demo", "namespace": "team", "uid": "uid-of-demo", "ownerReferences": [owned]}
@@ -59,18 +67,17 @@ def late(world: Any) -> Any:
 
 async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: Any) -> None:
     transport = Answer(200, worker_job(UID))
-    todo = plan(late.seen, late.settings, late.now)
-    assert todo.misses_job
-    known = await Asking(Client(transport)).completed(late.seen, todo, 0.0, late.now)
+    todo = steps(late.seen, late)
+    assert todo.asks is Question.WORKER_JOB
+    known = await LiveReads(Client(transport)).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
     assert [request.path for request in transport.requests] == ["/apis/batch/v1/namespaces/team/jobs/demo"]
-    assert plan(known, late.settings, late.now).outcome is None
+    assert steps(known, late).life.outcome is None
 
 
 @pytest.mark.parametrize("answer", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
 async def test_a_job_whose_worker_job_is_gone_or_another_has_ended(late: Any, answer: tuple[int, Any]) -> None:
-    todo = plan(late.seen, late.settings, late.now)
-    known = await Asking(Client(Answer(*answer))).completed(late.seen, todo, 0.0, late.now)
-    outcome = plan(known, late.settings, late.now).outcome
+    known = await LiveReads(Client(Answer(*answer))).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
+    outcome = steps(known, late).life.outcome
     assert outcome is not None
     assert outcome.reason == "JobDisappeared"
 
@@ -78,14 +85,16 @@ async def test_a_job_whose_worker_job_is_gone_or_another_has_ended(late: Any, an
 async def test_a_pass_asks_before_it_believes_that_a_job_is_gone(late: Any) -> None:
     manager = SimpleNamespace(client=Client(Answer(200, worker_job(UID))), events=None, clock=ManualClock())
     known, todo = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
-    assert (known.worker_job is not None, todo.outcome) == (True, None)
+    assert isinstance(todo, Steps)
+    assert (known.worker_job is not None, todo.life.outcome) == (True, None)
 
 
 async def test_nothing_is_asked_where_nothing_is_missed(world: Any) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Answer(500, {})
     w.settle()
-    todo = plan(w.seen, w.settings, w.now)
-    assert (await Asking(Client(transport)).completed(w.seen, todo, 0.0, w.now), transport.requests) == (w.seen, [])
+    manager = SimpleNamespace(client=Client(transport), events=None, clock=ManualClock())
+    known, _ = await JobReconciler(cast(Manager, manager), w.settings)._plan(w.seen, w.now)
+    assert (known is w.seen, transport.requests) == (True, [])
 
 
 # The template of a job.
@@ -109,32 +118,29 @@ def edited(world: Any) -> Any:
 
 
 async def test_a_template_that_is_frozen_after_all_is_not_recorded_anew(edited: Any) -> None:
-    todo = plan(edited.seen, edited.settings, edited.now)
-    assert todo.misses_revision
+    todo = steps(edited.seen, edited)
+    assert todo.asks is Question.REVISION
     transport = Answer(200, revision(UID, edited.frozen_as))
-    known = await Asking(Client(transport)).completed(edited.seen, todo, 0.0, edited.now)
+    known = await LiveReads(Client(transport)).answered(edited.seen, Question.REVISION, 0.0, edited.now)
     path = f"/apis/apps/v1/namespaces/team/controllerrevisions/{edited.frozen_as}"
     assert [request.path for request in transport.requests] == [path]
-    after = plan(known, edited.settings, edited.now)
-    assert after.frozen is not None
-    assert (after.frozen.revision, after.misses_revision) == (edited.frozen_as, False)
+    after = steps(known, edited)
+    assert (after.revision, after.asks) == (edited.frozen_as, None)
 
 
 @pytest.mark.parametrize("owner", [None, "somebody-else"])
 async def test_a_template_that_was_never_frozen_is_recorded_as_the_queue_is_now(edited: Any, owner: str | None) -> None:
-    todo = plan(edited.seen, edited.settings, edited.now)
     answer = (200, revision(owner, edited.frozen_as)) if owner else (404, {"reason": "NotFound"})
-    known = await Asking(Client(Answer(*answer))).completed(edited.seen, todo, 0.0, edited.now)
-    after = plan(known, edited.settings, edited.now)
-    assert after.frozen is not None
-    assert after.frozen.revision not in ("", edited.frozen_as)
+    known = await LiveReads(Client(Answer(*answer))).answered(edited.seen, Question.REVISION, 0.0, edited.now)
+    after = steps(known, edited)
+    assert after.revision not in ("", edited.frozen_as)
 
 
 async def test_nobody_asks_for_the_template_of_a_job_while_its_queue_is_as_it_was(world: Any) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
-    assert not plan(w.seen, w.settings, w.now).misses_revision
+    assert steps(w.seen, w).asks is None
     w.step()
-    assert not plan(w.seen, w.settings, w.now).misses_revision
+    assert steps(w.seen, w).asks is None
 
 
 # Why there are no pods.
@@ -157,10 +163,10 @@ class Refused(Answer):
 async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(world: Any) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
     w.settle()
-    asking = Asking(Client(transport))
+    reads = LiveReads(Client(transport))
 
     async def why(now: float) -> str:
-        return (await asking.completed(w.seen, Plan(asks_why=True), now, w.now)).create_failure
+        return (await reads.answered(w.seen, Question.WHY_NO_PODS, now, w.now)).create_failure
 
     said = [await why(now) for now in (5.0, 6.0, 5.0 + PERIOD_S - 0.1, 5.0 + PERIOD_S)]
     assert said == ["refused for the 1th time"] * 3 + ["refused for the 2th time"]
@@ -170,13 +176,13 @@ async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(wo
 async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(world: Any) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
     w.settle()
-    asking = Asking(Client(transport))
-    await asking.completed(w.seen, Plan(asks_why=True), 5.0, w.now)
+    reads = LiveReads(Client(transport))
+    await reads.answered(w.seen, Question.WHY_NO_PODS, 5.0, w.now)
     child = w.seen.worker_job
     again = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, uid="of-attempt-1"))
-    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0, w.now)
-    asking.forget(Key("team", "demo"))
-    await asking.completed(replace(w.seen, worker_job=again), Plan(asks_why=True), 5.0, w.now)
+    await reads.answered(replace(w.seen, worker_job=again), Question.WHY_NO_PODS, 5.0, w.now)
+    reads.forget(Key("team", "demo"))
+    await reads.answered(replace(w.seen, worker_job=again), Question.WHY_NO_PODS, 5.0, w.now)
     assert len(transport.requests) == 3
 
 
@@ -184,9 +190,9 @@ async def test_where_nothing_was_said_it_is_asked_again_at_once(world: Any) -> N
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
     transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": []})
-    asking = Asking(Client(transport))
+    reads = LiveReads(Client(transport))
     for _ in range(2):
-        assert (await asking.completed(w.seen, Plan(asks_why=True), 5.0, w.now)).create_failure == ""
+        assert (await reads.answered(w.seen, Question.WHY_NO_PODS, 5.0, w.now)).create_failure == ""
     assert len(transport.requests) == 2
 
 
@@ -199,7 +205,7 @@ async def test_what_was_said_long_ago_is_mended_and_asked_for_no_more_often_than
     meta = {"name": "e", "namespace": "team", "resourceVersion": "3"}
     event = {"metadata": meta, "message": "exceeded quota", "lastTimestamp": w.now - timedelta(minutes=minutes)}
     transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": [event]})
-    asking = Asking(Client(transport))
+    reads = LiveReads(Client(transport))
     for now in (5.0, 6.0):
-        assert (await asking.completed(w.seen, Plan(asks_why=True), now, w.now)).create_failure == said
+        assert (await reads.answered(w.seen, Question.WHY_NO_PODS, now, w.now)).create_failure == said
     assert len(transport.requests) == 1

@@ -1,0 +1,98 @@
+"""Carries out what a plan decided: deletes, ends and applies a job's children."""
+
+from typing import Any
+
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.kube import POD
+from torchctl.api.words import EventType
+from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
+from torchctl.controllers.refusals import Refusal, is_refusal, refusal_reason
+from torchctl.controllers.report import reference
+from torchctl.runtime.apply import ForeignObject, Found
+from torchctl.runtime.client.errors import ApiError, NotFound
+from torchctl.runtime.kinds import Key, Kind, key_of
+from torchctl.runtime.manager import Manager
+
+__all__ = ["Actor"]
+
+
+class Actor:
+    """Makes the cluster what a plan says."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    async def carry_out(self, job: TorchrunJob, todo: Actions) -> tuple[Refusal, ...]:
+        """Does what is to be done for a job, and returns what the API server refused.
+
+        RBAC: get, create, patch and delete on the kinds of the children.
+
+        Raises:
+            ApiError: It is no refusal, but a matter of trying again.
+        """
+        stay = await self._clear(job, todo)
+        found = await self._manager.applier.look([(child.kind, child.key) for child in todo.children])
+        for child, live in zip(todo.children, found, strict=True):
+            if not self._is_there(job):
+                return ()  # what is made for a job that has left meanwhile would run until somebody clears it away
+            refusal = await self._apply(child, live)
+            if refusal is not None:
+                return (*stay, refusal)
+        return stay
+
+    async def _clear(self, job: TorchrunJob, todo: Actions) -> tuple[Refusal, ...]:
+        removed = [await self._remove(job, removal) for removal in todo.remove]
+        halted = [await self._halt(job, halt) for halt in todo.halt]
+        return tuple(filter(None, (*removed, *halted)))
+
+    def _is_there(self, job: TorchrunJob) -> bool:
+        """Whether the job is still the one that was observed: its children take time to make."""
+        found = self._manager.cache.get(TORCHRUN_JOB, key_of(job))
+        return found is not None and found.metadata.uid == job.metadata.uid and not found.metadata.deletion_timestamp
+
+    async def _apply(self, child: Child, live: Found[Any]) -> Refusal | None:
+        try:
+            await self._manager.applier.apply(child.kind, child.body, child.ours, found=live)
+        except (ForeignObject, ApiError) as error:
+            if not is_refusal(error):
+                raise
+            reason, message = refusal_reason(error, f"{child.kind} {child.name}")
+            return Refusal(child.kind.kind, child.name, reason, message)
+        return None
+
+    async def _remove(self, job: TorchrunJob, removal: Removal) -> Refusal | None:
+        key = removal.key
+        try:
+            await self._manager.client.delete(
+                removal.kind,
+                key.name,
+                namespace=key.namespace,
+                uid=removal.uid,
+                resource_version=removal.version,
+                grace_seconds=0 if removal.force else None,
+            )
+        except NotFound:
+            return None
+        except ApiError as error:
+            return self._stays(job, removal.kind, key, "deleted", error)
+        return None
+
+    async def _halt(self, job: TorchrunJob, halt: Halt) -> Refusal | None:
+        key, patch = halt.key, {"metadata": {"uid": halt.uid}, "spec": {"activeDeadlineSeconds": halt.deadline_s}}
+        try:
+            await self._manager.client.merge_patch(POD, key.name, patch, namespace=key.namespace)
+        except NotFound:
+            return None
+        except ApiError as error:
+            return self._stays(job, POD, key, "ended", error)
+        return None
+
+    def _stays(self, job: TorchrunJob, kind: Kind[Any], key: Key, what: str, error: ApiError) -> Refusal:
+        """An Event and no condition: what stays is of an attempt, of a revision or of a job that is over.
+
+        Raises:
+            ApiError: It is no refusal, but a matter of trying again.
+        """
+        reason, message = refusal_reason(error, f"{kind} {key.name} cannot be {what}")
+        self._manager.events.event(reference(TORCHRUN_JOB, job.metadata), EventType.WARNING, reason, message)
+        return Refusal(kind.kind, key.name, reason, message, stays=True)

@@ -1,0 +1,120 @@
+"""Which children should exist at each stage of a job's life."""
+
+from dataclasses import dataclass
+
+from torchctl.api import labels
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.controllers.job.actions import Child
+from torchctl.controllers.job.attempts import retention
+from torchctl.controllers.job.attempts.stage import Ended, Run, Settle, Stage, Suspended, Wait
+from torchctl.controllers.job.case import Case
+from torchctl.controllers.job.children import podgroup, revision, service, sync, workers, workspace
+from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.steps.workspace import Syncing
+from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.runtime.intent import Ownership, controlled_by
+from torchctl.runtime.kinds import ObjectMeta
+
+__all__ = ["Ground", "children"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the children are made from.
+
+    Args:
+        template: The template of the case, which is there.
+        revision: The name of its ControllerRevision.
+        hold: Whether nothing new may be started.
+        syncing: How far the workspace is.
+    """
+
+    case: Case
+    template: FrozenTemplate
+    revision: str
+    hold: bool
+    syncing: Syncing
+
+    @property
+    def owner(self) -> Owner:
+        """The job as its children name it."""
+        return Owner.of(self.case.observed.job)
+
+
+def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
+    """The children that should exist at a stage of the job's life, in the order in which they are made."""
+    match stage:
+        case Run():
+            return () if ground.hold else _workers(ground)
+        case Suspended():
+            return _suspended(ground)
+        case Wait():
+            return retention.stopped(ground.case)
+        case Settle() | Ended():
+            return ()
+
+
+def _suspended(ground: Ground) -> tuple[Child, ...]:
+    """Everything but the workers, whose Job, if there is one, is kept without pods."""
+    job = ground.case.observed.worker_job
+    stop = retention.stop(ground.case, job) if job is not None and not retention.has_ended(job) else ()
+    return (*_before_workers(ground), *stop, *retention.stopped(ground.case))
+
+
+def _before_workers(ground: Ground) -> list[Child]:
+    """Template and workspace."""
+    known = ground.case.observed.revision
+    number = known.revision if known is not None else ground.case.status.attempt + 1
+    body = revision.revision(ground.owner, ground.template, ground.revision, number)
+    return [Child(CONTROLLER_REVISION, body, controlled_by(ground.owner.uid)), *_workspace(ground)]
+
+
+def _workers(ground: Ground) -> tuple[Child, ...]:
+    observed, template, owner = ground.case.observed, ground.template, ground.owner
+    ours, attempt, started = controlled_by(owner.uid), observed.job.status.attempt, observed.was_started
+    found = _before_workers(ground) + _checkpoints(ground)
+    if not ground.syncing.finding.ok and not started:
+        return tuple(found)
+    if template.kai is not None and not observed.kai_available and not started:
+        return tuple(found)
+    if template.kai is not None and template.kai.own_group and observed.kai_available:
+        found.append(Child(KAI_PODGROUP, podgroup.pod_group(owner, template, attempt), ours))
+    found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
+    nodes = template.desired(observed.job.spec)
+    found.append(Child(JOB, workers.worker_job(owner, template, attempt, nodes=nodes), ours))
+    return tuple(found)
+
+
+def _workspace(ground: Ground) -> list[Child]:
+    """Claim, sync pod and Service of the workspace. A claim that was filled once is never made again, empty."""
+    template, owner, syncing = ground.template, ground.owner, ground.syncing
+    if template.workspace is None:
+        return []
+    ours, found = controlled_by(owner.uid), []
+    if not template.workspace.claim and (ground.case.observed.workspace is not None or syncing.report is None):
+        found.append(Child(PVC, workspace.workspace_claim(owner, template.workspace), ours))
+    if workspace.serves(template):
+        found.append(Child(SERVICE, workspace.workspace_service(owner), ours))
+    if syncing.number is not None:
+        found.append(Child(POD, sync.sync_pod(owner, template, syncing.number, revision=syncing.revision), ours))
+    return found
+
+
+def _checkpoints(ground: Ground) -> list[Child]:
+    """The job's own checkpoints claim. One that an earlier job of this name left is used and keeps having no owner."""
+    kept, owner = ground.template.checkpoints, ground.owner
+    if kept is None or kept.claim:
+        return []
+    found, ours = ground.case.observed.checkpoints, controlled_by(owner.uid)
+    owned = ours(found.metadata) if found is not None else not kept.retain
+    body = workspace.checkpoints_claim(owner, ground.template, owned=owned)
+    return [Child(PVC, body, ours if owned else _left_by(owner.name))]
+
+
+def _left_by(job: str) -> Ownership:
+    """The ownership of what outlives a job: nobody controls it, and it says whose name it has."""
+
+    def ours(meta: ObjectMeta) -> bool:
+        return not any(ref.controller for ref in meta.owner_references) and meta.labels.get(labels.JOB_NAME) == job
+
+    return ours

@@ -1,0 +1,51 @@
+"""One job at one moment: what every decision about its life goes by."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from torchctl.api import effective
+from torchctl.api.common import RunPolicy
+from torchctl.api.effective import EffectiveRunPolicy
+from torchctl.api.job import JobStatus
+from torchctl.api.queue import QueueSpec
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.controllers.settings import Restarting
+
+__all__ = ["Case"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What was observed of a job, and what it is judged by.
+
+    Args:
+        template: What the job runs with; None if it has none yet, or if nobody can read it any more.
+        now: The time, aware of its zone.
+    """
+
+    observed: Observed
+    template: FrozenTemplate | None
+    settings: Restarting
+    now: datetime
+
+    @property
+    def status(self) -> JobStatus:
+        """What is recorded of the job."""
+        return self.observed.job.status
+
+    @property
+    def moment(self) -> datetime:
+        """`now` as the API server stores it, in whole seconds."""
+        return self.now.replace(microsecond=0)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the job may run with fewer or more workers than it asked for."""
+        return self.observed.job.spec.elastic is not None
+
+    @property
+    def policy(self) -> EffectiveRunPolicy:
+        """The job's run policy as it is now, over the queue's as it was frozen."""
+        frozen = RunPolicy.model_validate(self.template.queue_run_policy) if self.template else RunPolicy()
+        return effective.run_policy(QueueSpec(run_policy=frozen), self.observed.job.spec)

@@ -1,0 +1,59 @@
+"""A null in a queue's podTemplate survives the API server and takes a default away, as OpenShift needs it.
+
+Client-side `kubectl apply` leaves nulls out before it sends anything.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from jobs import Place, a_queue
+from operators import background_operator
+from waiting import until
+
+from torchctl.api.kube import JOB, POD
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.kinds import Kind
+from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+
+UNSET = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
+    namespace = fresh_name("unset")
+    await create_namespace(admin, namespace)
+    async with background_operator(operator_account, namespace):
+        yield Place(admin, namespace)
+    await admin.delete(NAMESPACE, namespace)
+
+
+async def security_of(place: Place, kind: Kind[Any], name: str) -> dict[str, Any]:
+    await until(partial(place.exists, kind, name), timeout_s=30)
+    spec = (await place.admin.get_raw(kind, name, place.namespace))["spec"]
+    context: dict[str, Any] = (spec if kind is POD else spec["template"]["spec"])["securityContext"]
+    return context
+
+
+@pytest.mark.parametrize("write", [("create",), ("apply", "--server-side")], ids=" ".join)
+@pytest.mark.usefixtures("kubelet")
+async def test_a_null_lets_the_cluster_choose_the_user_of_workers_and_sync_pod(
+    place: Place, control_plane: ControlPlane, write: tuple[str, ...]
+) -> None:
+    queue = a_queue(place.namespace, podTemplate={"spec": {"securityContext": UNSET}})
+    await control_plane.kubectl(*write, "-f-", input=json.dumps(queue))
+    code = {"workspace": {"source": "git", "url": "https://git.example.com/a"}}
+    await place.job(volumes=code)
+    await place.job("plain")
+    expected = {
+        "runAsNonRoot": True,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert await security_of(place, JOB, "plain") == expected
+    assert await security_of(place, POD, "job-sync-0") == expected
