@@ -196,6 +196,14 @@ class JobReason(Reason):
     )
     WORKERS_READY = "WorkersReady", (JobCondition.WORKERS_READY,), "All workers run."
     WORKERS_STARTING = "WorkersStarting", (JobCondition.WORKERS_READY,), "Some workers do not run yet."
+    WORKERS_LATE = (
+        "WorkersLate",
+        (JobCondition.WORKERS_READY,),
+        "A worker is not up a minute after its pod was made. The message has the first one, the state that it does not "
+        "leave, since when, and the newest Warning Event about it.",
+        "If it is not merely a large image that is being pulled, correct what the message names.",
+        EventType.NORMAL,
+    )
     NOT_STARTED = "NotStarted", _LATER, "An earlier step comes first."
     INCIDENT = (
         "Incident",

@@ -32,6 +32,7 @@ class Observed:
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         awaited: Whether another job waits for this one.
         kai_available: Whether the cluster has KAI's kinds.
+        warning: What the newest Warning Event says of the first late worker, where somebody asked.
         create_failure: Why the Job controller cannot create the workers, in its own words, where somebody asked.
     """
 
@@ -55,6 +56,7 @@ class Observed:
     awaited: bool = False
     kai_available: bool = True
     create_failure: str = ""
+    warning: str = ""
 
     @property
     def held(self) -> bool:
