@@ -12,7 +12,7 @@ from jobs import Place
 from operators import operator_settings, running_operator
 from waiting import until
 
-from torchctl.api.kube import POD, PVC, Pod
+from torchctl.api.kube import POD, PVC
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -52,6 +52,7 @@ class Stuck:
     warning: tuple[str, str] = ("", "")
 
 
+FAILED = "restarting failed container=log"
 TRAINER, LOG = {"name": "trainer"}, {"name": "log", "image": "log:1"}
 STUCK = {
     "claim": Stuck(
@@ -71,7 +72,7 @@ STUCK = {
     ),
     "sidecar": Stuck(
         {"podTemplate": {"spec": {"containers": [TRAINER, LOG]}}},
-        "container log waits (CrashLoopBackOff): back-off restarting failed container=log since ",
+        f"container log waits (CrashLoopBackOff): back-off {FAILED} since ",
         Play(
             parts={
                 "log": Part(blocked="CrashLoopBackOff", blocked_message="back-off 20s restarting failed container=log")
@@ -100,30 +101,28 @@ async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[P
     await admin.delete(NAMESPACE, namespace)
 
 
-@pytest.mark.parametrize("name", STUCK)
 async def test_describe_names_the_first_late_worker_and_why(
-    place: Place, operator_account: Connection, control_plane: ControlPlane, kubelet: ScriptedKubelet, name: str
+    place: Place, operator_account: Connection, control_plane: ControlPlane, kubelet: ScriptedKubelet
 ) -> None:
-    case = STUCK[name]
-    kubelet.script = kubelet.script.when(labelled(**{"torchrun-job-name": name}), case.play)
-    async with running_operator(operator_account, place.namespace, operator_settings(place.namespace)) as running:
-        running.manager.clock = ClockAhead()
+    for name, case in STUCK.items():
+        kubelet.script = kubelet.script.when(labelled(**{"torchrun-job-name": name}), case.play)
         await place.queue(name, **case.queue)
         await place.job(name, jobQueue=name)
-        first = await until(functools.partial(first_worker, place, name))
-        if case.warning[0]:
-            await warn(place, first, *case.warning)
-        await place.condition("WorkersReady", "WorkersLate", name)
-        await until(functools.partial(says, control_plane, place, name, *filter(None, (case.says, case.warning[1]))))
+    async with running_operator(operator_account, place.namespace, operator_settings(place.namespace)) as running:
+        running.manager.clock = ClockAhead()
+        for name, case in STUCK.items():
+            await until(functools.partial(has_warned, place, name, *case.warning))
+            await place.condition("WorkersReady", "WorkersLate", name)
+            words = filter(None, (case.says, case.warning[1]))
+            await until(functools.partial(says, control_plane, place, name, *words))
 
 
-async def first_worker(place: Place, name: str) -> Pod | None:
+async def has_warned(place: Place, name: str, reason: str, message: str) -> bool:
+    """Writes the Event that a kubelet would write about the first worker, once that is there."""
     found = await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}={name},{ROLE}={ROLE_WORKER}")
-    return next((pod for pod in found if pod.metadata.name.startswith(f"{name}-0-")), None)
-
-
-async def warn(place: Place, pod: Pod, reason: str, message: str) -> None:
-    """The Event that a kubelet writes."""
+    pod = next((pod for pod in found if pod.metadata.name.startswith(f"{name}-0-")), None)
+    if pod is None or not reason:
+        return pod is not None
     about = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "namespace": place.namespace}
     body = {
         "apiVersion": "v1",
@@ -136,6 +135,7 @@ async def warn(place: Place, pod: Pod, reason: str, message: str) -> None:
         "lastTimestamp": SystemClock().now().strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     await place.admin.create(EVENT, body)
+    return True
 
 
 async def says(control_plane: ControlPlane, place: Place, name: str, *words: str) -> bool:

@@ -35,7 +35,8 @@ def sentence(pod: Pod, warning: str) -> str:
     """What keeps a pod from being up, since when, and the newest Warning Event about it."""
     what, since = _delay(pod)
     begun = f" since {since.strftime('%Y-%m-%d %H:%M:%S')} UTC" if since is not None else ""
-    told = f"; {pods.shorten(warning)}" if warning else ""
+    news = pods.shorten(warning)
+    told = f"; {news}" if news and news.partition(": ")[2] not in what else ""
     return f"pod {pod.metadata.name}: {what}{begun}{told}; see `kubectl describe pod {pod.metadata.name}`"
 
 

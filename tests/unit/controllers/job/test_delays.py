@@ -134,6 +134,17 @@ def test_the_newest_warning_stands_beside_the_state(world: Any) -> None:
     assert 'FailedMount: MountVolume.SetUp failed for volume "keys"' in w.condition("WorkersReady")[2]
 
 
+def test_a_warning_that_says_the_same_is_not_repeated(world: Any) -> None:
+    w = world(CPU)
+    w.settle()
+    w.worker(0)
+    hold(w, 1, STATES["claim never binds"][0])
+    w.later(60)
+    w.warns(f"FailedScheduling: {UNBOUND['message']}")
+    w.settle()
+    assert w.condition("WorkersReady")[2].count("unbound") == 1
+
+
 def test_of_several_late_workers_the_first_is_named(world: Any) -> None:
     w = world(CPU)
     w.settle()
