@@ -63,6 +63,13 @@ class JobReason(Reason):
         "The workspace's claim cannot be filled, or not be mounted by all nodes of the job.",
         "Change accessModes or distribution in the queue's storage.workspace; the job goes on by itself.",
     )
+    CONFLICTING_VOLUMES = (
+        "ConflictingVolumes",
+        (JobCondition.ACCEPTED,),
+        "Two volumes have one path or one name, so that one would hide the other: workspace, checkpoints, datasets, "
+        "shared memory, or a volume of the job's or of podTemplate.",
+        "Give one of the two that the message names another path or name. Correct the queue, or submit the job again.",
+    )
     CHECKPOINTS_ON_ONE_NODE = (
         "CheckpointsOnOneNode",
         (JobCondition.ACCEPTED,),
@@ -157,13 +164,13 @@ class JobReason(Reason):
     SYNC_FAILED = (
         "SyncFailed",
         (JobCondition.WORKSPACE_READY,),
-        "A sync pod failed; three tries are made.",
+        "A sync pod failed; another follows, unless the source refused what was asked for.",
         "Read the message and `kubectl logs <job>-sync-<n> -c fetch`; correct url, ref or Secret and submit again.",
     )
     WORKSPACE_TIMEOUT = (
         "WorkspaceTimeout",
         (JobCondition.WORKSPACE_READY, *_END),
-        "The workspace was not there volumes.workspace.timeoutSeconds after its first sync pod was made.",
+        "The workspace was not there after sync pods had run for volumes.workspace.timeoutSeconds in all.",
         "Do what the message says of the last try; submit the job again, with a longer timeoutSeconds if it needs one.",
     )
     ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed.", "", EventType.NORMAL
@@ -261,6 +268,18 @@ class JobReason(Reason):
         "The API server, or an admission policy, refused an object of the job.",
         "Correct what the message names; it is tried again every minute. If it is the job's own spec, submit it again.",
     )
+    WEBHOOK_FAILED = (
+        "WebhookFailed",
+        _CHILDREN,
+        "The API server cannot ask an admission webhook, or one that converts versions, about an object of the job.",
+        "See whether the webhook in the message runs, or remove its configuration; all goes on by itself then.",
+    )
+    WRITE_TIMED_OUT = (
+        "WriteTimedOut",
+        _CHILDREN,
+        "The API server did not finish a write of the job's in time; a slow admission webhook may be the reason.",
+        "See which webhook is slow; the write is tried again by itself.",
+    )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
         _CHILDREN,
@@ -304,7 +323,7 @@ class JobReason(Reason):
     WORKSPACE_SYNC_FAILED = (
         "WorkspaceSyncFailed",
         _END,
-        "The last try to bring the workspace failed.",
+        "The source refused what was asked for, or three sync pods failed for another reason.",
         "Read the message and the sync pod's log; correct url, ref or Secret and submit the job again.",
     )
     RESTARTS_EXHAUSTED = (

@@ -137,7 +137,8 @@ class JobWorkspace(Model):
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
         default=600,
         json_schema_extra=UNSAID,
-        description="Seconds that fetching or uploading the code may take, all tries together. Default: 600.",
+        description="Seconds that fetching or uploading the code may take, all tries together; not counted while a "
+        "sync pod waits for a node, a volume or an image, nor while the job is suspended. Default: 600.",
     )
     revision: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:+-]*$")] | None = Field(
         default=None,
@@ -218,8 +219,8 @@ class Dependency(Model):
 
 
 class JobSpec(Model):
-    """What runs. After creation only suspend, numNodes (elastic), runPolicy, queueUpdatePolicy and
-    volumes.workspace.revision change."""
+    """What runs. After creation only suspend, numNodes (elastic), runPolicy (but not maxWorkerRestarts),
+    queueUpdatePolicy and volumes.workspace.revision change."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *JOB_RULES,

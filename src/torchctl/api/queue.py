@@ -25,7 +25,7 @@ from torchctl.api.fields import (
     Open,
 )
 from torchctl.api.model import KeptModel, Model
-from torchctl.api.names import GROUP, VERSION
+from torchctl.api.names import GPU_RESOURCE, GROUP, VERSION
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
@@ -183,7 +183,7 @@ class NodeResources(Model):
         "gpuResourceName, or the operator's --gpu-type-label. Default: any.",
     )
     gpu_resource_name: LabelKey = Field(
-        default="nvidia.com/gpu", description="Extended resource that counts GPUs. Default: nvidia.com/gpu."
+        default=GPU_RESOURCE, description="Extended resource that counts GPUs. Default: nvidia.com/gpu."
     )
 
 

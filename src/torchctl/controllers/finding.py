@@ -1,8 +1,8 @@
-"""What a reconciler found out about one condition of its object."""
+"""What one pass of a reconciler learns: findings, which become conditions, and writes that were refused. Pure."""
 
 from dataclasses import dataclass
 
-__all__ = ["Finding"]
+__all__ = ["Complaint", "Finding", "Refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +13,33 @@ class Finding:
     reason: str
     message: str
     warn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A field of a child, as `.spec.containers[name="trainer"].image`, and what is wrong with it."""
+
+    path: str
+    wrong: str
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the field should be there and is not."""
+        return self.wrong.startswith("Required value")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A write that was turned down: of which object, and reason and message as in a condition.
+
+    Args:
+        stays: Whether the object should have been deleted or ended. That is no step of a job, and holds nothing up.
+        fields: What the API server says of single fields.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    stays: bool = False
+    fields: tuple[Complaint, ...] = ()

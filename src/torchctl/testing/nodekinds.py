@@ -65,6 +65,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_selector: dict[str, str] = {}
     scheduler_name: str = ""
     scheduling_gates: tuple[dict[str, Any], ...] = ()
+    active_deadline_seconds: int | None = None
     volumes: tuple[PodVolume, ...] = ()
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "inside",
     "labelled",
     "named",
+    "overdue",
     "perform",
     "role",
 ]
@@ -280,6 +281,12 @@ def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
         for container, state in pairs
     )
     return _over(now.init, main)
+
+
+def overdue(stage: Stage) -> Stage:
+    """The stage of a pod that its activeDeadlineSeconds ended (pkg/kubelet/active_deadline.go)."""
+    message = "Pod was active on the node longer than the specified deadline"
+    return replace(stage, phase="Failed", reason="DeadlineExceeded", message=message)
 
 
 def _initialise(pod: Pod, play: Play) -> Generator[Step, None, tuple[State, ...] | None]:

@@ -19,7 +19,7 @@ from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Failure, WorkspaceStatus
 from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
-from torchctl.controllers.finding import Finding
+from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.job import delays
 from torchctl.controllers.job.actions import Actions, Removal
 from torchctl.controllers.job.attempts import lifecycle, retention
@@ -33,7 +33,6 @@ from torchctl.controllers.job.steps import dependencies, workers, workspace
 from torchctl.controllers.job.steps.workspace import Syncing
 from torchctl.controllers.job.template.freezing import freeze
 from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import key_of
 
@@ -150,7 +149,7 @@ def _actions(found: Found, life: Life) -> Actions:
         return Actions(look_again_s=look_again_s)
     return Actions(
         remove=(*retention.leftovers(case), *_of_other_revisions(state)),
-        halt=retention.halted(case),
+        halt=(*retention.halted(case), *state.halt),
         children=children(Ground(case, case.template, frozen.revision, frozen.hold, state), life.stage),
         look_again_s=look_again_s,
     )

@@ -12,7 +12,7 @@ from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.controllers.finding import Finding
+from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.attempts.stage import Run
@@ -24,7 +24,6 @@ from torchctl.controllers.job.steps import workers
 from torchctl.controllers.job.template.field_origin import told
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.transitions import transitions
-from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.conditions import carry_over, find, is_true
 from torchctl.runtime.kinds import Condition
 

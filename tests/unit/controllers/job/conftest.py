@@ -23,12 +23,12 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Idle, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.template.digest import seal
-from torchctl.controllers.refusals import Refusal
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Condition, Kind
 
@@ -127,7 +127,7 @@ class World:
     def _halt(self, halt: Halt) -> None:
         """The pod has a deadline; that it ends is for the test to say."""
         fields: dict[str, Any] = {}
-        for field in ("pods", "old_pods"):
+        for field in ("pods", "old_pods", "sync_pods"):
             fields[field] = tuple(
                 msgspec.structs.replace(
                     pod, spec=msgspec.structs.replace(pod.spec, active_deadline_seconds=halt.deadline_s)
@@ -356,8 +356,16 @@ class World:
         body = {"metadata": {"name": "pg"}, "status": {"schedulingConditions": conditions}}
         self.seen = replace(self.seen, podgroup=decoded(KAI_PODGROUP, body))
 
-    def sync_fails(self, number: int = 0, message: str = "boom", code: int = 1) -> None:
-        ended = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
+    def sync_runs(self, number: int = 0) -> None:
+        """The container fetch starts now."""
+        running = {"running": {"startedAt": self.now}}
+        self.play(f"demo-sync-{number}", phase="Running", containerStatuses=[{"name": "fetch", "state": running}])
+
+    def sync_fails(self, number: int = 0, message: str = "boom", code: int = 137, ran_s: float = 0) -> None:
+        """By default for no reason of the source's."""
+        started = self.now - timedelta(seconds=ran_s)
+        ended = {"exitCode": code, "reason": "Error", "message": message, "startedAt": started, "finishedAt": self.now}
+        ended = {"terminated": ended}
         self.play(f"demo-sync-{number}", phase="Failed", containerStatuses=[{"name": "fetch", "state": ended}])
 
     def worker(self, index: int, phase: str = "Running", **status: Any) -> None:

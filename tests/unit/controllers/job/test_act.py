@@ -8,11 +8,11 @@ import pytest
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import JOB, POD
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.act import Actor
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Idle, again_s, plan
 from torchctl.controllers.job.status import derive
-from torchctl.controllers.refusals import Refusal
 from torchctl.runtime.apply import Applier, Found
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client

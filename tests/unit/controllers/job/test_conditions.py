@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.plan import Question
-from torchctl.controllers.refusals import Refusal
 
 CPU = "{jobQueue: research, numNodes: 2, command: python train.py}"
 KAI = "{image: a:1, kaiQueue: gpus}"
@@ -138,7 +139,7 @@ def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: An
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        ({"phase": "Pending", "conditions": []}, "WaitingForUpload"),
+        ({"phase": "Running", "conditions": []}, "WaitingForUpload"),
         (
             {
                 "phase": "Pending",
@@ -514,3 +515,19 @@ def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: Any) -> None
     w.settle()
     assert w.condition("Admitted")[:2] == ("True", "Admitted")
     assert w.phase == "Running"
+
+
+def test_a_job_that_is_older_than_a_rule_of_its_name_is_refused(world: Any) -> None:
+    """It would take the Service of the workspace of job `demo`."""
+    w = world(CPU)
+    job = w.seen.job
+    meta = msgspec.structs.replace(job.metadata, name="demo-workspace")
+    w.seen = replace(w.seen, job=msgspec.structs.replace(job, metadata=meta))
+    w.settle()
+    assert w.condition("Accepted") == (
+        "False",
+        "InvalidSpec",
+        "metadata.name must not end in -workspace: the Service of another job's workspace has such a "
+        "name; submit another job instead",
+    )
+    assert w.objects == {}

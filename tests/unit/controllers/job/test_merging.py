@@ -239,6 +239,7 @@ def test_volumes_by_name_the_jobs_own_last(template: Any, queue: Any, job: Any, 
     def volumes(names: Any, by: str) -> Any:
         return [{"name": name, "emptyDir": {"medium": by}} for name in names or ()]
 
+    queue, job = ([f"{name}-set" for name in names or ()] for names in (queue, job))
     storage: Json = {"datasets": datasets(queue, "q")} | ({"shmSizePerGPU": "1Gi"} if shm else {})
     found = pod_of(
         merged(
@@ -272,7 +273,7 @@ def test_mounts_by_path_the_jobs_own_last(words: Any, shm: bool) -> None:
     def mounts(names: Any, by: str) -> Any:
         return [{"name": by, "mountPath": f"/{name}x"} for name in names or ()]
 
-    sets = [{"name": f"q{name}", "claimName": "q", "mountPath": f"/{name}x"} for name in queue or ()]
+    sets = [{"name": f"q{name}", "claimName": "q", "mountPath": f"/{name}q"} for name in queue or ()]
     storage: Json = {"datasets": sets} | ({"shmSizePerGPU": "1Gi"} if shm else {})
     volumes: list[Json] = [{"name": name, "emptyDir": {}} for name in ("t", "j")]
     found = trainer_of(
@@ -285,7 +286,7 @@ def test_mounts_by_path_the_jobs_own_last(words: Any, shm: bool) -> None:
     ).get("volumeMounts", [])
     wanted = together(
         {f"/{name}x": "t" for name in template or ()},
-        {f"/{name}x": f"q{name}" for name in queue or ()},
+        {f"/{name}q": f"q{name}" for name in queue or ()},
         {"/dev/shm": "torchrun-shm"} if shm else {},
         {f"/{name}x": "j" for name in job or ()},
     )

@@ -13,11 +13,11 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec
 from torchctl.api.names import worker_job
 from torchctl.api.phases import TERMINAL
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.pods import NEXT_STEPS
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.template.sizing import Node, shape
-from torchctl.controllers.refusals import Refusal
 
 STANDS_IN = {str(reason): reason.conditions for reason in JobReason}
 OWNED_KEYS = st.sampled_from([*labels.OWNED_KEYS, labels.KAI_QUEUE, labels.JOB_UID, labels.ATTEMPT, "torchrun.ai/x"])

@@ -91,7 +91,7 @@ def _lost_or_done(case: Case) -> Life | None:
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
-        return None  # until it is known how its pods ended, the operator waits
+        return None  # it is not known yet how its pods ended
     loss = loss or losses.replaced_host(observed, case.template) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
 
@@ -236,11 +236,10 @@ def _suspends(case: Case) -> Life | None:
 
 def _succeeded(case: Case) -> Life:
     """The end of a job whose attempt has succeeded."""
-    name = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
-    job = case.observed.worker_job
+    job, name = case.observed.worker_job, names.worker_job(case.observed.job.metadata.name, case.status.attempt)
+    who = "worker 0" if case.is_elastic else "every worker"
     done = job.status.completion_time if job is not None else None
     status = msgspec.structs.replace(case.status, failure=None)
-    who = "worker 0" if case.is_elastic else "every worker"
     return _ended(status, Outcome(JobReason.SUCCEEDED, f"{who} of Job {name} exited 0"), done or case.now)
 
 

@@ -16,6 +16,7 @@ from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps import tries
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
@@ -34,7 +35,9 @@ def after_the_end(case: Case) -> Actions:
     left = None if observed.awaited else _ttl_left_s(case, policy.ttl_seconds_after_finished)
     if left is not None and left <= 0:
         return Actions(remove=(replace(_removal(TORCHRUN_JOB, job), version=job.metadata.resource_version),))
-    remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
+    syncs = [pod for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
+    remove = [_removal(POD, pod) for pod in syncs if not tries.runs_on(pod)]
+    halts = tries.halt(syncs, case.now, recorded=True)
     current = observed.worker_job
     keeps = current is None or policy.pod_retention is PodRetention.ALL
     kept = [old.metadata.uid for old in _kept(case)] if keeps else []
@@ -43,16 +46,16 @@ def after_the_end(case: Case) -> Actions:
     remove += _old_templates(observed)
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
-        return Actions(remove=tuple(remove), look_again_s=left)
+        return Actions(remove=tuple(remove), halt=halts, look_again_s=left)
     stops = stopped(case) if keeps else ()
     if current is None:
-        return Actions(remove=tuple(remove), children=stops, look_again_s=left)
+        return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
     if _would_go_on(observed):
         stops = (*stops, *stop(case, current))
         if case.template is None and not _is_leaving(current):
             remove.append(_removal(JOB, current))  # nobody can say any more how to suspend it
     read = job.status.phase == Phase.FAILED and not case.is_elastic
-    halts = () if not read else _halted(observed.pods, job.status.failure, case.now)
+    halts += _halted(observed.pods, job.status.failure, case.now) if read else ()
     return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
 
 
@@ -122,8 +125,11 @@ def look_again_s(case: Case) -> float | None:
 
 
 def _would_go_on(observed: Observed) -> bool:
-    """Whether the Job does not end by itself: of one that failed no pod counts as failed, of one that succeeded other
-    containers keep the workers' pods from ending."""
+    """Whether the Job does not end by itself.
+
+    Of one that failed no pod counts as failed; of one that succeeded other containers keep the workers' pods from
+    ending.
+    """
     job = observed.worker_job
     if job is None or has_ended(job):
         return False

@@ -54,6 +54,7 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: i
         names.worker_job(owner.name, attempt),
         ROLE_WORKER,
         attempt=attempt,
+        given=template.metadata,
         labels=kai_labels(template),
         annotations=job_annotations(template),
     )

@@ -116,7 +116,8 @@ RULES = (
         ("storage.datasets", "storage.shmSizePerGPU"),
         ("volumes.datasets", "volumes.additionalVolumes"),
         How.BY_KEY,
-        "By name.",
+        "By name. A dataset has its name alone, and names that begin with torchrun- are the operator's: what breaks "
+        "this is refused (`ConflictingVolumes`).",
     ),
     Rule(
         "mounts",
@@ -124,7 +125,8 @@ RULES = (
         ("storage.datasets", "storage.shmSizePerGPU"),
         ("volumes.datasets", "volumes.additionalMounts"),
         How.BY_KEY,
-        "By mountPath.",
+        "By mountPath. Workspace, checkpoints and datasets have their paths alone, and no dataset is mounted on "
+        "/dev/shm: what breaks this is refused (`ConflictingVolumes`).",
     ),
     Rule(
         "datasets",
@@ -213,7 +215,7 @@ RULES = (
         ("runPolicy",),
         ("runPolicy",),
         How.BY_FIELD,
-        "The queue's is frozen with the template; the job's may be changed while it runs.",
+        "The queue's is frozen with the template; the job's may be changed while it runs, maxWorkerRestarts aside.",
     ),
 )
 """Every rule, in the order of the table. `podTemplate` is the first to speak, the job the last."""

@@ -13,7 +13,7 @@ from torchctl.controllers.job.template import merge, references, security, share
 from torchctl.controllers.job.template.frozen import FrozenCheckpoints, FrozenRendezvous, FrozenWorkspace
 from torchctl.controllers.job.template.sizing import Shape
 
-__all__ = ["Parts", "merge_pod"]
+__all__ = ["Parts", "merge_pod", "sync_template"]
 
 _OURS = ("restartPolicy", "subdomain", "hostname", "schedulerName", "activeDeadlineSeconds")
 """Fields of a pod that a podTemplate may have and that only the operator decides."""
@@ -57,8 +57,8 @@ def merge_pod(parts: Parts) -> Json:
     spec |= _placement(parts, base)
     spec |= _identity(parts, base)
     spec[security.KEY] = security.pod(base.get(security.KEY, {}))
-    plain, sidecars = _beside(parts, [_secured(container) for container in others])
-    spec["containers"] = [_trainer(parts, trainer, resources, shm), *plain]
+    beside, sidecars = _beside(parts, [_secured(container) for container in others])
+    spec["containers"] = [_trainer(parts, trainer, resources, shm), *beside]
     first = [*(_secured(container) for container in base.get("initContainers", ())), *sidecars]
     if first:
         spec["initContainers"] = first
@@ -94,6 +94,19 @@ def _metadata(parts: Parts) -> Json:
         for field, given in asked.items()
     }
     return {field: values for field, values in metadata.items() if values}
+
+
+def sync_template(queue: QueueSpec) -> Json:
+    """What a queue puts over the sync pods, without what only the operator decides."""
+    workspace = queue.storage.workspace
+    given = plain(workspace.pod_template) if workspace is not None else {}
+    metadata = {
+        field: {key: value for key, value in given.get("metadata", {}).get(field, {}).items() if not _refused(key)}
+        for field in ("labels", "annotations")
+    }
+    spec = {key: value for key, value in given.get("spec", {}).items() if key not in _OURS}
+    every = {"metadata": {field: values for field, values in metadata.items() if values}, "spec": canonical(spec)}
+    return {part: values for part, values in every.items() if values}
 
 
 def _refused(key: str) -> bool:
