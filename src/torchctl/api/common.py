@@ -1,5 +1,8 @@
-"""What queue and job both say: distributed settings, run policy, datasets. Nothing has a default in the schema
-here, because the job's word wins over the queue's: `effective.py` has the defaults."""
+"""Settings that both a queue and a job may have: distributed, run policy, datasets.
+
+Nothing here has a default in the schema, because the job's value wins over the queue's: `effective.py` has the
+defaults.
+"""
 
 from enum import StrEnum
 from typing import Annotated

@@ -253,6 +253,18 @@ class JobReason(Reason):
         "The API server, or an admission policy, refused an object of the job.",
         "Correct what the message names; it is tried again every minute. If it is the job's own spec, submit it again.",
     )
+    WEBHOOK_FAILED = (
+        "WebhookFailed",
+        _CHILDREN,
+        "The API server cannot ask an admission webhook, or one that converts versions, about an object of the job.",
+        "See whether the webhook in the message runs, or remove its configuration; all goes on by itself then.",
+    )
+    WRITE_TIMED_OUT = (
+        "WriteTimedOut",
+        _CHILDREN,
+        "The API server did not finish a write of the job's in time; a slow admission webhook may be the reason.",
+        "See which webhook is slow; the write is tried again by itself.",
+    )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
         _CHILDREN,

@@ -1,8 +1,7 @@
-"""What an exit code says, and whether another attempt could end otherwise: one table, which `restartPolicy:
-ExitCode` judges by and docs/reference is made from.
+"""The meaning of exit codes, and whether they are retried: the table behind `restartPolicy: ExitCode`.
 
-The code is the one of the rank that failed first. A shell says 128 + n of a program that signal n ended, torchrun
-says -n: both are the same here.
+docs/reference is made from it. The code is that of the rank that failed first. If signal n ended a program, a shell
+gives 128 + n and torchrun -n; both are the same here.
 """
 
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ class ExitClass(Word):
 
 @dataclass(frozen=True, slots=True)
 class ExitCode:
-    """One row of the table. `code` is None where the row is about all that no other row names."""
+    """One row of the table. A row whose `code` is None is about all codes that have no row."""
 
     code: int | None
     class_: ExitClass
@@ -32,7 +31,7 @@ class ExitCode:
 
     @property
     def signal(self) -> int | None:
-        """The signal that the code tells of."""
+        """The signal that ended the program; None for a code of its own."""
         return self.code - 128 if self.code in _SIGNALS and self.code is not None else None
 
 
@@ -63,6 +62,6 @@ _BY_CODE = {row.code: row for row in EXIT_CODES}
 
 
 def exit_code(code: int) -> ExitCode:
-    """The row that a code falls under; `code` may be negative, as torchrun tells signals."""
+    """Returns the row for a code. A negative code is a signal, as torchrun gives it."""
     number = 128 - code if code < 0 else code
     return _BY_CODE.get(number) or (OTHER_SIGNAL if number in _SIGNALS else OTHER)

@@ -1,4 +1,4 @@
-"""What must hold within a TorchrunJob, and what may change of it after its creation."""
+"""Rules across the fields of a TorchrunJob, and rules for what may change after its creation."""
 
 import re
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""The kinds of others that the operator reads: only the fields that somebody looks at.
+"""Foreign kinds that the operator reads, with only the fields that it uses.
 
-Of a kind that we apply the whole spec is kept, because drift is compared on it. Lists and maps that Go
-marshals as null where they are empty may be None. What pods consist of is left out of the garbage collector's
-rounds (`gc=False`): it comes by the ten thousand, and decoded JSON has no cycles.
+Kinds that we apply keep their whole spec, because drift is judged by it. Lists and maps that Go marshals as null if
+they are empty may be None. Structs of pods are not tracked by the garbage collector (`gc=False`), because there are
+tens of thousands of them and decoded JSON has no cycles.
 """
 
 from datetime import datetime

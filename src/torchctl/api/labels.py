@@ -1,7 +1,7 @@
-"""Labels, annotations and environment variables: which we set, and which of them users may not.
+"""Labels, annotations and environment variables that the operator sets, and those that users may not set.
 
-A key that the operator owns is refused in a TorchrunJob rather than overwritten in silence: pods in
-another team's KAI queue, or a rank that torchrun did not assign, would be the effect.
+A TorchrunJob that sets a key of the operator is refused, not corrected in silence: such a key could put its pods into
+another team's KAI Queue, or give a process a rank that torchrun did not assign.
 """
 
 from collections.abc import Mapping
@@ -122,7 +122,7 @@ def attempt_of(labels: Mapping[str, str]) -> int:
 
 
 def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:
-    """The labels of every child of a job. Jobs and pods carry `ATTEMPT` besides."""
+    """Returns the labels of every child of a job. Jobs and pods also have `ATTEMPT`."""
     return {
         APP_NAME: "torchrun-job",
         APP_INSTANCE: job,
@@ -137,7 +137,7 @@ def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:
 
 
 def queue_labels(queue: str) -> dict[str, str]:
-    """The labels of every object of a queue's spec.resources."""
+    """Returns the labels of every object of a queue's spec.resources."""
     return {
         APP_NAME: "torchrun-queue",
         APP_INSTANCE: queue,
@@ -149,5 +149,5 @@ def queue_labels(queue: str) -> dict[str, str]:
 
 
 def selector(labels: Mapping[str, str]) -> str:
-    """A label selector that matches exactly these labels, as the API and status.selector spell it."""
+    """Returns a label selector for these labels, as the API and status.selector spell it."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

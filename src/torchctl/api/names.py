@@ -1,4 +1,4 @@
-"""What every object of a job is called: a name follows from the job's own name and nothing else.
+"""The names of a job's objects, which follow from the job's own name alone.
 
 A name belongs to one attempt for ever, so that neither a duplicate nor a resurrected child can exist.
 """

@@ -1,4 +1,4 @@
-"""The phases of a TorchrunJob: one word for a person, derived from the conditions and never the other way round."""
+"""The phases of a TorchrunJob: one word for people. Phases follow from conditions, never the other way round."""
 
 from torchctl.api.words import Word
 

@@ -94,6 +94,18 @@ class QueueReason(Reason):
         "The API server, KAI's webhook or an admission policy refused an object of the queue.",
         "Correct what the message names; it is tried again every minute.",
     )
+    WEBHOOK_FAILED = (
+        "WebhookFailed",
+        (*_KAI, _RESOURCES),
+        "The API server cannot ask an admission webhook, or one that converts versions, about an object of the queue.",
+        "See whether the webhook in the message runs, or remove its configuration; all goes on by itself then.",
+    )
+    WRITE_TIMED_OUT = (
+        "WriteTimedOut",
+        (*_KAI, _RESOURCES),
+        "The API server did not finish a write of the queue's in time; a slow admission webhook may be the reason.",
+        "See which webhook is slow; the write is tried again by itself.",
+    )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
         (_RESOURCES,),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Finding", "Refusal"]
+__all__ = ["Complaint", "Finding", "Refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,25 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Complaint:
+    """A field of a child, as `.spec.containers[name="trainer"].image`, and what is wrong with it."""
+
+    path: str
+    wrong: str
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the field should be there and is not."""
+        return self.wrong.startswith("Required value")
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """A write that was turned down: of which object, and reason and message as in a condition.
 
-    An object that `stays` should have been deleted or ended. That is no step of a job, and holds nothing up.
+    Args:
+        stays: Whether the object should have been deleted or ended. That is no step of a job, and holds nothing up.
+        fields: What the API server says of single fields.
     """
 
     kind: str
@@ -27,3 +42,4 @@ class Refusal:
     reason: str
     message: str
     stays: bool = False
+    fields: tuple[Complaint, ...] = ()

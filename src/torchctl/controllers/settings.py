@@ -1,4 +1,4 @@
-"""What the operator is told at its start and the renderers need to know."""
+"""The settings that the operator gets at its start."""
 
 from dataclasses import dataclass
 

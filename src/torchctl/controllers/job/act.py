@@ -5,6 +5,7 @@ from typing import Any
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import POD
 from torchctl.api.words import EventType
+from torchctl.controllers.complaints import complaints
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.refusals import is_refusal, refusal_reason
@@ -58,7 +59,7 @@ class Actor:
             if not is_refusal(error):
                 raise
             reason, message = refusal_reason(error, f"{child.kind} {child.name}")
-            return Refusal(child.kind.kind, child.name, reason, message)
+            return Refusal(child.kind.kind, child.name, reason, message, fields=complaints(error, child.body))
         return None
 
     async def _remove(self, job: TorchrunJob, removal: Removal) -> Refusal | None:

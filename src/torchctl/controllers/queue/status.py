@@ -6,11 +6,12 @@ from datetime import datetime
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.job import TorchrunJob
-from torchctl.api.kube import KAI_QUEUE
+from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, ConfigMap
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import canonical
 from torchctl.api.queue import (
+    TORCHRUN_QUEUE,
     GpuCounts,
     JobCounts,
     KaiQueueStatus,
@@ -49,11 +50,12 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     """Derives the status after a pass that carried `plan` out, except for what was refused."""
     queue = observed.queue
     items = _items(observed, plan, refusals)
-    kai_refusal = next((refusal for refusal in refusals if refusal.kind == KAI_QUEUE.kind), None)
+    kinds = (KAI_QUEUE.kind, TORCHRUN_QUEUE.kind)  # without its finalizer the queue has no KAI Queue either
+    kai_refusal = next((refusal for refusal in refusals if refusal.kind in kinds), None)
     findings = {
         QueueCondition.ACCEPTED: _accepted(plan),
         QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, kai_refusal, now),
-        QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, now),
+        QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, refusals, now),
     }
     findings[QueueCondition.READY] = _ready(findings)
     conditions = tuple(
@@ -66,25 +68,26 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
         kai_queue=_kai_status(observed),
         jobs=_job_counts(observed.jobs),
         gpus=_gpu_counts(observed.jobs),
+        kept_workspaces=observed.kept_workspaces,
         resources=tuple(item.state for item in items) if items is not None else queue.status.resources,
         template_hash=template_hash(queue),
     )
 
 
 def template_hash(queue: TorchrunQueue) -> str:
-    """Tells two states of the spec apart; empty for one that no job can get."""
+    """Returns a hash of the spec; empty if no job can use it."""
     if any(nesting(queue.spec)):
         return ""
     return digest_of(queue.spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 def counted_as(phase: str) -> str:
-    """Under which field of status.jobs a job in this phase counts."""
+    """Returns the field of status.jobs in which a job of this phase is counted."""
     return _COUNTED_AS.get(phase, "pending")
 
 
 def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str], ...]:
-    """The Events that go with a change of status: (type, reason, message), one for each condition that turned."""
+    """Returns the Events of a change of status as (type, reason, message), one for each condition that changed."""
     before = {condition.type: (condition.status, condition.reason) for condition in old.conditions}
     return tuple(
         (type_, condition.reason, condition.message)
@@ -101,15 +104,19 @@ def _accepted(plan: Plan) -> Finding:
 
 
 def _items(observed: Observed, plan: Plan, refusals: Sequence[Refusal]) -> tuple[Item, ...] | None:
-    """How the objects of spec.resources stand; None where nothing is done about them, so that all is as it was."""
+    """Returns the state of the objects of spec.resources; None if this pass does nothing about them."""
     idle = plan.problem is not None or observed.queue.metadata.deletion_timestamp is not None
     return None if idle else inventory(observed, refusals)
 
 
-def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | None, now: datetime) -> Finding:
+def _resources_ready(
+    observed: Observed, plan: Plan, items: tuple[Item, ...] | None, refusals: Sequence[Refusal], now: datetime
+) -> Finding:
     if items is not None:
-        asked = {item.extra.name for item in items}
-        return assess(items, sum(found.metadata.name not in asked for found in observed.config_maps))
+        asked = {item.extra.key for item in items}
+        older = [found.metadata.name for found in observed.config_maps if _key(found) not in asked]
+        stays = [refusal for refusal in refusals if refusal.kind == CONFIG_MAP.kind and refusal.name in older]
+        return assess(items, len(older), stays[0].message if stays else "")
     if not observed.queue.spec.resources and not observed.config_maps:
         return Finding(True, QueueReason.NO_RESOURCES, "the queue asks for no further objects")
     if plan.problem is not None:
@@ -118,6 +125,10 @@ def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | N
     return Finding(
         False, QueueReason.DELETING, f"ConfigMaps {f'are {kept}' if kept else 'go'}; claims stay, with their data"
     )
+
+
+def _key(config_map: ConfigMap) -> tuple[str, str]:
+    return CONFIG_MAP.kind, config_map.metadata.name
 
 
 def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Finding:
@@ -190,9 +201,9 @@ def _ready(findings: Mapping[QueueCondition, Finding]) -> Finding:
 
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
-    """The KAI Queue of the queue, or one that it still has from before.
+    """Returns the state of the queue's KAI Queue, or of an earlier one that still exists.
 
-    Out of sight it stays as it was: nobody else remembers its name.
+    While KAI Queues cannot be watched the recorded state stays, because its name is recorded nowhere else.
     """
     if not observed.kai_available:
         return observed.queue.status.kai_queue
@@ -215,7 +226,7 @@ def _amounts(resources: dict[str, str | int | float] | None) -> dict[str, str]:
 
 
 def _amount(amount: str | int | float) -> str:
-    """As a quantity is written, whether KAI has it as text or as a number; what is none is passed on as it is."""
+    """Returns an amount that KAI wrote as text or number as a quantity; unchanged if it is none."""
     text = f"{amount:f}" if isinstance(amount, float) else str(amount)
     try:
         return canonical(text)

@@ -102,7 +102,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 @given(happenings=st.lists(st.sampled_from([*SPECS, "step", "settle", "job", "done", "later"]), max_size=25))
-def test_no_kai_queue_of_others_is_touched_and_none_of_ours_is_lost(happenings: list[str]) -> None:
+def test_foreign_kai_queues_stay_and_ours_are_never_lost(happenings: list[str]) -> None:
     world = World()
     spec = JobSpec.model_validate({"jobQueue": "gpu", "numNodes": 1, "command": "true"})
     job = TorchrunJob(ObjectMeta(name="j", namespace="team"), spec, JobStatus(Phase.RUNNING, queue_revision="r"))
@@ -132,7 +132,7 @@ def test_no_kai_queue_of_others_is_touched_and_none_of_ours_is_lost(happenings: 
     assert world.made - world.released <= world.deleted
 
 
-def test_the_condition_of_a_queue_that_another_took_over_meanwhile_is_a_conflict() -> None:
+def test_a_kai_queue_taken_over_meanwhile_is_a_conflict() -> None:
     world = World({"kaiQueue": "a"})
     world.settle()
     world.spec = SPECS["refer to a"]
