@@ -32,6 +32,9 @@ test: venv control-plane object-store ## Unit tests and tests on the real contro
 	$(BIN)/coverage report --include='src/torchctl/runtime/*' --fail-under=90
 	$(BIN)/coverage report --include='src/torchctl/controllers/*' --fail-under=90
 
+test-versions: venv control-plane ## The core of tests/envtest on every pinned Kubernetes, 1.31 to the newest; a table of what ran
+	$(BIN)/python hack/versions.py
+
 sweep: venv control-plane ## Crash the operator at each of its writes in every story; two minutes at rest
 	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_at_rest.py
 
@@ -84,4 +87,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test sweep chaos unit e2e test-kai kai-bin image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e test-kai kai-bin image lint types fmt manifests drift bench lock clean

@@ -9,8 +9,10 @@ from clusters import install, install_kai
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.testing.assets import Settings
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import NodeSpec, ScriptedKubelet, default_nodes
+from torchctl.testing.programs import minor_numbers
 from torchctl.testing.proxy import FaultProxy
 
 MEASURED = pytest.StashKey[list[str]]()
@@ -50,6 +52,13 @@ async def proxy(control_plane: ControlPlane) -> AsyncGenerator[FaultProxy]:
         yield proxy
 
 
+def too_old(since: str, why: str) -> pytest.MarkDecorator:
+    """Skips on a Kubernetes that was asked for by TORCHCTL_KUBERNETES_VERSION and is older than `since`."""
+    asked = Settings.from_environment().kubernetes
+    is_older = bool(asked) and minor_numbers(asked) < minor_numbers(since)
+    return pytest.mark.skipif(is_older, reason=f"Kubernetes {asked} is older than {since}: {why}")
+
+
 @pytest.fixture
 def own_script(kubelet: ScriptedKubelet) -> Iterator[None]:
     """What a test writes into the script is forgotten after it."""
@@ -65,7 +74,10 @@ def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What judges the requests of the whole run comes last."""
+    """Skips what the Kubernetes under test is too old for. What judges the requests of the whole run comes last."""
+    for item in items:
+        for marker in item.iter_markers("kubernetes"):
+            item.add_marker(too_old(*marker.args))
     items.sort(key=lambda item: item.path.name == "test_rbac.py")
 
 

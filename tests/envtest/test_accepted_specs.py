@@ -175,7 +175,7 @@ QUEUES = some(
 SHAPES = one(
     {"numNodes": 1},
     {"numNodes": 3},
-    {"numNodes": 2, "elastic": {"minNodes": 1, "maxNodes": 100_000}},
+    {"numNodes": 2, "elastic": {"minNodes": 1, "maxNodes": 1000}},
     {"numNodes": None, "numGPUs": 0},
     {"numNodes": None, "numGPUs": 3},
     {"numNodes": None, "numGPUs": 16},

@@ -114,6 +114,17 @@ TROUBLES = (
         queue={"podTemplate": {"spec": {"containers": [{"name": "trainer", "prots": []}]}}},
     ),
     Trouble(
+        name="invalid-field",
+        condition="WorkersReady",
+        reason="Refused",
+        says=(
+            'TorchrunJob invalid-field: spec.env[name="A"].valueFrom.fieldRef.fieldPath',
+            "spec.nope",
+            "submit the job again",
+        ),
+        job={"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nope"}}}]},
+    ),
+    Trouble(
         name="no-image",
         condition="WorkersReady",
         reason="ImagePullBackOff",

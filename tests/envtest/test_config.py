@@ -1,6 +1,9 @@
 """`kubectl apply -k config/default` installs the operator where nothing else is, with the rights it declares."""
 
 import json
+import re
+import shlex
+import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -168,6 +171,27 @@ async def test_etcd_passes_restricted_pod_security(cluster: ControlPlane) -> Non
     await cluster.kubectl(
         "wait", "deployment/etcd", "--for=jsonpath={.status.replicas}=1", "--namespace=etcd-system", "--timeout=30s"
     )
+
+
+async def test_what_the_readme_says_of_installing_works(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Each command as it stands there, on a copy of config/. Writes are tried and not made: other tests follow."""
+    shutil.copytree(CONFIG, tmp_path / "config")
+    text = (CONFIG.parent / "README.md").read_text()
+    section = text[text.index("## Install it in a cluster") : text.index("## Find your way")]
+    commands = [shlex.split(line) for line in re.findall(r"^ {4}(\S.*)$", section, re.MULTILINE)]
+    assert {command[0] for command in commands} == {"sed", "kubectl"}
+    for program, *words in commands:
+        if program == "sed":
+            script = [word.replace("REGISTRY", "registry.test/team").replace("TAG", "1.2.3") for word in words]
+            await anyio.run_process(["sed", *script], cwd=tmp_path)
+        else:
+            tried = [] if words[0] == "get" else ["--dry-run=server"]
+            await cluster.kubectl(*(word.replace("config/", f"{tmp_path}/config/") for word in words), *tried)
+    rendered = yaml.safe_load_all(await cluster.kubectl("kustomize", f"{tmp_path}/config/default"))
+    (deployment,) = [body for body in rendered if body["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.test/team/torchctl:1.2.3"
+    assert {"name": "TORCHCTL_IMAGE", "value": container["image"]} in container["env"]
 
 
 async def test_prometheus_is_opt_in_and_renders(cluster: ControlPlane) -> None:

@@ -1,5 +1,6 @@
 """The control plane under test is real, can be broken part by part, and never outlives who started it."""
 
+import json
 import os
 import select
 import shutil
@@ -16,11 +17,13 @@ from waiting import until
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.errors import ApiError, Forbidden
 from torchctl.testing import controlplane
+from torchctl.testing.assets import Settings
 from torchctl.testing.audit import read_audit_log
 from torchctl.testing.components import COMPONENTS
 from torchctl.testing.controlplane import CommandFailed, ComponentFailed, ControlPlane, Options
 from torchctl.testing.namespaces import NAMESPACE, SERVICE_ACCOUNT, create_namespace, fresh_name
 from torchctl.testing.ports import reserve
+from torchctl.testing.programs import programs_of, version
 
 _STARTER = """
 import asyncio
@@ -47,6 +50,13 @@ async def test_the_admin_reaches_the_api_by_kubectl_and_by_client(control_plane:
     by_client = await admin.list(NAMESPACE)
     assert {f"namespace/{obj.metadata.name}" for obj in by_client} >= {"namespace/default", "namespace/kube-system"}
     assert "namespace/default" in by_kubectl.split()
+
+
+@pytest.mark.skipif("TORCHCTL_ASSETS" in os.environ, reason="what $TORCHCTL_ASSETS holds may have any version")
+async def test_the_api_server_has_the_version_that_was_asked_for(control_plane: ControlPlane) -> None:
+    asked = programs_of(Settings.from_environment().kubernetes)["kube-apiserver"]
+    said = json.loads(await control_plane.kubectl("get", "--raw=/version"))
+    assert said["gitVersion"] == version(asked)
 
 
 async def test_kubectl_passes_input_and_reports_what_it_was_refused(control_plane: ControlPlane) -> None:

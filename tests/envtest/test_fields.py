@@ -294,7 +294,7 @@ async def test_a_pod_asks_for_what_a_node_of_the_queue_has(place: Fields) -> Non
     pod = await place.worker("plain")
     amounts = {"cpu": "8", "memory": "16Gi", "amd.com/gpu": "4"}
     assert pod["spec"]["containers"][0]["resources"] == {"requests": amounts, "limits": amounts}
-    assert pod["spec"]["nodeSelector"]["nvidia.com/gpu.product"] == "MI300X"
+    assert pod["spec"]["nodeSelector"]["amd.com/gpu.product-name"] == "MI300X"
 
 
 @pytest.mark.proves(

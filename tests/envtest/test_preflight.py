@@ -18,7 +18,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.assets import ensure
 from torchctl.testing.certificates import Authority, Pair
-from torchctl.testing.kubelet import Play, ScriptedKubelet
+from torchctl.testing.kubelet import Part, Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.ports import reserve
@@ -96,8 +96,8 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
 
     before = kubelet.script
     kubelet.script = before.when(
-        lambda pod: in_job(pod, "off"), Play(init_exit_codes={"preflight": 69}, messages={"preflight": OFF})
-    ).when(lambda pod: in_job(pod, "late"), Play(init_exit_codes={"preflight": 75}, messages={"preflight": LATE}))
+        lambda pod: in_job(pod, "off"), Play(parts={"preflight": Part(exit_code=69)}, messages={"preflight": OFF})
+    ).when(lambda pod: in_job(pod, "late"), Play(parts={"preflight": Part(exit_code=75)}, messages={"preflight": LATE}))
     await create_namespace(admin, namespace)
     here = Place(admin, namespace)
     await here.queue(distributed={"rdzvBackend": "etcd-v2", "rdzvEndpoint": "etcd:2379"})

@@ -9,6 +9,7 @@ from jobs import Place, a_kai_queue
 from operators import background_operator
 from waiting import until
 
+from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_QUEUE, POD
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE, GpuCounts, JobCounts, QueueStatus
@@ -46,6 +47,8 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     kubelet.script = (
         before.when(stays, Play(run_s=None))
         .when(here_and("succeeded"), Play())
+        .when(here_and("succeeded-keeps"), Play())
+        .when(here_and("succeeded-clears"), Play())
         .when(here_and("failed"), Play(exit_code=3))
     )
     await create_namespace(admin, here)
@@ -85,6 +88,33 @@ async def test_jobs_are_counted_by_where_they_are_and_their_gpus_with_them(place
         return (found.jobs, found.gpus) == expected
 
     await until(counted)
+
+
+@pytest.mark.proves("TorchrunQueue.status.keptWorkspaces", "TorchrunQueue.spec.runPolicy.ttlSecondsAfterFinished")
+async def test_workspaces_that_finished_jobs_keep_are_counted(place: Place) -> None:
+    """One job is kept for ever, which is the default; the other one's queue has a time to live for every job."""
+
+    async def kept(name: str) -> int:
+        return (await status(place, name)).kept_workspaces
+
+    code = {"workspace": {"source": "git", "url": "https://git.example.com/a"}}
+    await place.queue("keeps")
+    await place.queue("clears", runPolicy={"ttlSecondsAfterFinished": 0})
+    for queue in ("keeps", "clears"):
+        await place.job(f"succeeded-{queue}", jobQueue=queue, numNodes=1, volumes=code)
+    await place.gone(TORCHRUN_JOB, "succeeded-clears", timeout_s=60)
+    await place.reaches(Phase.SUCCEEDED, "succeeded-keeps", timeout_s=60)
+
+    async def counted() -> bool:
+        return (await kept("keeps"), await kept("clears")) == (1, 0)
+
+    await until(counted)
+    await place.admin.delete(TORCHRUN_JOB, "succeeded-keeps", namespace=place.namespace)
+
+    async def cleared() -> bool:
+        return await kept("keeps") == 0
+
+    await until(cleared)
 
 
 @pytest.mark.proves(

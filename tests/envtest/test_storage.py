@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -116,26 +117,39 @@ class TestWaitForFirstConsumer:
 
 
 class TestTime:
-    @pytest.mark.proves("TorchrunJob.spec.volumes.workspace.timeoutSeconds")
-    async def test_a_claim_that_nobody_provisions_ends_the_job_with_a_reason_of_its_own(
+    async def test_a_claim_that_nobody_provisions_is_waited_for_and_named(
         self, place: Place, classes: dict[str, str]
     ) -> None:
         await place.queue("nobody", storage={"workspace": {"storageClass": classes["nobody"]}})
-        await place.job("unbound", jobQueue="nobody", volumes={"workspace": GIT | {"timeoutSeconds": 3}})
-        job = await place.reaches(Phase.FAILED, "unbound")
-        found = await place.condition("Failed", "WorkspaceTimeout", "unbound")
-        assert "not there after 3 s (volumes.workspace.timeoutSeconds)" in found.message
-        assert "PersistentVolumeClaim to be bound" in found.message
-        assert job.status.failure is not None
-        assert (job.status.failure.pod, job.status.failure.reason) == ("unbound-sync-0", "WorkspaceTimeout")
-        await place.gone(POD, "unbound-sync-0")
-        assert not await place.exists(JOB, "unbound")
+        await place.job("unbound", jobQueue="nobody", volumes={"workspace": GIT | {"timeoutSeconds": 1}})
 
-    async def test_an_upload_that_never_comes_ends_so_too(self, place: Place, kubelet: ScriptedKubelet) -> None:
+        async def named() -> bool:
+            found = await place.condition("WorkspaceReady", "Syncing", "unbound")
+            return "pod unbound-sync-0 waits for its PersistentVolumeClaim to be bound" in found.message
+
+        async def is_old() -> bool:
+            made = (await place.admin.get(POD, "unbound-sync-0", place.namespace)).metadata.creation_timestamp
+            return made is not None and datetime.now(UTC) - made > timedelta(seconds=2)
+
+        await until(named)
+        await until(is_old)
+        await place.touch("unbound")
+        assert await named()
+        assert (await place.reaches(Phase.SYNCING, "unbound")).status.failure is None
+        await deleted(place, "unbound")
+
+    @pytest.mark.proves("TorchrunJob.spec.volumes.workspace.timeoutSeconds")
+    async def test_an_upload_that_never_comes_ends_the_job_with_a_reason_of_its_own(
+        self, place: Place, kubelet: ScriptedKubelet
+    ) -> None:
         plays(kubelet, "no-upload", ROLE_SYNC, FOR_EVER)
         await place.job("no-upload", numNodes=1, volumes={"workspace": {"source": "zip", "timeoutSeconds": 2}})
-        await place.reaches(Phase.FAILED, "no-upload")
-        await place.condition("Failed", "WorkspaceTimeout", "no-upload")
+        job = await place.reaches(Phase.FAILED, "no-upload")
+        found = await place.condition("Failed", "WorkspaceTimeout", "no-upload")
+        assert "not there after 2 s (volumes.workspace.timeoutSeconds)" in found.message
+        assert job.status.failure is not None
+        assert (job.status.failure.pod, job.status.failure.reason) == ("no-upload-sync-0", "WorkspaceTimeout")
+        assert not await place.exists(JOB, "no-upload")
         await place.gone(POD, "no-upload-sync-0")
 
         async def told() -> bool:

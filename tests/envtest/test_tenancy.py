@@ -242,6 +242,7 @@ POD_PARTS: Mapping[str, Json] = {
     "envFrom": {"envFrom": [{"secretRef": {"name": "of-others"}}]},
     "env": {"env": [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "of-others", "key": "token"}}}]},
     "storage.datasets": {"storage": {"datasets": [{"name": "d", "claimName": "of-others", "mountPath": "/d"}]}},
+    "storage.workspace.podTemplate": {"storage": {"workspace": {"podTemplate": {"spec": {"hostNetwork": True}}}}},
     "storage.checkpoints.claimName": {"storage": {"checkpoints": {"enabled": True, "claimName": "of-others"}}},
     "podTemplate": {"podTemplate": {"spec": {"serviceAccountName": "admin"}}},
 }

@@ -51,6 +51,7 @@ def streams(proxy: FaultProxy) -> list[Exchange]:
     return [exchange for exchange in proxy.exchanges if is_watch(exchange)]
 
 
+@pytest.mark.kubernetes("1.34", "the first bookmark, after which silence is a fault, comes with the streaming list")
 async def test_a_watch_that_fell_silent_is_found_and_resumed(
     proxy: FaultProxy, client: Client, admin: Client, namespace: str
 ) -> None:
@@ -153,6 +154,7 @@ async def test_a_list_that_is_cut_between_two_pages_is_shown_whole_or_not_at_all
         assert len(watching.heard.types) == 25
 
 
+@pytest.mark.kubernetes("1.34", "it has no streaming lists, or has them switched off")
 async def test_a_streaming_list_that_is_cut_is_shown_whole_or_not_at_all(
     proxy: FaultProxy, client: Client, admin: Client, namespace: str
 ) -> None:

@@ -19,7 +19,7 @@ from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import SYNC_MESSAGE
 
 GIT = {"source": "git", "url": "https://git.example.com/team/code.git"}
-NOT_FOUND = "repository not found: https://git.example.com/team/code.git"
+BROKEN = "fetch: the program was stopped"
 CODE = {
     "apiVersion": "v1",
     "kind": "PersistentVolumeClaim",
@@ -37,7 +37,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
         return lambda pod: pod.metadata.namespace == namespace and pod.metadata.name in names
 
     before = kubelet.script
-    failing = Play(exit_code=1, messages={"fetch": NOT_FOUND})
+    failing = Play(exit_code=137, messages={"fetch": BROKEN})
     kubelet.script = (
         before.when(sync_of("uploads", 0), Play(run_s=None, messages={"fetch": SYNC_MESSAGE}))
         .when(sync_of("never", 0, 1, 2), failing)
@@ -88,17 +88,17 @@ async def test_a_fetch_that_failed_is_tried_again(place: Place) -> None:
     )
     assert sorted(pod.metadata.name for pod in pods) == ["second-sync-0", "second-sync-1"]
     failed = [event for event in await place.events("second") if event.reason == "SyncFailed"]
-    assert [(event.count, NOT_FOUND in event.message) for event in failed] == [(1, True)]
+    assert [(event.count, BROKEN in event.message) for event in failed] == [(1, True)]
 
 
 async def test_a_fetch_that_fails_three_times_is_the_jobs_failure(place: Place) -> None:
     await place.job("never", numNodes=1, volumes={"workspace": GIT})
     job = await place.reaches(Phase.FAILED, "never")
     found = await place.condition("Failed", "WorkspaceSyncFailed", "never")
-    assert NOT_FOUND in found.message
+    assert BROKEN in found.message
     assert "kubectl logs never-sync-2" in found.message
     assert job.status.failure is not None
-    assert (job.status.failure.pod, job.status.failure.exit_code) == ("never-sync-2", 1)
+    assert (job.status.failure.pod, job.status.failure.exit_code) == ("never-sync-2", 137)
     assert not await place.exists(JOB, "never")
 
 

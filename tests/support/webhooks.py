@@ -5,7 +5,7 @@ import base64
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,25 +21,36 @@ from torchctl.runtime.kinds import Kind, ObjectMeta
 from torchctl.testing.certificates import Authority
 from torchctl.testing.namespaces import fresh_name
 
-__all__ = ["Webhook", "closed_port", "registered", "removed", "serving_webhook"]
+__all__ = ["MUTATING", "VALIDATING", "Rule", "Webhook", "closed_port", "in_force", "registered", "serving_webhook"]
 
-Rule = tuple[str, str, Sequence[str]]
-"""API group, resource and operations."""
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """About what the webhook is asked, within the namespace of the test.
+
+    Attributes:
+        starting: Only names that begin so; of cluster-scoped objects it is the only limit.
+    """
+
+    group: str
+    resource: str
+    operations: Sequence[str] = ("CREATE",)
+    starting: str = ""
 
 
 class Registration(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
-MUTATING = Kind(
-    "admissionregistration.k8s.io",
-    "v1",
-    "MutatingWebhookConfiguration",
-    "mutatingwebhookconfigurations",
-    Registration,
-    namespaced=False,
-)
-"""Mutating ones are asked one after the other, so that their delays add up; validating ones all at once."""
+def _configuration(kind: str) -> Kind[Registration]:
+    plural = f"{kind.lower()}s"
+    return Kind("admissionregistration.k8s.io", "v1", kind, plural, Registration, namespaced=False)
+
+
+MUTATING = _configuration("MutatingWebhookConfiguration")
+"""They are asked one after the other, so that their delays add up."""
+VALIDATING = _configuration("ValidatingWebhookConfiguration")
+"""They are asked all at once."""
 
 
 @dataclass
@@ -86,6 +97,7 @@ def closed_port() -> str:
 @asynccontextmanager
 async def registered(
     admin: Client,
+    kind: Kind[Registration],
     namespace: str,
     rule: Rule,
     *names: str,
@@ -93,53 +105,57 @@ async def registered(
     authority: bytes = b"",
     failure_policy: Literal["Fail", "Ignore"] = "Fail",
     timeout_s: int = 10,
-) -> AsyncIterator[str]:
-    """Webhooks of these names at one URL, for one namespace; yields the name of their configuration."""
-    group, resource, operations = rule
-    client_config: dict[str, Any] = {"url": url}
-    if authority:
-        client_config["caBundle"] = base64.b64encode(authority).decode()
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Webhooks of these names at one URL; yields what removes them."""
+    configuration = fresh_name("webhook")
+
+    async def remove() -> None:
+        with suppress(NotFound):
+            await admin.delete(kind, configuration)
+
+    client_config = {"url": url} | ({"caBundle": base64.b64encode(authority).decode()} if authority else {})
+    scope = {
+        "apiGroups": [rule.group],
+        "apiVersions": ["*"],
+        "resources": [rule.resource],
+        "operations": [*rule.operations],
+    }
     common = {
         "clientConfig": client_config,
-        "rules": [
-            {"apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": list(operations)}
-        ],
+        "rules": [scope],
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "matchConditions": [{"name": "mine", "expression": f"request.name.startsWith('{rule.starting}')"}],
         "failurePolicy": failure_policy,
         "timeoutSeconds": timeout_s,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    configuration = fresh_name("webhook")
     body = {
-        "apiVersion": MUTATING.api_version,
-        "kind": MUTATING.kind,
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
         "metadata": {"name": configuration},
         "webhooks": [{"name": name, **common} for name in names],
     }
-    await admin.create(MUTATING, body)
+    await admin.create(kind, body)
     try:
-        yield configuration
+        yield remove
     finally:
-        await removed(admin, configuration)
+        await remove()
 
 
-async def removed(admin: Client, configuration: str) -> None:
-    with suppress(NotFound):
-        await admin.delete(MUTATING, configuration)
+async def in_force(
+    admin: Client, kind: Kind[Any], body: dict[str, Any], *, asked: Callable[[], bool] = lambda: False
+) -> None:
+    """Returns once a dry run of this apply is refused, or is `asked` about: the API server hears of webhooks late."""
 
-
-async def in_force(admin: Client, kind: Kind[Any], body: dict[str, Any]) -> None:
-    """Returns once a dry run of this apply is refused: kube-apiserver hears of a new configuration a moment later."""
-
-    async def refused() -> bool:
+    async def look() -> bool:
         try:
             await admin.apply(kind, body, dry_run=True)
         except ApiError:
             return True
-        return False
+        return asked()
 
-    await until(refused)
+    await until(look)
 
 
 def _context(authority: Authority) -> ssl.SSLContext:

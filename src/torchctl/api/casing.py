@@ -1,4 +1,4 @@
-"""How a Python name is spelt in JSON: camelCase with Kubernetes' initialisms (numGPUs, jobID, podIP)."""
+"""Spells Python names as JSON does: camelCase with Kubernetes' initialisms (numGPUs, jobID, podIP)."""
 
 __all__ = ["camel"]
 
@@ -6,6 +6,6 @@ _INITIALISMS = {"gpu": "GPU", "gpus": "GPUs", "id": "ID", "ip": "IP"}
 
 
 def camel(name: str) -> str:
-    """`size_per_gpu` is sizePerGPU; the first word stays in lower case."""
+    """Returns the name in camelCase: `size_per_gpu` becomes sizePerGPU."""
     first, *rest = name.split("_")
     return first + "".join(_INITIALISMS.get(word, word.capitalize()) for word in rest)

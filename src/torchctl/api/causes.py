@@ -1,20 +1,12 @@
 """Why an incident happened, and which budget of restarts it is paid from. docs/reference is made from this."""
 
-from enum import StrEnum
-from typing import Self
+from torchctl.api.words import Word
 
 __all__ = ["Budget", "Cause", "cause_named"]
 
 
-class Budget(StrEnum):
+class Budget(Word):
     """Restarts of one kind: the faults of a cluster must not use up what a program's own faults may."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
 
     USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them in the job's life."
     INFRASTRUCTURE = (
@@ -28,16 +20,14 @@ class Budget(StrEnum):
     )
 
 
-class Cause(StrEnum):
+class Cause(Word):
     """The cause of an incident, told by the pod that was lost first. status.restarts.byCause counts them."""
 
-    meaning: str
     budget: Budget
 
-    def __new__(cls, value: str, budget: Budget, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.budget, member.meaning = value, budget, meaning
-        return member
+    def __init__(self, value: str, budget: Budget, meaning: str) -> None:
+        super().__init__(value, meaning)
+        self.budget = budget
 
     ERROR = "Error", Budget.USER, "The program ended with another exit code than 0."
     OOM_KILLED = "OOMKilled", Budget.USER, "A container used more memory than its limit."

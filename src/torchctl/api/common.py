@@ -1,5 +1,8 @@
-"""What queue and job both say: distributed settings, run policy, datasets. Nothing has a default in the schema
-here, because the job's word wins over the queue's: `effective.py` has the defaults."""
+"""Settings that both a queue and a job may have: distributed, run policy, datasets.
+
+Nothing here has a default in the schema, because the job's value wins over the queue's: `effective.py` has the
+defaults.
+"""
 
 from enum import StrEnum
 from typing import Annotated
@@ -122,7 +125,8 @@ class RunPolicy(Model):
     )
     max_worker_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,
-        description="torchrun's own restarts of the ranks in place (PET_MAX_RESTARTS). Default: 0, 100 when elastic.",
+        description="torchrun's own restarts of the ranks in place (PET_MAX_RESTARTS). A job's is immutable, because "
+        "its workers are told once. Default: 0, 100 when elastic.",
     )
     restart_policy: RestartPolicy | None = Field(
         default=None,

@@ -51,11 +51,24 @@ class JobReason(Reason):
         "spec.numGPUs cannot be spread evenly over the queue's nodes.",
         "Submit the job with one of the two totals that the message names, or with numNodes.",
     )
+    TOO_MANY_NODES = (
+        "TooManyNodes",
+        (JobCondition.ACCEPTED,),
+        "The job asks for more nodes than the operator runs for one job, or could grow to more.",
+        "Submit it with fewer nodes, or have the operator's --max-nodes raised; the job goes on by itself then.",
+    )
     IMPOSSIBLE_WORKSPACE = (
         "ImpossibleWorkspace",
         (JobCondition.ACCEPTED,),
         "The workspace's claim cannot be filled, or not be mounted by all nodes of the job.",
         "Change accessModes or distribution in the queue's storage.workspace; the job goes on by itself.",
+    )
+    CONFLICTING_VOLUMES = (
+        "ConflictingVolumes",
+        (JobCondition.ACCEPTED,),
+        "Two volumes have one path or one name, so that one would hide the other: workspace, checkpoints, datasets, "
+        "shared memory, or a volume of the job's or of podTemplate.",
+        "Give one of the two that the message names another path or name. Correct the queue, or submit the job again.",
     )
     CHECKPOINTS_ON_ONE_NODE = (
         "CheckpointsOnOneNode",
@@ -151,13 +164,13 @@ class JobReason(Reason):
     SYNC_FAILED = (
         "SyncFailed",
         (JobCondition.WORKSPACE_READY,),
-        "A sync pod failed; three tries are made.",
+        "A sync pod failed; another follows, unless the source refused what was asked for.",
         "Read the message and `kubectl logs <job>-sync-<n> -c fetch`; correct url, ref or Secret and submit again.",
     )
     WORKSPACE_TIMEOUT = (
         "WorkspaceTimeout",
         (JobCondition.WORKSPACE_READY, *_END),
-        "The workspace was not there volumes.workspace.timeoutSeconds after its first sync pod was made.",
+        "The workspace was not there after sync pods had run for volumes.workspace.timeoutSeconds in all.",
         "Do what the message says of the last try; submit the job again, with a longer timeoutSeconds if it needs one.",
     )
     ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed.", "", EventType.NORMAL
@@ -181,8 +194,23 @@ class JobReason(Reason):
         "The queue asks for KAI, and the cluster has no PodGroups of KAI.",
         "Install KAI-Scheduler; the job goes on by itself. Or submit to a queue without kaiQueue.",
     )
+    SUSPENDED_BY_OTHERS = (
+        "SuspendedByOthers",
+        (JobCondition.ADMITTED, JobCondition.WORKERS_READY),
+        "Somebody else suspended the workers' Job: a queueing system such as Kueue, or a person.",
+        "See what the queueing system says of the Job, or set the Job's spec.suspend to false.",
+        EventType.NORMAL,
+    )
     WORKERS_READY = "WorkersReady", (JobCondition.WORKERS_READY,), "All workers run."
     WORKERS_STARTING = "WorkersStarting", (JobCondition.WORKERS_READY,), "Some workers do not run yet."
+    WORKERS_LATE = (
+        "WorkersLate",
+        (JobCondition.WORKERS_READY,),
+        "A worker is not up a minute after its pod was made. The message has the first one, the state that it does not "
+        "leave, since when, and the newest Warning Event about it.",
+        "If it is not merely a large image that is being pulled, correct what the message names.",
+        EventType.NORMAL,
+    )
     NOT_STARTED = "NotStarted", _LATER, "An earlier step comes first."
     INCIDENT = (
         "Incident",
@@ -225,7 +253,7 @@ class JobReason(Reason):
     PODS_NOT_CREATED = (
         "PodsNotCreated",
         (JobCondition.WORKERS_READY,),
-        "The Job controller has not created all pods after 30 seconds: a quota or an admission policy refuses them.",
+        "Pods are missing and none appeared for 30 seconds: a quota or an admission policy refuses them.",
         "Do what the message says of the refusal; the Job controller tries again by itself.",
     )
     FOREIGN_OBJECT = (
@@ -234,11 +262,30 @@ class JobReason(Reason):
         "An object with a name that the job needs exists and is not the job's. It was left as it is.",
         "Delete or rename that object, or submit the job under another name.",
     )
+    STILL_DELETING = (
+        "StillDeleting",
+        _CHILDREN,
+        "An object of an earlier job of this name is still being deleted, and this job needs its name.",
+        "Wait; all goes on by itself. If it takes long, see who is to remove the finalizers in the message.",
+        EventType.NONE,
+    )
     REFUSED = (
         "Refused",
         _CHILDREN,
         "The API server, or an admission policy, refused an object of the job.",
         "Correct what the message names; it is tried again every minute. If it is the job's own spec, submit it again.",
+    )
+    WEBHOOK_FAILED = (
+        "WebhookFailed",
+        _CHILDREN,
+        "The API server cannot ask an admission webhook, or one that converts versions, about an object of the job.",
+        "See whether the webhook in the message runs, or remove its configuration; all goes on by itself then.",
+    )
+    WRITE_TIMED_OUT = (
+        "WriteTimedOut",
+        _CHILDREN,
+        "The API server did not finish a write of the job's in time; a slow admission webhook may be the reason.",
+        "See which webhook is slow; the write is tried again by itself.",
     )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
@@ -254,7 +301,7 @@ class JobReason(Reason):
         EventType.NONE,
     )
     NOT_SUSPENDED = "NotSuspended", (JobCondition.SUSPENDED,), "The job is not suspended."
-    SUCCEEDED = "Succeeded", _END, "The workers' Job is complete, and no pod was told to stop before it ended."
+    SUCCEEDED = "Succeeded", _END, "All workers (of an elastic job worker 0) exited 0, and were not told to."
     NOT_ENDED = "NotEnded", _END, "The job has not ended."
     WORKER_FAILED = (
         "WorkerFailed",
@@ -283,7 +330,7 @@ class JobReason(Reason):
     WORKSPACE_SYNC_FAILED = (
         "WorkspaceSyncFailed",
         _END,
-        "The last try to bring the workspace failed.",
+        "The source refused what was asked for, or three sync pods failed for another reason.",
         "Read the message and the sync pod's log; correct url, ref or Secret and submit the job again.",
     )
     RESTARTS_EXHAUSTED = (

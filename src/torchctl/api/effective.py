@@ -1,4 +1,4 @@
-"""What holds for a job once its own word, its queue's and the defaults are put over each other."""
+"""The settings of a job, merged from the job, its queue and the defaults."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -53,15 +53,15 @@ class EffectiveRunPolicy:
 
 
 def over(base: M, top: Model) -> M:
-    """`base` with the fields that `top` says: not None, and not left to its default."""
+    """Returns `base` with those fields of `top` that were set and are not None."""
     said = {name: getattr(top, name) for name in top.model_fields_set}
     return base.model_copy(update={name: value for name, value in said.items() if value is not None})
 
 
 def distributed(queue: QueueSpec, job: JobSpec, *, gpus: int) -> EffectiveDistributed:
-    """The job's settings over the queue's over the defaults. `gpus` are those of one pod.
+    """Merges the distributed settings: the job's win over the queue's, and those over the defaults.
 
-    The queue's endpoint and conf are for the queue's rendezvous backend: to another one they would be nonsense.
+    The queue's endpoint and conf belong to the queue's rendezvous backend. They are dropped if the job names another.
     """
     base = queue.distributed
     asked = job.distributed.rdzv_backend
@@ -78,7 +78,7 @@ def distributed(queue: QueueSpec, job: JobSpec, *, gpus: int) -> EffectiveDistri
 
 
 def run_policy(queue: QueueSpec, job: JobSpec) -> EffectiveRunPolicy:
-    """The job's policy over the queue's over the defaults."""
+    """Merges the run policy: the job's wins over the queue's, and that over the defaults."""
     said: RunPolicy = over(queue.run_policy, job.run_policy)
     in_place = 100 if job.elastic else 0
     return EffectiveRunPolicy(
@@ -94,15 +94,15 @@ def run_policy(queue: QueueSpec, job: JobSpec) -> EffectiveRunPolicy:
 
 
 def queue_workspace(queue: QueueSpec) -> QueueWorkspace:
-    """How the queue makes workspaces, also for a job that asks for one where the queue says nothing."""
+    """Returns how the queue makes workspaces, with defaults if the queue says nothing."""
     return queue.storage.workspace or QueueWorkspace()
 
 
 def workspace(queue: QueueSpec, job: JobSpec) -> JobWorkspace | None:
-    """The workspace that the job has, or None.
+    """Returns the workspace of the job, or None.
 
-    Setting any field of it enables it; the queue's `enabled` gives one to every job that says nothing. A
-    revision alone says nothing: it may be set after the job was created.
+    A job that sets any field of it has one. So does a job that sets none if the queue's is enabled. The revision
+    does not count, because it may be set after the job was created.
     """
     asked = job.volumes.workspace or JobWorkspace()
     said = asked.enabled if asked.enabled is not None else bool(asked.model_fields_set - {"revision", "enabled"})
@@ -111,7 +111,7 @@ def workspace(queue: QueueSpec, job: JobSpec) -> JobWorkspace | None:
 
 
 def checkpoints(queue: QueueSpec, job: JobSpec) -> Checkpoints | None:
-    """The checkpoints volume that the job has, or None; where the claim comes from is one statement, never mixed."""
+    """Returns the checkpoints volume of the job, or None. Where its claim comes from is said by one side alone."""
     base = queue.storage.checkpoints or Checkpoints()
     asked = job.volumes.checkpoints
     if asked is None or not asked.model_fields_set:

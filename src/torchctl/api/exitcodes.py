@@ -1,13 +1,12 @@
-"""What an exit code says, and whether another attempt could end otherwise: one table, which `restartPolicy:
-ExitCode` judges by and docs/reference is made from.
+"""The meaning of exit codes, and whether they are retried: the table behind `restartPolicy: ExitCode`.
 
-The code is the one of the rank that failed first. A shell says 128 + n of a program that signal n ended, torchrun
-says -n: both are the same here.
+docs/reference is made from it. The code is that of the rank that failed first. If signal n ended a program, a shell
+gives 128 + n and torchrun -n; both are the same here.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
+
+from torchctl.api.words import Word
 
 __all__ = ["EXIT_CODES", "OTHER", "OTHER_SIGNAL", "ExitClass", "ExitCode", "exit_code"]
 
@@ -15,15 +14,8 @@ _SIGNALS = range(129, 193)
 """128 + n for each signal of Linux, real-time ones included."""
 
 
-class ExitClass(StrEnum):
+class ExitClass(Word):
     """Whether a failure is tried again."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
 
     PERMANENT = "Permanent", "The same program would fail again: the job fails."
     RETRIED = "Retried", "Somebody or something else ended the program: the job starts over."
@@ -31,7 +23,7 @@ class ExitClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExitCode:
-    """One row of the table. `code` is None where the row is about all that no other row names."""
+    """One row of the table. A row whose `code` is None is about all codes that have no row."""
 
     code: int | None
     class_: ExitClass
@@ -39,7 +31,7 @@ class ExitCode:
 
     @property
     def signal(self) -> int | None:
-        """The signal that the code tells of."""
+        """The signal that ended the program; None for a code of its own."""
         return self.code - 128 if self.code in _SIGNALS and self.code is not None else None
 
 
@@ -70,6 +62,6 @@ _BY_CODE = {row.code: row for row in EXIT_CODES}
 
 
 def exit_code(code: int) -> ExitCode:
-    """The row that a code falls under; `code` may be negative, as torchrun tells signals."""
+    """Returns the row for a code. A negative code is a signal, as torchrun gives it."""
     number = 128 - code if code < 0 else code
     return _BY_CODE.get(number) or (OTHER_SIGNAL if number in _SIGNALS else OTHER)

@@ -1,4 +1,4 @@
-"""The types of single fields: what may stand there, bounded, with linear patterns that RE2 and Python share."""
+"""Types of single fields, with bounds and with patterns that RE2 and Python match in linear time."""
 
 import re
 from enum import StrEnum

@@ -137,7 +137,8 @@ class JobWorkspace(Model):
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
         default=600,
         json_schema_extra=UNSAID,
-        description="Seconds that fetching or uploading the code may take, all tries together. Default: 600.",
+        description="Seconds that fetching or uploading the code may take, all tries together; not counted while a "
+        "sync pod waits for a node, a volume or an image, nor while the job is suspended. Default: 600.",
     )
     revision: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:+-]*$")] | None = Field(
         default=None,
@@ -218,8 +219,8 @@ class Dependency(Model):
 
 
 class JobSpec(Model):
-    """What runs. After creation only suspend, numNodes (elastic), runPolicy, queueUpdatePolicy and
-    volumes.workspace.revision change."""
+    """What runs. After creation only suspend, numNodes (elastic), runPolicy (but not maxWorkerRestarts),
+    queueUpdatePolicy and volumes.workspace.revision change."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *JOB_RULES,
@@ -236,8 +237,9 @@ class JobSpec(Model):
     )
     num_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
         default=None,
-        description="GPUs of the whole job, spread evenly over as few nodes as hold them; 0: one pod without GPUs. "
-        "Either this or numNodes.",
+        description="GPUs of the whole job, spread evenly over as few nodes as hold them. A pod with a part of a "
+        "node's GPUs gets that part of its CPUs, memory and extended resources (rounded up). 0: one pod without GPUs, "
+        "with the part that goes with one GPU. Either this or numNodes.",
     )
     elastic: Elastic | None = Field(
         default=None, description="Between how many nodes the job can run; with numNodes. Default: a fixed size."
@@ -279,10 +281,14 @@ class JobSpec(Model):
         default=(), description="Secrets and ConfigMaps whose keys become variables, after the queue's. Default: none."
     )
     labels: Labels | None = Field(
-        default=None, description="Labels of the worker pods; those of the operator are refused. Default: none."
+        default=None,
+        description="Labels of the worker pods and of all other children; those of the operator are refused. "
+        "Default: none.",
     )
     annotations: Annotations | None = Field(
-        default=None, description="Annotations of the worker pods; those of the operator are refused. Default: none."
+        default=None,
+        description="Annotations of the worker pods and of all other children; those of the operator are refused. "
+        "Default: none.",
     )
     node_selector: Labels | None = Field(
         default=None, description="Node labels that worker pods need, over the queue's by key. Default: none."

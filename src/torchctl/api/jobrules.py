@@ -1,13 +1,14 @@
-"""What must hold within a TorchrunJob, and what may change of it after its creation."""
+"""Rules across the fields of a TorchrunJob, and rules for what may change after its creation."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from torchctl.api.common import RdzvBackend
 from torchctl.api.names import MAX_JOB_NAME
 from torchctl.api.rules import Rule
 
-__all__ = ["JOB_OBJECT_RULES", "JOB_RULES", "URL", "WORKSPACE_RULES"]
+__all__ = ["JOB_OBJECT_RULES", "JOB_RULES", "URL", "WORKSPACE_RULES", "object_problems"]
 
 URL = r"^(https|ssh|s3)://[A-Za-z0-9_\[]\S*$"
 """The schemes that the workspace program speaks. The first character keeps options away from ssh."""
@@ -38,6 +39,7 @@ _FROZEN = (
     "tolerations",
     "priorityClassName",
     "dependsOn",
+    "runPolicy.maxWorkerRestarts",
 )
 _FROZEN_VOLUMES = ("datasets", "checkpoints", "additionalVolumes", "additionalMounts")
 _FROZEN_WORKSPACE = (
@@ -246,7 +248,20 @@ JOB_OBJECT_RULES = (
         message="metadata.name must not end in -r<number> or -sync-<number>: attempts and sync pods have such names",
     ),
     Rule(
+        cel="!self.metadata.name.endsWith('-workspace')",
+        message="metadata.name must not end in -workspace: the Service of another job's workspace has such a name",
+        holds=lambda self: not self.metadata.name.endswith("-workspace"),
+        at_creation=True,
+    ),
+    Rule(
         cel="!has(self.spec.dependsOn) || self.spec.dependsOn.all(d, d.job != self.metadata.name)",
         message="spec.dependsOn must not name the job itself",
     ),
 )
+
+
+def object_problems(job: Any) -> Iterator[str]:
+    """The rules about its name that a TorchrunJob breaks, which may be older than they are."""
+    for rule in JOB_OBJECT_RULES:
+        if rule.holds is not None and not rule.holds(job):
+            yield rule.message

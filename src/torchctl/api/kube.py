@@ -1,8 +1,8 @@
-"""The kinds of others that the operator reads: only the fields that somebody looks at.
+"""Foreign kinds that the operator reads, with only the fields that it uses.
 
-Of a kind that we apply the whole spec is kept, because drift is compared on it. Lists and maps that Go
-marshals as null where they are empty may be None. What pods consist of is left out of the garbage collector's
-rounds (`gc=False`): it comes by the ten thousand, and decoded JSON has no cycles.
+Kinds that we apply keep their whole spec, because drift is judged by it. Lists and maps that Go marshals as null if
+they are empty may be None. Structs of pods are not tracked by the garbage collector (`gc=False`), because there are
+tens of thousands of them and decoded JSON has no cycles.
 """
 
 from datetime import datetime
@@ -127,6 +127,12 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     start_time: datetime | None = None
     completion_time: datetime | None = None
     conditions: tuple[Condition, ...] | None = None
+
+    @property
+    def completed(self) -> frozenset[int]:
+        """The indexes of `completed_indexes`, which the Job controller writes as "1,3-5,7"."""
+        ranges = [part.partition("-") for part in self.completed_indexes.split(",") if part]
+        return frozenset(index for first, _, last in ranges for index in range(int(first), int(last or first) + 1))
 
 
 class Job(msgspec.Struct, frozen=True, rename=camel):

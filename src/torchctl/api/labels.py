@@ -1,7 +1,7 @@
-"""Labels, annotations and environment variables: which we set, and which of them users may not.
+"""Labels, annotations and environment variables that the operator sets, and those that users may not set.
 
-A key that the operator owns is refused in a TorchrunJob rather than overwritten in silence: pods in
-another team's KAI queue, or a rank that torchrun did not assign, would be the effect.
+A TorchrunJob that sets a key of the operator is refused, not corrected in silence: such a key could put its pods into
+another team's KAI Queue, or give a process a rank that torchrun did not assign.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ __all__ = [
     "OWNED_ENV_PREFIXES",
     "OWNED_KEYS",
     "OWNED_KEY_PREFIXES",
+    "PLAIN_CONTAINERS",
     "QUEUE",
     "QUEUE_UID",
     "ROLE",
@@ -30,6 +31,7 @@ __all__ = [
     "ROLE_SYNC",
     "ROLE_WORKER",
     "WORKSPACE_REVISION",
+    "attempt_of",
     "job_labels",
     "owned_env",
     "owned_key",
@@ -62,6 +64,8 @@ KAI_QUEUE = "kai.scheduler/queue"
 KAI_SKIP_PODGROUPER = "kai.scheduler/skip-podgrouper"
 KAI_BATCH_MIN_MEMBER = "kai.scheduler/batch-min-member"
 KAI_POD_GROUP = "pod-group-name"
+PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
+"""Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 
 OWNED_KEY_PREFIXES = ("kai.scheduler/", "torchrun.ai/", "batch.kubernetes.io/")
 OWNED_KEYS = (
@@ -111,8 +115,14 @@ def owned_env(name: str) -> bool:
     return name in OWNED_ENV or name.startswith(OWNED_ENV_PREFIXES)
 
 
+def attempt_of(labels: Mapping[str, str]) -> int:
+    """Returns the attempt that a child's labels name; 0 if they name none."""
+    text = labels.get(ATTEMPT, "")
+    return int(text) if text.isdecimal() else 0
+
+
 def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:
-    """The labels of every child of a job. Jobs and pods carry `ATTEMPT` besides."""
+    """Returns the labels of every child of a job. Jobs and pods also have `ATTEMPT`."""
     return {
         APP_NAME: "torchrun-job",
         APP_INSTANCE: job,
@@ -127,7 +137,7 @@ def job_labels(job: str, uid: str, queue: str, role: str) -> dict[str, str]:
 
 
 def queue_labels(queue: str) -> dict[str, str]:
-    """The labels of every object of a queue's spec.resources."""
+    """Returns the labels of every object of a queue's spec.resources."""
     return {
         APP_NAME: "torchrun-queue",
         APP_INSTANCE: queue,
@@ -139,5 +149,5 @@ def queue_labels(queue: str) -> dict[str, str]:
 
 
 def selector(labels: Mapping[str, str]) -> str:
-    """A label selector that matches exactly these labels, as the API and status.selector spell it."""
+    """Returns a label selector for these labels, as the API and status.selector spell it."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -1,4 +1,4 @@
-"""What every object of a job is called: a name follows from the job's own name and nothing else.
+"""The names of a job's objects, which follow from the job's own name alone.
 
 A name belongs to one attempt for ever, so that neither a duplicate nor a resurrected child can exist.
 """
@@ -7,6 +7,7 @@ __all__ = [
     "API_VERSION",
     "ETCD_PORT",
     "FIELD_MANAGER",
+    "GPU_RESOURCE",
     "GROUP",
     "INIT_CONTAINER",
     "KAI_DEFAULT_QUEUE",
@@ -53,6 +54,9 @@ PREFLIGHT_CONTAINER = "preflight"
 KAI_SCHEDULER = "kai-scheduler"
 KAI_DEFAULT_QUEUE = "default-queue"
 """The KAI Queue in which KAI puts pods that name none."""
+
+GPU_RESOURCE = "nvidia.com/gpu"
+"""The extended resource that counts GPUs, unless a queue names another."""
 
 MASTER_PORT = 29500
 ETCD_PORT = 2379

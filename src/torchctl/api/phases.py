@@ -1,20 +1,12 @@
-"""The phases of a TorchrunJob: one word for a person, derived from the conditions and never the other way round."""
+"""The phases of a TorchrunJob: one word for people. Phases follow from conditions, never the other way round."""
 
-from enum import StrEnum
-from typing import Self
+from torchctl.api.words import Word
 
 __all__ = ["TERMINAL", "Phase"]
 
 
-class Phase(StrEnum):
+class Phase(Word):
     """Where a job is. `kubectl get trj` shows it."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
 
     PENDING = (
         "Pending",

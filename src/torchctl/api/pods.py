@@ -33,6 +33,7 @@ __all__ = [
     "PodTemplate",
     "PodTemplateMetadata",
     "PodTemplateSpec",
+    "SyncPodTemplate",
     "Toleration",
     "Tolerations",
     "Volume",
@@ -233,9 +234,11 @@ class PodTemplateMetadata(KeptModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (qualified_keys("labels"), qualified_keys("annotations"))
 
-    labels: Labels | None = Field(default=None, description="Labels of the worker pods; the operator's own win.")
+    labels: Labels | None = Field(
+        default=None, description="Labels of the worker pods and of all other children; the operator's own win."
+    )
     annotations: Annotations | None = Field(
-        default=None, description="Annotations of the worker pods; the operator's own win."
+        default=None, description="Annotations of the worker pods and of all other children; the operator's own win."
     )
 
 
@@ -275,3 +278,49 @@ class PodTemplate(KeptModel):
 
     metadata: PodTemplateMetadata | None = Field(default=None, description="Labels and annotations of the worker pods.")
     spec: PodTemplateSpec | None = Field(default=None, description="Spec of the worker pods, as Kubernetes defines it.")
+
+
+class SyncContainer(KeptModel):
+    """A container, as in a pod. Every field of Kubernetes is kept."""
+
+    name: DnsLabel = Field(description="Name of the container: `fetch`, `serve`, or one more that runs beside them.")
+
+
+class SyncPodMetadata(KeptModel):
+    """Labels and annotations of the sync pods."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (qualified_keys("labels"), qualified_keys("annotations"))
+
+    labels: Labels | None = Field(
+        default=None, description="Labels of the sync pods; the operator's own win. Default: the workers'."
+    )
+    annotations: Annotations | None = Field(
+        default=None, description="Annotations of the sync pods; the operator's own win. Default: the workers'."
+    )
+
+
+class SyncPodSpec(KeptModel):
+    """The spec of the sync pods. Every field of Kubernetes is kept."""
+
+    containers: (
+        Annotated[
+            tuple[SyncContainer, ...],
+            Field(max_length=16, json_schema_extra=LIST_OF_NAMED),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="What is put over `fetch` and `serve` by name (resources, securityContext, env, volumeMounts, ...; "
+        "image, command and args are the operator's), and further containers. Default: none.",
+    )
+
+
+class SyncPodTemplate(KeptModel):
+    """A pod template over what the operator makes for the sync pods."""
+
+    metadata: SyncPodMetadata | None = Field(
+        default=None, description="Labels and annotations of the sync pods, over the workers'. Default: the workers'."
+    )
+    spec: SyncPodSpec | None = Field(
+        default=None, description="Spec of the sync pods, as Kubernetes defines it. Default: none."
+    )

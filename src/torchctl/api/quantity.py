@@ -1,7 +1,7 @@
 """Kubernetes quantities, exact: parsed to a fraction and written as the API server writes them.
 
-The API server stores a quantity in its canonical form (1024Gi becomes 1Ti), so comparing text would see
-drift where there is none. Rules: k8s.io/apimachinery/pkg/api/resource, CanonicalizeBytes.
+The API server stores a quantity in its canonical form (1024Gi becomes 1Ti), so a comparison of texts would show
+drift although nothing has changed. Rules: k8s.io/apimachinery/pkg/api/resource, CanonicalizeBytes.
 """
 
 import math
@@ -48,6 +48,10 @@ class Quantity:
         """Rounded down to a multiple of `step`: bytes cannot be divided, CPUs not below a thousandth."""
         return Quantity(math.floor(self.value / step) * step, self.format)
 
+    def ceil(self) -> "Quantity":
+        """Rounded up to a whole number: devices cannot be divided."""
+        return Quantity(Fraction(math.ceil(self.value)), self.format)
+
     @property
     def milli(self) -> int:
         """In thousandths, rounded up as Kubernetes does."""
@@ -83,7 +87,7 @@ def parse(text: str | int) -> Quantity:
 
 
 def canonical(text: str | int) -> str:
-    """The form in which the API server stores this quantity."""
+    """Returns the form in which the API server stores a quantity."""
     return str(parse(text))
 
 

@@ -25,7 +25,7 @@ from torchctl.api.fields import (
     Open,
 )
 from torchctl.api.model import KeptModel, Model
-from torchctl.api.names import GROUP, VERSION
+from torchctl.api.names import GPU_RESOURCE, GROUP, VERSION
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
@@ -152,7 +152,24 @@ class KaiResources(Model):
 class NodeResources(Model):
     """What one worker pod gets: requests and limits of `trainer`."""
 
-    gpus: int = Field(default=0, ge=0, le=1024, description="GPUs per node; 0: CPU only. Default: 0.")
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.gpusPerNode) || self.gpus == 0",
+            message="gpusPerNode is for GPUs that come from resource claims: it excludes gpus",
+            holds=lambda self: self.gpus_per_node is None or self.gpus == 0,
+            field="gpusPerNode",
+        ),
+    )
+
+    gpus: int = Field(
+        default=0, ge=0, le=1024, description="GPUs per node, as limits of gpuResourceName; 0: CPU only. Default: 0."
+    )
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None,
+        description="GPUs that each pod gets from podTemplate.spec.resourceClaims (dynamic resource allocation). They "
+        "count for processes, backend, numGPUs and sizes per GPU, and are not asked for as limits. Not with gpus. "
+        "Default: none.",
+    )
     cpus: Amount | None = Field(
         default=None, description="CPUs per node, as a quantity. Default: no request, no limit."
     )
@@ -161,10 +178,12 @@ class NodeResources(Model):
     )
     gpu_type: Annotated[LabelValue, Field(min_length=1)] | None = Field(
         default=None,
-        description="Product name of the GPU: pods go to nodes whose --gpu-type-label has it. Default: any.",
+        description="Product name of the GPU, as the vendor's labeller writes it: pods go to nodes where the label "
+        "nvidia.com/gpu.product, amd.com/gpu.product-name or gpu.intel.com/product has it, by the domain of "
+        "gpuResourceName, or the operator's --gpu-type-label. Default: any.",
     )
     gpu_resource_name: LabelKey = Field(
-        default="nvidia.com/gpu", description="Extended resource that counts GPUs. Default: nvidia.com/gpu."
+        default=GPU_RESOURCE, description="Extended resource that counts GPUs. Default: nvidia.com/gpu."
     )
 
 

@@ -88,11 +88,30 @@ class QueueReason(Reason):
         "An object of a name that the queue needs exists and is not the queue's. It was left as it is.",
         "Delete or rename that object, or choose another name.",
     )
+    STILL_DELETING = (
+        "StillDeleting",
+        (*_KAI, _RESOURCES),
+        "An object of an earlier queue of this name is still being deleted, and this queue needs its name.",
+        "Wait; all goes on by itself. If it takes long, see who is to remove the finalizers in the message.",
+        EventType.NONE,
+    )
     REFUSED = (
         "Refused",
         (*_KAI, _RESOURCES),
         "The API server, KAI's webhook or an admission policy refused an object of the queue.",
         "Correct what the message names; it is tried again every minute.",
+    )
+    WEBHOOK_FAILED = (
+        "WebhookFailed",
+        (*_KAI, _RESOURCES),
+        "The API server cannot ask an admission webhook, or one that converts versions, about an object of the queue.",
+        "See whether the webhook in the message runs, or remove its configuration; all goes on by itself then.",
+    )
+    WRITE_TIMED_OUT = (
+        "WriteTimedOut",
+        (*_KAI, _RESOURCES),
+        "The API server did not finish a write of the queue's in time; a slow admission webhook may be the reason.",
+        "See which webhook is slow; the write is tried again by itself.",
     )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",

@@ -72,5 +72,12 @@ class QueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True)
     kai_queue: KaiQueueStatus | None = None
     jobs: Annotated[JobCounts, nested(shown=True)] = JobCounts()
     gpus: Annotated[GpuCounts, nested(shown=True)] = GpuCounts()
+    kept_workspaces: Annotated[
+        int,
+        count(
+            "Jobs that have ended and whose workspace claim is still there: each stays until its job is deleted, by "
+            "somebody or by runPolicy.ttlSecondsAfterFinished."
+        ),
+    ] = 0
     resources: Annotated[tuple[ResourceState, ...], listed("State of spec.resources.")] = ()
     template_hash: Annotated[str, text("Hash of the template that new jobs get.")] = ""

@@ -1,7 +1,7 @@
-"""Rules across fields, each stated once: as CEL for the API server, and in Python for whoever has no server at hand.
+"""Rules across fields, each stated as CEL for the API server and in Python for the operator.
 
-The server refuses what breaks a rule; the operator checks again, because an object may be older than a
-rule, and answers with a condition. A test holds both forms against the same objects.
+The server refuses an object that breaks a rule. The operator checks again, because an object may be older than a rule,
+and answers with a condition. A test holds both forms against the same objects.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,17 +21,21 @@ class Rule:
 
     `cel` is evaluated on it by the API server. `message` names the fields and says what to do. `holds` is the
     same in Python; None where only the server can judge, because the rule compares with the object before the edit.
-    `field` is the one field that an error is attributed to.
+    `field` is the one field that an error is attributed to. `at_creation` leaves alone what exists already, because
+    nobody could write its status any more; `holds` judges it all the same.
     """
 
     cel: str
     message: str
     holds: Callable[[Any], bool] | None = None
     field: str = ""
+    at_creation: bool = False
 
-    def schema(self) -> dict[str, str]:
+    def schema(self) -> dict[str, Any]:
         """One entry of x-kubernetes-validations."""
-        entry = {"rule": self.cel, "message": self.message}
+        rule = f"oldSelf.hasValue() || {self.cel}" if self.at_creation else self.cel
+        entry: dict[str, Any] = {"rule": rule, "message": self.message}
+        entry |= {"optionalOldSelf": True} if self.at_creation else {}
         return entry | ({"fieldPath": f".{self.field}"} if self.field else {})
 
 
@@ -47,7 +51,7 @@ class Problem:
 
 
 def problems(model: BaseModel, path: str = "spec") -> Iterator[Problem]:
-    """Every rule that this spec breaks, outermost first, with the path of the object that breaks it."""
+    """Yields every rule that the spec breaks, outermost first, with the path of the object."""
     for rule in getattr(type(model), "rules", ()):
         if rule.holds is not None and not rule.holds(model):
             yield Problem(f"{path}.{rule.field}" if rule.field else path, rule.message)
@@ -56,9 +60,9 @@ def problems(model: BaseModel, path: str = "spec") -> Iterator[Problem]:
 
 
 def nesting(model: BaseModel, path: str = "spec") -> Iterator[Problem]:
-    """That a spec has an object of Kubernetes' own in it which nests deeper than it can be written again.
+    """Yields a problem if an object of Kubernetes in the spec is nested deeper than it could be written back.
 
-    The schema keeps such objects as they are, and no object of Kubernetes comes near it.
+    The schema keeps such objects as they are. No valid object of Kubernetes is nested so deeply.
     """
     try:
         model.model_dump_json()

@@ -7,6 +7,7 @@ from pydantic import Field
 from torchctl.api.common import ONE_SIZE, SHARED_OR_OWN, Datasets, Distribution
 from torchctl.api.fields import AccessMode, AccessModes, Amount, ClaimName, MountPath, Size
 from torchctl.api.model import Model
+from torchctl.api.pods import SyncPodTemplate
 from torchctl.api.rules import Rule
 
 __all__ = ["Checkpoints", "QueueWorkspace", "Storage"]
@@ -46,6 +47,11 @@ class QueueWorkspace(ClaimFields):
         description="How the workspace reaches the workers: shared (they mount the claim), copy (an init container "
         "copies it), "
         "serve (the sync pod serves it) or auto. Default: auto.",
+    )
+    pod_template: SyncPodTemplate | None = Field(
+        default=None,
+        description="Pod template that is put over what the operator makes for the sync pods: labels, annotations, "
+        "nodeSelector, tolerations, resources, securityContext, ... Default: none.",
     )
 
 

@@ -1,9 +1,26 @@
-"""What a condition's type and its reason are: words with a meaning, from which docs/reference/conditions.md is made."""
+"""Words with a meaning, which docs/reference is made from: types and reasons of conditions, and their base."""
 
 from enum import StrEnum
 from typing import Self
 
-__all__ = ["ConditionType", "EventType", "Reason"]
+__all__ = ["ConditionType", "EventType", "Reason", "Word"]
+
+
+class Word(StrEnum):
+    """A word that carries its meaning: each member is written as the word, then the meaning.
+
+    A subclass whose members carry more overrides `__init__`, which gets all that a member is written as.
+    """
+
+    meaning: str
+
+    def __new__(cls, value: str, *_: object) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        return member
+
+    def __init__(self, _value: str, meaning: str = "") -> None:
+        self.meaning = meaning
 
 
 class EventType(StrEnum):
@@ -14,37 +31,28 @@ class EventType(StrEnum):
     NONE = ""
 
 
-class ConditionType(StrEnum):
+class ConditionType(Word):
     """A type of condition; `meaning` is what True says."""
 
-    meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
-
-
-class Reason(StrEnum):
+class Reason(Word):
     """A reason: in which conditions it stands, what it means, and what a person does about it (nothing, if empty).
 
     An Event tells when a condition turns to it: a Warning where there is something to do, unless a row says otherwise.
     """
 
     conditions: tuple[ConditionType, ...]
-    meaning: str
     step: str
     event: EventType
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         value: str,
         conditions: tuple[ConditionType, ...],
         meaning: str,
         step: str = "",
         event: EventType | None = None,
-    ) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.conditions, member.meaning, member.step = value, conditions, meaning, step
-        member.event = event if event is not None else EventType.WARNING if step else EventType.NONE
-        return member
+    ) -> None:
+        super().__init__(value, meaning)
+        self.conditions, self.step = conditions, step
+        self.event = event if event is not None else EventType.WARNING if step else EventType.NONE

@@ -1,5 +1,8 @@
-"""What the operator may do, declared by who needs it: config/rbac/ is generated from here, and a test holds the
-requests of a whole run against it. Whoever makes a new request adds it here, with the verb that it takes."""
+"""The rights of the operator, declared for each controller.
+
+config/rbac is generated from here, and a test compares it with the requests of a whole run. A new kind of request needs
+an entry here, with its verb.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,7 +36,7 @@ class Permission:
     names: tuple[str, ...] = field(default=())
 
     def rule(self) -> dict[str, Any]:
-        """One rule of a Role."""
+        """Returns the permission as a rule of a Role."""
         resource = f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
         rule: dict[str, Any] = {"apiGroups": [self.kind.group], "resources": [resource]}
         if self.names:
@@ -42,7 +45,7 @@ class Permission:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Served by nobody. Whoever may `assume` it is taken for the operator by the policies in config/admission."""
+    """A kind that nobody serves. The policies of config/admission take who may `assume` it for the operator."""
 
     metadata: ObjectMeta
 
@@ -84,12 +87,12 @@ JOB_CONTROLLER = (
 
 
 def leader_election(lease: str) -> tuple[Permission, ...]:
-    """In the operator's own namespace. Creation cannot be narrowed to a name."""
+    """Returns the rights for leader election in the operator's namespace. Creation cannot be limited to a name."""
     return (Permission(LEASE, ("get", "watch", "patch"), names=(lease,)), Permission(LEASE, ("create",)))
 
 
 def policy(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """The rules of a Role: one per resource, with every verb that somebody needs, in a stable order."""
+    """Returns the rules of a Role: one for each resource, with all its verbs, in a stable order."""
     verbs: dict[tuple[str, str, str, tuple[str, ...]], set[str]] = {}
     kinds: dict[tuple[str, str, str, tuple[str, ...]], Kind[Any]] = {}
     for permission in permissions:

@@ -1,4 +1,4 @@
-"""Writes what was derived: the status where it changed, guarded by the version that it was derived from."""
+"""Writes a derived status if it changed, to the version that it was derived from, and records Events."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -24,14 +24,14 @@ class Reported(Protocol):
 
 
 def reference(kind: Kind[Any], meta: ObjectMeta) -> ObjectReference:
-    """What an Event about the object names."""
+    """Returns the reference by which an Event names the object."""
     return ObjectReference(
         kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid, api_version=kind.api_version
     )
 
 
 class Reporter:
-    """Writes status and Events of one kind's objects."""
+    """Writes the status of objects, and Events about them."""
 
     def __init__(self, client: Client, events: EventRecorder) -> None:
         self._client = client
@@ -43,8 +43,8 @@ class Reporter:
         """Applies `status` unless it is what the object has, then records the Events.
 
         Raises:
-            Conflict: The object is not the one that was read any more. Nothing was written, no Event recorded.
-            ApiError: The API server refused, or could not be asked.
+            Conflict: The object has changed since it was read. Nothing was written, and no Event recorded.
+            ApiError: The API server refused the write, or could not be reached.
         """
         if status == obj.status:
             return

@@ -1,4 +1,4 @@
-"""What the operator is told at its start and the renderers need to know."""
+"""The settings that the operator gets at its start."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,8 @@ class OperatorSettings:
         cluster_domain: The domain of the cluster's DNS. Rendezvous endpoints are fully qualified with it; a wrong
             one means that workers never find each other.
         etcd_endpoint: `host:port` for the rendezvous backends etcd and etcd-v2 where neither job nor queue names one.
-        gpu_type_label: Node label that nodeResources.gpuType selects.
+        gpu_type_label: Node label that nodeResources.gpuType selects; empty: the one of the vendor's labeller.
+        max_nodes: Nodes that one job may have. It keeps a typing mistake from making pods by the thousand.
         kai_parent_queues: KAI queues under which a TorchrunQueue may create its own; None: all, and none at all.
         queue_status_period_s: How long the counts in a queue's status may lag behind its jobs. Changes within that
             time are one write; 0 writes each of them.
@@ -53,7 +54,8 @@ class OperatorSettings:
     image: str
     cluster_domain: str = "cluster.local"
     etcd_endpoint: str = "etcd.etcd-system.svc:2379"
-    gpu_type_label: str = "nvidia.com/gpu.product"
+    gpu_type_label: str = ""
+    max_nodes: int = 1024
     kai_parent_queues: frozenset[str] | None = None
     queue_status_period_s: float = 1.0
     job_status_period_s: float = 0.5

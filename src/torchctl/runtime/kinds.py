@@ -121,12 +121,20 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     observed_generation: int = 0
 
 
+class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.StatusCause: one field, and what is wrong with it."""
+
+    field: str = ""
+    message: str = ""
+
+
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """metav1.StatusDetails, as far as it is read."""
 
     name: str = ""
     kind: str = ""
     retry_after_seconds: int = 0
+    causes: tuple[StatusCause, ...] = ()
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):

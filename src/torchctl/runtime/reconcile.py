@@ -20,9 +20,12 @@ class Result:
     Attributes:
         requeue_after_s: Look at the key again in so many seconds, whatever happens until then. None: only a
             change brings it back.
+        back_off: Look at the key again with the delay of one that fails, which doubles each time, though nothing has
+            failed. With both, the earlier one counts.
     """
 
     requeue_after_s: float | None = None
+    back_off: bool = False
 
 
 Reconciler = Callable[[Request], Awaitable[Result | None]]
@@ -67,7 +70,11 @@ class Outcome:
 
     @classmethod
     def of(cls, result: Result | None) -> "Outcome":
-        if result is None or result.requeue_after_s is None:
+        if result is None:
+            return cls(OutcomeKind.SUCCESS)
+        if result.back_off:
+            return cls(OutcomeKind.REQUEUE, requeue_after_s=result.requeue_after_s, retry=True)
+        if result.requeue_after_s is None:
             return cls(OutcomeKind.SUCCESS)
         return cls(OutcomeKind.REQUEUE_AFTER, requeue_after_s=result.requeue_after_s)
 

@@ -159,16 +159,15 @@ class Runner:
 
     def _settle(self, request: Request, outcome: Outcome) -> None:
         self._count(outcome)
+        delays_s = [] if outcome.requeue_after_s is None else [outcome.requeue_after_s]
         if outcome.retry:
-            delay_s: float | None = self._queue.add_rate_limited(request)
+            delays_s.append(self._queue.add_rate_limited(request))
             self._metrics.queue.retries_total.inc()
-        else:
-            delay_s = outcome.requeue_after_s
-            if not outcome.terminal:
-                self._queue.forget(request)
-            if delay_s is not None:
-                self._queue.add_after(request, delay_s)
-        self._report(outcome, delay_s)
+        elif not outcome.terminal:
+            self._queue.forget(request)
+        if outcome.requeue_after_s is not None:
+            self._queue.add_after(request, outcome.requeue_after_s)
+        self._report(outcome, min(delays_s, default=None))
 
     def _count(self, outcome: Outcome) -> None:
         self._metrics.reconcile_total[outcome.kind].inc()

@@ -24,10 +24,10 @@ from torchctl.testing.fleet import Fleet, NodeSpec, default_nodes
 from torchctl.testing.persist import Persistence
 from torchctl.testing.players import Players
 from torchctl.testing.podlogs import serve_logs
-from torchctl.testing.script import Play, Script
+from torchctl.testing.script import Part, Play, Script
 from torchctl.testing.volumes import Provisioner
 
-__all__ = ["NodeSpec", "Play", "Script", "ScriptedKubelet", "default_nodes"]
+__all__ = ["NodeSpec", "Part", "Play", "Script", "ScriptedKubelet", "default_nodes"]
 
 
 class ScriptedKubelet:

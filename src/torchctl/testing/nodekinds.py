@@ -41,6 +41,12 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
     image: str = ""
     resources: Resources = Resources()
     termination_message_policy: str = ""
+    restart_policy: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether it is, as an init container, a native sidecar: it runs beside those that come after it."""
+        return self.restart_policy == "Always"
 
 
 class ClaimSource(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,6 +65,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_selector: dict[str, str] = {}
     scheduler_name: str = ""
     scheduling_gates: tuple[dict[str, Any], ...] = ()
+    active_deadline_seconds: int | None = None
     volumes: tuple[PodVolume, ...] = ()
 
 

@@ -17,7 +17,7 @@ from torchctl.testing.fleet import MANAGER, Fleet
 from torchctl.testing.nodekinds import POD, Pod
 from torchctl.testing.persist import Persistence
 from torchctl.testing.podstatus import Record, status_of
-from torchctl.testing.script import LoseNode, Pause, Play, Script, Show, Stage, Step, finish, perform
+from torchctl.testing.script import LoseNode, Pause, Play, Script, Show, Stage, Step, finish, overdue, perform
 from torchctl.testing.volumes import Provisioner
 
 __all__ = ["Players"]
@@ -36,6 +36,8 @@ class _Life:
     deleted: anyio.Event = field(default_factory=anyio.Event)
     cue: anyio.Event = field(default_factory=anyio.Event)
     exit_code: int = 0
+    deadline_s: int | None = None
+    is_overdue: bool = False
 
 
 class Players:
@@ -84,6 +86,10 @@ class Players:
             if pod.is_leaving:
                 life.deleted.set()
                 life.plays.cancel()
+            elif pod.spec.active_deadline_seconds is not None and life.deadline_s is None:
+                life.deadline_s = pod.spec.active_deadline_seconds
+                assert self._tasks is not None
+                self._tasks.start_soon(self._limit, life, life.deadline_s)
 
     def end(self, key: Key, exit_code: int) -> None:
         """Lets the containers of a running pod end now. Raises KeyError where we have no such pod."""
@@ -111,12 +117,21 @@ class Players:
             with life.exists:
                 with life.plays:
                     await self._play(life)
+                if life.is_overdue and not life.deleted.is_set():
+                    await self._finish(life, life.play)
                 await life.deleted.wait()
                 await self._stop(life)
                 # What keeps it now is somebody's finalizer.
                 await anyio.sleep_forever()
         finally:
             del self._lives[life.pod.metadata.uid]
+
+    async def _limit(self, life: _Life, deadline_s: int) -> None:
+        """Ends a pod at the age of its activeDeadlineSeconds."""
+        age_s = (self._clock.now() - life.record.bound_at).total_seconds()
+        await self._clock.sleep(max(0.0, deadline_s - age_s))
+        life.is_overdue = True
+        life.plays.cancel()
 
     async def _play(self, life: _Life) -> None:
         if life.pod.is_terminal:
@@ -162,7 +177,7 @@ class Players:
     async def _finish(self, life: _Life, play: Play) -> None:
         stage = finish(life.pod, play, life.stage)
         if stage is not None:
-            await self._show(life, stage)
+            await self._show(life, overdue(stage) if life.is_overdue else stage)
 
     async def _show(self, life: _Life, stage: Stage) -> None:
         """Reports a stage, once the node can."""

@@ -46,7 +46,7 @@ def status_of(pod: Pod, stage: Stage, record: Record, now: datetime) -> JSON:
         "hostIP": NODE_IP,
         "hostIPs": [{"ip": NODE_IP}],
         **_address(stage, record),
-        "conditions": _conditions(stage, record, now),
+        "conditions": _conditions(pod, stage, record, now),
         "containerStatuses": main,
         **({"initContainerStatuses": init} if init else {}),
     }
@@ -101,9 +101,12 @@ def _state(state: State, name: str, record: Record) -> JSON:
             }
 
 
-def _conditions(stage: Stage, record: Record, now: datetime) -> list[JSON]:
-    initialised = all(_is_well_done(state) for state in stage.init)
-    runs = stage.phase == "Running" and all(isinstance(state, Running) and state.ready for state in stage.main)
+def _conditions(pod: Pod, stage: Stage, record: Record, now: datetime) -> list[JSON]:
+    sidecars = [state for box, state in zip(pod.spec.init_containers, stage.init, strict=True) if box.is_sidecar]
+    others = [state for box, state in zip(pod.spec.init_containers, stage.init, strict=True) if not box.is_sidecar]
+    initialised = all(map(_is_well_done, others)) and not any(isinstance(state, Waiting) for state in sidecars)
+    needed = (*stage.main, *sidecars)
+    runs = stage.phase == "Running" and all(isinstance(state, Running) and state.ready for state in needed)
     sandbox = any(isinstance(state, Running) for state in (*stage.init, *stage.main))
     reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(stage.phase, "ContainersNotReady")
     ours: dict[str, tuple[bool, str]] = {

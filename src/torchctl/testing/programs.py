@@ -16,6 +16,7 @@ __all__ = [
     "cache_key",
     "go_version",
     "kubernetes_modules",
+    "minor_numbers",
     "programs_of",
     "version",
 ]
@@ -92,7 +93,12 @@ def kubernetes_modules() -> dict[str, str]:
     """The pinned modules of Kubernetes by minor version, oldest first: `{"1.31": "kubernetes-1.31", ...}`."""
     found = [path.parent.name for path in modules().glob(f"{_NEWEST}*/go.mod")]
     minors = {_minor(replace(PROGRAMS["kube-apiserver"], module=module)): module for module in found}
-    return {minor: minors[minor] for minor in sorted(minors, key=_numbers)}
+    return {minor: minors[minor] for minor in sorted(minors, key=minor_numbers)}
+
+
+def minor_numbers(minor: str) -> tuple[int, ...]:
+    """A minor version as numbers, to compare: `1.31` is `(1, 31)`."""
+    return tuple(int(part) for part in minor.split("."))
 
 
 def programs_of(kubernetes: str = "") -> Mapping[str, Program]:
@@ -162,10 +168,6 @@ def _digest(*programs: Program) -> str:
 
 def _minor(program: Program) -> str:
     return ".".join(version(program).removeprefix("v").split(".")[:2])
-
-
-def _numbers(minor: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in minor.split("."))
 
 
 def _find(pattern: str, file: Path) -> str:

@@ -17,6 +17,7 @@ __all__ = [
     "SYNC_MESSAGE",
     "Done",
     "LoseNode",
+    "Part",
     "Pause",
     "Play",
     "Running",
@@ -30,6 +31,7 @@ __all__ = [
     "inside",
     "labelled",
     "named",
+    "overdue",
     "perform",
     "role",
 ]
@@ -44,6 +46,30 @@ LOG_IN_MESSAGE = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What happens to one container.
+
+    Attributes:
+        run_s: How long it runs; None: until it is told to stop.
+        exit_code: With which code it ends then.
+        reason: Of its end; None: Completed or Error, as the exit code has it. OOMKilled, for instance.
+        ready: Whether it becomes ready.
+        blocked: Waiting reason that it never leaves: CrashLoopBackOff, for instance.
+        blocked_message: The message that goes with it.
+    """
+
+    run_s: float | None = 0.0
+    exit_code: int = 0
+    reason: str | None = None
+    ready: bool = True
+    blocked: str = ""
+    blocked_message: str = ""
+
+
+_SIDECAR = Part(run_s=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
     """What happens to one pod once it is on a node.
 
@@ -52,10 +78,11 @@ class Play:
         run_s: How long its main containers run; None: until the pod is deleted.
         exit_code: Of its main containers.
         reason: Of their end; None: Completed or Error, as the exit code has it. OOMKilled, for instance.
-        init_exit_codes: By name of an init container; one that is not 0 fails the pod.
+        parts: Containers that do otherwise, by name. Without a part, a main container does as the three above say, an
+            init container ends well at once, and a native sidecar runs until the main containers have ended.
         messages: Termination messages by container.
         log: What its main containers print.
-        blocked: Waiting reason that it never leaves: ImagePullBackOff, CreateContainerConfigError, ...
+        blocked: Waiting reason that its first container never leaves: ImagePullBackOff, ...
         blocked_message: The message that goes with it.
         evicted: Instead of ending by itself it is evicted by the node, with this message.
         node_lost: Instead of ending by itself it takes its node away with it.
@@ -68,7 +95,7 @@ class Play:
     run_s: float | None = 0.1
     exit_code: int = 0
     reason: str | None = None
-    init_exit_codes: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, Part] = field(default_factory=dict)
     messages: Mapping[str, str] = field(default_factory=dict)
     log: str = ""
     blocked: str = ""
@@ -78,6 +105,15 @@ class Play:
     ready: bool = True
     stop_s: float = 0.0
     stop_exit_code: int = 143
+
+    def main(self, container: str) -> Part:
+        """What happens to a main container."""
+        own = Part(run_s=self.run_s, exit_code=self.exit_code, reason=self.reason, ready=self.ready)
+        return self.parts.get(container, own)
+
+    def init(self, container: Container) -> Part:
+        """What happens to an init container."""
+        return self.parts.get(container.name, _SIDECAR if container.is_sidecar else Part())
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,29 +242,25 @@ def role(value: str) -> Matcher:
 
 def perform(pod: Pod, play: Play) -> Iterator[Step]:
     """What happens to the pod from the moment it is on a node, until it ends or nothing more happens by itself."""
-    count = len(pod.spec.containers)
-    idle = (Waiting(),) * len(pod.spec.init_containers)
+    idle, waits = (Waiting(),) * len(pod.spec.init_containers), (Waiting(),) * len(pod.spec.containers)
     first = Waiting() if idle else Waiting("ContainerCreating")
-    yield Show(Stage("Pending", idle, (first,) * count))
+    yield Show(Stage("Pending", idle, (first,) * len(waits)))
     if play.start_delay_s:
         yield Pause(play.start_delay_s)
     if play.blocked:
         yield Show(_blocked(pod, play))
         return
-    done = yield from _initialise(pod, play)
-    if any(state.exit_code for state in done):
-        yield Show(Stage("Failed", (*done, *idle[len(done) :]), (Waiting(),) * count))
+    init = yield from _initialise(pod, play)
+    if init is None:
         return
-    yield Show(Stage("Running", done, (Running(play.ready),) * count))
-    if play.run_s is None:
+    if any(isinstance(state, Done) and state.exit_code for state in init):
+        ended = tuple(state if isinstance(state, Waiting) else _stopped(state, 0) for state in init)
+        yield Show(Stage("Failed", (*ended, *idle[len(ended) :]), waits))
         return
-    yield Pause(play.run_s)
-    if play.node_lost:
-        yield LoseNode()
-    elif play.evicted:
-        yield Show(_evicted(pod, play, done))
-    else:
-        yield Show(_ended(pod, play, done, play.exit_code))
+    main = tuple(_begun(play.main(container.name)) for container in pod.spec.containers)
+    yield Show(Stage(_phase(main), init, main))
+    if not any(isinstance(state, Waiting) for state in main):
+        yield from _run(pod, play, init, main)
 
 
 def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
@@ -240,23 +272,60 @@ def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
         return None
     if now is None or now.phase == "Pending":
         init = now.init if now is not None else (Waiting(),) * len(pod.spec.init_containers)
-        return Stage("Failed", _stopped(init, play), (Waiting("ContainerCreating"),) * len(pod.spec.containers))
-    return _ended(pod, play, now.init, play.stop_exit_code)
+        main = now.main if now is not None else (Waiting("ContainerCreating"),) * len(pod.spec.containers)
+        init, main = (tuple(_stopped(state, play.stop_exit_code) for state in states) for states in (init, main))
+        return Stage("Failed", init, main)
+    pairs = zip(pod.spec.containers, now.main, strict=True)
+    main = tuple(
+        _done(container, play, Part(exit_code=play.stop_exit_code, reason=play.reason)) if _runs(state) else state
+        for container, state in pairs
+    )
+    return _over(now.init, main)
 
 
-def _initialise(pod: Pod, play: Play) -> Generator[Step, None, tuple[Done, ...]]:
-    """Runs the init containers one after another; returns how they ended."""
-    done: tuple[Done, ...] = ()
-    count = len(pod.spec.containers)
-    names = [container.name for container in pod.spec.init_containers]
+def overdue(stage: Stage) -> Stage:
+    """The stage of a pod that its activeDeadlineSeconds ended (pkg/kubelet/active_deadline.go)."""
+    message = "Pod was active on the node longer than the specified deadline"
+    return replace(stage, phase="Failed", reason="DeadlineExceeded", message=message)
+
+
+def _initialise(pod: Pod, play: Play) -> Generator[Step, None, tuple[State, ...] | None]:
+    """Runs the init containers one after another, native sidecars beside the next ones.
+
+    Returns the states of those that were begun; None if one of them keeps the pod from going on.
+    """
+    begun: tuple[State, ...] = ()
+    waits = (Waiting(),) * len(pod.spec.containers)
     for index, container in enumerate(pod.spec.init_containers):
-        rest = (Waiting(),) * (len(names) - index - 1)
-        yield Show(Stage("Pending", (*done, Running(), *rest), (Waiting(),) * count))
-        code = play.init_exit_codes.get(container.name, 0)
-        done = (*done, _done(container, play, code, None))
-        if code:
+        part, rest = play.init(container), (Waiting(),) * (len(pod.spec.init_containers) - index - 1)
+        yield Show(Stage("Pending", (*begun, _begun(part), *rest), waits))
+        if part.blocked or (part.run_s is None and not container.is_sidecar):
+            return None
+        if container.is_sidecar:
+            begun = (*begun, _begun(part))
+            continue
+        if part.run_s:
+            yield Pause(part.run_s)
+        begun = (*begun, _done(container, play, part))
+        if part.exit_code:
             break
-    return done
+    return begun
+
+
+def _run(pod: Pod, play: Play, init: tuple[State, ...], main: tuple[State, ...]) -> Iterator[Step]:
+    """Ends the main containers in the order of their times; a play that loses its node or is evicted ends as one."""
+    if play.node_lost or play.evicted:
+        if play.run_s is not None:
+            yield Pause(play.run_s)
+            yield LoseNode() if play.node_lost else Show(_evicted(pod, play, init))
+        return
+    parts, passed_s = [play.main(container.name) for container in pod.spec.containers], 0.0
+    for end_s in sorted({part.run_s for part in parts if part.run_s is not None}):
+        yield Pause(end_s - passed_s)
+        passed_s, triples = end_s, zip(pod.spec.containers, parts, main, strict=True)
+        main = tuple(_done(box, play, part) if part.run_s == end_s else state for box, part, state in triples)
+        over = not any(map(_runs, main))
+        yield Show(_over(init, main) if over else Stage("Running", init, main))
 
 
 def _blocked(pod: Pod, play: Play) -> Stage:
@@ -268,28 +337,41 @@ def _blocked(pod: Pod, play: Play) -> Stage:
     return Stage("Pending", (), (stuck,) * len(main))
 
 
-def _ended(pod: Pod, play: Play, init: tuple[State, ...], code: int) -> Stage:
-    states = tuple(_done(container, play, code, play.reason) for container in pod.spec.containers)
-    return Stage("Failed" if code else "Succeeded", init, states)
+def _over(init: tuple[State, ...], main: tuple[State, ...]) -> Stage:
+    """A pod whose main containers have ended; its native sidecars are stopped then, whatever their exit codes."""
+    failed = any(isinstance(state, Done) and state.exit_code for state in main)
+    return Stage("Failed" if failed else "Succeeded", tuple(_stopped(state, 0) for state in init), main)
 
 
 def _evicted(pod: Pod, play: Play, init: tuple[State, ...]) -> Stage:
-    states = tuple(_done(container, play, 137, "Error") for container in pod.spec.containers)
-    return Stage("Failed", init, states, "Evicted", play.evicted, "TerminationByKubelet")
+    killed = Part(exit_code=137, reason="Error")
+    states = tuple(_done(container, play, killed) for container in pod.spec.containers)
+    ended = tuple(_stopped(state, 137) for state in init)
+    return Stage("Failed", ended, states, "Evicted", play.evicted, "TerminationByKubelet")
 
 
-def _stopped(states: tuple[State, ...], play: Play) -> tuple[State, ...]:
-    return tuple(
-        Done(play.stop_exit_code, _reason(play.stop_exit_code)) if isinstance(state, Running) else state
-        for state in states
-    )
+def _phase(main: tuple[State, ...]) -> Phase:
+    """A pod of which a container never started is pending, whatever the others do (pkg/kubelet, getPhase)."""
+    return "Pending" if any(isinstance(state, Waiting) for state in main) else "Running"
 
 
-def _done(container: Container, play: Play, code: int, reason: str | None) -> Done:
-    message = play.messages.get(container.name, "")
+def _begun(part: Part) -> State:
+    return Waiting(part.blocked, part.blocked_message) if part.blocked else Running(part.ready)
+
+
+def _runs(state: State) -> bool:
+    return isinstance(state, Running)
+
+
+def _stopped(state: State, code: int) -> State:
+    return Done(code, _reason(code)) if _runs(state) else state
+
+
+def _done(container: Container, play: Play, part: Part) -> Done:
+    code, message = part.exit_code, play.messages.get(container.name, "")
     if not message and code and container.termination_message_policy == "FallbackToLogsOnError":
         message = play.log[-LOG_IN_MESSAGE:]
-    return Done(code, reason or _reason(code), message)
+    return Done(code, part.reason or _reason(code), message)
 
 
 def _reason(code: int) -> str:

@@ -23,7 +23,8 @@ __all__ = ["Server", "WebServer", "download", "session", "tls"]
 
 _TRIES = 5
 _MAX_REFUSAL = 64 * 1024
-_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+_RETRIED = frozenset({408, 425, 429})
+"""Besides every answer of 500 and above."""
 _MOVED = frozenset({301, 302, 303, 307, 308})
 
 
@@ -252,7 +253,7 @@ class _Transfer:
         if status == 416 and self._done:  # all of it had come but the end of the answer
             self._done = 0
             raise Unreachable("the server has no more of it")
-        if status in _RETRIED:
+        if status in _RETRIED or status >= 500:
             raise Unreachable(f"the server answered {status}")
         raise self._server.refusal(self.shown, response, await _beginning(response.content))
 

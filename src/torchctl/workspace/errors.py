@@ -1,6 +1,6 @@
 """What can go wrong with a workspace, said so that the person who can fix it knows what to do."""
 
-__all__ = ["Refused", "Unreachable", "WorkspaceError"]
+__all__ = ["Refused", "Unexplained", "Unreachable", "WorkspaceError"]
 
 
 class WorkspaceError(Exception):
@@ -22,3 +22,9 @@ class Unreachable(WorkspaceError):
     """A server, a marker or a deadline was missed: the same request may work later (exit status EX_TEMPFAIL)."""
 
     exit_code = 75
+
+
+class Unexplained(WorkspaceError):
+    """Nobody knows what it means, so that a few more tries are worth it (exit status EX_SOFTWARE)."""
+
+    exit_code = 70

@@ -102,7 +102,7 @@ class _Repository:
             await self._run(*fetch, "--", url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
             try:
                 await self._run("cat-file", "-e", f"{commit}^{{commit}}")
-            except Refused:
+            except WorkspaceError:
                 raise Refused(
                     f"there is no commit {commit} on a branch or tag of {self._shown_url}",
                     next_step="Push it, or check volumes.workspace.ref",

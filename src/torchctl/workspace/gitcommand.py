@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlunsplit
 
 from .core import show
-from .errors import Refused, Unreachable, WorkspaceError
+from .errors import Refused, Unexplained, Unreachable, WorkspaceError
 from .urls import FULL_SHA, check_ref, check_url
 
 __all__ = ["GitSource", "NotAdvertised", "choose_ref", "environment", "explain", "ref_patterns", "ssh_command"]
@@ -146,7 +146,37 @@ def environment(
     return env
 
 
+_AWAY = (
+    Unreachable,
+    "the server cannot be reached",
+    "Check the host in volumes.workspace.url and the network policy of the namespace",
+)
+
 _MEANINGS: Sequence[tuple[tuple[str, ...], type[WorkspaceError], str, str]] = (
+    # Names and connections first: their words for it may have "not found", "SSL" or "protocol" in them.
+    (
+        (
+            "Could not resolve",
+            "Temporary failure in name resolution",
+            "Connection refused",
+            "Connection reset",
+            "Connection timed out",
+            "Connection closed",
+            "Failed to connect",
+            "Couldn't connect",
+            "No route to host",
+            "Network is unreachable",
+            "Empty reply from server",
+            "SSL_ERROR_SYSCALL",
+            "unexpected eof",
+            "non-properly",
+            "HTTP code 5",
+            "CONNECT tunnel failed, response 5",
+            "returned error: 5",
+            "returned error: 429",
+        ),
+        *_AWAY,
+    ),
     (
         ("could not read Username", "Authentication failed", "requested URL returned error: 401", "error: 403"),
         Refused,
@@ -201,35 +231,23 @@ _MEANINGS: Sequence[tuple[tuple[str, ...], type[WorkspaceError], str, str]] = (
         "the commit is not in the repository",
         "Push it, or check volumes.workspace.ref",
     ),
-    (("transport", "protocol"), Refused, "git refused the protocol", "Use https or ssh"),
     (
-        (
-            "Could not resolve",
-            "Temporary failure in name resolution",
-            "Connection refused",
-            "Connection reset",
-            "Connection timed out",
-            "Connection closed",
-            "Failed to connect",
-            "Couldn't connect",
-            "Operation too slow",
-            "timed out",
-            "early EOF",
-            "unexpected disconnect",
-            "RPC failed",
-            "hung up",
-            "returned error: 5",
-            "returned error: 429",
-        ),
-        Unreachable,
-        "the server cannot be reached",
-        "Check the host in volumes.workspace.url and the network policy of the namespace",
+        ("No space left on device", "Disk quota exceeded"),
+        Refused,
+        "the volume is full",
+        "Give volumes.workspace.size more room",
+    ),
+    (("returned error: 4",), Refused, "the server refused the request", "Check volumes.workspace.url and secretRef"),
+    (("transport '", "protocol '"), Refused, "git refused the protocol", "Use https or ssh"),
+    (
+        ("Operation too slow", "timed out", "early EOF", "unexpected disconnect", "not closed cleanly", "RPC failed"),
+        *_AWAY,
     ),
 )
 
 
 def explain(stderr: str, url: str, source: str) -> WorkspaceError:
-    """The error behind a failed git command, from what it wrote; temporary ones are `Unreachable`.
+    """The error behind a failed git command, from what it wrote.
 
     Args:
         stderr: already redacted.
@@ -241,4 +259,4 @@ def explain(stderr: str, url: str, source: str) -> WorkspaceError:
     for signs, kind, meaning, next_step in _MEANINGS:
         if any(sign in signs_in for sign in signs):
             return kind(f"cannot fetch {source}: {meaning} ({said})", next_step=next_step)
-    return Refused(f"cannot fetch {source} ({said})", next_step="Check volumes.workspace.url and ref")
+    return Unexplained(f"cannot fetch {source} ({said})", next_step="Check volumes.workspace.url and ref")

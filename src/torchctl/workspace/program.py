@@ -6,10 +6,11 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from .errors import Refused, Unreachable, WorkspaceError
+from .errors import Refused, Unexplained, Unreachable, WorkspaceError
 from .marker import Marker
 from .urls import Redactor
 
@@ -31,7 +32,8 @@ def run(step: str, main: Outcome, *, termination_log: Path, redact: Redactor) ->
         redact: applied to everything that is written.
 
     Returns:
-        0; 1 when it will fail again unless somebody changes something; 75 when it may work later; 143 after SIGTERM.
+        0; 1 if it will fail again unless somebody changes something; 75 if it may work later; 143 after SIGTERM; 70 if
+        nobody knows what the failure means, a fault of this program included.
     """
     try:
         marker = asyncio.run(_until_sigterm(main))
@@ -42,6 +44,9 @@ def run(step: str, main: Outcome, *, termination_log: Path, redact: Redactor) ->
     except OSError as error:
         meant = _meaning(error)
         return _fail(f"{step}: {meant}", meant.exit_code, termination_log, redact)
+    except Exception as error:
+        print(redact(traceback.format_exc()), file=sys.stderr, flush=True)
+        return _fail(f"{step}: {type(error).__name__}: {error}", Unexplained.exit_code, termination_log, redact)
     if marker is not None:
         report = redact(marker.report())
         print(report, flush=True)

@@ -49,7 +49,8 @@ def workspace_of(asked: dict[str, Any] | None, *, by_queue: bool) -> bool:
     return effective.workspace(queue(storage={"workspace": {"enabled": by_queue}}), spec) is not None
 
 
-def test_a_job_that_says_nothing_has_a_workspace_where_the_queue_gives_one() -> None:
+def test_a_queue_gives_a_workspace_to_silent_jobs() -> None:
+    """A job that says nothing of a workspace has one if the queue's is enabled."""
     for nothing in (None, {}, {"revision": "abc"}):
         assert workspace_of(nothing, by_queue=True)
         assert not workspace_of(nothing, by_queue=False)

@@ -38,6 +38,6 @@ def test_every_number_falls_under_one_row(code: int) -> None:
     assert row.meaning.endswith(".")
 
 
-def test_no_code_stands_in_the_table_twice_and_they_are_in_order() -> None:
+def test_codes_of_the_table_are_distinct_and_in_order() -> None:
     codes = [row.code or 0 for row in EXIT_CODES]
     assert codes == sorted(set(codes))

@@ -28,7 +28,7 @@ def test_both_kinds_decode_from_their_json() -> None:
     assert queue.spec.storage.shm_size_per_gpu == "8Gi"
 
 
-def test_an_unknown_field_of_a_spec_is_an_error_and_of_a_pod_template_is_kept() -> None:
+def test_unknown_fields_are_errors_but_kept_in_pod_templates() -> None:
     with pytest.raises((ValidationError, msgspec.ValidationError), match="numNods"):
         decode(TORCHRUN_JOB, spec={"jobQueue": "q", "numNods": 1, "command": "x"})
     template = {"spec": {"hostIPC": True, "containers": [{"name": "trainer", "tty": True}]}, "other": 1}
@@ -43,7 +43,7 @@ def test_an_unknown_field_of_a_spec_is_an_error_and_of_a_pod_template_is_kept() 
     )
 
 
-def test_a_rule_that_an_older_object_breaks_is_a_problem_with_its_path() -> None:
+def test_a_rule_that_an_older_object_breaks_names_the_path() -> None:
     spec = {"jobQueue": "q", "command": "x", "env": [{"name": "OK"}, {"name": "RANK"}]}
     found = list(problems(decode(TORCHRUN_JOB, spec=spec).spec))
     assert [problem.path for problem in found] == ["spec", "spec.env[1].name"]
@@ -62,7 +62,8 @@ def test_a_status_survives_the_way_to_the_server_and_back() -> None:
     assert msgspec.json.decode(msgspec.json.encode(status), type=JobStatus) == status
 
 
-def test_zeros_that_the_server_writes_out_do_not_look_like_a_change() -> None:
+def test_defaults_written_by_the_server_are_no_change() -> None:
+    """The server writes out zeros that we left out."""
     written = b'{"restarts":{"total":0},"nodes":{"desired":0,"ready":0}}'
     assert msgspec.json.decode(written, type=JobStatus) == JobStatus()
     assert msgspec.json.decode(b'{"jobs":{"running":0},"gpus":{"running":0}}', type=QueueStatus) == QueueStatus()

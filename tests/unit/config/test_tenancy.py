@@ -13,7 +13,8 @@ ROWS: dict[str, str] = dict(
 OPEN = {"18", "20"}
 
 
-def test_every_attack_has_a_row_and_each_row_a_test_unless_it_is_open() -> None:
+def test_every_attack_has_a_row_with_a_test() -> None:
+    """An attack that is still open has a row without one."""
     assert list(ROWS) == [str(number) for number in range(1, 33)]
     assert {number for number, row in ROWS.items() if "open: " in row} == OPEN
     assert {number for number, row in ROWS.items() if "test_" not in row} == OPEN

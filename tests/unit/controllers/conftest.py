@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from torchctl.api.conditions import JobReason
+from torchctl.api.queueconditions import QueueReason
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.pods import NEXT_STEPS
-from torchctl.controllers.job.steps.finding import Finding
 
 KINDS = (
     "TorchrunQueue",
@@ -21,7 +22,7 @@ KINDS = (
     "Job",
     "[Pp]od",
 )
-STEPS = {str(reason): reason.step for reason in JobReason} | NEXT_STEPS
+STEPS = {str(reason): reason.step for reason in (*QueueReason, *JobReason)} | NEXT_STEPS
 FIELD = r"\b(spec|runPolicy|elastic|storage)\.[a-z]\w+|\bspec: "
 NAMED = re.compile(rf"\b({'|'.join(KINDS)}) ?[a-z0-9.-]+|{FIELD}|[a-z]+\.scheduling\.run\.ai")
 """An object by kind and name, a field, or a resource of the cluster."""

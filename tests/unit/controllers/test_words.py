@@ -19,7 +19,7 @@ from torchctl.controllers.queue.status import transitions as queue_transitions
 from torchctl.runtime.kinds import Condition
 
 SOURCES = Path(refusals.__file__).parent
-REFUSALS = {refusals.QUOTA_EXCEEDED, refusals.REFUSED, refusals.FOREIGN_OBJECT}
+REFUSALS = refusals.REASONS
 TOLD = {"Finding": 1, "Outcome": 0, "Refusal": 2, "Condition": 2}
 """Calls that give a reason, and where among their arguments it stands."""
 
@@ -52,7 +52,7 @@ def test_no_reason_is_written_out_where_it_is_given() -> None:
 
 def test_reasons_of_refusals_and_of_kubernetes_own_are_in_the_tables() -> None:
     assert {*JobReason} >= REFUSALS
-    assert {refusals.REFUSED, refusals.FOREIGN_OBJECT} <= {*QueueReason}
+    assert {*QueueReason} >= REFUSALS
     assert {"ImagePullBackOff", "Unschedulable"} <= {*NEXT_STEPS} & {*JobReason}
 
 

@@ -176,6 +176,45 @@ def test_a_result_brings_the_key_back_when_it_says() -> None:
     assert times == [0.0, 7.0, 14.0]
 
 
+def test_key_that_asks_to_back_off_comes_back_ever_later_and_is_no_error() -> None:
+    times: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> Result:
+            times.append(bench.clock.monotonic())
+            if len(times) == 6:
+                bench.runner.close()
+            return Result(requeue_after_s=60.0, back_off=True)
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+        assert bench.count("controller_runtime_reconcile_errors_total") == 0
+        assert bench.count("controller_runtime_reconcile_total", result="requeue") == 6
+
+    virtualtime.run(main)
+    waits = [after - before for before, after in pairwise(times)]
+    assert waits == pytest.approx([0.005 * 2**n for n in range(5)])
+
+
+def test_earlier_one_of_a_wish_and_a_back_off_counts() -> None:
+    times: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> Result:
+            times.append(bench.clock.monotonic())
+            if len(times) == 3:
+                bench.runner.close()
+            return Result(requeue_after_s=0.001, back_off=True)
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+
+    virtualtime.run(main)
+    assert [after - before for before, after in pairwise(times)] == pytest.approx([0.001, 0.001])
+
+
 def test_the_next_reconcile_waits_until_the_cache_has_seen_the_last_ones_writes() -> None:
     seen: list[tuple[float, str]] = []
 

@@ -10,6 +10,7 @@ from torchctl.testing.script import (
     SYNC_MESSAGE,
     Done,
     LoseNode,
+    Part,
     Pause,
     Play,
     Running,
@@ -47,13 +48,25 @@ def stages(pod: Pod, play: Play) -> list[Stage]:
     return [step.stage for step in perform(pod, play) if isinstance(step, Show)]
 
 
+def beside(*sidecars: str, init: tuple[str, ...] = (), main: tuple[str, ...] = ("trainer",)) -> Pod:
+    """A pod with native sidecars, which start before its other init containers."""
+    started = tuple(Container(name, restart_policy="Always") for name in sidecars)
+    return Pod(ObjectMeta(name="p"), PodSpec(tuple(map(Container, main)), (*started, *map(Container, init))))
+
+
+parts = st.builds(
+    Part,
+    run_s=st.none() | st.floats(0, 10),
+    exit_code=st.integers(0, 255),
+    blocked=st.sampled_from(["", "CrashLoopBackOff"]),
+)
 pods = st.builds(a_pod, init=st.integers(0, 3), main=st.integers(1, 3))
 plays = st.builds(
     Play,
     start_delay_s=st.floats(0, 10),
     run_s=st.none() | st.floats(0, 10),
     exit_code=st.integers(0, 255),
-    init_exit_codes=st.dictionaries(st.sampled_from(["init-0", "init-1"]), st.integers(0, 255)),
+    parts=st.dictionaries(st.sampled_from(["init-0", "init-1", "main-0", "main-1"]), parts),
     blocked=st.sampled_from(["", "ImagePullBackOff"]),
     evicted=st.sampled_from(["", "no memory"]),
     node_lost=st.booleans(),
@@ -79,10 +92,10 @@ def test_every_container_has_a_state_in_every_stage(pod: Pod, play: Play) -> Non
 @given(pods, plays)
 def test_init_containers_run_one_at_a_time_and_before_the_others(pod: Pod, play: Play) -> None:
     for stage in stages(pod, play):
-        kinds = [type(state) for state in (*stage.init, *stage.main)]
+        kinds = [type(state) for state in stage.init]
         assert [kind for kind in kinds if kind is not Done] == kinds[kinds.count(Done) :]
         assert sum(isinstance(state, Running) for state in stage.init) <= 1
-        if any(not isinstance(state, Waiting) for state in stage.main):
+        if any(isinstance(state, Running) for state in stage.main):
             assert all(isinstance(state, Done) and state.exit_code == 0 for state in stage.init)
 
 
@@ -119,6 +132,52 @@ def test_a_container_that_ends_well_on_demand_leaves_a_pod_that_succeeded() -> N
 def test_a_blocked_pod_stays_pending_with_its_reason() -> None:
     play = Play(blocked="ImagePullBackOff", blocked_message="no such image")
     assert stages(a_pod(), play)[-1] == Stage("Pending", (), (Waiting("ImagePullBackOff", "no such image"),))
+
+
+def test_the_trainer_s_end_leaves_a_plain_sidecar_running() -> None:
+    pod = Pod(ObjectMeta(name="p"), PodSpec((Container("trainer"), Container("proxy"))))
+    last = stages(pod, Play(parts={"proxy": Part(run_s=None)}))[-1]
+    assert last == Stage("Running", (), (Done(), Running()))
+    assert finish(pod, Play(), last) == Stage("Failed", (), (Done(), Done(143, "Error")))
+
+
+def test_containers_of_a_pod_end_each_in_its_time() -> None:
+    pod = Pod(ObjectMeta(name="p"), PodSpec((Container("trainer"), Container("log"))))
+    steps = list(perform(pod, Play(run_s=5, parts={"log": Part(run_s=2, exit_code=3)})))[1:]
+    both, one = (Running(), Running()), (Running(), Done(3, "Error"))
+    assert steps == [
+        Show(Stage("Running", (), both)),
+        Pause(2),
+        Show(Stage("Running", (), one)),
+        Pause(3),
+        Show(Stage("Failed", (), (Done(), Done(3, "Error")))),
+    ]
+
+
+def test_a_native_sidecar_runs_before_and_while_the_trainer_does() -> None:
+    seen = stages(beside("proxy", init=("setup",)), Play())
+    assert [(stage.phase, stage.init) for stage in seen] == [
+        ("Pending", (Waiting(), Waiting())),
+        ("Pending", (Running(), Waiting())),
+        ("Pending", (Running(), Running())),
+        ("Running", (Running(), Done())),
+        ("Succeeded", (Done(), Done())),
+    ]
+
+
+def test_a_native_sidecar_that_crashes_holds_the_pod_up() -> None:
+    last = stages(beside("proxy"), Play(parts={"proxy": Part(blocked="CrashLoopBackOff")}))[-1]
+    assert last == Stage("Pending", (Waiting("CrashLoopBackOff"),), (Waiting(),))
+
+
+def test_an_init_container_that_hangs_holds_the_pod_up() -> None:
+    last = stages(a_pod(init=1), Play(parts={"init-0": Part(run_s=None)}))[-1]
+    assert last == Stage("Pending", (Running(),), (Waiting(),))
+
+
+def test_a_blocked_main_container_leaves_its_pod_pending() -> None:
+    play = Play(run_s=None, parts={"main-1": Part(blocked="CreateContainerError")})
+    assert stages(a_pod(main=2), play)[-1] == Stage("Pending", (), (Running(), Waiting("CreateContainerError")))
 
 
 def test_an_evicted_pod_says_so() -> None:

@@ -5,10 +5,12 @@ from typing import Any
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import POD
 from torchctl.api.words import EventType
-from torchctl.controllers.job.actions import Actions, Child, Halt, Refusal, Removal
+from torchctl.controllers.complaints import complaints
+from torchctl.controllers.finding import Refusal
+from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import reference
-from torchctl.runtime.apply import ForeignObject, Found
+from torchctl.runtime.apply import ForeignObject, Found, StillDeleting
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.kinds import Key, Kind, key_of
 from torchctl.runtime.manager import Manager
@@ -53,11 +55,11 @@ class Actor:
     async def _apply(self, child: Child, live: Found[Any]) -> Refusal | None:
         try:
             await self._manager.applier.apply(child.kind, child.body, child.ours, found=live)
-        except (ForeignObject, ApiError) as error:
+        except (ForeignObject, StillDeleting, ApiError) as error:
             if not is_refusal(error):
                 raise
             reason, message = refusal_reason(error, f"{child.kind} {child.name}")
-            return Refusal(child.kind.kind, child.name, reason, message)
+            return Refusal(child.kind.kind, child.name, reason, message, fields=complaints(error, child.body))
         return None
 
     async def _remove(self, job: TorchrunJob, removal: Removal) -> Refusal | None:

@@ -6,7 +6,7 @@ from typing import Any
 from torchctl.runtime.intent import Ownership
 from torchctl.runtime.kinds import Key, Kind
 
-__all__ = ["Actions", "Child", "Halt", "Json", "Refusal", "Removal"]
+__all__ = ["Actions", "Child", "Halt", "Json", "Removal"]
 
 Json = dict[str, Any]
 
@@ -72,17 +72,3 @@ class Actions:
     halt: tuple[Halt, ...] = ()
     children: tuple[Child, ...] = ()
     look_again_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A child that the API server did not take, or whose name is taken; reason and message as in a condition.
-
-    What `stays` should have gone: that is no step of the job, and holds nothing up.
-    """
-
-    kind: str
-    name: str
-    reason: str
-    message: str
-    stays: bool = False

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from torchctl.api import labels, names
+from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import (
     CONTROLLER_REVISION,
@@ -23,7 +24,9 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps.admission import groups_of
 from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
-from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, controller_of
+from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.intent import controlled_by
+from torchctl.runtime.kinds import Key, Kind, Object, controller_of
 
 __all__ = ["BY_JOB", "Observed", "by_job", "observe"]
 
@@ -87,7 +90,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
 
 def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None:
     found = cache.get(kind, Key(job.namespace, name)) if name else None
-    return found if found is not None and _controlled_by(found.metadata, uid) else None
+    return found if found is not None and controlled_by(uid)(found.metadata) else None
 
 
 def _groups(cache: Cache, job: Key, workers: Iterable[Pod]) -> dict[str, KaiPodGroup]:
@@ -96,21 +99,17 @@ def _groups(cache: Cache, job: Key, workers: Iterable[Pod]) -> dict[str, KaiPodG
     return {name: group for name, group in found.items() if group is not None}
 
 
-def _controlled_by(meta: ObjectMeta, uid: str) -> bool:
-    return any(ref.controller and ref.uid == uid for ref in meta.owner_references)
-
-
 def _kept(cache: Cache, job: Key, uid: str) -> PersistentVolumeClaim | None:
     """The checkpoints claim: the job's own, or one that an earlier job of this name left without an owner."""
     found = cache.get(PVC, Key(job.namespace, names.checkpoints_claim(job.name)))
-    if found is None or _controlled_by(found.metadata, uid):
+    if found is None or controlled_by(uid)(found.metadata):
         return found
     left = controller_of(found) is None and found.metadata.labels.get(labels.JOB_NAME) == job.name
     return found if left else None
 
 
 def _is_sync_pod(pod: Pod, job: TorchrunJob) -> bool:
-    return pod.metadata.labels.get(labels.ROLE) == labels.ROLE_SYNC and _controlled_by(pod.metadata, job.metadata.uid)
+    return pod.metadata.labels.get(labels.ROLE) == labels.ROLE_SYNC and controlled_by(job.metadata.uid)(pod.metadata)
 
 
 def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -> bool:
@@ -119,14 +118,30 @@ def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -
     if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
         return False
     if worker_job is not None:
-        return owner.uid == worker_job.metadata.uid
+        return owner.uid == worker_job.metadata.uid and not _was_withdrawn(pod, worker_job, job)
     return owner.name == child and pod.metadata.labels.get(labels.ATTEMPT) == str(job.status.attempt)
+
+
+def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
+    """Whether the pod was told to stop because somebody else than this job suspended its Job.
+
+    It may still be there when the Job is released again.
+    """
+    if pod.metadata.deletion_timestamp is None or is_true(job.status.conditions, JobCondition.SUSPENDED):
+        return False
+    if worker_job.spec.get("suspend"):
+        return True
+    released, born = find(worker_job.status.conditions, "Suspended"), pod.metadata.creation_timestamp
+    if released is None or released.last_transition_time is None or born is None:
+        return False
+    return born < released.last_transition_time
 
 
 def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:
     """Those of our own children that belong to an earlier attempt."""
-    ours = (child for child in children if _controlled_by(child.metadata, job.metadata.uid))
-    return tuple(child for child in ours if _attempt(child.metadata) < job.status.attempt)
+    is_ours = controlled_by(job.metadata.uid)
+    ours = (child for child in children if is_ours(child.metadata))
+    return tuple(child for child in ours if labels.attempt_of(child.metadata.labels) < job.status.attempt)
 
 
 def _older(
@@ -135,18 +150,14 @@ def _older(
     """Our own templates that the named one came after. A later one may be in force where we have status late."""
     if named is None:
         return ()
-    ours = (revision for revision in every if _controlled_by(revision.metadata, uid))
+    is_ours = controlled_by(uid)
+    ours = (revision for revision in every if is_ours(revision.metadata))
     return tuple(revision for revision in ours if revision.revision < named.revision)
-
-
-def _attempt(meta: ObjectMeta) -> int:
-    text = meta.labels.get(labels.ATTEMPT, "")
-    return int(text) if text.isdecimal() else 0
 
 
 def _is_old_worker(pod: Pod, job: TorchrunJob, jobs: Iterable[Job]) -> bool:
     """A pod of an earlier attempt's Job; where that is gone, one that says so, under the name it must have had."""
-    owner, attempt = controller_of(pod), _attempt(pod.metadata)
+    owner, attempt = controller_of(pod), labels.attempt_of(pod.metadata.labels)
     if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
         return False
     alive = next((one.metadata.uid for one in jobs if one.metadata.name == owner.name), owner.uid)

@@ -13,9 +13,13 @@ __all__ = [
     "failed",
     "fatal",
     "has_ended",
+    "has_finished",
     "index",
+    "is_done",
+    "is_out_of_sight",
     "is_ready",
     "is_scheduled",
+    "is_up",
     "problem",
     "pulled",
     "runs_on",
@@ -73,10 +77,49 @@ def succeeded(pod: Pod) -> bool:
     return pod.status.phase == "Succeeded"
 
 
-def failed(pod: Pod) -> bool:
-    """Whether the pod failed, or its trainer did while sidecars still run."""
+def is_up(pod: Pod) -> bool:
+    """Whether a worker is up: its trainer runs and passes its readiness probe, if it has one.
+
+    Other containers of the pod, and its readiness gates, say nothing about the training.
+    """
+    trainer = _status(pod, TRAINER)
+    if trainer is None or trainer.state.running is None:
+        return False
+    return trainer.ready and not is_out_of_sight(pod)
+
+
+def is_out_of_sight(pod: Pod) -> bool:
+    """Whether the pod's node does not answer: all that is known of its containers is old.
+
+    The node controller sets Ready to False then, and leaves ContainersReady and the reason as the kubelet wrote them
+    (pkg/controller/util/node, MarkPodsNotReady).
+    """
+    ready = find(pod.status.conditions, "Ready")
+    unsaid = ready is not None and ready.status == "False" and not ready.reason
+    return unsaid and is_true(pod.status.conditions, "ContainersReady")
+
+
+def has_finished(pod: Pod) -> bool:
+    """Whether the trainer exited 0, also because it was told to stop."""
     ended = _ended(pod, TRAINER)
-    return pod.status.phase == "Failed" or (ended is not None and ended.exit_code != 0)
+    return ended is not None and ended.exit_code == 0
+
+
+def is_done(pod: Pod) -> bool:
+    """Whether a worker is done: its trainer exited 0 without having been told to stop.
+
+    What the pod's other containers do, and how they end, does not count. If the kubelet itself ended the pod (evicted
+    it, or shut its node down), the pod has a reason, and nothing says whether the trainer had exited before.
+    """
+    return has_finished(pod) and not told_to_stop(pod) and not (pod.status.phase == "Failed" and pod.status.reason)
+
+
+def failed(pod: Pod) -> bool:
+    """Whether a worker failed: its trainer did, or the pod did before its trainer was done."""
+    ended = _ended(pod, TRAINER)
+    if ended is not None and ended.exit_code != 0:
+        return True
+    return pod.status.phase == "Failed" and not is_done(pod)
 
 
 def runs_on(pod: Pod) -> bool:
@@ -185,7 +228,12 @@ def fatal(pod: Pod) -> tuple[str, Terminated] | None:
 
 
 def _ended(pod: Pod, container: str) -> Terminated | None:
-    return next((status.state.terminated for status in _statuses(pod) if status.name == container), None)
+    status = _status(pod, container)
+    return status.state.terminated if status is not None else None
+
+
+def _status(pod: Pod, container: str) -> ContainerStatus | None:
+    return next((status for status in _statuses(pod) if status.name == container), None)
 
 
 def _ended_at(pod: Pod) -> datetime | None:

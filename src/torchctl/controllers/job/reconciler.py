@@ -24,6 +24,7 @@ from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, Steps, again_
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.status_throttle import StatusThrottle
 from torchctl.controllers.job.upstream import jobs_that_wait, jobs_waited_for, upstream_turned
+from torchctl.controllers.refusals import may_pass
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.cache.cache import Cache
@@ -120,10 +121,11 @@ class JobReconciler:
         status = derive(observed, todo, refusals, now)
         old, due_s = observed.job.status, again_s(todo, refusals)
         left_s = self._throttle.left_s(request, old, status, self._manager.clock.monotonic())
+        soon = may_pass(refusal.reason for refusal in refusals)
         if left_s:
-            return Result(requeue_after_s=left_s if due_s is None else min(left_s, due_s))
+            return Result(requeue_after_s=left_s if due_s is None else min(left_s, due_s), back_off=soon)
         await self._reporter.report(TORCHRUN_JOB, observed.job, status, transitions(old, status))
-        return Result(requeue_after_s=due_s)
+        return Result(requeue_after_s=due_s, back_off=soon)
 
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
         todo = plan(observed, self._settings, now)

@@ -12,8 +12,8 @@ from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
+from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.actions import Refusal
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.attempts.stage import Run
 from torchctl.controllers.job.children.owner import Owner
@@ -21,7 +21,6 @@ from torchctl.controllers.job.children.torchrun import rendezvous
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Idle, Plan, Steps
 from torchctl.controllers.job.steps import workers
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.field_origin import told
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.transitions import transitions
@@ -118,8 +117,8 @@ def _with_refusals(
     found = dict(findings)
     for refusal in reversed([one for one in refusals if not one.stays]):
         type_ = _step_of(refusal, observed.job.metadata.name)
-        if type_ is JobCondition.WORKSPACE_READY and findings[type_].ok:
-            continue  # the workspace is there all the same
+        if type_ in (JobCondition.WORKSPACE_READY, JobCondition.ADMITTED) and findings[type_].ok:
+            continue  # the workspace is there, or the gang is placed, all the same
         said = told(refusal, observed)
         message = said if refusal.name in said else f"{refusal.kind} {refusal.name}: {said}"
         ready = type_ is JobCondition.WORKERS_READY and findings[type_].ok

@@ -1,38 +1,57 @@
-"""Whether an attempt has succeeded: what its Job says, and what its pods say before their Job does."""
+"""Whether an attempt has succeeded: what its workers' trainers say, and what its Job remembers of pods that are gone.
 
+A worker is done when its trainer exited 0 without having been told to stop. How its pod ends is another matter: a
+sidecar may run on for ever, or fail. An elastic job has succeeded with its worker 0, another one with all its workers.
+"""
+
+from torchctl.api.conditions import JobCondition
+from torchctl.api.kube import Pod
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.observed import Observed
-from torchctl.runtime.conditions import is_true
+from torchctl.runtime.conditions import find
 
-__all__ = ["has_decided", "has_succeeded", "is_complete"]
-
-
-def is_complete(observed: Observed) -> bool:
-    """Whether the attempt has ended well: its Job says so, and no pod of it is known to have been told to stop before.
-
-    The Job controller also counts a trainer that exits 0 while it is being evicted. So a pod whose end is not seen yet
-    is waited for: whether it was told to stop is not seen yet either. Of an elastic job worker 0 decides, with whose
-    end the others are stopped.
-    """
-    job = observed.worker_job
-    if job is None or not is_true(job.status.conditions, "Complete"):
-        return False
-    counted = observed.pods
-    if observed.job.spec.elastic is not None:
-        counted = tuple(pod for pod in counted if pods.index(pod) == 0)
-    return all(pods.has_ended(pod) and not pods.told_to_stop(pod) for pod in counted)
+__all__ = ["done", "has_succeeded", "lingers"]
 
 
 def has_succeeded(observed: Observed) -> bool:
-    """Whether the workers that decide are seen to have succeeded untold, though their Job may not say so yet."""
-    job = observed.worker_job
+    """Whether all workers that decide are done."""
     if observed.job.spec.elastic is not None:
-        return has_decided(observed)
-    done = {pods.index(pod) for pod in observed.pods if pods.succeeded(pod) and not pods.told_to_stop(pod)}
-    return job is not None and done >= set(range(int(job.spec.get("completions") or 1)))
+        return 0 in done(observed)
+    job = observed.worker_job
+    return job is not None and done(observed) >= set(range(int(job.spec.get("completions") or 1)))
 
 
-def has_decided(observed: Observed) -> bool:
-    """Whether worker 0 of an elastic job is seen to have succeeded, which decides."""
-    firsts = (pod for pod in observed.pods if pods.index(pod) == 0)
-    return any(pods.succeeded(pod) and not pods.told_to_stop(pod) for pod in firsts)
+def done(observed: Observed) -> frozenset[int]:
+    """The indexes of the workers that are done. Of a worker whose pod is gone the Job's word is taken.
+
+    The Job controller also counts a trainer that exits 0 while it is being evicted. So its word counts for nothing
+    while a pod of that index is seen that has not ended yet, or that exited 0 because it was told to.
+    """
+    seen = {pods.index(pod) for pod in observed.pods if pods.is_done(pod)}
+    doubted = {pods.index(pod) for pod in observed.pods if _is_doubtful(pod)}
+    return frozenset(index for index in (*seen, *(_counted(observed) - doubted)) if index is not None)
+
+
+def lingers(observed: Observed) -> bool:
+    """Whether a worker is done and another container keeps its pod, and so its Job, from ending."""
+    return any(pods.is_done(pod) and not pods.has_ended(pod) for pod in observed.pods)
+
+
+def _is_doubtful(pod: Pod) -> bool:
+    return not pods.has_ended(pod) or (pods.has_finished(pod) and not pods.is_done(pod))
+
+
+def _counted(observed: Observed) -> frozenset[int]:
+    """The indexes that the Job controller counted as completed before anybody was told to stop.
+
+    After that, an index may be one whose trainer saved and exited 0 because it was told to stop.
+    """
+    job, status = observed.worker_job, observed.job.status
+    if job is None or status.incident is not None:
+        return frozenset()
+    if job.spec.get("suspend"):
+        suspended, completed = find(status.conditions, JobCondition.SUSPENDED), job.status.completion_time
+        since = suspended.last_transition_time if suspended is not None else None
+        if completed is None or since is None or completed >= since:
+            return frozenset()
+    return job.status.completed

@@ -1,22 +1,22 @@
-"""How the objects of spec.resources stand, each by itself and all together. Pure."""
+"""The state of each object of spec.resources, and the condition for all of them. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.kube import PVC, PersistentVolumeClaim
-from torchctl.api.queue import ResourceState
+from torchctl.api.queue import TORCHRUN_QUEUE, ResourceState
 from torchctl.api.queueconditions import QueueReason
+from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.queue.observed import Observed
-from torchctl.controllers.queue.plan import Refusal
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
 from torchctl.runtime.conditions import MAX_MESSAGE
 from torchctl.runtime.intent import INTENT_ANNOTATION, digest_of, holds
 from torchctl.runtime.kinds import Object
 
-__all__ = ["Item", "inventory", "verdict"]
+__all__ = ["Item", "assess", "inventory"]
 
 LOST = "Lost"
 """Phase of a claim whose volume is gone."""
@@ -24,7 +24,7 @@ LOST = "Lost"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object: as the queue asks where `reason` is empty; `message` may say more then, too."""
+    """The state of one object. An empty `reason` means that it is as the queue asks; `message` may still say more."""
 
     extra: Extra
     reason: str = ""
@@ -38,26 +38,32 @@ class Item:
         return ResourceState(kind=kind, name=name, ready=not self.reason, message=self.message[:MAX_MESSAGE])
 
 
-def inventory(observed: Observed, refused: Mapping[tuple[str, str], Refusal]) -> tuple[Item, ...]:
-    """Every entry of spec.resources after a reconcile that applied what it planned, save for what was refused."""
-    return tuple(_item(extra, observed.objects.get(extra.key), refused) for extra in extras(observed.queue))
+def inventory(observed: Observed, refusals: Sequence[Refusal]) -> tuple[Item, ...]:
+    """Returns every entry of spec.resources after a pass that applied what it planned, except for what was refused."""
+    asked, refused = extras(observed.queue), {(refusal.kind, refusal.name): refusal for refusal in refusals}
+    itself = refused.get((TORCHRUN_QUEUE.kind, observed.queue.metadata.name))
+    if itself is not None:  # its finalizers come first
+        return tuple(Item(extra, itself.reason, itself.message) for extra in asked)
+    return tuple(_item(extra, observed.objects.get(extra.key), refused) for extra in asked)
 
 
-def verdict(items: tuple[Item, ...], older: int) -> tuple[str, str, str]:
-    """Status, reason and message of the condition ResourcesReady.
+def assess(items: tuple[Item, ...], older: int, stays: str = "") -> Finding:
+    """Judges the condition ResourcesReady.
 
     Args:
-        older: ConfigMaps that are not asked for any more, and are still there.
+        older: How many ConfigMaps exist that are not asked for any more.
+        stays: Why one of these cannot be deleted.
     """
     goes, it = agree(older, "goes", "go"), agree(older, "it", "them")
     kept = f"; {counted(older, 'older one')} {goes} once no unfinished job can need {it}" if older else ""
+    kept = f"; {stays}" if stays else kept
     if not items:
-        return "True", QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}"
+        return Finding(True, QueueReason.NO_RESOURCES, f"the queue asks for no further objects{kept}")
     wrong = [item for item in items if item.reason]
     if wrong:
-        return "False", wrong[0].reason, f"{wrong[0].extra}: {wrong[0].message}{_more(len(wrong) - 1)}"
+        return Finding(False, wrong[0].reason, f"{wrong[0].extra}: {wrong[0].message}{_more(len(wrong) - 1)}")
     objects = f"{counted(len(items), 'object')} {agree(len(items), 'is', 'are')}"
-    return "True", QueueReason.RESOURCES_READY, f"{objects} as the queue asks{kept}"
+    return Finding(True, QueueReason.RESOURCES_READY, f"{objects} as the queue asks{kept}")
 
 
 def _more(number: int) -> str:
@@ -97,7 +103,7 @@ def _remarks(extra: Extra, there: Object) -> Iterator[str]:
 
 
 def _fixed(spec: dict[str, Any]) -> dict[str, Any]:
-    """A claim's spec without its size."""
+    """Returns a claim's spec without its size."""
     fixed = deepcopy(spec)
     fixed.get("resources", {}).get("requests", {}).pop("storage", None)
     return fixed

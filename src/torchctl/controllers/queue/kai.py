@@ -1,7 +1,7 @@
-"""The KAI Queue of a TorchrunQueue, and whose a KAI Queue is.
+"""The KAI Queue of a TorchrunQueue, and how its owner is recorded.
 
-A KAI Queue is cluster-scoped, so it cannot have a namespaced owner reference. It is claimed by the uid of the
-TorchrunQueue in an annotation, and a finalizer on the TorchrunQueue sees to its end.
+A KAI Queue is cluster-scoped, so it cannot have a namespaced owner reference. An annotation with
+the uid of the TorchrunQueue claims it, and a finalizer on the TorchrunQueue makes sure that it is deleted.
 """
 
 from typing import Any
@@ -22,17 +22,17 @@ MEGABYTE = 10**6
 
 
 def claim_of(meta: ObjectMeta) -> str:
-    """The uid of the TorchrunQueue that claimed this KAI Queue, or empty."""
+    """Returns the uid of the TorchrunQueue that claimed this KAI Queue; empty if none did."""
     return meta.annotations.get(QUEUE_UID, "")
 
 
 def claimed_by(uid: str) -> Ownership:
-    """The ownership of a KAI Queue by the TorchrunQueue of that uid."""
+    """Returns a predicate that recognises the KAI Queues that this TorchrunQueue claimed."""
     return lambda meta: claim_of(meta) == uid
 
 
 def kai_queue(queue: TorchrunQueue) -> dict[str, Any]:
-    """The KAI Queue that this TorchrunQueue wants, claim included. `spec.kaiQueue` must be set."""
+    """Returns the KAI Queue that a TorchrunQueue asks for, with its claim. `spec.kaiQueue` must be set."""
     spec, resources = queue.spec, queue.spec.kai_resources
     optional = {
         "parentQueue": spec.parent_kai_queue,
@@ -64,9 +64,9 @@ def kai_queue(queue: TorchrunQueue) -> dict[str, Any]:
 
 
 def release(kai_queue: KaiQueue) -> dict[str, Any]:
-    """The merge patch that hands a KAI Queue of ours over, as it is, to whoever looks after it from now on.
+    """Returns the merge patch that takes our claim off a KAI Queue and leaves all else as it is.
 
-    Guarded by the version on which that was decided.
+    It applies only to the version that was read.
     """
     claim = (QUEUE, QUEUE_NAMESPACE, QUEUE_UID, INTENT_ANNOTATION)
     return {
@@ -106,5 +106,5 @@ def _megabytes(amount: str | int) -> float:
 
 
 def _plain(number: float) -> float:
-    """Whole numbers as int, as the API server reads them back."""
+    """Returns a whole number as int, because the API server returns it so."""
     return int(number) if number == int(number) else number

@@ -1,4 +1,4 @@
-"""One queue and everything that belongs to it: the only input of plan and status besides time. Pure."""
+"""One queue and everything that belongs to it. Together with the time, it is all that plan and status read. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from torchctl.runtime.kinds import Object
 __all__ = ["FREEZING", "Observed"]
 
 FREEZING = timedelta(seconds=5)
-"""For so long after a queue's deletion a job may still freeze its template from what it saw of it before."""
+"""For this long after a queue was deleted, a job may still freeze its template from an older read of the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,11 @@ class Observed:
         queue: The queue itself.
         jobs: The TorchrunJobs that name it.
         kai_available: Whether the cluster has KAI's Queue kind, and lets us watch it.
-        kai_queues: Every KAI Queue, by name; as last seen, where it is not available any more.
-        allowed_parents: Under which parents the operator may make KAI Queues; None: under any.
-        objects: What there is of the kinds and names that spec.resources ask for, whoever made it.
+        kai_queues: Every KAI Queue, by name; as last seen if KAI is not available any more.
+        allowed_parents: The parents under which the operator may make KAI Queues; None allows all.
+        objects: Existing objects under the kinds and names of spec.resources, whoever made them.
         config_maps: The ConfigMaps that the queue made.
+        kept_workspaces: How many jobs have ended and still have their workspace claim.
     """
 
     queue: TorchrunQueue
@@ -38,42 +39,43 @@ class Observed:
     allowed_parents: frozenset[str] | None = None
     objects: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     config_maps: tuple[ConfigMap, ...] = ()
+    kept_workspaces: int = 0
 
     @property
     def kai_queue(self) -> KaiQueue | None:
-        """The KAI Queue of the name that the spec asks for, whoever owns it."""
+        """The KAI Queue that the spec names, whoever owns it."""
         return self.kai_queues.get(self.queue.spec.kai_queue or "")
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the KAI Queue of the name that the spec asks for is somebody else's."""
+        """Whether the KAI Queue that the spec names belongs to somebody else."""
         found = self.kai_queue
         return found is not None and not claimed_by(self.queue.metadata.uid)(found.metadata)
 
     @property
     def claimed(self) -> tuple[KaiQueue, ...]:
-        """The KAI Queues that this queue made, as far as the cache knows."""
+        """The KAI Queues in the cache that this queue claimed."""
         ours = claimed_by(self.queue.metadata.uid)
         return tuple(found for found in self.kai_queues.values() if ours(found.metadata))
 
     @property
     def in_sight(self) -> tuple[KaiQueue, ...]:
-        """Those of them that something can be done about: of a kind that cannot be watched the cache is the past."""
+        """The claimed KAI Queues that can be acted on: none while KAI Queues cannot be watched."""
         return self.claimed if self.kai_available else ()
 
     @property
     def unfinished(self) -> tuple[TorchrunJob, ...]:
-        """Jobs that may need what the queue has, or had when they started."""
+        """Jobs that have not ended, so that they may need what the queue has or had."""
         return tuple(job for job in self.jobs if job.status.phase not in TERMINAL)
 
     def holding(self, now: datetime) -> tuple[TorchrunJob, ...]:
-        """Jobs for which a queue that is being deleted stays: the unfinished ones that have frozen their template.
+        """Returns the jobs for which a deleted queue stays: unfinished ones that have frozen their template.
 
-        The others wait for a queue of this name. They would otherwise hold up what they wait for: its deletion.
+        The others wait for a new queue of this name, which can come only once this one is gone.
         """
         return tuple(job for job in self.unfinished if job.status.queue_revision or self.freezing_s(now))
 
     def freezing_s(self, now: datetime) -> float:
-        """For how long a job may still freeze its template from this queue, which is being deleted."""
+        """Returns the seconds for which a job may still freeze its template from this deleted queue; 0 if it stays."""
         deleted = self.queue.metadata.deletion_timestamp
         return max((deleted + FREEZING - now).total_seconds(), 0.0) if deleted is not None else 0.0

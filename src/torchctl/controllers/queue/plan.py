@@ -1,19 +1,20 @@
-"""What a TorchrunQueue needs done, decided from one observation. Pure.
+"""Decides the next step of a TorchrunQueue from one observation. Pure.
 
-What a queue has beyond itself it remembers by finalizers: one while there is a KAI Queue of its own, one while there
-are ConfigMaps of its own. They come first, and go last. What is not wanted any more (another kaiQueue, a changed or
-removed entry of resources, the queue itself) goes once no unfinished job can need it. A KAI Queue that the queue only
-refers to any more is handed over: the claim is taken off, and it stays as it is.
+A queue has one finalizer while it owns a KAI Queue, and one while it owns ConfigMaps. Each is set before the first
+such object is made, and removed after the last one is gone. An object that the queue does not ask for any more is
+deleted once no unfinished job can need it. If the policy of a queue changes to Reference, its KAI Queue is handed over
+instead: the claim is taken off, and the KAI Queue stays as it is.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue, PersistentVolumeClaim
 from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
 from torchctl.api.queue import KaiQueuePolicy
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.kai import kai_queue
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
@@ -25,42 +26,21 @@ __all__ = [
     "Growth",
     "Observed",
     "Plan",
-    "Refusal",
-    "Refused",
     "look_again",
     "parent_problem",
     "plan",
 ]
 
 RETRY_S = 60.0
-"""When to try again what was refused; a change of what was watched comes first."""
+"""Seconds until a refused write is tried again, unless a watched object changes earlier."""
 
 KAI_POLL_S = 10.0
-"""How often to look for KAI where it is missing. Its arrival brings no object, so no change tells of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The API server, or what stands in its way, did not take a write."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """What was not taken: of the KAI Queue, and of the objects of spec.resources by kind and name."""
-
-    kai: Refusal | None = None
-    objects: Mapping[tuple[str, str], Refusal] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.kai is not None or bool(self.objects)
+"""Seconds between looks for KAI while it is missing. Installing it changes no watched object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A claim that should be larger. Only that can be changed of a claim, and only upwards."""
+    """A claim that should be larger. Nothing else of a claim can be changed, and its size only upwards."""
 
     extra: Extra
     uid: str
@@ -70,7 +50,7 @@ class Growth:
         return storage(self.extra.body["spec"])
 
     def patch(self) -> dict[str, Any]:
-        """Guarded by the uid: a claim that took the name meanwhile is another."""
+        """Returns the merge patch. It carries the uid, because another claim may have taken the name meanwhile."""
         return {"metadata": {"uid": self.uid}, "spec": {"resources": {"requests": {"storage": self.storage}}}}
 
 
@@ -79,14 +59,14 @@ class Plan:
     """What to do.
 
     Attributes:
-        problem: Why nothing can be done with this spec: reason and message of Accepted=False.
-        finalizers: metadata.finalizers as they must be, before anything else is done; None where they are right.
+        problem: Reason and message of Accepted=False, if nothing can be done with this spec.
+        finalizers: metadata.finalizers to write before anything else is done; None if they are right.
         apply: The KAI Queue to apply.
-        release: KAI Queues to hand over: the claim goes, they stay.
-        delete: KAI Queues of ours that must go.
-        objects: Objects of spec.resources to apply, those that are never changed (`once`) too.
+        release: KAI Queues to hand over: our claim is taken off, and they stay.
+        delete: KAI Queues of ours to delete.
+        objects: Objects of spec.resources to apply, including those that are never changed (`once`).
         grow: Claims to enlarge.
-        prune: ConfigMaps of ours that must go.
+        prune: ConfigMaps of ours to delete.
     """
 
     problem: tuple[str, str] | None = None
@@ -128,10 +108,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _plan_deletion(observed: Observed, now: datetime) -> Plan:
-    """Handing over waits for nobody, all else for the jobs: KAI Queues go by us, ConfigMaps with their owner.
+    """Decides the next step of a queue that is being deleted.
 
-    What is out of sight keeps nothing here, for nobody will say what became of it: the API server is asked for it
-    before the finalizers go.
+    KAI Queues that are only referred to are handed over at once. Everything else waits until the jobs have ended; then
+    KAI Queues are deleted, and ConfigMaps go with their owner. KAI Queues that cannot be watched hold nothing up
+    here: the reconciler asks the API server for them before it removes the finalizers.
     """
     released = _handed_over(observed)
     has_something = bool(observed.claimed or observed.config_maps)
@@ -143,7 +124,7 @@ def _plan_deletion(observed: Observed, now: datetime) -> Plan:
 
 
 def _needed(observed: Observed) -> tuple[str, ...]:
-    """The finalizers that the queue must hold, one of KAI's only once there can be something to remember."""
+    """Returns the finalizers that the queue must have. The one for KAI is needed once a KAI Queue may exist."""
     kai = (manages(observed.queue.spec) and observed.kai_available) or bool(observed.claimed)
     config_maps = any(entry.template.kind == CONFIG_MAP.kind for entry in observed.queue.spec.resources)
     return (
@@ -153,7 +134,7 @@ def _needed(observed: Observed) -> tuple[str, ...]:
 
 
 def _without(held: tuple[str, ...], needed: Collection[str]) -> tuple[str, ...] | None:
-    """The finalizers without those of ours that are not needed any more; None where none is to go."""
+    """Returns the finalizers without those of ours that are not needed any more; None if nothing changes."""
     ours = {QUEUE_FINALIZER, RESOURCES_FINALIZER} - set(needed)
     kept = tuple(finalizer for finalizer in held if finalizer not in ours)
     return kept if kept != held else None
@@ -168,7 +149,7 @@ def _may_apply(observed: Observed) -> bool:
 
 
 def parent_problem(observed: Observed) -> str:
-    """Why KAI would ignore the queue for its parent; empty where it would not, or there is none."""
+    """Returns why KAI would ignore the queue because of its parent; empty if it would not, or if there is no parent."""
     name, parent = observed.queue.spec.kai_queue, observed.queue.spec.parent_kai_queue
     if parent is None:
         return ""
@@ -188,7 +169,7 @@ def parent_problem(observed: Observed) -> str:
 
 
 def _handed_over(observed: Observed) -> tuple[KaiQueue, ...]:
-    """The KAI Queue of ours that the spec has come to refer to: jobs run in it, and somebody may count on it."""
+    """Returns our KAI Queue if the spec only refers to it by now. It must stay, because jobs may run in it."""
     refers = observed.queue.spec.kai_queue_policy is KaiQueuePolicy.REFERENCE
     return tuple(
         found for found in observed.in_sight if refers and found.metadata.name == observed.queue.spec.kai_queue
@@ -200,7 +181,7 @@ def _is_wanted(observed: Observed, found: KaiQueue) -> bool:
 
 
 def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
-    """The KAI Queues of ours in which nothing can run any more: a job keeps the one that it started in."""
+    """Returns our KAI Queues if no unfinished job is left. A job keeps the KAI Queue that it started in."""
     return () if observed.unfinished else observed.in_sight
 
 
@@ -228,9 +209,9 @@ def _obsolete(observed: Observed) -> tuple[ConfigMap, ...]:
     )
 
 
-def look_again(observed: Observed, refused: Refused, now: datetime) -> float | None:
-    """Seconds until the next look that no change brings about, or None."""
-    if refused:
+def look_again(observed: Observed, refusals: Sequence[Refusal], now: datetime) -> float | None:
+    """Returns the seconds until the queue has to be reconciled without a change; None if that is not needed."""
+    if refusals:
         return RETRY_S
     if observed.queue.metadata.deletion_timestamp is not None:
         return observed.freezing_s(now) or None

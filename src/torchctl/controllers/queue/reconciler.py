@@ -1,15 +1,18 @@
-"""The TorchrunQueue reconciler: reads the cache, carries the plan out, reports."""
+"""The TorchrunQueue reconciler: reads the cache, carries out the plan, writes the status."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
-from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER
+from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER, workspace_claim
+from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.indexes import JOBS_BY_QUEUE, QUEUES_BY_KAI, QUEUES_BY_PARENT, kai_of, parent_of, queue_of
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by, release
 from torchctl.controllers.queue.plan import (
@@ -18,21 +21,20 @@ from torchctl.controllers.queue.plan import (
     Growth,
     Observed,
     Plan,
-    Refusal,
-    Refused,
     look_again,
     plan,
 )
 from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.validate import problem_of
-from torchctl.controllers.refusals import refusal_reason
+from torchctl.controllers.refusals import may_pass, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.apply import ForeignObject
+from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
+from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import Predicate, generation_changed
@@ -41,12 +43,19 @@ from torchctl.runtime.reconcile import Request, Result
 __all__ = ["QueueReconciler", "setup"]
 
 OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
-"""Label selector of the ConfigMaps that queues make: those of others are neither watched nor cached."""
+"""Label selector of the ConfigMaps that queues make. Other ConfigMaps are neither watched nor cached."""
 
 BY_QUEUE = "torchrun-queue"
 """Index of ConfigMaps by the uid of their TorchrunQueue."""
 
-Write = Callable[[], Awaitable[Any]]
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A request to the API server that has not been sent yet, and the object that it is about."""
+
+    kind: Kind[Any]
+    name: str
+    send: Callable[[], Awaitable[Any]]
 
 
 def setup(manager: Manager, settings: OperatorSettings) -> None:
@@ -81,18 +90,18 @@ def _counts_otherwise(change: Change[TorchrunJob]) -> bool:
 
 
 counts_otherwise = Predicate(_counts_otherwise)
-"""What a queue knows of its jobs. How they come along concerns no queue."""
+"""Passes changes of a job that change the counts of its queue."""
 
 
 def queue_of_claim(claim: PersistentVolumeClaim) -> tuple[Request, ...]:
-    """The queue whose spec.resources ask for it, or once did."""
+    """Returns the queue whose spec.resources ask for this claim, or once did."""
     labels = claim.metadata.labels
     name = labels.get(QUEUE) if labels.get(ROLE) == ROLE_RESOURCE else None
     return (Key(claim.metadata.namespace, name),) if name else ()
 
 
 class QueueReconciler:
-    """Keeps the KAI Queue of each TorchrunQueue, and says how the queue and its jobs are."""
+    """Keeps the KAI Queue and the objects of each TorchrunQueue, and writes its status."""
 
     def __init__(self, manager: Manager, settings: OperatorSettings) -> None:
         self._manager = manager
@@ -107,19 +116,22 @@ class QueueReconciler:
             return None
         observed, now = self._observe(queue), self._manager.clock.now()
         todo = plan(observed, now)
-        if todo.finalizers is not None:
+        if todo.finalizers is None:
+            refusals = await self._act(queue, todo)
+        else:
             forgets_kai = QUEUE_FINALIZER in set(queue.metadata.finalizers) - set(todo.finalizers)
             if forgets_kai and await self._is_left(observed):
                 return Result(requeue_after_s=KAI_POLL_S)
-            await self._set_finalizers(queue, todo.finalizers)
-            return Result(requeue_after_s=0)
-        refused = await self._act(queue, todo)
-        status = derive(observed, todo, refused, now)
+            refusals = await self._hold(queue, todo.finalizers)
+            if not refusals:
+                return Result(requeue_after_s=0)
+        status = derive(observed, todo, refusals, now)
         await self._reporter.report(TORCHRUN_QUEUE, queue, status, transitions(queue.status, status))
-        return Result(requeue_after_s=look_again(observed, refused, now))
+        soon = may_pass(refusal.reason for refusal in refusals)
+        return Result(requeue_after_s=look_again(observed, refusals, now), back_off=soon)
 
     def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
-        """The queue that claims it, and those that name it as their own."""
+        """Returns the TorchrunQueue that claims a KAI Queue, and those that name it as their own."""
         annotations = kai_queue.metadata.annotations
         named = self._by(QUEUES_BY_KAI, kai_queue)
         if claim_of(kai_queue.metadata) and QUEUE in annotations:
@@ -127,7 +139,10 @@ class QueueReconciler:
         return named
 
     def queues_around(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
-        """These, and those that name it as their parent: of that they look at its spec, and whether it is there."""
+        """Returns the queues of `queues_in` and those that name the KAI Queue as their parent.
+
+        Those need to know whether it exists, and its spec.
+        """
         return (*self.queues_in(kai_queue), *self._by(QUEUES_BY_PARENT, kai_queue))
 
     def _by(self, index: str, kai_queue: KaiQueue) -> tuple[Request, ...]:
@@ -135,56 +150,62 @@ class QueueReconciler:
 
     def _observe(self, queue: TorchrunQueue) -> Observed:
         key = Key(queue.metadata.namespace, queue.metadata.name)
+        jobs = tuple(self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key)))
         return Observed(
             queue=queue,
-            jobs=tuple(self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key))),
+            jobs=jobs,
             kai_available=self._cache.informer(KAI_QUEUE).available,
             kai_queues={found.metadata.name: found for found in self._cache.list(KAI_QUEUE)},
             allowed_parents=self._settings.kai_parent_queues,
             objects=self._objects(queue),
             config_maps=self._cache.by_index(CONFIG_MAP, BY_QUEUE, queue.metadata.uid),
+            kept_workspaces=sum(map(self._keeps_workspace, jobs)),
         )
 
+    def _keeps_workspace(self, job: TorchrunJob) -> bool:
+        """Whether a job has ended and its own workspace claim is still there."""
+        claim = self._cache.get(PVC, Key(job.metadata.namespace, workspace_claim(job.metadata.name)))
+        ended = job.status.phase in TERMINAL
+        return ended and claim is not None and controlled_by(job.metadata.uid)(claim.metadata)
+
     def _objects(self, queue: TorchrunQueue) -> dict[tuple[str, str], Any]:
-        """What there is of the names that the queue asks for; nothing where its spec is not accepted anyway."""
+        """Returns the existing objects under the names that the queue asks for; none if its spec is not accepted."""
         asked = () if problem_of(queue, self._settings.kai_parent_queues) else extras(queue)
         found = {extra.key: self._cache.get(extra.kind, Key(queue.metadata.namespace, extra.name)) for extra in asked}
         return {key: there for key, there in found.items() if there is not None}
 
-    async def _act(self, queue: TorchrunQueue, todo: Plan) -> Refused:
-        kai = await self._act_on_kai(queue, todo)
-        objects = {extra.key: await _refusal(str(extra), self._application(extra)) for extra in todo.objects}
-        for growing in todo.grow:
-            extra = growing.extra
-            objects[extra.key] = objects[extra.key] or await _refusal(str(extra), self._growth(growing))
-        for config_map in todo.prune:
-            await self._delete(CONFIG_MAP, config_map)
-        return Refused(kai, {key: refusal for key, refusal in objects.items() if refusal is not None})
+    async def _act(self, queue: TorchrunQueue, todo: Plan) -> tuple[Refusal, ...]:
+        kai = await _first_refusal(self._writes_to_kai(queue, todo))
+        growing = {growth.extra.key: growth for growth in todo.grow}
+        objects = [await _first_refusal(self._writes_to(extra, growing.get(extra.key))) for extra in todo.objects]
+        pruned = [await _first_refusal((self._deletion(CONFIG_MAP, found),)) for found in todo.prune]
+        return tuple(filter(None, (kai, *objects, *pruned)))
 
-    async def _act_on_kai(self, queue: TorchrunQueue, todo: Plan) -> Refusal | None:
-        """The first refusal: what comes after it waits."""
-        for name, write in self._writes_to_kai(queue, todo):
-            refusal = await _refusal(f"KAI Queue {name}", write)
-            if refusal is not None:
-                return refusal
-        return None
+    async def _hold(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> tuple[Refusal, ...]:
+        write = Write(TORCHRUN_QUEUE, queue.metadata.name, partial(self._set_finalizers, queue, finalizers))
+        refusal = await _first_refusal((write,))
+        return (refusal,) if refusal is not None else ()
 
-    def _writes_to_kai(self, queue: TorchrunQueue, todo: Plan) -> Iterator[tuple[str, Write]]:
+    def _writes_to_kai(self, queue: TorchrunQueue, todo: Plan) -> Iterator[Write]:
         if todo.apply is not None:
-            ours = claimed_by(queue.metadata.uid)
-            yield todo.apply["metadata"]["name"], partial(self._manager.applier.apply, KAI_QUEUE, todo.apply, ours)
+            ours, name = claimed_by(queue.metadata.uid), todo.apply["metadata"]["name"]
+            yield Write(KAI_QUEUE, name, partial(self._manager.applier.apply, KAI_QUEUE, todo.apply, ours))
         for found in todo.release:
             name = found.metadata.name
-            yield name, partial(self._client.merge_patch, KAI_QUEUE, name, release(found))
+            yield Write(KAI_QUEUE, name, partial(self._client.merge_patch, KAI_QUEUE, name, release(found)))
         for found in todo.delete:
-            yield found.metadata.name, partial(self._delete, KAI_QUEUE, found)
+            yield self._deletion(KAI_QUEUE, found)
 
-    def _application(self, extra: Extra) -> Write:
-        return partial(self._manager.applier.apply, extra.kind, extra.body, extra.ours, once=extra.once)
+    def _writes_to(self, extra: Extra, growth: Growth | None) -> Iterator[Write]:
+        apply = partial(self._manager.applier.apply, extra.kind, extra.body, extra.ours, once=extra.once)
+        yield Write(extra.kind, extra.name, apply)
+        if growth is not None:
+            namespace = extra.body["metadata"]["namespace"]
+            grow = partial(self._client.merge_patch, PVC, extra.name, growth.patch(), namespace=namespace)
+            yield Write(PVC, extra.name, grow)
 
-    def _growth(self, growing: Growth) -> Write:
-        namespace = growing.extra.body["metadata"]["namespace"]
-        return partial(self._client.merge_patch, PVC, growing.extra.name, growing.patch(), namespace=namespace)
+    def _deletion(self, kind: Kind[Any], found: Any) -> Write:
+        return Write(kind, found.metadata.name, partial(self._delete, kind, found))
 
     async def _delete(self, kind: Kind[Any], found: Any) -> None:
         meta = found.metadata
@@ -192,13 +213,13 @@ class QueueReconciler:
             await self._client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
 
     async def _is_left(self, observed: Observed) -> bool:
-        """Whether a KAI Queue of ours is still there although none is in sight: the watch may be forbidden, or behind.
+        """Asks the API server whether a KAI Queue of ours still exists, before the finalizer is removed.
 
-        Without the finalizer nobody remembers it, so what the cache says is not enough. It is asked for under every
-        name that is known: the recorded one, the one in the spec, and those that the cache has from before.
+        The cache is not enough: the watch may be forbidden or behind, and without the finalizer the KAI Queue would be
+        forgotten. Every known name is asked for: the one in status, the one in the spec, and those in the cache.
 
         Raises:
-            ApiError: That cannot be told. The finalizer, which is what remembers the KAI Queue, stays.
+            ApiError: The API server cannot tell. The finalizer stays.
         """
         queue = observed.queue
         recorded = queue.status.kai_queue.name if queue.status.kai_queue is not None else ""
@@ -213,7 +234,7 @@ class QueueReconciler:
         return False
 
     async def _set_finalizers(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> None:
-        """Guarded by the version that was read: another writer's finalizer is never overwritten."""
+        """Writes the finalizers to the version that was read, so that no other writer's finalizer is overwritten."""
         patch: dict[str, Any] = {
             "metadata": {"resourceVersion": queue.metadata.resource_version, "finalizers": list(finalizers)}
         }
@@ -222,14 +243,16 @@ class QueueReconciler:
             await self._client.merge_patch(TORCHRUN_QUEUE, name, patch, namespace=namespace)
 
 
-async def _refusal(what: str, write: Write) -> Refusal | None:
-    """Why the write was refused; None where it was not.
+async def _first_refusal(writes: Iterable[Write]) -> Refusal | None:
+    """Sends the writes in order, up to the first that is refused; returns that refusal.
 
     Raises:
-        ApiError: The API server could not be asked, or what the write was decided on is no more.
+        ApiError: The API server could not be asked, or what a write was decided on is no more.
     """
-    try:
-        await write()
-    except (ForeignObject, ApiError) as error:
-        return Refusal(*refusal_reason(error, what))
+    for write in writes:
+        try:
+            await write.send()
+        except (ForeignObject, StillDeleting, ApiError) as error:
+            what = f"{'KAI ' if write.kind == KAI_QUEUE else ''}{write.kind.kind} {write.name}"
+            return Refusal(write.kind.kind, write.name, *refusal_reason(error, what))
     return None

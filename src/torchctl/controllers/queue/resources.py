@@ -1,8 +1,8 @@
-"""The objects of spec.resources: what each of them is, and whose it is. Pure.
+"""The objects of spec.resources in their JSON form, and how their owner is recorded. Pure.
 
-A ConfigMap belongs to its queue: it has an owner reference, and goes with the queue or with its entry, once no
-unfinished job can need it. A claim holds data, so nothing here ever deletes one: it has no owner, only labels that name
-the queue. A claim that is not asked for any more is let go, and a queue of the same name that asks for it finds it.
+A ConfigMap has an owner reference to its queue. It is deleted with the queue or with its entry, once no unfinished job
+can need it. A claim holds data and is never deleted: it has no owner, only labels that name the queue. If its entry is
+removed the claim stays, and a queue of the same name that asks for it finds it again.
 """
 
 from collections.abc import Mapping
@@ -41,12 +41,12 @@ class Extra:
 
     @property
     def once(self) -> bool:
-        """Whether it is kept as it is once it exists."""
+        """Whether the object is never changed once it exists."""
         return self.entry.immutable
 
     @property
     def key(self) -> tuple[str, str]:
-        """Kind and name: what tells the objects of a queue apart."""
+        """Kind and name, which identify an object of the queue."""
         return self.kind.kind, self.name
 
     def __str__(self) -> str:
@@ -54,17 +54,17 @@ class Extra:
 
 
 def extras(queue: TorchrunQueue) -> tuple[Extra, ...]:
-    """The objects that a queue asks for, in the order of its spec. The spec must be without a problem."""
+    """Returns the objects that a queue asks for, in the order of its spec. The spec must be valid."""
     return tuple(_extra(queue, entry) for entry in queue.spec.resources)
 
 
 def ours(kind: Kind[Any], queue: ObjectMeta) -> Ownership:
-    """Recognises the queue's own objects of a kind."""
+    """Returns a predicate that recognises the queue's own objects of a kind."""
     return controlled_by(queue.uid) if kind == CONFIG_MAP else _left_to(queue.name)
 
 
 def owner_of(config_map: ConfigMap) -> tuple[str, ...]:
-    """The uid of the queue that made it, for an index; labels alone do not say that."""
+    """Returns the uid of the queue that made a ConfigMap, as an index wants it: none if no queue did."""
     return tuple(
         reference.uid
         for reference in config_map.metadata.owner_references
@@ -73,13 +73,13 @@ def owner_of(config_map: ConfigMap) -> tuple[str, ...]:
 
 
 def growth(extra: Extra, live: PersistentVolumeClaim) -> int:
-    """By how many bytes the claim should grow; negative where it has more than it should, for no claim can shrink."""
+    """Returns by how many bytes the claim should grow; negative if it is larger than asked for: it cannot shrink."""
     wanted, there = (storage(spec) for spec in (extra.body["spec"], live.spec))
     return int(quantity.parse(wanted).value - quantity.parse(there).value) if wanted and there else 0
 
 
 def storage(spec: Mapping[str, Any]) -> str:
-    """The size that a claim's spec asks for; empty where it asks for none."""
+    """Returns the size that a claim's spec asks for; empty if it asks for none."""
     return str(((spec.get("resources") or {}).get("requests") or {}).get("storage", ""))
 
 
@@ -99,7 +99,7 @@ def _extra(queue: TorchrunQueue, entry: ExtraResource) -> Extra:
 
 
 def _reference(queue: ObjectMeta) -> Json:
-    """Without blockOwnerDeletion, which would take a right on the queue and serve nobody."""
+    """Returns the owner reference. blockOwnerDeletion would need a right on the queue, and nobody needs it."""
     return {
         "apiVersion": API_VERSION,
         "kind": TORCHRUN_QUEUE.kind,
@@ -110,7 +110,7 @@ def _reference(queue: ObjectMeta) -> Json:
 
 
 def _left_to(queue: str) -> Ownership:
-    """The ownership of what outlives the queue: nobody controls it, and it says whose it is."""
+    """Returns a predicate for objects that outlive their queue: labels name the queue, and nothing controls them."""
 
     def ours(meta: ObjectMeta) -> bool:
         named = (meta.labels.get(ROLE), meta.labels.get(QUEUE)) == (ROLE_RESOURCE, queue)

@@ -1,15 +1,17 @@
 """The status of a TorchrunQueue, derived from what was observed. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.job import TorchrunJob
+from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, ConfigMap
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import canonical
 from torchctl.api.queue import (
+    TORCHRUN_QUEUE,
     GpuCounts,
     JobCounts,
     KaiQueueStatus,
@@ -19,9 +21,10 @@ from torchctl.api.queue import (
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting
 from torchctl.api.words import EventType
-from torchctl.controllers.queue.inventory import Item, inventory, verdict
+from torchctl.controllers.finding import Finding, Refusal
+from torchctl.controllers.queue.inventory import Item, assess, inventory
 from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, parent_problem
+from torchctl.controllers.queue.plan import Observed, Plan, parent_problem
 from torchctl.controllers.queuespec.validate import manages
 from torchctl.runtime.conditions import carry_over
 from torchctl.runtime.intent import digest_of
@@ -42,23 +45,22 @@ _COUNTED_AS: Mapping[str, str] = {
     Phase.FAILED: "failed",
 }
 
-Verdict = tuple[str, str, str]
-"""A condition's status, reason and message."""
 
-
-def derive(observed: Observed, plan: Plan, refused: Refused, now: datetime) -> QueueStatus:
-    """The status after a reconcile that carried `plan` out, save for what was refused."""
+def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: datetime) -> QueueStatus:
+    """Derives the status after a pass that carried `plan` out, except for what was refused."""
     queue = observed.queue
-    items = _items(observed, plan, refused)
-    verdicts = {
+    items = _items(observed, plan, refusals)
+    kinds = (KAI_QUEUE.kind, TORCHRUN_QUEUE.kind)  # without its finalizer the queue has no KAI Queue either
+    kai_refusal = next((refusal for refusal in refusals if refusal.kind in kinds), None)
+    findings = {
         QueueCondition.ACCEPTED: _accepted(plan),
-        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, refused.kai, now),
-        QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, now),
+        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, kai_refusal, now),
+        QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, refusals, now),
     }
-    verdicts[QueueCondition.READY] = _ready(verdicts)
+    findings[QueueCondition.READY] = _ready(findings)
     conditions = tuple(
-        Condition(type_, status, reason, message, observed_generation=queue.metadata.generation)
-        for type_, (status, reason, message) in verdicts.items()
+        Condition(type_, str(found.ok), found.reason, found.message, observed_generation=queue.metadata.generation)
+        for type_, found in findings.items()
     )
     return QueueStatus(
         observed_generation=queue.metadata.generation,
@@ -66,25 +68,26 @@ def derive(observed: Observed, plan: Plan, refused: Refused, now: datetime) -> Q
         kai_queue=_kai_status(observed),
         jobs=_job_counts(observed.jobs),
         gpus=_gpu_counts(observed.jobs),
+        kept_workspaces=observed.kept_workspaces,
         resources=tuple(item.state for item in items) if items is not None else queue.status.resources,
         template_hash=template_hash(queue),
     )
 
 
 def template_hash(queue: TorchrunQueue) -> str:
-    """Tells two states of the spec apart; empty for one that no job can get."""
+    """Returns a hash of the spec; empty if no job can use it."""
     if any(nesting(queue.spec)):
         return ""
     return digest_of(queue.spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 def counted_as(phase: str) -> str:
-    """Under which field of status.jobs a job in this phase counts."""
+    """Returns the field of status.jobs in which a job of this phase is counted."""
     return _COUNTED_AS.get(phase, "pending")
 
 
 def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str], ...]:
-    """The Events that go with a change of status: (type, reason, message), one for each condition that turned."""
+    """Returns the Events of a change of status as (type, reason, message), one for each condition that changed."""
     before = {condition.type: (condition.status, condition.reason) for condition in old.conditions}
     return tuple(
         (type_, condition.reason, condition.message)
@@ -94,45 +97,55 @@ def transitions(old: QueueStatus, new: QueueStatus) -> tuple[tuple[str, str, str
     )
 
 
-def _accepted(plan: Plan) -> Verdict:
+def _accepted(plan: Plan) -> Finding:
     if plan.problem is not None:
-        return ("False", *plan.problem)
-    return "True", QueueReason.ACCEPTED, "the spec is valid"
+        return Finding(False, *plan.problem)
+    return Finding(True, QueueReason.ACCEPTED, "the spec is valid")
 
 
-def _items(observed: Observed, plan: Plan, refused: Refused) -> tuple[Item, ...] | None:
-    """How the objects of spec.resources stand; None where nothing is done about them, so that all is as it was."""
+def _items(observed: Observed, plan: Plan, refusals: Sequence[Refusal]) -> tuple[Item, ...] | None:
+    """Returns the state of the objects of spec.resources; None if this pass does nothing about them."""
     idle = plan.problem is not None or observed.queue.metadata.deletion_timestamp is not None
-    return None if idle else inventory(observed, refused.objects)
+    return None if idle else inventory(observed, refusals)
 
 
-def _resources_ready(observed: Observed, plan: Plan, items: tuple[Item, ...] | None, now: datetime) -> Verdict:
+def _resources_ready(
+    observed: Observed, plan: Plan, items: tuple[Item, ...] | None, refusals: Sequence[Refusal], now: datetime
+) -> Finding:
     if items is not None:
-        asked = {item.extra.name for item in items}
-        return verdict(items, sum(found.metadata.name not in asked for found in observed.config_maps))
+        asked = {item.extra.key for item in items}
+        older = [found.metadata.name for found in observed.config_maps if _key(found) not in asked]
+        stays = [refusal for refusal in refusals if refusal.kind == CONFIG_MAP.kind and refusal.name in older]
+        return assess(items, len(older), stays[0].message if stays else "")
     if not observed.queue.spec.resources and not observed.config_maps:
-        return "True", QueueReason.NO_RESOURCES, "the queue asks for no further objects"
+        return Finding(True, QueueReason.NO_RESOURCES, "the queue asks for no further objects")
     if plan.problem is not None:
-        return "False", QueueReason.NOT_READY, "the spec was not accepted"
+        return Finding(False, QueueReason.NOT_READY, "the spec was not accepted")
     kept = _kept_for(observed, now)
-    return "False", QueueReason.DELETING, f"ConfigMaps {f'are {kept}' if kept else 'go'}; claims stay, with their data"
+    return Finding(
+        False, QueueReason.DELETING, f"ConfigMaps {f'are {kept}' if kept else 'go'}; claims stay, with their data"
+    )
 
 
-def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Verdict:
+def _key(config_map: ConfigMap) -> tuple[str, str]:
+    return CONFIG_MAP.kind, config_map.metadata.name
+
+
+def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Finding:
     queue, name = observed.queue, observed.queue.spec.kai_queue
     if refusal is not None:
-        return "False", refusal.reason, refusal.message
+        return Finding(False, refusal.reason, refusal.message)
     if name is None:
-        return "True", QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue"
+        return Finding(True, QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue")
     if queue.metadata.deletion_timestamp is not None:
         if not manages(queue.spec):
-            return "False", QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays"
-        return "False", QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}"
+            return Finding(False, QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays")
+        return Finding(False, QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}")
     if plan.problem is not None:
-        return "False", QueueReason.NOT_READY, "the spec was not accepted"
+        return Finding(False, QueueReason.NOT_READY, "the spec was not accepted")
     if not observed.kai_available:
-        return (
-            "False",
+        return Finding(
+            False,
             QueueReason.KAI_NOT_INSTALLED,
             "the cluster has no queues.scheduling.run.ai: install KAI-Scheduler; this queue goes on by itself then",
         )
@@ -141,17 +154,17 @@ def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, no
     return _managed(observed, name)
 
 
-def _referenced(observed: Observed, name: str) -> Verdict:
+def _referenced(observed: Observed, name: str) -> Finding:
     if observed.kai_queue is None:
-        return (
-            "False",
+        return Finding(
+            False,
             QueueReason.KAI_QUEUE_NOT_FOUND,
             f"KAI Queue {name} does not exist and kaiQueuePolicy is Reference: create it, or set Manage",
         )
-    return "True", QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} exists; it is not managed here"
+    return Finding(True, QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} exists; it is not managed here")
 
 
-def _managed(observed: Observed, name: str) -> Verdict:
+def _managed(observed: Observed, name: str) -> Finding:
     parent, found = observed.queue.spec.parent_kai_queue, observed.kai_queue
     problem = parent_problem(observed)
     if problem:
@@ -161,16 +174,16 @@ def _managed(observed: Observed, name: str) -> Verdict:
             if known
             else (QueueReason.PARENT_NOT_FOUND, "create it, or name another")
         )
-        return "False", reason, f"spec.parentKaiQueue: {problem}: {step}"
+        return Finding(False, reason, f"spec.parentKaiQueue: {problem}: {step}")
     if found is not None and observed.is_foreign:
         owner = "/".join(filter(None, (found.metadata.annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
-        return (
-            "False",
+        return Finding(
+            False,
             QueueReason.CONFLICT,
             f"KAI Queue {name} belongs to {owner or 'somebody else'} and was left as it is: choose another kaiQueue, "
             "or set kaiQueuePolicy: Reference to use it as it is",
         )
-    return "True", QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} is as this queue asks"
+    return Finding(True, QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} is as this queue asks")
 
 
 def _kept_for(observed: Observed, now: datetime) -> str:
@@ -180,17 +193,17 @@ def _kept_for(observed: Observed, now: datetime) -> str:
     return f"kept until {jobs}: {shown}" if waiting else ""
 
 
-def _ready(verdicts: dict[QueueCondition, Verdict]) -> Verdict:
-    wrong = [type_ for type_, (status, _, _) in verdicts.items() if status != "True"]
+def _ready(findings: Mapping[QueueCondition, Finding]) -> Finding:
+    wrong = [type_ for type_, found in findings.items() if not found.ok]
     if wrong:
-        return "False", QueueReason.NOT_READY, f"{wrong[0]} is not true: {verdicts[wrong[0]][2]}"
-    return "True", QueueReason.READY, "jobs can be submitted"
+        return Finding(False, QueueReason.NOT_READY, f"{wrong[0]} is not true: {findings[wrong[0]].message}")
+    return Finding(True, QueueReason.READY, "jobs can be submitted")
 
 
 def _kai_status(observed: Observed) -> KaiQueueStatus | None:
-    """The KAI Queue of the queue, or one that it still has from before.
+    """Returns the state of the queue's KAI Queue, or of an earlier one that still exists.
 
-    Out of sight it stays as it was: nobody else remembers its name.
+    While KAI Queues cannot be watched the recorded state stays, because its name is recorded nowhere else.
     """
     if not observed.kai_available:
         return observed.queue.status.kai_queue
@@ -213,7 +226,7 @@ def _amounts(resources: dict[str, str | int | float] | None) -> dict[str, str]:
 
 
 def _amount(amount: str | int | float) -> str:
-    """As a quantity is written, whether KAI has it as text or as a number; what is none is passed on as it is."""
+    """Returns an amount that KAI wrote as text or number as a quantity; unchanged if it is none."""
     text = f"{amount:f}" if isinstance(amount, float) else str(amount)
     try:
         return canonical(text)

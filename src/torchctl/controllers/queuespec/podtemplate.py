@@ -1,6 +1,7 @@
-"""Of what shape the parts of a podTemplate must be that the operator reads. All else is the API server's to judge.
+"""Checks the shape of those parts of a podTemplate that the operator reads. Pure.
 
-The schema keeps every field of a pod as it is written, so a list may stand where a map belongs. Pure.
+The schema keeps every field of a pod as it is written, so there may be a list where a map belongs. The API server
+judges all other parts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ Check = Callable[[Any], bool]
 
 
 def misshapen(spec: Mapping[str, Any]) -> str:
-    """The first part of a pod's spec that has another shape, as `path must be ...`; empty where all is well."""
+    """Returns the first part of a pod's spec with a wrong shape, as `path must be ...`; empty if all are right."""
     return next(_wrong(spec), "")
 
 
@@ -54,7 +55,7 @@ def _is_amount(value: Any) -> bool:
 
 
 def _items(key: str = "") -> tuple[Check, str]:
-    """A list of objects, each with a text under `key`."""
+    """Returns the check for a list of objects, each with a text under `key`."""
 
     def check(value: Any) -> bool:
         return isinstance(value, list) and all(

@@ -1,4 +1,4 @@
-"""The entries of a queue's spec.resources: the name and the content of each object, and what is wrong with it. Pure."""
+"""The entries of a queue's spec.resources: name and content of each object, and checks of its template. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -18,22 +18,22 @@ CONTENT: Mapping[str, tuple[str, ...]] = {
     CONFIG_MAP.kind: ("data", "binaryData", "immutable"),
     PVC.kind: ("spec",),
 }
-"""What is taken from a template besides labels and annotations."""
+"""The fields that are taken from a template, besides labels and annotations."""
 PASSED_OVER = ("apiVersion", "kind", "metadata", "status")
 OF_KUBERNETES = ("kubernetes.io", "k8s.io")
-"""Whose labels and annotations a template cannot set: what they mean is between the server and its controllers."""
+"""Domains of labels and annotations that a template cannot set, because Kubernetes' own controllers act on them."""
 DIGEST_LENGTH = 10
 
 
 def object_name(entry: ExtraResource) -> str:
-    """The name of the object: the entry's, or that and a hash of what is in the object."""
+    """Returns the object's name: the entry's, with a hash of the content if nameMode is prefix."""
     if entry.name_mode is NameMode.EXACT:
         return entry.name
     return f"{entry.name}-{digest_of(content_of(entry))[:DIGEST_LENGTH]}"
 
 
 def content_of(entry: ExtraResource) -> Json:
-    """What the template says of the object, canonical; the rest of its metadata is ours to decide."""
+    """Returns labels, annotations and content that a template gives an object, in canonical form."""
     template = plain(entry.template)
     metadata = template.get("metadata", {})
     content = {field: template[field] for field in CONTENT[entry.template.kind] if field in template}
@@ -56,14 +56,15 @@ def _reserved(key: str) -> bool:
 
 
 def problem_of(entry: ExtraResource) -> str:
-    """What keeps the template from being an object of its kind, as far as it is read here; empty where nothing does."""
+    """Returns the first problem of a template, as far as the operator reads it; empty if there is none."""
     return next(_problems(plain(entry.template), entry.template.kind), "")
 
 
 def clash_of(entries: Iterable[ExtraResource]) -> str:
-    """Two entries that stand for one object, which each would change back for ever; empty where there are none.
+    """Names two entries that stand for the same object; empty if there are none.
 
-    Their names differ, so one of them has the other's hash in its name. The templates must be without a problem.
+    Each would change back for ever what the other wrote. Their names differ, so the name of one of them contains the
+    hash of the other. The templates must be valid.
     """
     found: dict[tuple[str, str], str] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Which fields ask for behaviour that does not exist yet. They are refused by name, never silently ignored. Pure."""
+"""Finds fields that ask for behaviour that does not exist yet: they are refused by name, never ignored. Pure."""
 
 from torchctl.api.queue import QueueSpec
 
@@ -8,7 +8,7 @@ VOLCANO = "volcano"
 
 
 def unsupported_in_queue(spec: QueueSpec) -> tuple[str, ...]:
-    """Fields of a TorchrunQueue that ask for what does not work yet, with the value where others work."""
+    """Returns the fields of a TorchrunQueue that do not work yet, with the value if other values work."""
     asked = {
         "spec.scheduling.scheduler volcano": spec.scheduling.scheduler == VOLCANO,
         "spec.weight": spec.weight != 1,

@@ -1,4 +1,4 @@
-"""What is wrong with a TorchrunQueue that its schema cannot say. Pure."""
+"""Checks of a TorchrunQueue that its schema cannot express. Pure."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ __all__ = ["manages", "problem_of"]
 
 
 def problem_of(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> tuple[str, str] | None:
-    """The first problem as (reason, message), or None."""
+    """Returns the first problem of a queue as (reason, message), or None."""
     return next(_problems(queue, allowed_parents), None)
 
 
@@ -55,7 +55,7 @@ def manages(spec: QueueSpec) -> bool:
 
 
 def _topology_problem(spec: QueueSpec) -> str:
-    """Topology is a property of the job's PodGroup, which it has where KAI places it as a gang."""
+    """Checks that a topology has a PodGroup to go into: KAI places the job, as a gang."""
     scheduling = spec.scheduling
     if scheduling.topology is None:
         return ""
@@ -69,7 +69,7 @@ def _topology_problem(spec: QueueSpec) -> str:
 
 
 def _container_problem(spec: QueueSpec) -> str:
-    """The trainer is the first container, and there is one of that name. Without containers it is made."""
+    """Checks that the first container, and only that, is the trainer. Without containers the operator makes it."""
     pod = spec.pod_template.spec if spec.pod_template is not None else None
     containers = [container.name for container in (pod.containers or ())] if pod is not None else []
     field = "spec.podTemplate.spec.containers"
@@ -78,4 +78,11 @@ def _container_problem(spec: QueueSpec) -> str:
     if containers.count(TRAINER) > 1:
         return f"{field}: more than one container is named {TRAINER!r}"
     wrong = misshapen(plain(pod))
-    return f"spec.podTemplate.spec.{wrong}" if wrong else ""
+    return f"spec.podTemplate.spec.{wrong}" if wrong else _sync_pod_problem(spec)
+
+
+def _sync_pod_problem(spec: QueueSpec) -> str:
+    workspace = spec.storage.workspace
+    given = workspace.pod_template if workspace is not None else None
+    wrong = misshapen(plain(given.spec)) if given is not None else ""
+    return f"spec.storage.workspace.podTemplate.spec.{wrong}" if wrong else ""

@@ -23,7 +23,8 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
-from torchctl.controllers.job.actions import Halt, Refusal
+from torchctl.controllers.finding import Refusal
+from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Idle, Plan, plan
 from torchctl.controllers.job.status import derive, transitions
@@ -52,6 +53,16 @@ def queue_of(text: str) -> TorchrunQueue:
     ready = {"type": "KaiQueueReady", "status": "True", "reason": "KaiQueueReady", "observedGeneration": 1}
     body = {"metadata": meta, "spec": yaml.safe_load(text) or {}, "status": {"conditions": [ready]}}
     return decoded(TORCHRUN_QUEUE, body)  # type: ignore[no-any-return]
+
+
+def _trainer_of(status: dict[str, Any]) -> dict[str, Any]:
+    """The trainer of a pod of which only the whole is said: its container says the same."""
+    if status.get("phase") == "Succeeded":
+        return {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    if status.get("phase") != "Running":
+        return {}
+    ready = any(given["type"] == "Ready" and given["status"] == "True" for given in status.get("conditions", ()))
+    return {"ready": ready, "state": {"running": {}}}
 
 
 class World:
@@ -116,7 +127,7 @@ class World:
     def _halt(self, halt: Halt) -> None:
         """The pod has a deadline; that it ends is for the test to say."""
         fields: dict[str, Any] = {}
-        for field in ("pods", "old_pods"):
+        for field in ("pods", "old_pods", "sync_pods"):
             fields[field] = tuple(
                 msgspec.structs.replace(
                     pod, spec=msgspec.structs.replace(pod.spec, active_deadline_seconds=halt.deadline_s)
@@ -245,6 +256,8 @@ class World:
             "labels": {labels.ATTEMPT: str(self.seen.job.status.attempt)} if index else {},
         }
         known = msgspec.to_builtins(pods[name].metadata) if name in pods else base
+        if index and "containerStatuses" not in status and (trainer := _trainer_of(status)):
+            status["containerStatuses"] = [{"name": "trainer", **trainer}]
         self.pod(decoded(POD, {"metadata": known | meta, "spec": {"nodeName": node}, "status": status}))
 
     def sync_succeeds(self, number: int = 0, message: str = "") -> None:
@@ -335,12 +348,24 @@ class World:
     def says_why(self, message: str) -> None:
         self.seen = replace(self.seen, create_failure=message)
 
+    def warns(self, message: str) -> None:
+        """The newest Warning Event about the first late worker."""
+        self.seen = replace(self.seen, warning=message)
+
     def pod_group_says(self, conditions: list[dict[str, Any]]) -> None:
         body = {"metadata": {"name": "pg"}, "status": {"schedulingConditions": conditions}}
         self.seen = replace(self.seen, podgroup=decoded(KAI_PODGROUP, body))
 
-    def sync_fails(self, number: int = 0, message: str = "boom", code: int = 1) -> None:
-        ended = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
+    def sync_runs(self, number: int = 0) -> None:
+        """The container fetch starts now."""
+        running = {"running": {"startedAt": self.now}}
+        self.play(f"demo-sync-{number}", phase="Running", containerStatuses=[{"name": "fetch", "state": running}])
+
+    def sync_fails(self, number: int = 0, message: str = "boom", code: int = 137, ran_s: float = 0) -> None:
+        """By default for no reason of the source's."""
+        started = self.now - timedelta(seconds=ran_s)
+        ended = {"exitCode": code, "reason": "Error", "message": message, "startedAt": started, "finishedAt": self.now}
+        ended = {"terminated": ended}
         self.play(f"demo-sync-{number}", phase="Failed", containerStatuses=[{"name": "fetch", "state": ended}])
 
     def worker(self, index: int, phase: str = "Running", **status: Any) -> None:
@@ -373,7 +398,8 @@ class World:
             "message": message,
             "lastTransitionTime": self.now,
         }
-        done = {"completionTime": self.now} if type_ == "Complete" else {}
+        last = 0 if "successPolicy" in job.spec else int(job.spec["completions"]) - 1
+        done = {"completionTime": self.now, "completedIndexes": f"0-{last}"} if type_ == "Complete" else {}
         status = msgspec.convert({"conditions": [condition], **done}, type(job.status))
         self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, status=status))
 

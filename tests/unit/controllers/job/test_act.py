@@ -8,8 +8,9 @@ import pytest
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import JOB, POD
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.act import Actor
-from torchctl.controllers.job.actions import Actions, Child, Halt, Refusal, Removal
+from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Idle, again_s, plan
 from torchctl.controllers.job.status import derive
 from torchctl.runtime.apply import Applier, Found

@@ -9,10 +9,10 @@ import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import admission
 from torchctl.controllers.job.steps.admission import groups_of
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import (
     FrozenElastic,
     FrozenKai,
@@ -52,7 +52,8 @@ def template(*, kai: FrozenKai = QUEUED, nodes: int = 3, elastic: FrozenElastic 
 
 
 def pod(index: int, group: str = OURS, node: str = "") -> Pod:
-    meta = {"name": f"demo-{index}-x", "annotations": {"pod-group-name": group} if group else {}}
+    annotations = {"batch.kubernetes.io/job-completion-index": str(index)}
+    meta = {"name": f"demo-{index}-x", "annotations": annotations | ({"pod-group-name": group} if group else {})}
     found: Pod = decoded(POD, {"metadata": meta, "spec": {"nodeName": node}})
     return found
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.plan import Question
 
 CPU = "{jobQueue: research, numNodes: 2, command: python train.py}"
@@ -138,7 +139,7 @@ def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: An
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        ({"phase": "Pending", "conditions": []}, "WaitingForUpload"),
+        ({"phase": "Running", "conditions": []}, "WaitingForUpload"),
         (
             {
                 "phase": "Pending",
@@ -501,3 +502,32 @@ def test_a_template_of_which_this_operator_knows_only_a_part_stays_the_one_revis
     w.revision_is({**w.seen.revision.data, "ofALaterVersion": True, "nprocPerNode": 7})
     w.settle()
     assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.seen.job.status.queue_revision]
+
+
+def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: Any) -> None:
+    w = world(CPU, KAI)
+    w.settle()
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    w.refuse = lambda kind, name: Refusal(kind, name, "QuotaExceeded", "no") if kind == "PodGroup" else None
+    w.later(600)
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("True", "Admitted")
+    assert w.phase == "Running"
+
+
+def test_a_job_that_is_older_than_a_rule_of_its_name_is_refused(world: Any) -> None:
+    """It would take the Service of the workspace of job `demo`."""
+    w = world(CPU)
+    job = w.seen.job
+    meta = msgspec.structs.replace(job.metadata, name="demo-workspace")
+    w.seen = replace(w.seen, job=msgspec.structs.replace(job, metadata=meta))
+    w.settle()
+    assert w.condition("Accepted") == (
+        "False",
+        "InvalidSpec",
+        "metadata.name must not end in -workspace: the Service of another job's workspace has such a "
+        "name; submit another job instead",
+    )
+    assert w.objects == {}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
 from torchctl.controllers.job.steps.dependencies import assess
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.upstream import (
     MOST,
     is_awaited,

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.complaints import complaints
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.refusals import refusal_reason
-from torchctl.runtime.client.errors import Unavailable
+from torchctl.runtime.client.errors import Invalid, Unavailable
+from torchctl.runtime.kinds import StatusCause, StatusDetails
 
 UNREADABLE = "failed to create typed patch object (team/demo; batch/v1, Kind=Job): "
 UNKNOWN = "field not declared in schema"
@@ -21,7 +23,9 @@ def refused(world: Any, said: str, job: str = "", queue: str = "", kind: str = "
 
     def answer(made: str, name: str) -> Refusal | None:
         error = Unavailable(UNREADABLE + said, code=500)
-        return Refusal(made, name, *refusal_reason(error, f"{made} {name}")) if made == kind else None
+        if made != kind:
+            return None
+        return Refusal(made, name, *refusal_reason(error, f"{made} {name}"), fields=complaints(error, {}))
 
     w.refuse = answer
     w.settle()
@@ -137,3 +141,90 @@ def test_what_was_turned_down_for_another_reason_is_told_as_it_was(world: Any) -
     )
     w.settle()
     assert w.condition("WorkersReady")[2] == "Job demo: .spec.template.spec.affinty: no"
+
+
+BODY = {
+    "spec": {
+        "template": {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "trainer",
+                        "env": [{"name": "PET_NNODES"}, {"name": "A"}],
+                        "volumeMounts": [{"mountPath": "/x"}],
+                    },
+                    {"name": "side", "resources": {"requests": {"nvidia.com/gpu": 1}}},
+                ],
+                "volumes": [{"name": "torchrun-tmp"}, {"name": "big", "nfs": {}}],
+            }
+        }
+    }
+}
+ENV = "env: [{name: A, valueFrom: {fieldRef: {fieldPath: no}}}]"
+SIDE = "podTemplate: {spec: {containers: [{name: trainer}, {name: side, resources: {requests: {nvidia.com/gpu: 1}}}]}}"
+VOLUMES = "volumes: {additionalVolumes: [{name: big, nfs: {}}], additionalMounts: [{name: none, mountPath: /x}]}"
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "job", "queue", "told"),
+    [
+        (
+            "containers[0].env[1].valueFrom.fieldRef.fieldPath",
+            "Invalid value",
+            ENV,
+            "",
+            'demo: spec.env[name="A"].valueFrom',
+        ),
+        (
+            "containers[0].env[1].valueFrom.fieldRef.fieldPath",
+            "Invalid value",
+            "",
+            ENV,
+            'research: spec.env[name="A"].valueFrom',
+        ),
+        (
+            "containers[1].resources.requests[nvidia.com/gpu]",
+            "Invalid value",
+            "",
+            SIDE,
+            'research: spec.podTemplate.spec.containers[name="side"].resources.requests[nvidia.com/gpu]',
+        ),
+        (
+            "volumes[1].nfs.server",
+            "Required value",
+            VOLUMES,
+            "",
+            'spec.volumes.additionalVolumes[name="big"].nfs.server',
+        ),
+        (
+            "containers[0].volumeMounts[0].name",
+            "Not found",
+            VOLUMES,
+            "",
+            'spec.volumes.additionalMounts[mountPath="/x"].name',
+        ),
+    ],
+)
+def test_an_invalid_field_is_told_by_name_where_it_was_written(
+    world: Any, path: str, wrong: str, job: str, queue: str, told: str
+) -> None:
+    message = invalid(world, path, wrong, job, queue)
+    assert told in message
+    assert f": {wrong} (so the API server says of Job demo): correct it there" in message
+    assert "env[" not in message or "env[name=" in message
+
+
+def invalid(world: Any, path: str, wrong: str, job: str, queue: str) -> str:
+    """What is told of a Job that validation refuses."""
+    w = world(JOB % (job and f", {job}"), QUEUE % (queue and f", {queue}"))
+    cause = StatusCause(field=f"spec.template.spec.{path}", message=wrong)
+    error = Invalid('Job.batch "demo" is invalid', code=422, details=StatusDetails(causes=(cause,)))
+    refusal = Refusal("Job", "demo", *refusal_reason(error, "Job demo"), fields=complaints(error, BODY))
+    w.refuse = lambda kind, name: refusal if kind == "Job" else None
+    w.settle()
+    return str(w.condition("WorkersReady")[2])
+
+
+def test_an_invalid_field_of_the_operators_own_is_told_as_the_server_does(world: Any) -> None:
+    message = invalid(world, "containers[0].env[0].name", "Invalid value", "", "")
+    assert message.startswith('Job demo: the API server refused it: Job.batch "demo" is invalid')

@@ -1,5 +1,6 @@
 """How podTemplate, queue and job become one: a property for each rule of the table, against a model of a few words."""
 
+import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -202,7 +203,7 @@ AMOUNT = st.sampled_from(["1", "2500m", "3Gi", "1e3"])
     part=st.booleans(),
     resource=st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]),
 )
-def test_resources_by_name_and_a_part_of_the_gpus_has_that_part_of_cpus_and_memory(
+def test_resources_by_name_and_a_part_of_the_gpus_has_that_part_of_all(
     requests: Any, cpus: Any, memory: Any, gpus: int, part: bool, resource: str
 ) -> None:
     node = said({"cpus": cpus, "memory": memory, "gpus": gpus, "gpuResourceName": resource})
@@ -216,9 +217,11 @@ def test_resources_by_name_and_a_part_of_the_gpus_has_that_part_of_cpus_and_memo
         shown = {name: amount for name, amount in found.get(field, {}).items() if name != resource}
         assert set(shown) == set(wanted)
         for name, amount in wanted.items():
-            exact = parse(amount).value / (factor if name in ("cpu", "memory") else 1)
-            step = 1 if name == "memory" else Fraction(1, 1000)
-            assert 0 <= exact - parse(shown[name]).value <= step
+            exact, whole = parse(amount).value / factor, parse(shown[name]).value
+            if name == "x/y":
+                assert whole == math.ceil(exact)
+            else:
+                assert 0 <= exact - whole <= (1 if name == "memory" else Fraction(1, 1000))
     assert found.get("limits", {}).get(resource) == (str(gpus // factor) if gpus else None)
 
 
@@ -236,6 +239,7 @@ def test_volumes_by_name_the_jobs_own_last(template: Any, queue: Any, job: Any, 
     def volumes(names: Any, by: str) -> Any:
         return [{"name": name, "emptyDir": {"medium": by}} for name in names or ()]
 
+    queue, job = ([f"{name}-set" for name in names or ()] for names in (queue, job))
     storage: Json = {"datasets": datasets(queue, "q")} | ({"shmSizePerGPU": "1Gi"} if shm else {})
     found = pod_of(
         merged(
@@ -269,7 +273,7 @@ def test_mounts_by_path_the_jobs_own_last(words: Any, shm: bool) -> None:
     def mounts(names: Any, by: str) -> Any:
         return [{"name": by, "mountPath": f"/{name}x"} for name in names or ()]
 
-    sets = [{"name": f"q{name}", "claimName": "q", "mountPath": f"/{name}x"} for name in queue or ()]
+    sets = [{"name": f"q{name}", "claimName": "q", "mountPath": f"/{name}q"} for name in queue or ()]
     storage: Json = {"datasets": sets} | ({"shmSizePerGPU": "1Gi"} if shm else {})
     volumes: list[Json] = [{"name": name, "emptyDir": {}} for name in ("t", "j")]
     found = trainer_of(
@@ -282,7 +286,7 @@ def test_mounts_by_path_the_jobs_own_last(words: Any, shm: bool) -> None:
     ).get("volumeMounts", [])
     wanted = together(
         {f"/{name}x": "t" for name in template or ()},
-        {f"/{name}x": f"q{name}" for name in queue or ()},
+        {f"/{name}q": f"q{name}" for name in queue or ()},
         {"/dev/shm": "torchrun-shm"} if shm else {},
         {f"/{name}x": "j" for name in job or ()},
     )
@@ -329,7 +333,7 @@ def test_node_labels_by_key_and_the_gpus_type_where_there_are_gpus(words: Any, g
         queue={"scheduling": said({"nodeSelector": queue}), "nodeResources": said({"gpus": gpus, "gpuType": gpu_type})},
         nodeSelector=job,
     )
-    typed = {SETTINGS.gpu_type_label: gpu_type} if gpu_type and gpus else {}
+    typed = {"nvidia.com/gpu.product": gpu_type} if gpu_type and gpus else {}
     assert pod_of(found).get("nodeSelector", {}) == together(template, queue, typed, job)
 
 
@@ -412,20 +416,33 @@ OWNED = ("restartPolicy", "subdomain", "hostname", "schedulerName", "activeDeadl
 @given(
     rest=st.dictionaries(st.sampled_from(["hostIPC", "dnsPolicy", "runtimeClassName", "shareProcessNamespace"]), WORD),
     owned=st.dictionaries(st.sampled_from(OWNED), WORD),
-    sidecar=st.booleans(),
+    setup=st.booleans(),
 )
-def test_the_rest_of_a_pod_is_kept_but_for_what_only_the_operator_decides(
-    rest: Json, owned: Json, sidecar: bool
-) -> None:
-    others = [{"name": "log", "image": "log:1", "command": ["sh"]}] if sidecar else []
-    template = {"spec": {**rest, **owned, "containers": [{"name": "trainer"}, *others], "initContainers": others}}
+def test_the_rest_of_a_pod_is_kept_but_for_what_only_the_operator_decides(rest: Json, owned: Json, setup: bool) -> None:
+    init = [{"name": "setup", "image": "setup:1", "command": ["sh"]}] if setup else []
+    template = {"spec": {**rest, **owned, "containers": [{"name": "trainer"}], "initContainers": init}}
     found = pod_of(merged(queue={"podTemplate": template}))
     assert {key: found[key] for key in rest} == rest
     assert {key: found.get(key) for key in OWNED} == dict.fromkeys(OWNED) | {"restartPolicy": "Never"}
-    for field, kept in (("containers", found["containers"][1:]), ("initContainers", found.get("initContainers", []))):
-        assert [{**item, "securityContext": None} for item in kept] == [
-            {**item, "securityContext": None} for item in others
-        ], field
+    assert without_context(found.get("initContainers", [])) == without_context(init)
+
+
+def without_context(containers: list[Json]) -> list[Json]:
+    return [{**container, "securityContext": None} for container in containers]
+
+
+@pytest.mark.proves("TorchrunQueue.spec.podTemplate")
+@pytest.mark.parametrize(("asked", "plain"), [("", ()), ("warm", ("warm",)), ("log, warm", ("log", "warm")), ("x", ())])
+def test_containers_beside_the_trainer_become_native_sidecars_unless_named(asked: str, plain: tuple[str, ...]) -> None:
+    others = [{"name": name, "image": f"{name}:1"} for name in ("log", "warm")]
+    spec = {"containers": [{"name": "trainer"}, *others], "initContainers": [{"name": "setup", "image": "setup:1"}]}
+    metadata = {"annotations": {"torchrun.ai/plain-containers": asked}} if asked else {}
+    found = merged(queue={"podTemplate": {"metadata": metadata, "spec": spec}})
+    kept = [container for container in others if container["name"] in plain]
+    native = [{**container, "restartPolicy": "Always"} for container in others if container["name"] not in plain]
+    assert without_context(pod_of(found)["containers"][1:]) == without_context(kept)
+    assert without_context(pod_of(found)["initContainers"]) == without_context([*spec["initContainers"], *native])
+    assert "annotations" not in found.pod["metadata"]
 
 
 @merges("workspace")

@@ -124,14 +124,14 @@ def test_a_sync_is_tried_three_times_and_then_fails_the_job_with_the_pods_words(
     w.settle()
     for number in range(3):
         assert ("Pod", f"demo-sync-{number}") in w.objects
-        w.sync_fails(number, "fetch: the archive has the unsafe name '../x'")
+        w.sync_fails(number, "fetch: the connection broke")
         w.settle()
     assert ("Pod", "demo-sync-3") not in w.objects
     assert w.phase == "Failed"
     status, reason, message = w.condition("Failed")
     assert (status, reason) == ("True", "WorkspaceSyncFailed")
-    assert "pod demo-sync-2 failed (try 3 of 3): fetch: the archive has the unsafe name '../x'" in message
-    assert (w.seen.job.status.failure.pod, w.seen.job.status.failure.exit_code) == ("demo-sync-2", 1)
+    assert "pod demo-sync-2 failed (try 3 of 3): fetch: the connection broke" in message
+    assert (w.seen.job.status.failure.pod, w.seen.job.status.failure.exit_code) == ("demo-sync-2", 137)
     assert ("Job", "demo") not in w.objects
 
 

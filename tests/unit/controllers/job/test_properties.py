@@ -13,11 +13,11 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec
 from torchctl.api.names import worker_job
 from torchctl.api.phases import TERMINAL
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.pods import NEXT_STEPS
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.controllers.job.template.sizing import shape
+from torchctl.controllers.job.template.sizing import Node, shape
 
 STANDS_IN = {str(reason): reason.conditions for reason in JobReason}
 OWNED_KEYS = st.sampled_from([*labels.OWNED_KEYS, labels.KAI_QUEUE, labels.JOB_UID, labels.ATTEMPT, "torchrun.ai/x"])
@@ -31,13 +31,13 @@ def test_gpus_are_spread_evenly_over_as_few_nodes_as_hold_them_or_two_totals_tha
     job = JobSpec(job_queue="q", num_gpus=total, command="a")
     fewest = -(-total // per_node)
     try:
-        found = shape(job, per_node, "q")
+        found = shape(job, Node(per_node), "q")
     except Impossible as error:
         assert total % fewest
         less, more = (int(word) for word in error.message.rpartition(": ")[2].replace(" work", "").split(" and "))
         assert less < total < more
         for near in (less, more):
-            assert shape(JobSpec(job_queue="q", num_gpus=near, command="a"), per_node, "q").nodes >= 1
+            assert shape(JobSpec(job_queue="q", num_gpus=near, command="a"), Node(per_node), "q").nodes >= 1
         return
     assert (found.nodes, found.nodes * found.gpus) == (fewest, total)
     assert 1 <= found.gpus <= per_node

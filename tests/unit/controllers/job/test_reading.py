@@ -43,7 +43,7 @@ def test_the_events_of_a_good_run_tell_its_story(world: Any) -> None:
     assert w.events == [
         ("Normal", "Starting", "all is ready for the workers"),
         ("Normal", "Running", "all 2 workers of Job demo are ready"),
-        ("Normal", "Succeeded", "Job demo is complete"),
+        ("Normal", "Succeeded", "every worker of Job demo exited 0"),
     ]
 
 

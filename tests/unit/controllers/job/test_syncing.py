@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.job import JobWorkspace, Volumes
-from torchctl.controllers.job.steps.workspace import revision_of
+from torchctl.controllers.job.steps.tries import revision_of
 
 GIT = '{source: git, url: "https://git.example.com/a.git", ref: main%s}'
 JOB = "{jobQueue: research, numNodes: %d, command: python train.py, volumes: {workspace: %s}%s}"
@@ -286,7 +286,7 @@ class TestRevisions:
     def test_an_upload_is_waited_for_by_its_revision(self, world: Any) -> None:
         w = world(a_job(workspace="{source: zip, revision: 'sha256:77'}"))
         w.settle()
-        assert args(w, 0) == ["wait", "--root=/workspace", "--timeout=600", "--revision=sha256:77"]
+        assert args(w, 0) == ["wait", "--root=/workspace", "--timeout=inf", "--revision=sha256:77"]
 
     def test_a_claim_that_is_gone_is_not_made_again_for_another_revision(self, world: Any) -> None:
         w = synced(world, a_job())
@@ -348,24 +348,29 @@ class TestTime:
     def test_all_tries_together_have_the_time_of_one(self, world: Any) -> None:
         w = world(a_job(workspace=GIT % ", timeoutSeconds: 100"))
         w.settle()
+        w.sync_runs(0)
+        w.settle()
         assert w.last.actions.look_again_s == 100
         w.later(60)
-        w.sync_fails(0, "fetch: the server cannot be reached", 75)
+        w.sync_fails(0, "fetch: the disk was full", ran_s=60)
+        w.settle()
+        w.sync_runs(1)
         w.settle()
         assert (w.phase, w.last.actions.look_again_s) == ("Syncing", 40)
         w.later(40)
         w.settle()
         status, reason, message = w.condition("Failed")
         assert (status, reason) == ("True", "WorkspaceTimeout")
-        assert message.startswith(
-            "the workspace was not there after 100 s (volumes.workspace.timeoutSeconds): pod demo-"
+        assert message == (
+            "the workspace was not there after 100 s (volumes.workspace.timeoutSeconds): pod demo-sync-1 is bringing "
+            "the workspace (git); before that pod demo-sync-0 failed: fetch: the disk was full"
         )
         failure = w.seen.job.status.failure
         assert (failure.pod, failure.reason) == ("demo-sync-1", "WorkspaceTimeout")
         assert ("Pod", "demo-sync-1") not in w.objects
         assert ("Warning", "WorkspaceTimeout") in [event[:2] for event in w.events]
 
-    def test_a_claim_that_is_never_bound_ends_so_too(self, world: Any) -> None:
+    def test_a_claim_that_is_never_bound_is_waited_for_and_named(self, world: Any) -> None:
         w = world(a_job())
         w.settle()
         said = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
@@ -374,8 +379,8 @@ class TestTime:
         w.settle()
         w.later(600)
         w.settle()
-        assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
-        assert "waits for its PersistentVolumeClaim to be bound" in w.condition("Failed")[2]
+        assert w.condition("Failed")[0] == "False"
+        assert "waits for its PersistentVolumeClaim to be bound" in w.condition("WorkspaceReady")[2]
 
     def test_another_revision_has_a_time_of_its_own(self, world: Any) -> None:
         w = synced(world, a_job(workspace=GIT % ", timeoutSeconds: 100"))
@@ -383,6 +388,9 @@ class TestTime:
         asks_for(w, "v2")
         fails(w)
         assert w.condition("WorkspaceReady")[1] == "Syncing"
+        w.sync_runs(1)
+        w.settle()
+        assert w.last.actions.look_again_s == 100
         w.later(100)
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")

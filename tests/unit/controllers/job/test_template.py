@@ -26,13 +26,6 @@ def test_a_part_of_a_nodes_gpus_gets_that_part_of_its_cpus_and_memory(world: Any
     }
 
 
-def test_no_gpus_at_all_is_one_pod_with_a_nodes_cpus_on_any_node(world: Any) -> None:
-    queue = "{image: a:1, nodeResources: {gpus: 8, cpus: 7, gpuType: H100}}"
-    spec = pod(world, "numGPUs: 0", queue)
-    assert spec["containers"][0]["resources"] == {"requests": {"cpu": "7"}, "limits": {"cpu": "7"}}
-    assert "nodeSelector" not in spec
-
-
 def test_gpus_that_only_the_pod_template_has_count(world: Any) -> None:
     queue = """
     podTemplate: {spec: {containers: [{name: trainer, image: a:1, resources:
@@ -40,11 +33,6 @@ def test_gpus_that_only_the_pod_template_has_count(world: Any) -> None:
     """
     spec = pod(world, "numGPUs: 2", queue)
     assert spec["containers"][0]["resources"] == {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": "2"}}
-
-
-def test_another_gpu_resource_is_asked_for_by_its_name(world: Any) -> None:
-    spec = pod(world, "numNodes: 1", "{image: a:1, nodeResources: {gpus: 2, gpuResourceName: amd.com/gpu}}")
-    assert spec["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
 
 
 def test_the_jobs_word_wins_over_the_queues_and_the_queues_over_the_pod_template(world: Any) -> None:

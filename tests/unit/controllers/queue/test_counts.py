@@ -121,7 +121,9 @@ HAPPENING = st.one_of(
 
 @given(happenings=st.lists(HAPPENING, max_size=40))
 @settings(max_examples=examples(60))
-def test_whatever_happens_the_counts_are_a_recount_soon_and_within_one_write_a_period(happenings: Any) -> None:
+def test_counts_equal_a_recount_with_one_write_a_period(happenings: Any) -> None:
+    """Whatever happens to the jobs, the counts follow soon, with at most one write a period."""
+
     async def main() -> None:
         team, changes = Team(), 0
         await team.begin()
@@ -153,7 +155,9 @@ def test_whatever_happens_the_counts_are_a_recount_soon_and_within_one_write_a_p
     virtualtime.run(main)
 
 
-def test_a_job_that_moves_by_its_name_to_another_queue_is_counted_in_one_only() -> None:
+def test_a_job_recreated_elsewhere_counts_in_one_queue() -> None:
+    """A job that is deleted and made again under its name in another queue is counted in that one only."""
+
     async def main() -> None:
         team = Team()
         await team.begin()

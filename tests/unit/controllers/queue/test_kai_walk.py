@@ -14,7 +14,7 @@ from torchctl.api.labels import QUEUE_UID
 from torchctl.api.names import QUEUE_FINALIZER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueSpec, TorchrunQueue
-from torchctl.controllers.queue.plan import Observed, Plan, Refused, parent_problem, plan
+from torchctl.controllers.queue.plan import Observed, Plan, parent_problem, plan
 from torchctl.controllers.queue.status import derive
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import ObjectMeta
@@ -51,7 +51,7 @@ class World:
         if self.gone:
             return False
         todo = plan(self.observed(), self.now)
-        derive(self.observed(), todo, Refused(), self.now)
+        derive(self.observed(), todo, (), self.now)
         if todo.finalizers is not None:
             self.finalizers = todo.finalizers
         self.gone = self.deleted_at is not None and QUEUE_FINALIZER not in self.finalizers
@@ -102,7 +102,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 @given(happenings=st.lists(st.sampled_from([*SPECS, "step", "settle", "job", "done", "later"]), max_size=25))
-def test_no_kai_queue_of_others_is_touched_and_none_of_ours_is_lost(happenings: list[str]) -> None:
+def test_foreign_kai_queues_stay_and_ours_are_never_lost(happenings: list[str]) -> None:
     world = World()
     spec = JobSpec.model_validate({"jobQueue": "gpu", "numNodes": 1, "command": "true"})
     job = TorchrunJob(ObjectMeta(name="j", namespace="team"), spec, JobStatus(Phase.RUNNING, queue_revision="r"))
@@ -132,7 +132,7 @@ def test_no_kai_queue_of_others_is_touched_and_none_of_ours_is_lost(happenings: 
     assert world.made - world.released <= world.deleted
 
 
-def test_the_condition_of_a_queue_that_another_took_over_meanwhile_is_a_conflict() -> None:
+def test_a_kai_queue_taken_over_meanwhile_is_a_conflict() -> None:
     world = World({"kaiQueue": "a"})
     world.settle()
     world.spec = SPECS["refer to a"]
@@ -140,7 +140,7 @@ def test_the_condition_of_a_queue_that_another_took_over_meanwhile_is_a_conflict
     world.spec = SPECS["manage a"]
     world.settle()
     seen = world.observed()
-    found = find(derive(seen, plan(seen, START), Refused(), START).conditions, "KaiQueueReady")
+    found = find(derive(seen, plan(seen, START), (), START).conditions, "KaiQueueReady")
     assert found is not None
     assert (found.reason, world.released, world.claimed()) == ("Conflict", {"a"}, set())
 

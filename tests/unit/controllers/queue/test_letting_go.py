@@ -65,7 +65,7 @@ class BlindCluster:
 
 
 @pytest.mark.parametrize("available", [False, True], ids=["watch forbidden", "cache behind"])
-async def test_a_kai_queue_that_is_only_out_of_sight_keeps_the_finalizer(available: bool) -> None:
+async def test_a_kai_queue_out_of_sight_keeps_the_finalizer(available: bool) -> None:
     cluster = BlindCluster(CLAIMED, available=available)
     result = await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert result is not None
@@ -80,16 +80,16 @@ async def test_a_read_that_is_forbidden_keeps_the_finalizer() -> None:
 
 
 @pytest.mark.parametrize(("old", "left"), [(OLD, []), (NotFound("no such kind"), [[]])], ids=["there", "gone"])
-async def test_one_of_an_earlier_name_that_was_seen_before_the_watch_was_forbidden_is_asked_for_too(
-    old: KaiQueue | Exception, left: list[Any]
-) -> None:
+async def test_kai_queues_of_earlier_names_are_asked_for_too(old: KaiQueue | Exception, left: list[Any]) -> None:
+    """The cache still has them from before the watch was forbidden."""
     cluster = BlindCluster(FOREIGN, old=old)
     await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert cluster.patches == left
 
 
 @pytest.mark.parametrize("answer", [NotFound("no such kind"), FOREIGN])
-async def test_without_kai_or_with_anothers_queue_of_the_name_nothing_keeps_it(answer: Any) -> None:
+async def test_nothing_keeps_a_queue_without_its_own_kai_queue(answer: Any) -> None:
+    """KAI is not there, or the KAI Queue of that name is somebody else's."""
     cluster = BlindCluster(answer)
     await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert cluster.patches == [[]]
@@ -132,7 +132,7 @@ class Renamed:
 
 
 @pytest.mark.parametrize("asks_for", ["train", None])
-async def test_a_deletion_that_is_refused_is_told_of_the_kai_queue_that_stays(asks_for: str | None) -> None:
+async def test_a_refused_deletion_names_the_kai_queue_that_stays(asks_for: str | None) -> None:
     cluster = Renamed(asks_for)
     await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert cluster.told["KaiQueueReady"].startswith("KAI Queue old: the API server refused it: old has children")

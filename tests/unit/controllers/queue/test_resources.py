@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from torchctl.api.names import RESOURCES_FINALIZER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import ExtraResource, QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.inventory import inventory
-from torchctl.controllers.queue.plan import Observed, Plan, Refusal, Refused, plan
+from torchctl.controllers.queue.plan import Observed, Plan, plan
 from torchctl.controllers.queue.resources import extras, growth
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.resources import object_name, problem_of
@@ -95,7 +96,7 @@ class World:
     def plan(self) -> Plan:
         return plan(self.observed(), NOW)
 
-    def step(self) -> Refused:
+    def step(self) -> tuple[Refusal, ...]:
         observed = self.observed()
         todo, refused = plan(observed, NOW), {}
         if todo.finalizers is not None:
@@ -107,7 +108,7 @@ class World:
             raw = None if found is None else msgspec.to_builtins(found)
             decision = decide(extra.body, None if found is None else found.metadata, raw, extra.ours, once=extra.once)
             if decision.verdict is Verdict.FOREIGN:
-                refused[extra.key] = Refusal("ForeignObject", "theirs")
+                refused[extra.key] = Refusal(*extra.key, "ForeignObject", "theirs")
             if decision.body is not None:
                 self._write(extra.key, decision.body)
         for growing in todo.grow:
@@ -116,7 +117,7 @@ class World:
         for found in todo.prune:
             del self.objects["ConfigMap", found.metadata.name]
             self.writes += 1
-        return Refused(None, refused)
+        return tuple(refused.values())
 
     def _write(self, key: tuple[str, str], body: Mapping[str, Any]) -> None:
         self.made += key not in self.objects
@@ -132,7 +133,8 @@ class World:
         return found.status, found.reason, found.message
 
 
-def test_what_a_queue_asks_for_is_made_once_and_belongs_to_it() -> None:
+def test_asked_objects_are_made_once_and_owned() -> None:
+    """What a queue asks for is made once, and belongs to it."""
     world = World([config_map(), claim()])
     assert world.plan() == Plan(finalizers=(RESOURCES_FINALIZER,)), "who makes ConfigMaps remembers them first"
     world.step()
@@ -146,13 +148,14 @@ def test_what_a_queue_asks_for_is_made_once_and_belongs_to_it() -> None:
     assert world.writes == writes, "a second reconcile writes nothing"
 
 
-def test_claims_alone_need_no_finalizer_for_nothing_is_to_be_cleared_up() -> None:
+def test_claims_alone_need_no_finalizer() -> None:
+    """Nothing has to be cleared up after claims: they stay."""
     world = World([claim()])
     world.step()
     assert world.finalizers == ()
 
 
-def test_of_a_templates_metadata_only_harmless_labels_and_annotations_are_taken() -> None:
+def test_only_harmless_labels_and_annotations_of_a_template_are_taken() -> None:
     entry = config_map()
     keys = (
         "app.kubernetes.io/managed-by",
@@ -184,9 +187,8 @@ def test_of_a_templates_metadata_only_harmless_labels_and_annotations_are_taken(
 
 
 @given(kind=st.sampled_from([config_map, claim]), labels=st.dictionaries(st.text(max_size=3), st.text(max_size=3)))
-def test_a_foreign_object_of_the_name_is_never_touched_and_the_condition_says_so(
-    kind: Any, labels: dict[str, str]
-) -> None:
+def test_a_foreign_object_is_never_touched(kind: Any, labels: dict[str, str]) -> None:
+    """The condition says that an object of that name is somebody else's."""
     world = World([kind()])
     key = extras(world.queue)[0].key
     theirs = {"metadata": {"name": key[1], "namespace": "team", "labels": labels, "uid": "theirs"}}
@@ -208,7 +210,7 @@ def test_drift_is_restored_unless_the_entry_is_immutable() -> None:
         assert world.objects[key]["data"]["a"] == ("changed" if immutable else "1")
 
 
-def test_an_immutable_object_that_lost_its_labels_is_left_without_them() -> None:
+def test_an_immutable_object_does_not_get_lost_labels_back() -> None:
     world = World([config_map(immutable=True)])
     world.step()
     before = world.objects["ConfigMap", "settings"]
@@ -218,14 +220,15 @@ def test_an_immutable_object_that_lost_its_labels_is_left_without_them() -> None
     assert world.writes == writes
 
 
-def test_an_immutable_object_stays_as_it_was_made_and_is_made_again_when_it_is_gone() -> None:
+def test_an_immutable_object_is_never_changed() -> None:
+    """It stays as it was made, and is made again when it is gone."""
     world = World([config_map(immutable=True)])
     world.step()
     world.resources = [config_map(immutable=True, data={"a": "2"})]
     writes = world.writes
     status, _, _ = world.ready()
     assert (status, world.writes) == ("True", writes)
-    (item,) = inventory(world.observed(), {})
+    (item,) = inventory(world.observed(), ())
     assert (item.state.ready, "stays as it is" in item.state.message) == (True, True)
     del world.objects["ConfigMap", "settings"]
     world.step()
@@ -236,9 +239,7 @@ def test_an_immutable_object_stays_as_it_was_made_and_is_made_again_when_it_is_g
     first=st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
     then=st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
 )
-def test_the_name_of_a_prefix_follows_what_is_in_the_object_and_nothing_else(
-    first: dict[str, str], then: dict[str, str]
-) -> None:
+def test_a_prefixed_name_follows_the_content_alone(first: dict[str, str], then: dict[str, str]) -> None:
     one, other = (ExtraResource.model_validate(config_map(nameMode="prefix", data=data)) for data in (first, then))
     assert (object_name(one) == object_name(other)) == (first == then)
     assert object_name(one).startswith("settings-")
@@ -268,7 +269,8 @@ def test_binary_data_is_compared_as_the_api_server_keeps_it() -> None:
     assert body["binaryData"] == {"a": "QUJDREVG"}
 
 
-def test_a_changed_prefix_makes_another_object_and_the_older_one_goes_when_no_unfinished_job_is_left() -> None:
+def test_a_changed_prefix_makes_another_object() -> None:
+    """The older one goes when no unfinished job is left."""
     world = World([config_map(nameMode="prefix")], jobs=(running(),))
     world.step()
     world.resources = [config_map(nameMode="prefix", data={"a": "2"})]
@@ -280,7 +282,7 @@ def test_a_changed_prefix_makes_another_object_and_the_older_one_goes_when_no_un
     assert [body["data"] for body in world.objects.values()] == [{"a": "2"}]
 
 
-def test_an_entry_that_is_removed_takes_its_config_map_with_it_and_lets_its_claim_go() -> None:
+def test_a_removed_entry_deletes_config_maps_and_keeps_claims() -> None:
     world = World([config_map(), claim()], jobs=(running(),))
     world.step()
     before = dict(world.objects)
@@ -298,7 +300,7 @@ def test_an_entry_that_is_removed_takes_its_config_map_with_it_and_lets_its_clai
     assert world.writes == writes, "found again as it is"
 
 
-def test_a_claim_is_found_again_by_a_queue_of_the_same_name_only() -> None:
+def test_only_a_queue_of_that_name_finds_a_claim_again() -> None:
     world = World([claim()])
     world.step()
     world.uid = "the-next-queue"
@@ -307,7 +309,7 @@ def test_a_claim_is_found_again_by_a_queue_of_the_same_name_only() -> None:
     assert world.ready()[1] == "ForeignObject"
 
 
-def test_a_queue_that_is_being_deleted_keeps_its_config_maps_for_the_jobs_that_run() -> None:
+def test_a_deleted_queue_keeps_config_maps_for_running_jobs() -> None:
     world = World([config_map()], jobs=(running("a"),))
     world.step()
     world.deleting = True
@@ -332,11 +334,12 @@ def test_a_claim_grows_and_never_shrinks() -> None:
     world.resources = [claim(size="5Gi")]
     world.step()
     assert spec["resources"]["requests"]["storage"] == "20Gi"
-    (item,) = inventory(world.observed(), {})
+    (item,) = inventory(world.observed(), ())
     assert (item.state.ready, item.state.message) == (True, "has 20Gi, more than is asked for: a claim cannot shrink")
 
 
-def test_a_claim_of_which_the_template_wants_what_cannot_change_says_so() -> None:
+def test_a_claim_says_when_its_template_cannot_be_met() -> None:
+    """Of a claim's spec only the size can change, and only upwards."""
     world = World([claim()])
     world.step()
     world.resources = [claim(spec={"storageClassName": "fast"})]
@@ -408,27 +411,26 @@ def test_a_template_of_another_shape_is_told_by_its_field(entry: dict[str, Any],
         problem = plan(seen, NOW).problem
         assert problem is not None
         assert problem[1].startswith(f"spec.resources[0] ({entry['name']}): template.{says}")
-        accepted = derive(seen, plan(seen, NOW), Refused(), NOW)
+        accepted = derive(seen, plan(seen, NOW), (), NOW)
         ready = find(accepted.conditions, "ResourcesReady")
         assert ready is not None
         assert ready.reason == QueueReason.NOT_READY
 
 
-def test_a_refusal_is_never_told_in_more_words_than_the_api_server_takes() -> None:
+def test_a_long_refusal_is_cut_to_what_status_takes() -> None:
     world = World([config_map("a")])
     world.step()
     seen = world.observed()
-    refused = Refused(None, {("ConfigMap", "a"): Refusal("Refused", "Invalid value: " + "a" * 2 * MAX_MESSAGE)})
+    refused = (Refusal("ConfigMap", "a", "Refused", "Invalid value: " + "a" * 2 * MAX_MESSAGE),)
     (state,) = derive(seen, plan(seen, NOW), refused, NOW).resources
     assert len(state.message) == MAX_MESSAGE
 
 
-def test_every_entry_has_its_state_and_the_condition_names_the_first_that_is_wrong() -> None:
+def test_every_entry_has_a_state() -> None:
+    """The condition names the first that is wrong."""
     world = World([config_map("a"), config_map("b"), claim("c")])
     world.step()
-    refused = Refused(
-        None, {("ConfigMap", "b"): Refusal("Refused", "no"), ("PersistentVolumeClaim", "c"): Refusal("R", "no")}
-    )
+    refused = (Refusal("ConfigMap", "b", "Refused", "no"), Refusal("PersistentVolumeClaim", "c", "R", "no"))
     seen = world.observed()
     status = derive(seen, plan(seen, NOW), refused, NOW)
     assert [(state.kind, state.name, state.ready, state.message) for state in status.resources] == [
@@ -446,7 +448,8 @@ HAPPENINGS = st.sampled_from(["step", "edit", "remove", "back", "drift", "gone",
 
 
 @given(happenings=st.lists(HAPPENINGS, max_size=25))
-def test_whatever_happens_a_foreign_object_stays_and_at_rest_nothing_is_written(happenings: list[str]) -> None:
+def test_whatever_happens_foreign_objects_stay_and_rest_is_quiet(happenings: list[str]) -> None:
+    """In any history an object of somebody else is left alone, and at rest nothing is written."""
     world, theirs = World([config_map(), claim()]), {"metadata": {"name": "theirs", "namespace": "team", "uid": "x"}}
     world.objects["ConfigMap", "theirs"] = theirs
     options: dict[str, Any] = {}
@@ -486,17 +489,12 @@ def test_whatever_happens_a_foreign_object_stays_and_at_rest_nothing_is_written(
         assert owned <= asked, "without jobs nothing older is left"
 
 
-def test_a_second_look_at_what_was_refused_comes_by_itself() -> None:
-    seen = replace(World([]).observed())
-    assert not Refused()
-    assert Refused(None, {("ConfigMap", "a"): Refusal("Refused", "no")})
-    assert plan(seen, NOW) == Plan()
-
-
-def test_the_example_of_the_guide_is_accepted_and_says_what_it_asks_for() -> None:
+def test_the_example_in_the_guide_is_accepted() -> None:
+    """It asks for the objects that the page speaks of."""
     guide = (Path(__file__).parents[4] / "docs" / "queues.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
-    spec = QueueSpec.model_validate(yaml.safe_load(example)["spec"])
+    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL))
+    (example,) = [found for found in examples if "resources" in found.get("spec", {})]
+    spec = QueueSpec.model_validate(example["spec"])
     subject = msgspec.structs.replace(World([]).queue, spec=spec)
     assert plan(Observed(subject, (), True, {}), NOW).problem is None
     assert [extra.kind.kind for extra in extras(subject)] == ["ConfigMap", "PersistentVolumeClaim"]

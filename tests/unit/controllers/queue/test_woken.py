@@ -31,7 +31,8 @@ def reconciler() -> QueueReconciler:
     return QueueReconciler(manager, OperatorSettings(image="torchctl:test"))
 
 
-def test_a_kai_queue_concerns_who_claims_it_who_names_it_and_who_is_under_it() -> None:
+def test_a_kai_queue_wakes_owner_namers_and_children() -> None:
+    """It concerns the queue that claims it, those that name it, and those that name it as their parent."""
     vision = KaiQueue(ObjectMeta(name="vision", annotations=CLAIM))
     assert set(reconciler().queues_around(vision)) == {
         Key("team", "own"),
@@ -40,7 +41,7 @@ def test_a_kai_queue_concerns_who_claims_it_who_names_it_and_who_is_under_it() -
     }
 
 
-def test_what_kai_counts_in_a_parent_concerns_none_of_the_queues_under_it() -> None:
+def test_counts_of_a_parent_wake_no_queue_below_it() -> None:
     """A parent's counts change with every pod below it, and a parent may have hundreds of queues."""
     vision = KaiQueue(ObjectMeta(name="vision", annotations=CLAIM))
     assert set(reconciler().queues_in(vision)) == {Key("team", "own"), Key("other", "moved")}

@@ -7,7 +7,6 @@ from torchctl.api.causes import Cause
 from torchctl.api.conditions import JobCondition
 from torchctl.api.counts import counted
 from torchctl.api.job import Failure
-from torchctl.controllers.job import success
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.steps import workers
@@ -19,7 +18,7 @@ __all__ = ["below_minimum", "look_again_s"]
 def below_minimum(case: Case) -> Loss | None:
     """The loss of an elastic job that has run and was below its minimum for too long; None while it may go on."""
     left = look_again_s(case)
-    if left is None or left > 0 or case.template is None or success.has_succeeded(case.observed):
+    if left is None or left > 0 or case.template is None:
         return None
     job = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
     there = counted(workers.standing(case.observed), "ready worker")
@@ -42,11 +41,13 @@ def look_again_s(case: Case) -> float | None:
 def _short_since(case: Case) -> datetime | None:
     """Since when an elastic job that has run has fewer ready workers than its minimum; None if it has enough.
 
-    The condition may be late to say that enough are back.
+    The condition may be late to say that enough are back. A Job that somebody else suspended starts anew when it is
+    released: its start time is set again then.
     """
-    ready = find(case.status.conditions, JobCondition.WORKERS_READY)
-    if case.template is None or not case.is_elastic or case.status.attempt_ready_time is None:
+    ready, job = find(case.status.conditions, JobCondition.WORKERS_READY), case.observed.worker_job
+    if case.template is None or not case.is_elastic or case.status.attempt_ready_time is None or case.observed.held:
         return None
     if ready is None or ready.status == "True" or workers.standing(case.observed) >= case.template.min_nodes:
         return None
-    return ready.last_transition_time
+    moments = (ready.last_transition_time, job.status.start_time if job is not None else None)
+    return max((moment for moment in moments if moment is not None), default=None)

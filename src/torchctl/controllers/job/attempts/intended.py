@@ -92,9 +92,9 @@ def _workspace(ground: Ground) -> list[Child]:
         return []
     ours, found = controlled_by(owner.uid), []
     if not template.workspace.claim and (ground.case.observed.workspace is not None or syncing.report is None):
-        found.append(Child(PVC, workspace.workspace_claim(owner, template.workspace), ours))
+        found.append(Child(PVC, workspace.workspace_claim(owner, template), ours))
     if workspace.serves(template):
-        found.append(Child(SERVICE, workspace.workspace_service(owner), ours))
+        found.append(Child(SERVICE, workspace.workspace_service(owner, template), ours))
     if syncing.number is not None:
         found.append(Child(POD, sync.sync_pod(owner, template, syncing.number, revision=syncing.revision), ours))
     return found

@@ -18,7 +18,7 @@ import msgspec
 
 from torchctl.api import names
 from torchctl.api.causes import Cause
-from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy
 from torchctl.api.jobstatus import Incident
 from torchctl.api.kube import Job
@@ -30,7 +30,7 @@ from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import budgets, verdict
 from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.observed import Observed
-from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.conditions import is_true
 
 __all__ = ["advance"]
 
@@ -63,9 +63,11 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     turned = _lost_or_done(case)
     if turned is not None:
         return replace(turned, status=_begun(turned.status, case.observed))
-    if success.has_succeeded(case.observed) or _says_complete(case.observed.worker_job):
-        # Its Job is about to say so, or its pods how they ended, and nothing else ends it any more.
+    if _says_complete(case.observed.worker_job):
+        # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
+    if case.observed.held and case.status.attempt_active_time is not None:
+        return Life(status=_folded(case.status, case.now), stage=Run())
     return _go_on(case)
 
 
@@ -80,12 +82,15 @@ def _go_on(case: Case) -> Life:
 
 def _lost_or_done(case: Case) -> Life | None:
     status, observed = case.status, case.observed
+    if success.has_succeeded(observed):
+        return _succeeded(case)
+    if observed.held:
+        return None  # whoever suspended its Job stops its pods
     loss = verdict.first_loss(case)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
-        # Until it is known how its pods ended, the operator waits.
-        return _succeeded(case) if success.is_complete(observed) else None
+        return None  # it is not known yet how its pods ended
     loss = loss or verdict.replaced_host(case) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
 
@@ -106,8 +111,10 @@ def _opened(case: Case, loss: Loss) -> Life:
 def _settle(case: Case, incident: Incident) -> Life:
     """Waits until the first of the lost pods is known, then counts the incident once and decides what follows."""
     status, observed = case.status, case.observed
-    if case.is_elastic and success.has_decided(observed) and _may_complete(observed):
-        # Worker 0 had come to the end, and the report of it came after those of the others: nothing was lost.
+    if success.has_succeeded(observed):
+        return _succeeded(case)  # the report of it came after those of the others: nothing was lost
+    if observed.held and incident.cause == Cause.DELETED:
+        # Its pods were seen to go before it was seen that somebody had suspended its Job.
         return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Run())
     settle_s = case.settings.settle_s
     left = _left_s(incident.opened + timedelta(seconds=settle_s), settle_s, case.now)
@@ -178,28 +185,13 @@ def _replaces(job: Job) -> bool:
 
 def _suspended(case: Case) -> Life:
     status, observed = case.status, case.observed
-    if _ended_before(observed):
+    if success.has_succeeded(observed):
         return _succeeded(case)
-    done = success.has_succeeded(observed) and _may_complete(observed)  # its Job is about to say so
-    if observed.job.spec.suspend or done:
+    if observed.job.spec.suspend:
         return Life(status=status, stage=Suspended())
     if observed.was_started:
         return Life(status=_next(status, case.moment), stage=Wait(case.moment))
     return Life(status=status, stage=Run() if status.next_attempt_time is None else Wait(status.next_attempt_time))
-
-
-def _ended_before(observed: Observed) -> bool:
-    """Whether the workers had succeeded before they could have been told to stop.
-
-    Trainers that save and exit 0 when they are told to stop make the suspended Job complete as well.
-    """
-    job, suspended = observed.worker_job, find(observed.job.status.conditions, JobCondition.SUSPENDED)
-    if job is None or not success.is_complete(observed):
-        return False
-    if not job.spec.get("suspend") or success.has_succeeded(observed):
-        return True  # its pods ended before anybody came to stop them
-    done, since = job.status.completion_time, suspended.last_transition_time if suspended is not None else None
-    return done is not None and since is not None and done < since
 
 
 # What several stages lead to.
@@ -219,11 +211,11 @@ def _suspends(case: Case) -> Life | None:
 
 def _succeeded(case: Case) -> Life:
     """The end of a job whose attempt has succeeded."""
-    name = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
-    job = case.observed.worker_job
+    job, name = case.observed.worker_job, names.worker_job(case.observed.job.metadata.name, case.status.attempt)
+    who = "worker 0" if case.is_elastic else "every worker"
     done = job.status.completion_time if job is not None else None
     status = msgspec.structs.replace(case.status, failure=None)
-    return _ended(status, Outcome(JobReason.SUCCEEDED, f"Job {name} is complete"), done or case.now)
+    return _ended(status, Outcome(JobReason.SUCCEEDED, f"{who} of Job {name} exited 0"), done or case.now)
 
 
 def _ended(status: JobStatus, outcome: Outcome, when: datetime) -> Life:
@@ -241,12 +233,6 @@ def _has_left(observed: Observed) -> bool:
     if job is None:
         return True
     return job.metadata.deletion_timestamp is not None and not _says_complete(job)
-
-
-def _may_complete(observed: Observed) -> bool:
-    job = observed.worker_job
-    fails = job is not None and any(is_true(job.status.conditions, type_) for type_ in ("FailureTarget", "Failed"))
-    return not fails and not _has_left(observed)
 
 
 def _says_complete(job: Job | None) -> bool:

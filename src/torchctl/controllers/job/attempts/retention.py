@@ -10,12 +10,13 @@ from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
 from torchctl.api.phases import Phase
-from torchctl.controllers.job import pods
+from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps import tries
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
@@ -34,7 +35,9 @@ def after_the_end(case: Case) -> Actions:
     left = None if observed.awaited else _ttl_left_s(case, policy.ttl_seconds_after_finished)
     if left is not None and left <= 0:
         return Actions(remove=(replace(_removal(TORCHRUN_JOB, job), version=job.metadata.resource_version),))
-    remove = [_removal(POD, pod) for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
+    syncs = [pod for pod in observed.sync_pods if not pods.has_ended(pod) and not _is_leaving(pod)]
+    remove = [_removal(POD, pod) for pod in syncs if not tries.runs_on(pod)]
+    halts = tries.halt(syncs, case.now, recorded=True)
     current = observed.worker_job
     keeps = current is None or policy.pod_retention is PodRetention.ALL
     kept = [old.metadata.uid for old in _kept(case)] if keeps else []
@@ -43,15 +46,16 @@ def after_the_end(case: Case) -> Actions:
     remove += _old_templates(observed)
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
-        return Actions(remove=tuple(remove), look_again_s=left)
+        return Actions(remove=tuple(remove), halt=halts, look_again_s=left)
     stops = stopped(case) if keeps else ()
-    if current is None or job.status.phase != Phase.FAILED:
-        return Actions(remove=tuple(remove), children=stops, look_again_s=left)
+    if current is None:
+        return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
     if _would_go_on(observed):
         stops = (*stops, *stop(case, current))
         if case.template is None and not _is_leaving(current):
             remove.append(_removal(JOB, current))  # nobody can say any more how to suspend it
-    halts = () if case.is_elastic else _halted(observed.pods, job.status.failure, case.now)
+    read = job.status.phase == Phase.FAILED and not case.is_elastic
+    halts += _halted(observed.pods, job.status.failure, case.now) if read else ()
     return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
 
 
@@ -67,7 +71,7 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     observed = case.observed
     late = [pod for pod in _nobody_else_ends(case) if (left := _stuck_in_s(pod, case)) is not None and left <= 0]
     held = {pod.metadata.labels.get(labels.ATTEMPT) for pod in late}
-    readable = (job for job in _kept(case) if has_ended(job) or str(attempt_of(job)) not in held)
+    readable = (job for job in _kept(case) if has_ended(job) or str(labels.attempt_of(job.metadata.labels)) not in held)
     kept = [job.metadata.uid for job in readable]
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
     forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late if not pods.was_forced(pod)]
@@ -104,7 +108,7 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
         return ()
     owner = Owner.of(case.observed.job)
     nodes = int(job.spec.get("completions") or case.template.nodes)
-    body = workers.worker_job(owner, case.template, attempt_of(job), nodes=nodes, suspend=True)
+    body = workers.worker_job(owner, case.template, labels.attempt_of(job.metadata.labels), nodes=nodes, suspend=True)
     return (Child(JOB, body, controlled_by(owner.uid)),)
 
 
@@ -120,16 +124,17 @@ def look_again_s(case: Case) -> float | None:
     return min((max(left, 1.0) for left in waits if left is not None and left > 0), default=None)
 
 
-def attempt_of(job: Job) -> int:
-    text = job.metadata.labels.get(labels.ATTEMPT, "")
-    return int(text) if text.isdecimal() else 0
-
-
 def _would_go_on(observed: Observed) -> bool:
-    """Whether the Job of an attempt that failed does not end by itself: no pod of it counts as failed."""
+    """Whether the Job does not end by itself.
+
+    Of one that failed no pod counts as failed; of one that succeeded other containers keep the workers' pods from
+    ending.
+    """
     job = observed.worker_job
     if job is None or has_ended(job):
         return False
+    if observed.job.status.phase == Phase.SUCCEEDED:
+        return success.lingers(observed)
     return observed.job.spec.elastic is not None or not any(map(_is_readable, observed.pods))
 
 
@@ -139,7 +144,7 @@ def _kept(case: Case) -> Iterator[Job]:
     if retention is PodRetention.ALL:
         yield from observed.old_jobs
     elif retention is PodRetention.FAILED:
-        last = [job for job in observed.old_jobs if attempt_of(job) == case.status.attempt - 1]
+        last = [job for job in observed.old_jobs if labels.attempt_of(job.metadata.labels) == case.status.attempt - 1]
         yield from (job for job in last if _failed_pods(observed, job))
 
 
@@ -148,7 +153,7 @@ def _failed_pods(observed: Observed, job: Job) -> list[Pod]:
 
 
 def _pods_of(observed: Observed, job: Job) -> list[Pod]:
-    attempt = str(attempt_of(job))
+    attempt = str(labels.attempt_of(job.metadata.labels))
     return [pod for pod in observed.old_pods if pod.metadata.labels.get(labels.ATTEMPT) == attempt]
 
 

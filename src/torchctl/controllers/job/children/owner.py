@@ -6,6 +6,7 @@ from typing import Any
 
 from torchctl.api import labels, names
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.labels import owned_key
 from torchctl.runtime.kinds import Kind
 
 __all__ = ["ROLE_CHECKPOINTS", "ROLE_TEMPLATE", "ROLE_WORKSPACE", "Owner"]
@@ -13,6 +14,9 @@ __all__ = ["ROLE_CHECKPOINTS", "ROLE_TEMPLATE", "ROLE_WORKSPACE", "Owner"]
 ROLE_WORKSPACE = "workspace"
 ROLE_CHECKPOINTS = "checkpoints"
 ROLE_TEMPLATE = "template"
+
+_OF_ONE_CONTAINER = "container.apparmor.security.beta.kubernetes.io/"
+"""Annotations that name a container of the pod, which Kubernetes refuses in a pod without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +50,25 @@ class Owner:
         *,
         attempt: int | None = None,
         owned: bool = True,
+        given: Mapping[str, Mapping[str, str]] | None = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """A child without its content. `owned` is false for what outlives the job."""
+        """A child without its content.
+
+        Args:
+            owned: False for what outlives the job.
+            given: The user's labels and annotations; ours win, and keys that are ours do not count.
+            labels, annotations: Ours, besides those that every child has.
+        """
+        theirs = _passed_on(given or {})
         metadata: dict[str, Any] = {
             "name": name,
             "namespace": self.namespace,
-            "labels": self.labels(role, attempt) | dict(labels or {}),
+            "labels": theirs["labels"] | self.labels(role, attempt) | dict(labels or {}),
         }
-        if annotations:
-            metadata["annotations"] = dict(annotations)
+        if theirs["annotations"] or annotations:
+            metadata["annotations"] = theirs["annotations"] | dict(annotations or {})
         if owned:
             metadata["ownerReferences"] = [self.reference()]
         return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
@@ -70,3 +82,15 @@ class Owner:
             "controller": True,
             "blockOwnerDeletion": True,
         }
+
+
+def _passed_on(given: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """What of a worker's labels and annotations every other child has too."""
+    return {
+        field: {
+            key: value
+            for key, value in given.get(field, {}).items()
+            if not owned_key(key) and not key.startswith(_OF_ONE_CONTAINER)
+        }
+        for field in ("labels", "annotations")
+    }

@@ -19,7 +19,14 @@ def pod_group(owner: Owner, template: FrozenTemplate, attempt: int) -> dict[str,
     kai = template.kai
     assert kai is not None
     name = group_name(owner, attempt)
-    body = owner.body(KAI_PODGROUP, name, labels.ROLE_WORKER, attempt=attempt, labels=kai_labels(template))
+    body = owner.body(
+        KAI_PODGROUP,
+        name,
+        labels.ROLE_WORKER,
+        attempt=attempt,
+        given=template.metadata,
+        labels=kai_labels(template),
+    )
     spec: dict[str, Any] = {"minMember": template.min_nodes, "queue": kai.queue}
     if "priorityClassName" in template.pod["spec"]:
         spec["priorityClassName"] = template.pod["spec"]["priorityClassName"]

@@ -17,4 +17,5 @@ def revision(owner: Owner, template: FrozenTemplate, name: str, number: int) -> 
     Args:
         number: Tells a later snapshot of the job from an earlier one.
     """
-    return owner.body(CONTROLLER_REVISION, name, ROLE_TEMPLATE) | {"data": template.data(), "revision": number}
+    body = owner.body(CONTROLLER_REVISION, name, ROLE_TEMPLATE, given=template.metadata)
+    return body | {"data": template.data(), "revision": number}

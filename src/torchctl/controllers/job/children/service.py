@@ -17,7 +17,7 @@ def worker_service(owner: Owner, template: FrozenTemplate, attempt: int) -> dict
     Workers look for each other before any of them is ready, so names are published at once.
     """
     port = template.rendezvous.port
-    return owner.body(SERVICE, names.service(owner.name), ROLE_WORKER) | {
+    return owner.body(SERVICE, names.service(owner.name), ROLE_WORKER, given=template.metadata) | {
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,

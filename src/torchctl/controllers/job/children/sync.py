@@ -17,10 +17,12 @@ from torchctl.controllers.job.children.containers import (
     tmp_volume,
     workspace_container,
 )
+from torchctl.controllers.job.children.overlay import over
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.workspace import claim_name, serves
 from torchctl.controllers.job.template import security
 from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
+from torchctl.controllers.job.template.merge import deep, unique
 
 __all__ = ["FETCH", "SERVE", "sync_pod"]
 
@@ -30,7 +32,7 @@ SERVE = "serve"
 _CLAIM = "torchrun-workspace"
 _SECRET = "torchrun-source-secret"
 _SECRET_ROOT = "/secret"
-_PLACEMENT = ("nodeSelector", "affinity", "tolerations")
+_PLACEMENT = ("nodeSelector", "affinity")
 
 Json = dict[str, Any]
 
@@ -49,15 +51,20 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
         "volumes": _volumes(owner, workspace),
     }
     if serves(template):
-        # The network reaches every worker, so this pod may be anywhere.
         spec |= {"initContainers": [fetch], "containers": [_serve(owner, workspace, template.operator_image)]}
     else:
-        # The claim may be bound where this pod runs first, so it runs where the workers can.
-        spec |= {"containers": [fetch]} | {key: workers[key] for key in _PLACEMENT if key in workers}
+        spec |= {"containers": [fetch]}
+    if workspace.decides_place:
+        spec |= {key: workers[key] for key in _PLACEMENT if key in workers}
+    # A cluster may have tainted all its nodes: it tolerates what the workers do, and what ExtendedResourceToleration
+    # lets pods with GPUs tolerate, of which this is none.
+    spec["tolerations"] = unique(workers.get("tolerations", ()), [{"key": template.gpu_resource, "operator": "Exists"}])
     if "imagePullSecrets" in workers:
         spec["imagePullSecrets"] = workers["imagePullSecrets"]
     asked = {WORKSPACE_REVISION: revision} if revision else None
-    return owner.body(POD, names.sync_pod(owner.name, number), ROLE_SYNC, annotations=asked) | {"spec": spec}
+    given = deep(template.metadata, workspace.pod.get("metadata", {}))
+    body = owner.body(POD, names.sync_pod(owner.name, number), ROLE_SYNC, given=given, annotations=asked)
+    return body | {"spec": over(spec, workspace.pod.get("spec", {}))}
 
 
 def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
@@ -68,7 +75,9 @@ def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
 
 
 def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
-    limits = [*flag("root", CLAIM_ROOT), *flag("timeout", workspace.timeout_s), *flag("revision", revision)]
+    # Whoever uploads may do so while the job is suspended, which only the operator knows: it ends the wait.
+    timeout: str | int = "inf" if workspace.uploaded else workspace.timeout_s
+    limits = [*flag("root", CLAIM_ROOT), *flag("timeout", timeout), *flag("revision", revision)]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING

@@ -40,9 +40,11 @@ def serves(template: FrozenTemplate) -> bool:
     return template.workspace is not None and template.workspace.distribution == Distribution.SERVE
 
 
-def workspace_claim(owner: Owner, workspace: FrozenWorkspace) -> Json:
+def workspace_claim(owner: Owner, template: FrozenTemplate) -> Json:
     """The claim `<job>-workspace`; it goes with the job."""
-    body = owner.body(PVC, names.workspace_claim(owner.name), ROLE_WORKSPACE)
+    workspace = template.workspace
+    assert workspace is not None
+    body = owner.body(PVC, names.workspace_claim(owner.name), ROLE_WORKSPACE, given=template.metadata)
     return body | {"spec": _claim(workspace.size, workspace.access_modes, workspace.storage_class)}
 
 
@@ -50,13 +52,14 @@ def checkpoints_claim(owner: Owner, template: FrozenTemplate, *, owned: bool) ->
     """The claim `<job>-checkpoints`; one that is not owned outlives the job and is found again by its name."""
     kept = template.checkpoints
     assert kept is not None
-    body = owner.body(PVC, names.checkpoints_claim(owner.name), ROLE_CHECKPOINTS, owned=owned)
+    name = names.checkpoints_claim(owner.name)
+    body = owner.body(PVC, name, ROLE_CHECKPOINTS, owned=owned, given=template.metadata)
     return body | {"spec": _claim(kept.size, kept.access_modes, kept.storage_class)}
 
 
-def workspace_service(owner: Owner) -> Json:
+def workspace_service(owner: Owner, template: FrozenTemplate) -> Json:
     """The headless Service of a sync pod that serves; only a ready one is in DNS."""
-    return owner.body(SERVICE, names.workspace_service(owner.name), ROLE_SYNC) | {
+    return owner.body(SERVICE, names.workspace_service(owner.name), ROLE_SYNC, given=template.metadata) | {
         "spec": {
             "clusterIP": "None",
             "selector": owner.selector(ROLE_SYNC),

@@ -110,7 +110,7 @@ def replaced_host(case: Case) -> Loss | None:
     known = case.status.host_uid
     if not known or not hosts or known in hosts or case.template is None or not _hosts_the_store(case.template):
         return None
-    if success.has_decided(case.observed):
+    if success.has_succeeded(case.observed):
         return None
     host = next(iter(hosts.values()))
     message = "it took the place of the worker 0 at which the others had met, and nothing says why that one is gone"
@@ -160,7 +160,7 @@ def _evidence(case: Case) -> Iterator[Evidence]:
 
 
 def _ends_the_attempt(one: Evidence, case: Case) -> bool:
-    if case.is_elastic and success.has_decided(case.observed):
+    if case.is_elastic and success.has_succeeded(case.observed):
         return False  # stopped since worker 0 has come to the end
     if case.template is None or case.template.elastic is None:
         return True
@@ -169,7 +169,7 @@ def _ends_the_attempt(one: Evidence, case: Case) -> bool:
         return False  # scaled away
     if _permanent(one.pod) is not None or cause_of(one).budget is Budget.USER:
         return True
-    decides = _hosts_the_store(case.template) or pods.succeeded(one.pod)  # its Job takes that for the success of all
+    decides = _hosts_the_store(case.template) or pods.has_finished(one.pod)  # its Job takes that for the success of all
     return index == 0 and decides
 
 

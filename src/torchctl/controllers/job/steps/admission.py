@@ -9,17 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from torchctl.api import labels
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
-from torchctl.api.kube import KaiPodGroup, Pod
-from torchctl.controllers.job import pods
+from torchctl.api.kube import Job, KaiPodGroup, Pod
+from torchctl.controllers.finding import Finding
+from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.conditions import find
 
 __all__ = ["assess", "groups_of"]
 
+_KUEUE = "kueue.x-k8s.io/queue-name"
 _STEPS = {
     "NonPreemptibleOverQuota": "raise the quota of the KAI Queue, or take a priority class below 100",
     "OverLimit": "raise the limit of the KAI Queue, or wait for its other jobs",
@@ -29,8 +30,10 @@ _STEPS = {
 
 
 def assess(observed: Observed, template: FrozenTemplate) -> Finding:
-    """Judges admission from the PodGroups and the pods; who was admitted stays so for the attempt."""
-    kai = template.kai
+    """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job."""
+    kai, job = template.kai, observed.worker_job
+    if job is not None and observed.held:
+        return Finding(False, JobReason.SUSPENDED_BY_OTHERS, _held(job))
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
@@ -41,9 +44,8 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
         return Finding(False, JobReason.KAI_NOT_INSTALLED, message, warn=True)
     if kai is None or not kai.gang:
         return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
-    placed = sum(pods.is_scheduled(pod) or pods.succeeded(pod) for pod in observed.pods)
-    if observed.worker_job is not None and is_true(observed.worker_job.status.conditions, "Complete"):
-        placed = max(placed, template.min_nodes)  # whoever has ended well was placed, whatever is left of it
+    # Whoever is done was placed, whatever is left of it.
+    placed = len(success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)})
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
     known_groups = observed.groups or _own(observed)
@@ -59,6 +61,16 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
         JobReason.WAITING_FOR_ADMISSION,
         f"waits for {counted(template.gpus, 'GPU') if template.gpus else counted(template.nodes, 'node')} in {where}",
     )
+
+
+def _held(job: Job) -> str:
+    """Who has suspended the Job, as far as its labels tell, and where to read on."""
+    name, queue = job.metadata.name, job.metadata.labels.get(_KUEUE)
+    if queue:
+        why = f"see `kubectl describe workloads.kueue.x-k8s.io` of Job {name}"
+        return f"Kueue has suspended Job {name} and admits it through LocalQueue {queue}: {why}"
+    who = f"`kubectl get job {name} -o yaml --show-managed-fields` names who set spec.suspend"
+    return f"Job {name} was suspended, and not by its TorchrunJob: {who}; this job goes on when they set it to false"
 
 
 def groups_of(workers: Iterable[Pod]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Dependency, DependencyCondition, TorchrunJob
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.finding import Finding
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = ["Upstream", "assess", "is_met", "leads_into_a_cycle", "waits_for"]

@@ -13,26 +13,27 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from torchctl.api import labels, names
+from torchctl.api import names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Failure, TorchrunJob, WorkspaceStatus
 from torchctl.api.kube import Pod
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods
+from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.children.sync import FETCH
 from torchctl.controllers.job.children.workspace import serves
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
+from torchctl.controllers.job.steps import tries
+from torchctl.controllers.job.steps.tries import TRIES, number, number_in, revision_of
 from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.runtime.conditions import find
+from torchctl.runtime.conditions import find, is_true
 
-__all__ = ["TRIES", "Syncing", "assess", "missing_claim"]
+__all__ = ["Syncing", "assess", "missing_claim"]
 
-TRIES = 3
-"""Sync pods that may fail before the job does."""
 _SERVER_PAUSE_S = 10.0
 _SERVER_LONGEST_PAUSE_S = 300.0
 _SERVERS_COUNTED = timedelta(hours=1)
-"""A server that fails is followed by another at once, and where that fails too, by ever fewer."""
+"""A server that fails is followed by another at once, and if that fails too, by ever fewer."""
 _FOLLOWS = "; revision "
 
 
@@ -41,12 +42,13 @@ class Syncing:
     """How far the workspace is.
 
     Args:
-        number: The try whose pod should exist, None where there is nothing to do.
+        number: The try whose pod should exist, None if there is nothing to do.
         revision: What that pod is asked for.
         remove: Sync pods that have to go first: they would write, or serve, another revision.
+        halt: Sync pods whose try is over, and which another container keeps from ending.
         report: What status should say of the workspace.
         failure: The last try's failure, when there is no further one.
-        reason: Of the job's end, where there is a failure.
+        reason: Of the job's end, if there is a failure.
         look_again_s: Seconds until the time for the sync is over.
     """
 
@@ -54,6 +56,7 @@ class Syncing:
     number: int | None = None
     revision: str = ""
     remove: tuple[Pod, ...] = ()
+    halt: tuple[Halt, ...] = ()
     report: WorkspaceStatus | None = None
     failure: Failure | None = None
     reason: JobReason = JobReason.WORKSPACE_SYNC_FAILED
@@ -68,6 +71,12 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Synci
     """
     if template.workspace is None:
         return Syncing(Finding(True, JobReason.NO_WORKSPACE, "the job has no workspace"))
+    recorded = is_true(observed.job.status.conditions, JobCondition.WORKSPACE_READY)
+    halt = tries.halt(observed.sync_pods, now, recorded=recorded)
+    return replace(_assess(observed, template, now), halt=halt)
+
+
+def _assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
     status = observed.job.status
     known = find(status.conditions, JobCondition.WORKSPACE_READY)
     stale = status.workspace is not None and not _is_met(_wanted(observed.job), status.workspace)
@@ -80,7 +89,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Synci
         return Syncing(lost, report=status.workspace)
     if again:
         return _again(observed)
-    found = _paced(_sync(observed, template), observed, now)
+    found = _paced(_sync(observed, template, now), observed, now)
     return _in_time(_noted(found, observed, stale=stale), observed, template, now)
 
 
@@ -99,7 +108,7 @@ def _wanted(job: TorchrunJob) -> str:
 
 
 def _is_met(wanted: str, there: WorkspaceStatus) -> bool:
-    """Whether a revision is the one that was synced; none asked for is the one that was."""
+    """Whether a revision is the one that was synced; if none is asked for, it is the one that was."""
     return wanted in ("", there.requested, there.revision, there.revision.removeprefix("sha256:"))
 
 
@@ -127,7 +136,7 @@ def _again(observed: Observed) -> Syncing:
     """Another revision: it is written to status which one, and from which pod on."""
     wanted, last = _wanted(observed.job), observed.job.status.workspace
     assert last is not None
-    first = max(_next(observed.sync_pods), _number_in(last.pod) + 1)
+    first = max(_next(observed.sync_pods), number_in(last.pod) + 1)
     report = WorkspaceStatus(requested=wanted, pod=names.sync_pod(observed.job.metadata.name, first))
     return Syncing(Finding(False, JobReason.SYNCING, f"revision {wanted} is about to be synced"), report=report)
 
@@ -151,7 +160,7 @@ def _claim_lost(observed: Observed, template: FrozenTemplate, *, was_synced: boo
 # The sync itself.
 
 
-def _sync(observed: Observed, template: FrozenTemplate) -> Syncing:
+def _sync(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
     record, every = observed.job.status.workspace, observed.sync_pods
     target = _wanted(observed.job) if record is None else record.requested
     if record is None:
@@ -160,100 +169,136 @@ def _sync(observed: Observed, template: FrozenTemplate) -> Syncing:
             report = _report(brought[-1], None)
             return Syncing(Finding(False, JobReason.SYNCING, f"revision {target} is about to be synced"), report=report)
     ours = _ours(observed)
-    tries = _tries(ours)
     others = [pod for pod in every if pod not in ours and not pods.has_ended(pod)]
     if others:
         message = f"pod {others[0].metadata.name} of another revision is being stopped; another follows when it is gone"
         remove = tuple(pod for pod in others if pod.metadata.deletion_timestamp is None)
         return Syncing(Finding(False, JobReason.SYNCING, message), remove=remove, report=record)
-    latest = max(ours, key=_number, default=None)
+    latest = max(ours, key=number, default=None)
     if latest is None:
-        number = max(_next(every), _number_in(record.pod) if record is not None else 0)
-        message = f"pod {names.sync_pod(observed.job.metadata.name, number)} is about to be created"
-        return Syncing(Finding(False, JobReason.SYNCING, message), number, target, report=record)
-    return replace(_judge(latest, tries, template, record), revision=target)
+        first = max(_next(every), number_in(record.pod) if record is not None else 0)
+        message = f"pod {names.sync_pod(observed.job.metadata.name, first)} is about to be created"
+        return Syncing(Finding(False, JobReason.SYNCING, message), first, target, report=record)
+    return replace(_judge(latest, _tries(observed), template, record), revision=target)
 
 
 def _ours(observed: Observed) -> tuple[Pod, ...]:
     """The pods that are asked for what is wanted now, and that are not history."""
     record = observed.job.status.workspace
     target = _wanted(observed.job) if record is None else record.requested
-    first = _number_in(record.pod) if record is not None else 0
-    return tuple(pod for pod in observed.sync_pods if _number(pod) >= first and revision_of(pod) == target)
+    first = number_in(record.pod) if record is not None else 0
+    return tuple(pod for pod in observed.sync_pods if number(pod) >= first and revision_of(pod) == target)
 
 
-def _tries(ours: Sequence[Pod]) -> list[Pod]:
-    """Those since the last one that brought the workspace: a pod that is only to serve what is there may come late."""
-    last = max((_number(pod) for pod in ours if pods.pulled(pod, FETCH) or pods.succeeded(pod)), default=-1)
-    return [pod for pod in ours if _number(pod) > last]
+def _tries(observed: Observed) -> list[Pod]:
+    return tries.after_latest_fetch(_ours(observed), _since(observed))
 
 
-def _judge(pod: Pod, tries: Sequence[Pod], template: FrozenTemplate, record: WorkspaceStatus | None) -> Syncing:
-    name, number = pod.metadata.name, _number(pod)
+def _since(observed: Observed) -> datetime | None:
+    """When the job was suspended or resumed last; a job that never was has this from its first status."""
+    suspended = find(observed.job.status.conditions, JobCondition.SUSPENDED)
+    return suspended.last_transition_time if suspended is not None else None
+
+
+def _stands_still(observed: Observed) -> bool:
+    return is_true(observed.job.status.conditions, JobCondition.SUSPENDED)
+
+
+def _judge(pod: Pod, counted: Sequence[Pod], template: FrozenTemplate, record: WorkspaceStatus | None) -> Syncing:
+    name, following = pod.metadata.name, number(pod) + 1
     if pod.metadata.deletion_timestamp is not None:
-        if serves(template) and pods.pulled(pod, FETCH):
+        if serves(template) and tries.fetched(pod):
             message = f"pod {name}, which served the workspace, is being deleted; another takes its place"
-            return Syncing(Finding(False, JobReason.SYNCING, message), number + 1, report=record)
+            return Syncing(Finding(False, JobReason.SYNCING, message), following, report=record)
         message = f"pod {name} is being deleted; another follows when it is gone"
         return Syncing(Finding(False, JobReason.SYNCING, message), report=record)
     if _is_done(pod, template):
         report = _report(pod, record)
         done = f" at {report.revision}" if report and report.revision else ""
         ready = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace{done}")
-        return Syncing(ready, number if serves(template) else None, report=report)
-    if pods.succeeded(pod):  # of a template that had the workers mount the claim
-        message = f"pod {name} has brought the workspace; another serves it"
-        return Syncing(Finding(False, JobReason.SYNCING, message), number + 1, report=record)
-    if pods.has_ended(pod):
-        return _failed(pod, tries, record)
-    return Syncing(_progress(pod, template), number, report=record)
+        return Syncing(ready, number(pod) if serves(template) else None, report=report)
+    if not tries.has_ended(pod):
+        return Syncing(_progress(pod, template), number(pod), report=record)
+    if tries.fetched(pod):
+        return Syncing(_server_ended(pod), following, report=record)
+    return _failed(pod, counted, record)
 
 
-def _failed(pod: Pod, tries: Sequence[Pod], record: WorkspaceStatus | None) -> Syncing:
-    name, cause = pod.metadata.name, _cause(pod)
-    if pods.pulled(pod, FETCH):
-        said = f"pod {name}, which served the workspace, failed: {cause.message}"
-        return Syncing(Finding(False, JobReason.SYNC_FAILED, said, warn=True), _number(pod) + 1, report=record)
-    count = sum(map(pods.has_ended, tries))
-    said = f"pod {name} failed (try {count} of {TRIES}): {cause.message}"
-    if count < TRIES:
-        return Syncing(Finding(False, JobReason.SYNC_FAILED, said, warn=True), _number(pod) + 1, report=record)
-    message = f"{said}; see `kubectl logs {name} -c {FETCH}`, correct the source and submit the job again"
-    return Syncing(Finding(False, JobReason.SYNC_FAILED, message, warn=True), report=record, failure=cause)
+def _server_ended(pod: Pod) -> Finding:
+    """A pod that brought the workspace, and that cannot serve it (any more)."""
+    if tries.failure(pod) is None and pods.succeeded(pod):  # of a template that had the workers mount the claim
+        return Finding(
+            False, JobReason.SYNCING, f"pod {pod.metadata.name} has brought the workspace; another serves it"
+        )
+    said = f"pod {pod.metadata.name}, which served the workspace, failed: {_cause(pod).message}"
+    return Finding(False, JobReason.SYNC_FAILED, said, warn=True)
+
+
+def _failed(pod: Pod, counted: Sequence[Pod], record: WorkspaceStatus | None) -> Syncing:
+    name, cause, following = pod.metadata.name, _cause(pod), number(pod) + 1
+    if pod not in counted:
+        message = f"pod {name} failed before the job was suspended or resumed; another follows"
+        return Syncing(Finding(False, JobReason.SYNCING, message), following, report=record)
+    if tries.is_unreachable(pod):
+        message = f"pod {name} could not reach the source: {cause.message}; another follows after a pause"
+        return Syncing(Finding(False, JobReason.SYNC_FAILED, message, warn=True), following, report=record)
+    count = sum(tries.has_ended(one) and not tries.is_unreachable(one) for one in counted)
+    if count < TRIES and not tries.is_refused(pod):
+        message = f"pod {name} failed (try {count} of {TRIES}): {cause.message}"
+        return Syncing(Finding(False, JobReason.SYNC_FAILED, message, warn=True), following, report=record)
+    tried = "was refused" if tries.is_refused(pod) else f"failed (try {count} of {TRIES})"
+    step = f"see `kubectl logs {name} -c {FETCH}`, correct the source and submit the job again"
+    finding = Finding(False, JobReason.SYNC_FAILED, f"pod {name} {tried}: {cause.message}; {step}", warn=True)
+    return Syncing(finding, report=record, failure=cause)
 
 
 def _paced(found: Syncing, observed: Observed, now: datetime) -> Syncing:
-    """The same, but the pod that follows a server that failed waits, as containers do that a kubelet restarts."""
-    failed = [pod for pod in _ours(observed) if pods.has_ended(pod) and pods.pulled(pod, FETCH)]
-    latest = max(failed, key=_number, default=None)
-    if latest is None or found.number != _number(latest) + 1 or latest.metadata.creation_timestamp is None:
+    """The same, but the pod that follows another waits for its pause, and until the other holds no volume any more."""
+    latest = max(_ours(observed), key=number, default=None)
+    if latest is None or found.number != number(latest) + 1 or latest.metadata.deletion_timestamp is not None:
         return found
-    lately = [pod for pod in failed if now - (pod.metadata.creation_timestamp or now) < _SERVERS_COUNTED]
-    if len(lately) < 2:
-        return found
-    pause_s = min(_SERVER_PAUSE_S * 2 ** (len(lately) - 2), _SERVER_LONGEST_PAUSE_S)
-    left = (latest.metadata.creation_timestamp + timedelta(seconds=pause_s) - now).total_seconds()
+    if _stands_still(observed) or not pods.has_ended(latest):
+        return replace(found, number=None)
+    left = _pause_left_s(observed, latest, now)
     return replace(found, number=None, look_again_s=left) if left > 0 else found
 
 
+def _pause_left_s(observed: Observed, latest: Pod, now: datetime) -> float:
+    if tries.fetched(latest):
+        pause, begun = _server_pause_s(_ours(observed), now), latest.metadata.creation_timestamp
+    else:
+        pause = tries.pause_s([pod for pod in _tries(observed) if tries.has_ended(pod)])
+        begun = tries.ended_at(latest) or latest.metadata.creation_timestamp
+    left = pause - (now - begun).total_seconds() if begun is not None else 0.0
+    return left if left <= pause + 1 else 0.0  # a clock that is far ahead says nothing
+
+
+def _server_pause_s(ours: Sequence[Pod], now: datetime) -> float:
+    """As containers have it that a kubelet restarts: each server that failed lately doubles the pause."""
+    failed = [pod for pod in ours if tries.has_ended(pod) and tries.fetched(pod)]
+    lately = [pod for pod in failed if now - (pod.metadata.creation_timestamp or now) < _SERVERS_COUNTED]
+    return min(_SERVER_PAUSE_S * 2.0 ** (len(lately) - 2), _SERVER_LONGEST_PAUSE_S) if len(lately) > 1 else 0.0
+
+
 def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
-    """The same, unless the time for all tries together is over: it begins with the first pod that is asked."""
+    """The same, unless the time for all tries together is used up. A job that is suspended uses none."""
     assert template.workspace is not None
-    tries = _tries(_ours(observed))
-    begun = min((pod.metadata.creation_timestamp for pod in tries if pod.metadata.creation_timestamp), default=None)
-    if found.finding.ok or found.failure is not None or begun is None:
+    counted = _tries(observed)
+    if found.finding.ok or found.failure is not None or not counted or _stands_still(observed):
         return found
     limit = template.workspace.timeout_s
-    left = (begun + timedelta(seconds=limit) - now).total_seconds()
+    left = limit - tries.used_s(counted, _since(observed), now)
     if left > 0:
-        return replace(found, look_again_s=left)
-    latest = max(tries, key=_number)
-    message = f"the workspace was not there after {limit} s (volumes.workspace.timeoutSeconds): {found.finding.message}"
+        runs = tries.has_begun(counted[-1])
+        moments = (found.look_again_s, left if runs else None)
+        return replace(found, look_again_s=min((one for one in moments if one is not None), default=None))
+    latest, failed = counted[-1], [pod for pod in counted if tries.has_ended(pod)]
+    why = found.finding.message
+    if failed and failed[-1] is not latest:
+        why = f"{why}; before that pod {failed[-1].metadata.name} failed: {_cause(failed[-1]).message}"
+    message = f"the workspace was not there after {limit} s (volumes.workspace.timeoutSeconds): {why}"
     failure = Failure(
-        pod=latest.metadata.name,
-        node=latest.spec.node_name,
-        reason=JobReason.WORKSPACE_TIMEOUT,
-        message=found.finding.message,
+        pod=latest.metadata.name, node=latest.spec.node_name, reason=JobReason.WORKSPACE_TIMEOUT, message=why
     )
     finding = Finding(False, JobReason.WORKSPACE_TIMEOUT, message, warn=True)
     return Syncing(finding, report=found.report, failure=failure, reason=JobReason.WORKSPACE_TIMEOUT)
@@ -262,24 +307,19 @@ def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: 
 # What a sync pod says.
 
 
-def revision_of(pod: Pod) -> str:
-    """The revision that a sync pod was asked for."""
-    return pod.metadata.annotations.get(labels.WORKSPACE_REVISION, "")
-
-
 def _is_done(pod: Pod, template: FrozenTemplate) -> bool:
-    return pods.is_ready(pod) if serves(template) else pods.succeeded(pod)
+    return pods.is_ready(pod) if serves(template) else tries.fetched(pod)
 
 
 def _cause(pod: Pod) -> Failure:
-    fatal = pods.fatal(pod)
-    code = fatal[1].exit_code if fatal else None
-    told = (fatal[1].message.strip() if fatal else "") or pod.status.message or pod.status.reason
+    ended = tries.failure(pod)
+    code = ended.exit_code if ended is not None else None
+    told = (ended.message.strip() if ended is not None else "") or pod.status.message or pod.status.reason
     return Failure(
         pod=pod.metadata.name,
         node=pod.spec.node_name,
         exit_code=code,
-        reason=pod.status.reason or (fatal[1].reason if fatal else ""),
+        reason=pod.status.reason or (ended.reason if ended is not None else ""),
         message=pods.shorten(told) or f"exit code {code}",
     )
 
@@ -293,6 +333,9 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
     if pods.waits_for_claim(pod):
         message = f"pod {name} waits for its PersistentVolumeClaim to be bound; if it stays, see `kubectl describe pvc`"
         return Finding(False, JobReason.SYNCING, message)
+    if pod.spec.node_name and not tries.has_begun(pod):
+        waits = f"waits on node {pod.spec.node_name} for its volumes and its image"
+        return Finding(False, JobReason.SYNCING, f"pod {name} {waits}; if it stays, see `kubectl describe pod {name}`")
     if workspace.uploaded:
         until = f"it gives up after {workspace.timeout_s} s"
         message = f"pod {name} waits for the workspace to be uploaded, as docs/storage.md says; {until}"
@@ -318,13 +361,4 @@ def _report(pod: Pod, record: WorkspaceStatus | None) -> WorkspaceStatus | None:
 
 
 def _next(every: Sequence[Pod]) -> int:
-    return max((_number(pod) + 1 for pod in every), default=0)
-
-
-def _number(pod: Pod) -> int:
-    return _number_in(pod.metadata.name)
-
-
-def _number_in(name: str) -> int:
-    tail = name.rpartition("-")[2]
-    return int(tail) if tail.isdecimal() else 0
+    return max((number(pod) + 1 for pod in every), default=0)

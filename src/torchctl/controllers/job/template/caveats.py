@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from torchctl.api import names
 from torchctl.api.conditions import JobReason
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.children.command import runs_as_written
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 __all__ = ["access_modes", "with_caveats"]
@@ -34,15 +34,15 @@ def _caveats(observed: Observed, template: FrozenTemplate) -> Iterator[tuple[Job
 def _checkpoints(observed: Observed, template: FrozenTemplate) -> Iterator[tuple[JobReason, str]]:
     """Whether the pods land on one node is for the scheduler to say."""
     kept = template.checkpoints
-    if kept is None or kept.claim or template.nodes == 1:
+    if kept is None or kept.claim or template.max_nodes == 1:
         return
-    claim = observed.checkpoints
+    claim, many = observed.checkpoints, f"up to {template.max_nodes}" if template.elastic else template.max_nodes
     modes = kept.access_modes if claim is None else access_modes(claim.spec)
     if modes and "ReadWriteMany" not in modes:
         yield (
             JobReason.CHECKPOINTS_ON_ONE_NODE,
             f"PersistentVolumeClaim {names.checkpoints_claim(observed.job.metadata.name)} is {'/'.join(modes)} and the "
-            f"job has {template.nodes} pods: those on another node than the first one will wait for the volume for "
+            f"job has {many} pods: those on another node than the first one will wait for the volume for "
             "ever; set accessModes [ReadWriteMany] for checkpoints, or keep the pods on one node",
         )
 

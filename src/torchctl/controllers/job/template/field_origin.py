@@ -8,45 +8,39 @@ from typing import Any
 from torchctl.api.kube import JOB, POD
 from torchctl.api.names import TRAINER
 from torchctl.api.written import plain
-from torchctl.controllers.job.actions import Refusal
+from torchctl.controllers.complaints import STEP, below
+from torchctl.controllers.finding import Complaint, Refusal
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.unreadable import UNREADABLE_MARK
 
 __all__ = ["told"]
 
 _POD_IN = {JOB.kind: ".spec.template", POD.kind: ""}
-_STEP = r"\.[\w-]+|\[[^\]\n]{0,1100}\]"
-_COMPLAINT = re.compile(rf"(?<!\S)((?:{_STEP})++): ([^\n;]+)")
-"""A field and what is wrong with it, of which an answer has one, or one in each line."""
 _KEY = re.compile(r'(?<!\w)(\w++)=("[^"]*"|[^,\]]+)')
-_LONGEST = 4096
-"""Characters of an answer that are read: names of fields are in it as a user wrote them."""
 _TRAINER = f'.spec.containers[name="{TRAINER}"]'
 
 
 def told(refusal: Refusal, observed: Observed) -> str:
-    """The refusal's message; of a field that no API server can read, in terms of what a person wrote.
+    """The refusal's message; what is said of fields that a person wrote is said of these.
 
     A field that nobody has written (by now) is told as the child's, as the API server does.
     """
     root = _POD_IN.get(refusal.kind)
-    if root is None or UNREADABLE_MARK not in refusal.message:
+    if root is None:
         return refusal.message
     child = f"{refusal.kind} {refusal.name}"
-    complaints = _COMPLAINT.findall(refusal.message.partition(UNREADABLE_MARK)[2][:_LONGEST])
-    found = {
-        path: _origin(path.removeprefix(root), observed) if path.startswith(root) else "" for path, _ in complaints
-    }
+    found = {one.path: _origin(one, root, observed) if one.path.startswith(root) else "" for one in refusal.fields}
     if not any(found.values()):
         return refusal.message
-    fields = "; ".join(f"{found[path] or f'{child}: {path}'}: {wrong}" for path, wrong in complaints)
+    fields = "; ".join(f"{found[one.path] or f'{child}: {one.path}'}: {one.wrong}" for one in refusal.fields)
     return f"{fields} (so the API server says of {child}): correct it there and submit the job again"
 
 
-def _origin(path: str, observed: Observed) -> str:
+def _origin(complaint: Complaint, root: str, observed: Observed) -> str:
+    """Where a field was written; of one that is missing, where it should have been."""
+    path = complaint.path.removeprefix(root)
     for prefix, owner, field, written in _written(observed):
         rest = path.removeprefix(prefix)
-        if path.startswith(prefix) and re.match(r"[.\[]|$", rest) and _has(written, rest):
+        if path.startswith(prefix) and re.match(r"[.\[]|$", rest) and _has(written, rest, missing=complaint.is_missing):
             return f"{owner}: {field}{rest}"
     return ""
 
@@ -66,20 +60,23 @@ def _written(observed: Observed) -> Iterator[tuple[str, str, str, Any]]:
         yield "", owner, "spec.podTemplate", plain(queue.spec.pod_template)
 
 
-def _has(value: Any, path: str) -> bool:
-    """Whether there is something at a path, as the API server writes it: `.key`, `[key="of an item"]`, `[index]`."""
-    for step in re.findall(_STEP, path):
+def _has(value: Any, path: str, *, missing: bool) -> bool:
+    """Whether there is something at a path, as the API server writes it: `.key`, `[key="of an item"]`, `[index]`.
+
+    Args:
+        missing: Whether the last step is not expected to lead anywhere.
+    """
+    steps = re.findall(STEP, path)
+    for step in steps[:-1] if missing else steps:
         value = _below(value, step)
     return value is not None
 
 
 def _below(value: Any, step: str) -> Any:
-    if step.startswith("."):
-        return value.get(step[1:]) if isinstance(value, dict) else None
-    items, index, keys = value if isinstance(value, list) else [], step[1:-1], _KEY.findall(step)
-    if index.isdecimal():
-        return items[int(index)] if int(index) < len(items) else None
-    return next((item for item in items if isinstance(item, dict) and keys and _is(item, keys)), None)
+    keys = _KEY.findall(step)
+    if not keys or not isinstance(value, list):
+        return below(value, step)
+    return next((item for item in value if isinstance(item, dict) and _is(item, keys)), None)
 
 
 def _is(item: dict[str, Any], keys: Sequence[tuple[str, str]]) -> bool:

@@ -11,11 +11,12 @@ import msgspec
 
 from torchctl.api import names
 from torchctl.api.conditions import JobReason
+from torchctl.api.jobrules import object_problems
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting, problems
+from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps.finding import Finding
 from torchctl.controllers.job.template.caveats import access_modes, with_caveats
 from torchctl.controllers.job.template.digest import is_sealed
 from torchctl.controllers.job.template.errors import Impossible
@@ -52,7 +53,7 @@ class Frozen:
 def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
     """The job's template: the frozen one, or the one to freeze."""
     job = observed.job
-    broken = () if observed.revision is not None else (*nesting(job.spec), *problems(job.spec))
+    broken = () if observed.revision is not None else (*object_problems(job), *nesting(job.spec), *problems(job.spec))
     accepted = _accepted("; ".join(map(str, broken)))
     queue_found = _queue_found(observed, settings)
     if observed.revision is not None:

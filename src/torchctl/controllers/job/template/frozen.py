@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api.job import JobSpec
+from torchctl.api.common import Distribution
+from torchctl.api.job import JobSpec, WorkspaceSource
+from torchctl.api.names import GPU_RESOURCE
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
@@ -37,6 +39,20 @@ class FrozenWorkspace(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     claim: str = ""
     sub_path: str = ""
     timeout_s: int
+    pod: dict[str, Any] = {}
+    """What the queue puts over the sync pods: a pod template without keys of the operator."""
+
+    @property
+    def decides_place(self) -> bool:
+        """Whether the pod that fills the claim decides where workers can run.
+
+        Workers mount it, and only one node at a time can: such a volume may be bound to the node or the zone of its
+        first pod. One that many nodes can mount is taken to be reachable from all of them, and a user's claim has its
+        volume, whose place the scheduler knows.
+        """
+        mounted = self.distribution in (Distribution.SHARED, Distribution.COPY)
+        many = {"ReadWriteMany", "ReadOnlyMany"} & set(self.access_modes)
+        return mounted and not many and self.source != WorkspaceSource.EXISTING
 
     @property
     def read_only(self) -> bool:
@@ -109,6 +125,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     nodes: int
     elastic: FrozenElastic | None = None
     gpus_per_node: int = 0
+    gpu_resource: str = GPU_RESOURCE
     nproc_per_node: int
     max_worker_restarts: int = 0
     queue_run_policy: dict[str, Any] = {}
@@ -124,6 +141,17 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     @property
     def gpus(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def max_nodes(self) -> int:
+        """The most pods that the job can have."""
+        return self.elastic.max_nodes if self.elastic else self.nodes
+
+    @property
+    def metadata(self) -> dict[str, dict[str, str]]:
+        """The user's labels and annotations, which every child has."""
+        found: dict[str, dict[str, str]] = self.pod["metadata"]
+        return found
 
     @property
     def min_nodes(self) -> int:

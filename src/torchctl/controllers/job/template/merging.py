@@ -5,21 +5,14 @@ is missing here. The code of the rules is `podspec.py` for the pod and `torchctl
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
+
+from torchctl.api.words import Word
 
 __all__ = ["ONLY_JOB", "ONLY_QUEUE", "RULES", "How", "Rule"]
 
 
-class How(StrEnum):
+class How(Word):
     """How what several say becomes one; `meaning` says it to users."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.meaning = value, meaning
-        return member
 
     LAST = "last", "The last that says something decides, and nothing of the others is left."
     BY_KEY = (
@@ -104,11 +97,18 @@ RULES = (
     Rule(
         "resources",
         "trainer.resources",
-        ("nodeResources.gpus", "nodeResources.cpus", "nodeResources.memory", "nodeResources.gpuResourceName"),
+        (
+            "nodeResources.gpus",
+            "nodeResources.gpusPerNode",
+            "nodeResources.cpus",
+            "nodeResources.memory",
+            "nodeResources.gpuResourceName",
+        ),
         ("numGPUs",),
         How.BY_KEY,
         "By resource, as requests and limits alike. A pod that has a part of a node's GPUs (numGPUs) has that part of "
-        "the CPUs and the memory.",
+        "the CPUs, the memory and the extended resources, of these a whole number, rounded up; one without GPUs "
+        "(numGPUs 0) has the part that goes with one GPU. GPUs from resource claims (gpusPerNode) are no limits.",
     ),
     Rule(
         "volumes",
@@ -116,7 +116,8 @@ RULES = (
         ("storage.datasets", "storage.shmSizePerGPU"),
         ("volumes.datasets", "volumes.additionalVolumes"),
         How.BY_KEY,
-        "By name.",
+        "By name. A dataset has its name alone, and names that begin with torchrun- are the operator's: what breaks "
+        "this is refused (`ConflictingVolumes`).",
     ),
     Rule(
         "mounts",
@@ -124,7 +125,8 @@ RULES = (
         ("storage.datasets", "storage.shmSizePerGPU"),
         ("volumes.datasets", "volumes.additionalMounts"),
         How.BY_KEY,
-        "By mountPath.",
+        "By mountPath. Workspace, checkpoints and datasets have their paths alone, and no dataset is mounted on "
+        "/dev/shm: what breaks this is refused (`ConflictingVolumes`).",
     ),
     Rule(
         "datasets",
@@ -140,7 +142,7 @@ RULES = (
         ("scheduling.nodeSelector", "nodeResources.gpuType"),
         ("nodeSelector",),
         How.BY_KEY,
-        "gpuType is the label of --gpu-type-label, for pods with GPUs.",
+        "gpuType is a label of the GPU vendor's, or --gpu-type-label, for pods with GPUs.",
     ),
     Rule("affinity", "spec.affinity", ("scheduling.affinity",), (), How.LAST),
     Rule("tolerations", "spec.tolerations", ("scheduling.tolerations",), ("tolerations",), How.ALL),
@@ -175,8 +177,9 @@ RULES = (
         (),
         (),
         How.LAST,
-        "Kept as it is, sidecars and init containers too. restartPolicy, subdomain, hostname, schedulerName and "
-        "activeDeadlineSeconds are the operator's.",
+        "Kept as it is, init containers too. Containers beside `trainer` become native sidecars, unless the "
+        "podTemplate's annotation `torchrun.ai/plain-containers` has their names. restartPolicy, subdomain, hostname, "
+        "schedulerName and activeDeadlineSeconds are the operator's.",
     ),
     Rule(
         "workspace",
@@ -212,7 +215,7 @@ RULES = (
         ("runPolicy",),
         ("runPolicy",),
         How.BY_FIELD,
-        "The queue's is frozen with the template; the job's may be changed while it runs.",
+        "The queue's is frozen with the template; the job's may be changed while it runs, maxWorkerRestarts aside.",
     ),
 )
 """Every rule, in the order of the table. `podTemplate` is the first to speak, the job the last."""

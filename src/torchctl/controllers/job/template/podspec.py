@@ -13,7 +13,7 @@ from torchctl.controllers.job.template import merge, references, security, share
 from torchctl.controllers.job.template.frozen import FrozenCheckpoints, FrozenRendezvous, FrozenWorkspace
 from torchctl.controllers.job.template.sizing import Shape
 
-__all__ = ["Parts", "merge_pod"]
+__all__ = ["Parts", "merge_pod", "sync_template"]
 
 _OURS = ("restartPolicy", "subdomain", "hostname", "schedulerName", "activeDeadlineSeconds")
 """Fields of a pod that a podTemplate may have and that only the operator decides."""
@@ -23,12 +23,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a pod template is made of."""
+    """What a pod template is made of.
+
+    Args:
+        claimed: Whether the GPUs come from the pod's resource claims, so that no extended resource is asked for.
+    """
 
     template: Json
     queue: QueueSpec
     job: JobSpec
     shape: Shape
+    claimed: bool
     gpu_type_label: str
     scheduler: str
     workspace: FrozenWorkspace | None
@@ -52,9 +57,11 @@ def merge_pod(parts: Parts) -> Json:
     spec |= _placement(parts, base)
     spec |= _identity(parts, base)
     spec[security.KEY] = security.pod(base.get(security.KEY, {}))
-    spec["containers"] = [_trainer(parts, trainer, resources, shm), *(_secured(container) for container in others)]
-    if "initContainers" in base:
-        spec["initContainers"] = [_secured(container) for container in base["initContainers"]]
+    beside, sidecars = _beside(parts, [_secured(container) for container in others])
+    spec["containers"] = [_trainer(parts, trainer, resources, shm), *beside]
+    first = [*(_secured(container) for container in base.get("initContainers", ())), *sidecars]
+    if first:
+        spec["initContainers"] = first
     volumes = merge.by_key(
         "name", base.get("volumes", ()), _volumes(parts, shm), _written(parts.job.volumes.additional_volumes)
     )
@@ -66,6 +73,18 @@ def merge_pod(parts: Parts) -> Json:
     return references.resolve(pod, parts.queue)
 
 
+def _beside(parts: Parts, others: list[Json]) -> tuple[list[Json], list[Json]]:
+    """The containers beside the trainer: those that stay plain, and native sidecars.
+
+    A pod with a plain container ends no sooner than that does, and fails with it. A native sidecar is an init container
+    that is started before the trainer, runs beside it, and is stopped when the trainer has ended.
+    """
+    asked = parts.template["metadata"].get("annotations", {}).get(labels.PLAIN_CONTAINERS, "")
+    names = {name.strip() for name in asked.split(",")}
+    plain = [container for container in others if container["name"] in names]
+    return plain, [container | {"restartPolicy": "Always"} for container in others if container["name"] not in names]
+
+
 def _metadata(parts: Parts) -> Json:
     """Labels and annotations; keys that only the operator may set are not taken from anyone."""
     template = parts.template["metadata"]
@@ -75,6 +94,19 @@ def _metadata(parts: Parts) -> Json:
         for field, given in asked.items()
     }
     return {field: values for field, values in metadata.items() if values}
+
+
+def sync_template(queue: QueueSpec) -> Json:
+    """What a queue puts over the sync pods, without what only the operator decides."""
+    workspace = queue.storage.workspace
+    given = plain(workspace.pod_template) if workspace is not None else {}
+    metadata = {
+        field: {key: value for key, value in given.get("metadata", {}).get(field, {}).items() if not _refused(key)}
+        for field in ("labels", "annotations")
+    }
+    spec = {key: value for key, value in given.get("spec", {}).items() if key not in _OURS}
+    every = {"metadata": {field: values for field, values in metadata.items() if values}, "spec": canonical(spec)}
+    return {part: values for part, values in every.items() if values}
 
 
 def _refused(key: str) -> bool:
@@ -161,7 +193,7 @@ def _environment(parts: Parts, base: Json) -> list[Json]:
 
 
 def _resources(parts: Parts, base: Json) -> Json:
-    """Requests and limits: the queue's node over podTemplate's, the pod's share of CPU and memory, GPUs as limits."""
+    """Requests and limits: the queue's node over podTemplate's, the pod's share of them, GPUs as limits."""
     node, shape = parts.queue.node_resources, parts.shape
     own = {"cpu": node.cpus, "memory": node.memory}
     own = {name: amount for name, amount in own.items() if amount is not None}
@@ -169,7 +201,7 @@ def _resources(parts: Parts, base: Json) -> Json:
     for field in ("requests", "limits"):
         given = {name: amount for name, amount in base.get(field, {}).items() if name != node.gpu_resource_name}
         found[field] = sizing.amounts(given | own, shape.share)
-    if shape.gpus:
+    if shape.gpus and not parts.claimed:
         found["limits"][node.gpu_resource_name] = str(shape.gpus)
     claims = {"claims": base["claims"]} if "claims" in base else {}
     return {field: values for field, values in found.items() if values} | claims

@@ -18,7 +18,7 @@ from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.api.written import plain
 from torchctl.controllers.job.children import preflight
-from torchctl.controllers.job.template import podspec, security, sizing
+from torchctl.controllers.job.template import conflicts, gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
@@ -29,7 +29,7 @@ from torchctl.controllers.job.template.frozen import (
     FrozenTopology,
     FrozenWorkspace,
 )
-from torchctl.controllers.job.template.sizing import Shape
+from torchctl.controllers.job.template.sizing import Node, Shape
 from torchctl.controllers.settings import OperatorSettings
 
 __all__ = ["render"]
@@ -55,7 +55,9 @@ def render(
     spec, base, name = job.spec, queue.spec, queue.metadata.name
     given = _pod_template(base)
     trainer = given["spec"]["containers"][0]
-    shape = sizing.shape(spec, _gpus_per_node(base, trainer), name)
+    node = _node(base, trainer)
+    shape = sizing.shape(spec, node, name)
+    sizing.check_bound(spec, shape, settings.max_nodes)
     distributed = effective.distributed(base, spec, gpus=shape.gpus)
     rendezvous = _rendezvous(distributed, settings)
     if spec.elastic is not None and distributed.rdzv_backend is RdzvBackend.STATIC:
@@ -67,19 +69,20 @@ def render(
     workspace = _workspace(base, job, shape, claim_modes)
     checkpoints = _checkpoints(base, spec, shape)
     kai = _kai(base)
-    pod = podspec.merge_pod(
-        podspec.Parts(
-            template=given,
-            queue=base,
-            job=spec,
-            shape=shape,
-            gpu_type_label=settings.gpu_type_label,
-            scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
-            workspace=workspace,
-            checkpoints=checkpoints,
-            rendezvous=rendezvous,
-        )
+    parts = podspec.Parts(
+        template=given,
+        queue=base,
+        job=spec,
+        shape=shape,
+        claimed=node.claimed,
+        gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
+        scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
+        workspace=workspace,
+        checkpoints=checkpoints,
+        rendezvous=rendezvous,
     )
+    conflicts.check(parts, name)
+    pod = podspec.merge_pod(parts)
     if "image" not in pod["spec"]["containers"][0]:
         raise Impossible(
             JobReason.INVALID_SPEC,
@@ -90,6 +93,7 @@ def render(
         nodes=shape.nodes,
         elastic=_elastic(spec),
         gpus_per_node=shape.gpus,
+        gpu_resource=base.node_resources.gpu_resource_name,
         nproc_per_node=spec.nproc_per_node or max(1, shape.gpus),
         max_worker_restarts=effective.run_policy(base, spec).max_worker_restarts,
         queue_run_policy=plain(base.run_policy),
@@ -121,10 +125,13 @@ def _pod_template(queue: QueueSpec) -> dict[str, Any]:
     return {"metadata": template.get("metadata", {}), "spec": template.get("spec", {}) | {"containers": containers}}
 
 
-def _gpus_per_node(queue: QueueSpec, trainer: dict[str, Any]) -> int:
+def _node(queue: QueueSpec, trainer: dict[str, Any]) -> Node:
     """What the queue says, or what a queue that says it only in its podTemplate means."""
-    there = trainer.get("resources", {}).get("limits", {}).get(queue.node_resources.gpu_resource_name, 0)
-    return queue.node_resources.gpus or int(quantity.parse(there).value)
+    resources = queue.node_resources
+    if resources.gpus_per_node is not None:
+        return Node(resources.gpus_per_node, claimed=True)
+    there = trainer.get("resources", {}).get("limits", {}).get(resources.gpu_resource_name, 0)
+    return Node(resources.gpus or int(quantity.parse(there).value))
 
 
 def _kai(queue: QueueSpec) -> FrozenKai | None:
@@ -154,13 +161,14 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
     per_gpu = None if asked.size else base.size_per_gpu
     gpus = shape.nodes * shape.gpus
     modes = claim_modes or [str(mode) for mode in base.access_modes]
+    most = job.spec.elastic.max_nodes if job.spec.elastic else shape.nodes
     claim = (asked.claim_name or names.workspace_claim(job.metadata.name)) if claim_modes else ""
     return FrozenWorkspace(
         size=sizing.total(asked.size or base.size, per_gpu, gpus, effective.DEFAULT_CLAIM_SIZE),
         access_modes=tuple(modes),
         storage_class=base.storage_class or "",
         mount_path=base.mount_path,
-        distribution=_distribution(base.distribution, asked.source, frozenset(modes), shape.nodes, claim),
+        distribution=_distribution(base.distribution, asked.source, frozenset(modes), most, claim),
         source=asked.source,
         url=asked.url or "",
         ref=asked.ref or "",
@@ -168,6 +176,7 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
         claim=asked.claim_name or "",
         sub_path=asked.sub_path or "",
         timeout_s=asked.timeout_seconds,
+        pod=podspec.sync_template(queue),
     )
 
 
@@ -177,7 +186,8 @@ def _distribution(
     """How the workspace reaches the workers, decided here once.
 
     Args:
-        claim: The claim, where there is one already.
+        nodes: The most pods that the job can have.
+        claim: The claim, if there is one already.
 
     Raises:
         Impossible: The claim cannot be filled, or not be mounted by all the pods that would need it.

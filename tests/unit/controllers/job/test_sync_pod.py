@@ -1,0 +1,115 @@
+"""Where the sync pod may run, what it tolerates, and what a queue puts over it."""
+
+from typing import Any
+
+import pytest
+
+GIT = "{source: git, url: 'https://git.example.com/a.git'}"
+EXISTING = "{source: existing, claimName: code}"
+JOB = "{jobQueue: research, numNodes: %d, command: python train.py, volumes: {workspace: %s}%s}"
+MINE = ", labels: {team: vision}, annotations: {example.com/cost: '7'}"
+QUEUE = (
+    "{image: trainer:1, nodeResources: {gpus: 4, gpuType: H100%s}, scheduling: {nodeSelector: {pool: gpu}, tolerations:"
+    " [{key: reserved, operator: Exists}]}, storage: {workspace: %s}}"
+)
+
+
+def sync_pod(world: Any, workspace: str = "{}", *, nodes: int = 1, source: str = GIT, more: str = "") -> Any:
+    w = world(JOB % (nodes, source, MINE), QUEUE % (more, workspace))
+    if source == EXISTING:
+        w.has_claim("code", "ReadWriteOnce")
+    w.settle()
+    return w.objects["Pod", "demo-sync-0"]
+
+
+@pytest.mark.parametrize(
+    ("workspace", "nodes", "source", "pinned"),
+    [
+        ("{}", 1, GIT, True),  # shared, and the volume may be bound to the node of its first pod
+        ("{distribution: copy}", 1, GIT, True),
+        ("{}", 2, GIT, False),  # served
+        ("{accessModes: [ReadWriteMany]}", 2, GIT, False),  # every node can mount it
+        ("{accessModes: [ReadWriteMany], distribution: shared}", 2, GIT, False),
+        ("{}", 1, EXISTING, False),  # it has its volume, whose place the scheduler knows
+    ],
+)
+def test_only_a_volume_of_one_node_puts_the_sync_pod_where_workers_run(
+    world: Any, workspace: str, nodes: int, source: str, pinned: bool
+) -> None:
+    spec = sync_pod(world, workspace, nodes=nodes, source=source)["spec"]
+    wanted = {"nvidia.com/gpu.product": "H100", "pool": "gpu"} if pinned else None
+    assert spec.get("nodeSelector") == wanted
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_sync_pod_tolerates_what_workers_do_and_gpu_nodes(world: Any, nodes: int) -> None:
+    """ExtendedResourceToleration adds the latter to pods with GPUs, and the sync pod has none."""
+    spec = sync_pod(world, nodes=nodes, more=", gpuResourceName: amd.com/gpu")["spec"]
+    assert spec["tolerations"] == [
+        {"key": "reserved", "operator": "Exists"},
+        {"key": "amd.com/gpu", "operator": "Exists"},
+    ]
+
+
+def test_every_child_has_the_users_labels_and_annotations(world: Any) -> None:
+    queue = (
+        "{image: trainer:1, kaiQueue: team, podTemplate: {metadata: {labels: {mesh: 'off', kai.scheduler/node-pool: a},"
+        " annotations: {container.apparmor.security.beta.kubernetes.io/trainer: unconfined}}}, storage: {workspace: {},"
+        " checkpoints: {enabled: true}}}"
+    )
+    w = world(JOB % (2, GIT, MINE), queue)
+    w.settle()
+    w.sync_serves()
+    w.settle()
+    kinds = {kind for kind, _ in w.objects}
+    assert kinds == {"ControllerRevision", "PersistentVolumeClaim", "Service", "Pod", "PodGroup", "Job"}
+    for child in w.objects.values():
+        labels = child["metadata"]["labels"]
+        assert (labels["team"], labels["mesh"]) == ("vision", "off")
+        assert labels["torchrun.ai/job-name"] == "demo"
+        assert "kai.scheduler/node-pool" not in labels
+        theirs = {key for key in child["metadata"]["annotations"] if not key.startswith("kai.scheduler/")}
+        assert theirs == {"example.com/cost"}
+
+
+def test_what_the_queue_says_of_sync_pods_is_put_over_ours(world: Any) -> None:
+    template = """{podTemplate: {
+        metadata: {labels: {team: storage, torchrun.ai/role: worker}, annotations: {sidecar.istio.io/inject: 'false'}},
+        spec: {
+          nodeSelector: {pool: cpu}, tolerations: [{key: cpu, operator: Exists}], priorityClassName: high,
+          restartPolicy: Always, securityContext: {runAsUser: 1000},
+          volumes: [{name: ca, configMap: {name: ca}}],
+          containers: [
+            {name: fetch, image: other:1, args: [evil], env: [{name: HTTPS_PROXY, value: 'http://proxy:3128'}],
+             resources: {limits: {memory: 8Gi}}, volumeMounts: [{name: ca, mountPath: /ca}]},
+            {name: log, image: log:1}]}}}"""
+    pod = sync_pod(world, template)
+    labels, spec = pod["metadata"]["labels"], pod["spec"]
+    assert (labels["team"], labels["torchrun.ai/role"]) == ("storage", "sync")
+    assert pod["metadata"]["annotations"] == {"example.com/cost": "7", "sidecar.istio.io/inject": "false"}
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "H100", "pool": "cpu"}
+    assert [toleration["key"] for toleration in spec["tolerations"]] == ["reserved", "nvidia.com/gpu", "cpu"]
+    assert (spec["priorityClassName"], spec["restartPolicy"]) == ("high", "Never")
+    assert (spec["securityContext"]["runAsUser"], spec["securityContext"]["runAsNonRoot"]) == (1000, True)
+    fetch, log = spec["containers"]
+    assert (fetch["image"], fetch["args"][0]) == ("torchctl:test", "fetch")
+    assert [variable["name"] for variable in fetch["env"]] == ["HOME", "HTTPS_PROXY"]
+    assert fetch["resources"]["limits"] == {"cpu": "1", "memory": "8Gi"}
+    assert [mount["mountPath"] for mount in fetch["volumeMounts"]] == ["/workspace", "/tmp", "/ca"]
+    assert (log["name"], log["securityContext"]["allowPrivilegeEscalation"]) == ("log", False)
+    assert [volume["name"] for volume in spec["volumes"]] == ["torchrun-workspace", "torchrun-tmp", "ca"]
+
+
+def test_a_template_for_fetch_reaches_it_where_the_pod_serves(world: Any) -> None:
+    template = "{podTemplate: {spec: {containers: [{name: fetch, resources: {limits: {memory: 8Gi}}}]}}}"
+    spec = sync_pod(world, template, nodes=2)["spec"]
+    (fetch,), (serve,) = spec["initContainers"], spec["containers"]
+    assert fetch["resources"]["limits"]["memory"] == "8Gi"
+    assert serve["resources"]["limits"]["memory"] == "512Mi"
+
+
+def test_a_template_that_is_no_pod_is_the_queues_condition(world: Any) -> None:
+    w = world(JOB % (1, GIT, ""), QUEUE % ("", "{podTemplate: {spec: {tolerations: {key: a}}}}"))
+    w.settle()
+    found = w.condition("QueueFound")[2]
+    assert "spec.storage.workspace.podTemplate.spec.tolerations must be a list of objects" in found
