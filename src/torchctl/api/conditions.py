@@ -262,6 +262,13 @@ class JobReason(Reason):
         "An object with a name that the job needs exists and is not the job's. It was left as it is.",
         "Delete or rename that object, or submit the job under another name.",
     )
+    STILL_DELETING = (
+        "StillDeleting",
+        _CHILDREN,
+        "An object of an earlier job of this name is still being deleted, and this job needs its name.",
+        "Wait; all goes on by itself. If it takes long, see who is to remove the finalizers in the message.",
+        EventType.NONE,
+    )
     REFUSED = (
         "Refused",
         _CHILDREN,

@@ -281,10 +281,14 @@ class JobSpec(Model):
         default=(), description="Secrets and ConfigMaps whose keys become variables, after the queue's. Default: none."
     )
     labels: Labels | None = Field(
-        default=None, description="Labels of the worker pods; those of the operator are refused. Default: none."
+        default=None,
+        description="Labels of the worker pods and of all other children; those of the operator are refused. "
+        "Default: none.",
     )
     annotations: Annotations | None = Field(
-        default=None, description="Annotations of the worker pods; those of the operator are refused. Default: none."
+        default=None,
+        description="Annotations of the worker pods and of all other children; those of the operator are refused. "
+        "Default: none.",
     )
     node_selector: Labels | None = Field(
         default=None, description="Node labels that worker pods need, over the queue's by key. Default: none."

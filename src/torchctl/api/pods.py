@@ -234,9 +234,11 @@ class PodTemplateMetadata(KeptModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (qualified_keys("labels"), qualified_keys("annotations"))
 
-    labels: Labels | None = Field(default=None, description="Labels of the worker pods; the operator's own win.")
+    labels: Labels | None = Field(
+        default=None, description="Labels of the worker pods and of all other children; the operator's own win."
+    )
     annotations: Annotations | None = Field(
-        default=None, description="Annotations of the worker pods; the operator's own win."
+        default=None, description="Annotations of the worker pods and of all other children; the operator's own win."
     )
 
 

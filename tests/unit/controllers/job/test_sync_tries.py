@@ -127,6 +127,28 @@ class TestTime:
         assert w.phase == "Syncing"
         assert ("Pod", "demo-sync-1") in w.objects
 
+    def test_a_node_whose_clock_is_behind_takes_no_time_away(self, world: Any) -> None:
+        w = a_world(world)
+        behind = w.now - timedelta(hours=1)
+        running = [{"name": "fetch", "state": {"running": {"startedAt": behind}}}]
+        w.play("demo-sync-0", phase="Running", containerStatuses=running)
+        w.settle()
+        assert (w.phase, w.last.actions.look_again_s) == ("Syncing", 600)
+
+    def test_tries_on_a_node_whose_clock_is_behind_are_counted(self, world: Any) -> None:
+        w = a_world(world, JOB % (1, GIT, ", suspend: true"))
+        w.later(60)
+        w.edit(suspend=False)
+        w.settle()
+        behind = w.now - timedelta(hours=1)
+        for number in range(3):
+            how = {"exitCode": 137, "startedAt": behind, "finishedAt": behind}
+            states = [{"name": "fetch", "state": {"terminated": how}}]
+            made = {"creationTimestamp": w.now}
+            w.play(f"demo-sync-{number}", phase="Failed", metadata=made, containerStatuses=states)
+            w.settle()
+        assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
+
     def test_a_server_may_wait_for_its_volume_for_as_long_as_it_takes(self, world: Any) -> None:
         """A ReadWriteOnce volume stays attached to a lost node for minutes after its pod is gone."""
         w = a_world(world, TWO)

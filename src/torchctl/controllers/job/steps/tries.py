@@ -133,7 +133,7 @@ def used_s(tries: Sequence[Pod], since: datetime | None, now: datetime) -> float
 def ended_at(pod: Pod) -> datetime | None:
     """When the try was over, None where nobody says so; a pod that was evicted may not."""
     ended = _main(pod) or pods.termination(pod, FETCH)
-    return ended.finished_at if ended is not None else None
+    return _not_before(pod, ended.finished_at) if ended is not None else None
 
 
 def halt(every: Iterable[Pod], now: datetime, *, recorded: bool) -> tuple[Halt, ...]:
@@ -165,7 +165,13 @@ def _started_at(pod: Pod) -> datetime | None:
     every = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
     state = next((status.state for status in every if status.name == FETCH), None)
     begun = (state.running or state.terminated) if state is not None else None
-    return begun.started_at if begun is not None else None
+    return _not_before(pod, begun.started_at) if begun is not None else None
+
+
+def _not_before(pod: Pod, moment: datetime | None) -> datetime | None:
+    """A time of the node's clock, which may be behind: nothing of a pod happened before the pod was created."""
+    made = pod.metadata.creation_timestamp
+    return max(moment, made) if moment is not None and made is not None else moment
 
 
 def _was_over(pod: Pod, since: datetime | None) -> bool:
