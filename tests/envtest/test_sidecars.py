@@ -117,7 +117,7 @@ async def test_a_training_beside_an_injected_proxy_succeeds_once(
 
 
 async def test_a_helper_that_ends_by_itself_does_not_keep_a_job_from_running(place: Place, plays: Plays) -> None:
-    plays(Play(run_s=None, parts={"log": Part(run_s=0.0)}), "helped")
+    plays(Play(run_s=None, parts={"log": Part(ready=False)}), "helped")
     await place.job("helped", jobQueue="plain", runPolicy={"startupTimeoutSeconds": 30})
     job = await place.reaches(Phase.RUNNING, "helped")
     assert (job.status.nodes.ready, job.status.workers_status) == (2, "2/2 running")

@@ -194,8 +194,23 @@ class JobReason(Reason):
         "The queue asks for KAI, and the cluster has no PodGroups of KAI.",
         "Install KAI-Scheduler; the job goes on by itself. Or submit to a queue without kaiQueue.",
     )
+    SUSPENDED_BY_OTHERS = (
+        "SuspendedByOthers",
+        (JobCondition.ADMITTED, JobCondition.WORKERS_READY),
+        "Somebody else suspended the workers' Job: a queueing system such as Kueue, or a person.",
+        "See what the queueing system says of the Job, or set the Job's spec.suspend to false.",
+        EventType.NORMAL,
+    )
     WORKERS_READY = "WorkersReady", (JobCondition.WORKERS_READY,), "All workers run."
     WORKERS_STARTING = "WorkersStarting", (JobCondition.WORKERS_READY,), "Some workers do not run yet."
+    WORKERS_LATE = (
+        "WorkersLate",
+        (JobCondition.WORKERS_READY,),
+        "A worker is not up a minute after its pod was made. The message has the first one, the state that it does not "
+        "leave, since when, and the newest Warning Event about it.",
+        "If it is not merely a large image that is being pulled, correct what the message names.",
+        EventType.NORMAL,
+    )
     NOT_STARTED = "NotStarted", _LATER, "An earlier step comes first."
     INCIDENT = (
         "Incident",
@@ -238,7 +253,7 @@ class JobReason(Reason):
     PODS_NOT_CREATED = (
         "PodsNotCreated",
         (JobCondition.WORKERS_READY,),
-        "The Job controller has not created all pods after 30 seconds: a quota or an admission policy refuses them.",
+        "Pods are missing and none appeared for 30 seconds: a quota or an admission policy refuses them.",
         "Do what the message says of the refusal; the Job controller tries again by itself.",
     )
     FOREIGN_OBJECT = (
@@ -246,6 +261,13 @@ class JobReason(Reason):
         _CHILDREN,
         "An object with a name that the job needs exists and is not the job's. It was left as it is.",
         "Delete or rename that object, or submit the job under another name.",
+    )
+    STILL_DELETING = (
+        "StillDeleting",
+        _CHILDREN,
+        "An object of an earlier job of this name is still being deleted, and this job needs its name.",
+        "Wait; all goes on by itself. If it takes long, see who is to remove the finalizers in the message.",
+        EventType.NONE,
     )
     REFUSED = (
         "Refused",

@@ -88,6 +88,13 @@ class QueueReason(Reason):
         "An object of a name that the queue needs exists and is not the queue's. It was left as it is.",
         "Delete or rename that object, or choose another name.",
     )
+    STILL_DELETING = (
+        "StillDeleting",
+        (*_KAI, _RESOURCES),
+        "An object of an earlier queue of this name is still being deleted, and this queue needs its name.",
+        "Wait; all goes on by itself. If it takes long, see who is to remove the finalizers in the message.",
+        EventType.NONE,
+    )
     REFUSED = (
         "Refused",
         (*_KAI, _RESOURCES),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from torchctl.controllers.complaints import is_unreadable
-from torchctl.runtime.apply import ForeignObject
+from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.client.errors import ApiError, BadRequest, Forbidden, Invalid, Timeout
 
 __all__ = ["is_refusal", "may_pass", "refusal_reason"]
@@ -12,6 +12,7 @@ __all__ = ["is_refusal", "may_pass", "refusal_reason"]
 QUOTA_EXCEEDED = "QuotaExceeded"
 REFUSED = "Refused"
 FOREIGN_OBJECT = "ForeignObject"
+STILL_DELETING = "StillDeleting"
 WEBHOOK_FAILED = "WebhookFailed"
 TIMED_OUT = "WriteTimedOut"
 QUOTA_MARK = "exceeded quota"
@@ -23,7 +24,7 @@ AGAIN = "it is tried again by itself, at least every minute"
 DENIALS = ("denied the request", "denied request:")
 """What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
 webhook that names none is 400."""
-REASONS = frozenset({QUOTA_EXCEEDED, REFUSED, FOREIGN_OBJECT, WEBHOOK_FAILED, TIMED_OUT})
+REASONS = frozenset({QUOTA_EXCEEDED, REFUSED, FOREIGN_OBJECT, STILL_DELETING, WEBHOOK_FAILED, TIMED_OUT})
 """All reasons that are given here, each of which the tables of the API explain."""
 GATEWAY_TIMEOUT = 504
 WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]*)": (?P<cause>.*)', re.DOTALL)
@@ -39,7 +40,7 @@ def is_refusal(error: Exception) -> bool:
 
     A conflict or an outage is only a matter of trying again.
     """
-    turned_down = isinstance(error, ForeignObject) or is_unreadable(error) or _is_turned_down(error)
+    turned_down = isinstance(error, ForeignObject | StillDeleting) or is_unreadable(error) or _is_turned_down(error)
     return turned_down or _failed_webhook(error) is not None or _is_timed_out(error)
 
 
@@ -57,6 +58,8 @@ def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
     match error:
         case ForeignObject():
             return FOREIGN_OBJECT, f"{error}; it was left as it is: delete or rename it, or rename this object"
+        case StillDeleting():
+            return STILL_DELETING, f"{error}; all goes on by itself when it is gone"
         case Forbidden() if QUOTA_MARK in str(error):
             return QUOTA_EXCEEDED, f"{child}: {error}; raise the quota or free some of it"
         case _ if _is_turned_down(error):

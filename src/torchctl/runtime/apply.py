@@ -25,7 +25,7 @@ from torchctl.runtime.client.writes import Written, note_write
 from torchctl.runtime.intent import Decision, Ownership, Verdict, decide
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
 
-__all__ = ["Applied", "Applier", "ForeignObject", "Found"]
+__all__ = ["Applied", "Applier", "ForeignObject", "Found", "StillDeleting"]
 
 T = TypeVar("T", bound=Object)
 
@@ -37,6 +37,21 @@ class ForeignObject(Exception):
         super().__init__(f"{kind.kind} {key} exists and does not belong to this object")
         self.kind = kind
         self.key = key
+
+
+class StillDeleting(Exception):
+    """An object of the name that a child must have, and not ours, is on its way out. The name is free when it is gone.
+
+    Attributes:
+        finalizers: Who is waited for, if the deletion has begun.
+    """
+
+    def __init__(self, kind: Kind[Any], key: Key, finalizers: Sequence[str] = ()) -> None:
+        held = f", and {', '.join(finalizers)} of its finalizers are not done" if finalizers else ""
+        super().__init__(f"the earlier {kind.kind} {key} is still being deleted{held}")
+        self.kind = kind
+        self.key = key
+        self.finalizers = (*finalizers,)
 
 
 class _ManagedField(msgspec.Struct, frozen=True, rename="camel"):
@@ -111,6 +126,7 @@ class Applier:
 
         Raises:
             ForeignObject: The name is taken by an object that is not ours.
+            StillDeleting: It is taken by one that is being deleted, such as the child of an earlier owner.
             Conflict: The object is no longer the one that the cache has, or somebody made one this very moment.
             ApiError: The API server refused, or could not be asked.
         """
@@ -123,6 +139,9 @@ class Applier:
         match decision:
             case Decision(verdict=Verdict.FOREIGN):
                 raise ForeignObject(kind, key)
+            case Decision(verdict=Verdict.LEAVING):
+                meta = live.metadata if live is not None else ObjectMeta()
+                raise StillDeleting(kind, key, meta.finalizers if meta.deletion_timestamp else ())
             case Decision(verdict=Verdict.CREATE, body=body) if body is not None:
                 return Applied(Verdict.CREATE, await self._create(kind, key, body))
             case Decision(verdict=Verdict.UPDATE, body=body) if body is not None:

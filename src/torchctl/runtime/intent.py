@@ -8,7 +8,8 @@ rule below removes one:
   else changed is drift, and a digest that differs is a new intent (which is how a field that is no longer
   wanted gets removed): both are sent.
 - *An apply may bring a deleted object back, or change one that is not ours.* An object that exists is applied
-  with its `metadata.uid`, which the server checks; an object whose owner is another is left alone.
+  with its `metadata.uid`, which the server checks; an object whose owner is another is left alone. One that an
+  earlier owner of the same name has left behind is waited for: it is being deleted.
 - *An immutable field that differs makes the server refuse the whole intent, for ever.* Such fields are taken
   from the live object, and are not compared.
 """
@@ -61,6 +62,7 @@ class Verdict(Enum):
     UPDATE = "update"
     KEEP = "keep"
     FOREIGN = "foreign"
+    LEAVING = "leaving"
     TERMINATING = "terminating"
 
 
@@ -109,7 +111,7 @@ def decide(
     if meta is None or live is None:
         return Decision(Verdict.CREATE, _with_digest(intent, digest))
     if not ours(meta):
-        return Decision(Verdict.FOREIGN)
+        return Decision(Verdict.LEAVING if _is_leaving(intent, meta) else Verdict.FOREIGN)
     if meta.deletion_timestamp is not None:
         return Decision(Verdict.TERMINATING)
     kind = (intent["apiVersion"], intent["kind"])
@@ -123,6 +125,22 @@ def decide(
     body = _with_digest(_with_live(intent, live, frozen), digest)
     body["metadata"]["uid"] = meta.uid
     return Decision(Verdict.UPDATE, body)
+
+
+def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
+    """Whether an object that is not ours is on its way out: it is being deleted, or will be, as its owner is gone.
+
+    A controller of our own owner's kind and name, and of another uid, is an earlier one. As two objects of one kind
+    cannot have one name, it is gone, and the garbage collector comes for what it left.
+    """
+    if meta.deletion_timestamp is not None:
+        return True
+    owner = next((ref for ref in intent["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
+    theirs = next((ref for ref in meta.owner_references if ref.controller), None)
+    if owner is None or theirs is None:
+        return False
+    group = str(owner["apiVersion"]).rpartition("/")[0]
+    return (group, owner["kind"], owner["name"]) == (theirs.api_version.rpartition("/")[0], theirs.kind, theirs.name)
 
 
 def _with_digest(intent: Mapping[str, Any], digest: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 
 from torchctl.api.kube import JOB
 from torchctl.controllers.refusals import is_refusal, may_pass, refusal_reason
-from torchctl.runtime.apply import ForeignObject
+from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.client.errors import (
     ApiError,
     Conflict,
@@ -24,6 +24,7 @@ UNREADABLE = (
 WEBHOOK = b'{"message": "admission webhook \\"labels.example.com\\" denied the request: no label team", "code": %d}'
 REFUSED = [
     (ForeignObject(JOB, Key("team", "demo")), "ForeignObject", "delete or rename it"),
+    (StillDeleting(JOB, Key("team", "demo"), ("team/hook",)), "StillDeleting", "team/hook of its finalizers"),
     (Forbidden("exceeded quota: tight", code=403), "QuotaExceeded", "raise the quota"),
     (Forbidden("no jobs here", code=403), "Refused", "no jobs here"),
     (Invalid("spec.x: too long", code=422), "Refused", "spec.x: too long"),

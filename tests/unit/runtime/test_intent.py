@@ -4,6 +4,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,44 @@ def test_an_object_as_intended_is_kept() -> None:
     live["spec"]["ports"][0]["protocol"] = "TCP"
     live["spec"]["ports"].append({"name": "mesh", "port": 1})
     assert decide(intent, meta, live, OURS).verdict is Verdict.KEEP
+
+
+def owned(**changes: str) -> dict[str, Any]:
+    """A Service whose controller is the Owner `o` with the uid `owner-uid`, save for what is changed."""
+    reference = {"apiVersion": "x.test/v1", "kind": "Owner", "name": "o", "uid": "owner-uid", "controller": True}
+    body = service()
+    body["metadata"]["ownerReferences"] = [reference | changes]
+    return body
+
+
+EARLIER = OwnerReference(api_version="x.test/v1", kind="Owner", name="o", uid="earlier", controller=True)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "verdict"),
+    [
+        ({}, Verdict.LEAVING),
+        ({"api_version": "x.test/v2"}, Verdict.LEAVING),
+        ({"api_version": "y.test/v1"}, Verdict.FOREIGN),
+        ({"kind": "Other"}, Verdict.FOREIGN),
+        ({"name": "p"}, Verdict.FOREIGN),
+        ({"controller": False}, Verdict.FOREIGN),
+    ],
+)
+def test_child_of_an_earlier_owner_of_the_name_is_leaving(theirs: dict[str, Any], verdict: Verdict) -> None:
+    meta = ObjectMeta(uid="u", owner_references=(msgspec.structs.replace(EARLIER, **theirs),))
+    assert decide(owned(), meta, service(), OURS).verdict is verdict
+
+
+def test_any_object_that_is_being_deleted_is_leaving() -> None:
+    meta = ObjectMeta(uid="u", deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    assert decide(owned(), meta, service(), OURS).verdict is Verdict.LEAVING
+    assert decide(service(), meta, service(), OURS).verdict is Verdict.LEAVING
+
+
+def test_orphan_of_an_earlier_owner_is_foreign() -> None:
+    """Nobody will delete it: the one who orphaned it wants to keep it."""
+    assert decide(owned(), ObjectMeta(uid="u"), service(), OURS).verdict is Verdict.FOREIGN
 
 
 def test_a_field_that_somebody_changed_is_sent_again_with_the_uid() -> None:

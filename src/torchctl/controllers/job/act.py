@@ -10,7 +10,7 @@ from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import reference
-from torchctl.runtime.apply import ForeignObject, Found
+from torchctl.runtime.apply import ForeignObject, Found, StillDeleting
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.kinds import Key, Kind, key_of
 from torchctl.runtime.manager import Manager
@@ -55,7 +55,7 @@ class Actor:
     async def _apply(self, child: Child, live: Found[Any]) -> Refusal | None:
         try:
             await self._manager.applier.apply(child.kind, child.body, child.ours, found=live)
-        except (ForeignObject, ApiError) as error:
+        except (ForeignObject, StillDeleting, ApiError) as error:
             if not is_refusal(error):
                 raise
             reason, message = refusal_reason(error, f"{child.kind} {child.name}")

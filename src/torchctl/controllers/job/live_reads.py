@@ -6,19 +6,22 @@ from typing import TypeVar
 
 from torchctl.api import names
 from torchctl.api.kube import CONTROLLER_REVISION, JOB
+from torchctl.controllers.job import delays
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Question
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.intent import controlled_by
-from torchctl.runtime.kinds import EVENT, Key, Kind, Object, key_of
+from torchctl.runtime.kinds import EVENT, Event, Key, Kind, Object, key_of
 
 __all__ = ["LiveReads"]
 
 T = TypeVar("T", bound=Object)
 
 PERIOD_S = 30.0
-"""For so long counts what the Job controller said, for an event is a pass and listing Events is dear."""
+"""For so long counts what an Event said: every change of a pod is a pass, and listing Events is dear."""
+AGAIN_S = 5.0
+"""After this it is looked again for an Event that was not there: it may come a moment after what it tells of."""
 RECENT = timedelta(minutes=10)
 """An Event that was not repeated for so long tells of what is mended. The Job controller tries again after a minute at
 most (pkg/controller/job, MaxJobApiBackOff), and after 25 Events of one Job it sends one in five minutes (client-go,
@@ -27,15 +30,15 @@ tools/record, defaultSpamQPS)."""
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Why the pods of one child Job could not be made, as it was said at a moment; None where nothing was said."""
+    """The newest Event of a selection, as it was read at a moment; None if there was none of late."""
 
-    uid: str
+    fields: str
     at: float
-    message: str | None
+    event: Event | None
 
 
 class LiveReads:
-    """Reads from the API server, and remembers for a while why pods were refused. Nothing is lost if it forgets."""
+    """Reads from the API server, and remembers for a while what Events said. Nothing is lost if it forgets."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -52,7 +55,17 @@ class LiveReads:
         """
         match asks:
             case Question.WHY_NO_PODS:
-                return replace(observed, create_failure=await self._why_no_pods(observed, now, date))
+                job = observed.worker_job
+                uid = job.metadata.uid if job is not None else ""
+                fields = f"involvedObject.kind=Job,involvedObject.uid={uid},reason=FailedCreate"
+                event = await self._newest(observed, fields, now, date)
+                return replace(observed, create_failure=event.message if event else "")
+            case Question.WHY_NOT_UP:
+                pod = delays.first_late(observed, date)
+                uid = pod.metadata.uid if pod is not None else ""
+                fields = f"involvedObject.kind=Pod,involvedObject.uid={uid},type=Warning"
+                event = await self._newest(observed, fields, now, date)
+                return replace(observed, warning=f"{event.reason}: {event.message}" if event else "")
             case Question.WORKER_JOB:
                 child = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
                 return replace(observed, worker_job=await self._own(JOB, child, observed))
@@ -64,24 +77,16 @@ class LiveReads:
         """Nobody asks about this job any more."""
         self._said.pop(job, None)
 
-    async def _why_no_pods(self, observed: Observed, now: float, date: datetime) -> str:
-        """What the Job controller says when it cannot create pods. It says so in Events, and nowhere else."""
-        job, child = observed.job, observed.worker_job
-        uid = child.metadata.uid if child is not None else ""
+    async def _newest(self, observed: Observed, fields: str, now: float, date: datetime) -> Event | None:
+        """The newest Event that field selectors choose, read once in a while; none if that one is old."""
+        job = observed.job
         known = self._said.get(key_of(job))
-        if known is None or known.message is None or known.uid != uid or now >= known.at + PERIOD_S:
-            known = self._said[key_of(job)] = _Said(uid, now, await self._newest(job.metadata.namespace, uid, date))
-        return known.message or ""
-
-    async def _newest(self, namespace: str, uid: str, date: datetime) -> str | None:
-        """What was said last; nothing of it where that is long ago."""
-        fields = f"involvedObject.kind=Job,involvedObject.uid={uid},reason=FailedCreate"
-        events = await self._client.list(EVENT, namespace=namespace, fields=fields)
-        newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
-        if newest is None:
-            return None
-        last = newest.last_timestamp
-        return newest.message if last is None or date - last <= RECENT else ""
+        if known is None or known.fields != fields or now >= known.at + (PERIOD_S if known.event else AGAIN_S):
+            events = await self._client.list(EVENT, namespace=job.metadata.namespace, fields=fields)
+            newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
+            known = self._said[key_of(job)] = _Said(fields, now, newest)
+        last = known.event.last_timestamp if known.event else None
+        return known.event if last is None or date - last <= RECENT else None
 
     async def _own(self, kind: Kind[T], name: str, observed: Observed) -> T | None:
         """The job's own child as it is now. Who has just begun to lead may have heard of the job and not yet of it."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from torchctl.api import labels, names
+from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import (
     CONTROLLER_REVISION,
@@ -23,6 +24,7 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps.admission import groups_of
 from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind, Object, controller_of
 
@@ -116,8 +118,23 @@ def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -
     if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
         return False
     if worker_job is not None:
-        return owner.uid == worker_job.metadata.uid
+        return owner.uid == worker_job.metadata.uid and not _was_withdrawn(pod, worker_job, job)
     return owner.name == child and pod.metadata.labels.get(labels.ATTEMPT) == str(job.status.attempt)
+
+
+def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
+    """Whether the pod was told to stop because somebody else than this job suspended its Job.
+
+    It may still be there when the Job is released again.
+    """
+    if pod.metadata.deletion_timestamp is None or is_true(job.status.conditions, JobCondition.SUSPENDED):
+        return False
+    if worker_job.spec.get("suspend"):
+        return True
+    released, born = find(worker_job.status.conditions, "Suspended"), pod.metadata.creation_timestamp
+    if released is None or released.last_transition_time is None or born is None:
+        return False
+    return born < released.last_transition_time
 
 
 def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:

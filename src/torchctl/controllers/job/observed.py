@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TorchrunJob
 from torchctl.api.kube import ControllerRevision, Job, KaiPodGroup, PersistentVolumeClaim, Pod, Service
 from torchctl.api.queue import TorchrunQueue
 from torchctl.controllers.job.steps.dependencies import Upstream
+from torchctl.runtime.conditions import is_true
 
 __all__ = ["Observed"]
 
@@ -22,7 +24,7 @@ class Observed:
         claims: Existing claims that the job names, None for one that is not there.
         checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
         sync_pods: Every try that is there.
-        pods: The workers of the attempt.
+        pods: The workers of the attempt, without those that somebody else's suspension of its Job stopped.
         groups: The PodGroups that the workers say they are in, by name, whoever made them.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
@@ -30,6 +32,7 @@ class Observed:
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         awaited: Whether another job waits for this one.
         kai_available: Whether the cluster has KAI's kinds.
+        warning: What the newest Warning Event says of the first late worker, where somebody asked.
         create_failure: Why the Job controller cannot create the workers, in its own words, where somebody asked.
     """
 
@@ -53,6 +56,15 @@ class Observed:
     awaited: bool = False
     kai_available: bool = True
     create_failure: str = ""
+    warning: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody else has suspended the attempt's Job, as Kueue does with Jobs that it has not admitted."""
+        job = self.worker_job
+        if job is None or not job.spec.get("suspend") or is_true(self.job.status.conditions, JobCondition.SUSPENDED):
+            return False
+        return not any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget"))
 
     @property
     def was_started(self) -> bool:

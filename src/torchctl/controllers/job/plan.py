@@ -20,6 +20,7 @@ from torchctl.api.job import Failure, WorkspaceStatus
 from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
 from torchctl.controllers.finding import Finding, Refusal
+from torchctl.controllers.job import delays
 from torchctl.controllers.job.actions import Actions, Removal
 from torchctl.controllers.job.attempts import lifecycle, retention
 from torchctl.controllers.job.attempts.intended import Ground, children
@@ -47,6 +48,8 @@ class Question(Enum):
 
     WHY_NO_PODS = auto()
     """Why the Job controller cannot create the workers: it says so in Events, and nowhere else."""
+    WHY_NOT_UP = auto()
+    """What keeps the first late worker from being up: its newest Warning Event may say more than its status."""
     WORKER_JOB = auto()
     """Whether the attempt's Job is gone, which is the end of its job for ever; the cache may only not have it yet."""
     REVISION = auto()
@@ -175,6 +178,7 @@ def _look_again_s(case: Case, life: Life, state: Syncing) -> float | None:
         state.look_again_s,
         retention.look_again_s(case),
         workers.look_again_s(case.observed, template, case.now) if runs and template is not None else None,
+        delays.look_again_s(case.observed, case.now) if runs else None,
         KAI_REQUEUE_S if waits_for_kai else None,
     )
 
@@ -185,9 +189,11 @@ def _asks(found: Found, life: Life) -> Question | None:
         return Question.WORKER_JOB
     if found.frozen.renamed:
         return Question.REVISION
-    runs = isinstance(life.stage, Run) and case.template is not None
-    late = runs and case.template is not None and workers.are_overdue(case.observed, case.template, case.now)
-    return Question.WHY_NO_PODS if late else None
+    if case.template is None or not isinstance(life.stage, Run) or case.observed.worker_job is None:
+        return None
+    if workers.are_overdue(case.observed, case.template, case.now):
+        return Question.WHY_NO_PODS
+    return Question.WHY_NOT_UP if delays.first_late(case.observed, case.now) else None
 
 
 def _earliest(*moments: float | None) -> float | None:

@@ -117,8 +117,8 @@ def _with_refusals(
     found = dict(findings)
     for refusal in reversed([one for one in refusals if not one.stays]):
         type_ = _step_of(refusal, observed.job.metadata.name)
-        if type_ is JobCondition.WORKSPACE_READY and findings[type_].ok:
-            continue  # the workspace is there all the same
+        if type_ in (JobCondition.WORKSPACE_READY, JobCondition.ADMITTED) and findings[type_].ok:
+            continue  # the workspace is there, or the gang is placed, all the same
         said = told(refusal, observed)
         message = said if refusal.name in said else f"{refusal.kind} {refusal.name}: {said}"
         ready = type_ is JobCondition.WORKERS_READY and findings[type_].ok

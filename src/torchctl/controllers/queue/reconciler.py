@@ -30,7 +30,7 @@ from torchctl.controllers.queuespec.validate import problem_of
 from torchctl.controllers.refusals import may_pass, refusal_reason
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.apply import ForeignObject
+from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.controller import Controller
@@ -252,7 +252,7 @@ async def _first_refusal(writes: Iterable[Write]) -> Refusal | None:
     for write in writes:
         try:
             await write.send()
-        except (ForeignObject, ApiError) as error:
+        except (ForeignObject, StillDeleting, ApiError) as error:
             what = f"{'KAI ' if write.kind == KAI_QUEUE else ''}{write.kind.kind} {write.name}"
             return Refusal(write.kind.kind, write.name, *refusal_reason(error, what))
     return None

@@ -22,7 +22,7 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from torchctl.runtime.cancellation import StrayCancellation, cancelled_only_if_asked
+from torchctl.runtime.cancellation import is_asked_to_cancel
 from torchctl.runtime.client.config import Connection, CredentialsError
 from torchctl.runtime.client.errors import Timeout, Unavailable
 from torchctl.runtime.client.proxies import proxy_for
@@ -334,14 +334,18 @@ def _mapped(request: HttpRequest) -> Iterator[None]:
     """Turns the errors of the layers below into ours."""
     what = f"{request.verb} {request.path}"
     try:
-        with cancelled_only_if_asked():
-            yield
+        yield
+    except asyncio.CancelledError as error:
+        if is_asked_to_cancel():
+            raise
+        message = f"{what}: somebody else cancelled what it waited for"
+        raise Unavailable(message, outcome_unknown=request.is_write) from error
     except CredentialsError as error:
         raise Unavailable(f"{what}: {error}") from error
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
         raise Unavailable(f"{what}: cannot connect: {error}") from error
     except TimeoutError as error:
         raise Timeout(f"{what}: no answer in time", outcome_unknown=request.is_write) from error
-    except (aiohttp.ClientError, OSError, ValueError, StrayCancellation) as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:
         detail = f"{type(error).__name__}: {error}"
         raise Unavailable(f"{what}: the connection broke: {detail}", outcome_unknown=request.is_write) from error

@@ -348,6 +348,10 @@ class World:
     def says_why(self, message: str) -> None:
         self.seen = replace(self.seen, create_failure=message)
 
+    def warns(self, message: str) -> None:
+        """The newest Warning Event about the first late worker."""
+        self.seen = replace(self.seen, warning=message)
+
     def pod_group_says(self, conditions: list[dict[str, Any]]) -> None:
         body = {"metadata": {"name": "pg"}, "status": {"schedulingConditions": conditions}}
         self.seen = replace(self.seen, podgroup=decoded(KAI_PODGROUP, body))

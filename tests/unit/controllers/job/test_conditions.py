@@ -504,6 +504,19 @@ def test_a_template_of_which_this_operator_knows_only_a_part_stays_the_one_revis
     assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.seen.job.status.queue_revision]
 
 
+def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: Any) -> None:
+    w = world(CPU, KAI)
+    w.settle()
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    w.refuse = lambda kind, name: Refusal(kind, name, "QuotaExceeded", "no") if kind == "PodGroup" else None
+    w.later(600)
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("True", "Admitted")
+    assert w.phase == "Running"
+
+
 def test_a_job_that_is_older_than_a_rule_of_its_name_is_refused(world: Any) -> None:
     """It would take the Service of the workspace of job `demo`."""
     w = world(CPU)

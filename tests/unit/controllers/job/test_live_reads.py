@@ -186,13 +186,13 @@ async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(wo
     assert len(transport.requests) == 3
 
 
-async def test_where_nothing_was_said_it_is_asked_again_at_once(world: Any) -> None:
+async def test_where_nothing_was_said_it_is_asked_again_soon(world: Any) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
     transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": []})
     reads = LiveReads(Client(transport))
-    for _ in range(2):
-        assert (await reads.answered(w.seen, Question.WHY_NO_PODS, 5.0, w.now)).create_failure == ""
+    for now in (5.0, 9.0, 10.0):
+        assert (await reads.answered(w.seen, Question.WHY_NO_PODS, now, w.now)).create_failure == ""
     assert len(transport.requests) == 2
 
 

@@ -41,11 +41,13 @@ def look_again_s(case: Case) -> float | None:
 def _short_since(case: Case) -> datetime | None:
     """Since when an elastic job that has run has fewer ready workers than its minimum; None if it has enough.
 
-    The condition may be late to say that enough are back.
+    The condition may be late to say that enough are back. A Job that somebody else suspended starts anew when it is
+    released: its start time is set again then.
     """
-    ready = find(case.status.conditions, JobCondition.WORKERS_READY)
-    if case.template is None or not case.is_elastic or case.status.attempt_ready_time is None:
+    ready, job = find(case.status.conditions, JobCondition.WORKERS_READY), case.observed.worker_job
+    if case.template is None or not case.is_elastic or case.status.attempt_ready_time is None or case.observed.held:
         return None
     if ready is None or ready.status == "True" or workers.standing(case.observed) >= case.template.min_nodes:
         return None
-    return ready.last_transition_time
+    moments = (ready.last_transition_time, job.status.start_time if job is not None else None)
+    return max((moment for moment in moments if moment is not None), default=None)

@@ -67,6 +67,8 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     if _says_complete(case.observed.worker_job):
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
+    if case.observed.held and case.status.attempt_active_time is not None:
+        return Life(status=_folded(case.status, case.now), stage=Run())
     return _go_on(case)
 
 
@@ -83,6 +85,8 @@ def _lost_or_done(case: Case) -> Life | None:
     status, observed = case.status, case.observed
     if success.has_succeeded(observed):
         return _succeeded(case)
+    if observed.held:
+        return None  # whoever suspended its Job stops its pods
     loss = losses.first_loss(observed, case.template)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
@@ -110,6 +114,9 @@ def _settle(case: Case, incident: Incident) -> Life:
     status, observed = case.status, case.observed
     if success.has_succeeded(observed):
         return _succeeded(case)  # the report of it came after those of the others: nothing was lost
+    if observed.held and incident.cause == Cause.DELETED:
+        # Its pods were seen to go before it was seen that somebody had suspended its Job.
+        return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Run())
     settle_s = case.settings.settle_s
     left = _left_s(incident.opened + timedelta(seconds=settle_s), settle_s, case.now)
     if left > 0 and not _all_ended(case):

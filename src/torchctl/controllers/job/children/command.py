@@ -109,9 +109,11 @@ def in_place(line: str) -> str:
 
 def with_torchrun(line: str) -> str:
     """The line with its interpreter replaced by torchrun, or the line itself if that does not apply."""
-    simple = None if _OWN_LAUNCHER.search(line) else scan(line)
+    simple = scan(line)
     at = None if simple is None else simple.command()
     if simple is None or at is None or not _INTERPRETER.match(simple.word(at)):
+        return line
+    if _runs_launcher([simple.word(index) for index in range(at + 1, len(simple.words))]):
         return line
     start, end = simple.words[at]
     return line[:start] + " ".join(_torchrun(simple.word(at), simple.word(at + 1))) + line[end:]
@@ -119,7 +121,7 @@ def with_torchrun(line: str) -> str:
 
 def words_with_torchrun(args: Sequence[str]) -> list[str]:
     """The same rule for an argv, which is one simple command by nature."""
-    if not _INTERPRETER.match(args[0]) or any(_OWN_LAUNCHER.search(word) for word in args[1:3]):
+    if not _INTERPRETER.match(args[0]) or _runs_launcher(args[1:]):
         return list(args)
     return [*_torchrun(args[0], args[1] if len(args) > 1 else ""), *args[1:]]
 
@@ -131,6 +133,16 @@ def runs_as_written(*, line: str | None, args: Sequence[str], launcher: Launcher
     if line is None:
         return words_with_torchrun(args) == list(args) and not any(map(_OWN_LAUNCHER.search, args))
     return with_torchrun(line) == line and not _OWN_LAUNCHER.search(line)
+
+
+def _runs_launcher(words: Sequence[str]) -> bool:
+    """Whether an interpreter runs torchrun; what comes after a script or module is for that one to read."""
+    for index, word in enumerate(words):
+        if _OWN_LAUNCHER.search(word):
+            return True
+        if word.rstrip("\"'").endswith(".py") or (index and words[index - 1] == "-m"):
+            return False
+    return False
 
 
 def _torchrun(python: str, following: str) -> list[str]:

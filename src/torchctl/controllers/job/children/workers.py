@@ -46,7 +46,8 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: i
     """The Job of an attempt with `nodes` pods.
 
     Args:
-        suspend: Stops its pods and keeps it.
+        suspend: Stops its pods and keeps it. If it is False nothing is said of it, so that a queueing system such as
+            Kueue may suspend and release the Job.
     """
     body = owner.body(
         JOB,
@@ -63,9 +64,9 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: i
             "completions": nodes,
             "parallelism": nodes,
             "podReplacementPolicy": "TerminatingOrFailed" if template.elastic else "Failed",
-            "suspend": suspend,
             "template": _pod(owner, template, attempt),
         }
+        | ({"suspend": True} if suspend else {})
         | (_FOR_EVER if template.elastic else _ONCE)
     }
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from torchctl.api import labels
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
-from torchctl.api.kube import KaiPodGroup, Pod
+from torchctl.api.kube import Job, KaiPodGroup, Pod
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
@@ -20,6 +20,7 @@ from torchctl.runtime.conditions import find
 
 __all__ = ["assess", "groups_of"]
 
+_KUEUE = "kueue.x-k8s.io/queue-name"
 _STEPS = {
     "NonPreemptibleOverQuota": "raise the quota of the KAI Queue, or take a priority class below 100",
     "OverLimit": "raise the limit of the KAI Queue, or wait for its other jobs",
@@ -29,8 +30,10 @@ _STEPS = {
 
 
 def assess(observed: Observed, template: FrozenTemplate) -> Finding:
-    """Judges admission from the PodGroups and the pods; who was admitted stays so for the attempt."""
-    kai = template.kai
+    """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job."""
+    kai, job = template.kai, observed.worker_job
+    if job is not None and observed.held:
+        return Finding(False, JobReason.SUSPENDED_BY_OTHERS, _held(job))
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
@@ -58,6 +61,16 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
         JobReason.WAITING_FOR_ADMISSION,
         f"waits for {counted(template.gpus, 'GPU') if template.gpus else counted(template.nodes, 'node')} in {where}",
     )
+
+
+def _held(job: Job) -> str:
+    """Who has suspended the Job, as far as its labels tell, and where to read on."""
+    name, queue = job.metadata.name, job.metadata.labels.get(_KUEUE)
+    if queue:
+        why = f"see `kubectl describe workloads.kueue.x-k8s.io` of Job {name}"
+        return f"Kueue has suspended Job {name} and admits it through LocalQueue {queue}: {why}"
+    who = f"`kubectl get job {name} -o yaml --show-managed-fields` names who set spec.suspend"
+    return f"Job {name} was suspended, and not by its TorchrunJob: {who}; this job goes on when they set it to false"
 
 
 def groups_of(workers: Iterable[Pod]) -> frozenset[str]:

@@ -7,14 +7,15 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.job import WorkerCounts
 from torchctl.controllers.finding import Finding
-from torchctl.controllers.job import pods, success
+from torchctl.controllers.job import delays, pods, success
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.runtime.conditions import is_true
 
 __all__ = ["are_overdue", "assess", "count", "look_again_s", "standing"]
 
 OVERDUE = timedelta(seconds=30)
-"""After this a Job without its pods is a refusal and not a delay."""
+"""If no pod appears for so long, those that a Job lacks are refused and not late."""
 
 
 def count(observed: Observed) -> WorkerCounts:
@@ -40,13 +41,17 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     if observed.worker_job is None:
         return Finding(False, JobReason.NOT_STARTED, f"Job {name} has not been created yet")
+    if observed.held:
+        return Finding(False, JobReason.SUSPENDED_BY_OTHERS, f"Job {name} is suspended: it has no pods until released")
     counts, wanted = count(observed), template.desired(observed.job.spec)
     ready, are = standing(observed), agree(wanted, "is", "are")
     workers = f"{counted(wanted, 'worker')} of Job {name}"
     if template.elastic and success.has_succeeded(observed):
         return Finding(True, JobReason.WORKERS_READY, f"worker 0 of Job {name} has succeeded: the others are stopped")
     if template.elastic and ready >= template.min_nodes:
-        return Finding(True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted)}")
+        return Finding(
+            True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted, now)}"
+        )
     wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)
     if wrong is not None:
         return Finding(False, *wrong, warn=True)
@@ -62,16 +67,26 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     if formed:
         needs = f"at least {template.min_nodes} {agree(template.min_nodes, 'has', 'have')} to be"
         there = f"{counted(ready, 'worker')} of Job {name} {agree(ready, 'is', 'are')} ready"
-        message = f"{there}, {needs}: waits for others"
+        message = f"{there}, {needs}: waits for others{_missing(observed, wanted, now)}"
         return Finding(False, JobReason.BELOW_MINIMUM, message, warn=True)
+    late = delays.first_late(observed, now)
+    if late is not None:
+        message = f"{ready} of {workers} {are} ready; {delays.sentence(late, observed.warning)}"
+        return Finding(False, JobReason.WORKERS_LATE, message, warn=True)
     started = f"{counts.running + counts.succeeded} of {workers} {agree(wanted, 'runs', 'run')}"
     return Finding(False, JobReason.WORKERS_STARTING, started)
 
 
-def _missing(observed: Observed, wanted: int) -> str:
-    """Why an elastic job that runs has fewer pods than it should, where the Job controller says so."""
+def _missing(observed: Observed, wanted: int, now: datetime) -> str:
+    """Why an elastic job that runs has fewer workers than it should: the Job controller's words, or a late pod's."""
     why = pods.shorten(observed.create_failure)
-    return f"; {wanted - _made(observed, wanted)} cannot be created: {why}" if why else ""
+    if why:
+        return f"; {wanted - _made(observed, wanted)} cannot be created: {why}"
+    late = delays.first_late(observed, now)
+    wrong = pods.problem(late) if late is not None else None
+    if late is None:
+        return ""
+    return f"; {wrong[1] if wrong is not None else delays.sentence(late, observed.warning)}"
 
 
 def _made(observed: Observed, wanted: int) -> int:
@@ -93,9 +108,13 @@ def look_again_s(observed: Observed, template: FrozenTemplate, now: datetime) ->
 
 
 def _due(observed: Observed, template: FrozenTemplate) -> datetime | None:
+    """When missing pods are overdue: the Job controller makes those of a large Job bit by bit, so the newest counts."""
     job = observed.worker_job
     wanted = template.desired(observed.job.spec)
-    if job is None or job.status.conditions or _made(observed, wanted) >= wanted:
+    if job is None or job.spec.get("suspend") or _made(observed, wanted) >= wanted:
         return None
-    created = job.metadata.creation_timestamp
-    return created + OVERDUE if created is not None else None
+    if any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget")):
+        return None
+    born = [pod.metadata.creation_timestamp for pod in observed.pods]
+    moments = (job.metadata.creation_timestamp, job.status.start_time, *born)
+    return max((moment + OVERDUE for moment in moments if moment is not None), default=None)

@@ -1,0 +1,93 @@
+"""What somebody else's suspension of a job's child Job does to the job: it waits, and nothing is lost."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+TWO = "{jobQueue: research, numNodes: 2, command: x, runPolicy: {activeDeadlineSeconds: 1000}}"
+ELASTIC = "{jobQueue: research, numNodes: 2, command: x, elastic: {minNodes: 2, maxNodes: 2}}"
+
+
+def running(world: Any, text: str = TWO) -> Any:
+    w = world(text)
+    w.settle()
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    return w
+
+
+def suspend(w: Any, wanted: bool, queue: str = "") -> None:
+    """Another field manager writes the Job; its controller then clears or sets startTime."""
+    job = w.seen.worker_job
+    meta = job.metadata
+    if queue:
+        meta = msgspec.structs.replace(meta, labels={**meta.labels, "kueue.x-k8s.io/queue-name": queue})
+    status = msgspec.structs.replace(job.status, start_time=None if wanted else w.now)
+    changed = msgspec.structs.replace(job, metadata=meta, spec=job.spec | {"suspend": wanted}, status=status)
+    w.seen = replace(w.seen, worker_job=changed)
+
+
+def test_the_intent_says_nothing_of_suspend(world: Any) -> None:
+    assert "suspend" not in running(world).spec("Job", "demo")
+
+
+@pytest.mark.parametrize(
+    ("queue", "words"), [("", "--show-managed-fields"), ("gpus", "Kueue has suspended Job demo and admits it")]
+)
+def test_the_condition_names_who_suspended_the_job(world: Any, queue: str, words: str) -> None:
+    w = running(world)
+    suspend(w, True, queue)
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("False", "SuspendedByOthers")
+    assert words in w.condition("Admitted")[2]
+    assert (w.phase, w.condition("WorkersReady")[1]) == ("Queued", "SuspendedByOthers")
+
+
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_pods_that_a_suspension_deletes_are_no_incident(world: Any, text: str) -> None:
+    """Their deletion may be seen before the suspension is."""
+    w = running(world, text)
+    for index in range(2):
+        w.worker(index, metadata={"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30})
+    w.settle()
+    assert w.phase == "Restarting"
+    suspend(w, True)
+    w.settle()
+    for index in range(2):
+        w.remove("Pod", f"demo-{index}-x")
+    w.later(600)
+    w.settle()
+    assert (w.phase, w.seen.job.status.restarts.total, w.seen.job.status.failure) == ("Queued", 0, None)
+
+
+def test_a_released_elastic_job_has_its_time_to_come_back(world: Any) -> None:
+    w = running(world, ELASTIC)
+    suspend(w, True)
+    for index in range(2):
+        w.remove("Pod", f"demo-{index}-x")
+    w.settle()
+    w.later(600)
+    suspend(w, False)
+    w.settle()
+    assert (w.phase, w.seen.job.status.incident) == ("Starting", None)
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    assert (w.phase, w.seen.job.status.attempt) == ("Running", 0)
+
+
+def test_time_for_which_a_job_is_held_does_not_count(world: Any) -> None:
+    w = running(world)
+    w.later(100)
+    suspend(w, True)
+    w.settle()
+    w.later(5000)
+    w.settle()
+    assert (w.phase, w.seen.job.status.active_seconds) == ("Queued", 100)
+    suspend(w, False)
+    w.settle()
+    assert (w.phase, w.seen.job.status.active_seconds) == ("Running", 100)
