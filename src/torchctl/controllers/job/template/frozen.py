@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api.common import Distribution
+from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import JobSpec, WorkspaceSource
 from torchctl.controllers.job.template.digest import seal
 
@@ -157,6 +157,11 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     def min_nodes(self) -> int:
         """The fewest pods with which the job can train: all of them, unless it is elastic."""
         return self.elastic.min_nodes if self.elastic else self.nodes
+
+    @property
+    def meets_at_worker_0(self) -> bool:
+        """Whether worker 0 hosts the store at which the others meet."""
+        return self.rendezvous.backend == RdzvBackend.C10D and not self.rendezvous.endpoint
 
     def desired(self, spec: JobSpec) -> int:
         """How many pods the job should have now: numNodes of an elastic job may have changed since."""
