@@ -20,7 +20,15 @@ HERE = "$(HOST)"
 """Stands for the fully qualified name of worker 0."""
 
 BACKENDS: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
-    "c10d": ({}, {"PET_RDZV_ENDPOINT": f"{HERE}:29500", "MASTER_ADDR": HERE, "MASTER_PORT": "29500"}),
+    "c10d": (
+        {},
+        {
+            "PET_RDZV_ENDPOINT": f"{HERE}:29500",
+            "PET_RDZV_CONF": "read_timeout=600",
+            "MASTER_ADDR": HERE,
+            "MASTER_PORT": "29500",
+        },
+    ),
     "etcd-v2": ({}, {"PET_RDZV_ENDPOINT": ETCD, "MASTER_ADDR": HERE, "MASTER_PORT": "29500"}),
     "etcd": (
         {"rdzvEndpoint": "my-etcd:2379", "port": 29400},

@@ -20,7 +20,17 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.intent import INTENT_ANNOTATION
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["COUNTS", "READINESS", "Snapshot", "count", "differences", "normalised", "read_namespace", "snapshot_of"]
+__all__ = [
+    "AGE",
+    "COUNTS",
+    "READINESS",
+    "Snapshot",
+    "count",
+    "differences",
+    "normalised",
+    "read_namespace",
+    "snapshot_of",
+]
 
 KINDS: tuple[Kind[Any], ...] = (
     TORCHRUN_QUEUE,
@@ -65,6 +75,9 @@ COUNTS = _of_status("nodes.ready", "workers", "workersStatus")
 
 READINESS = _of_status("attemptReadyTime")
 """Of workers that end by themselves: an operator that was away at that moment has not seen them ready."""
+
+AGE = frozenset({"spec.activeDeadlineSeconds"})
+"""Of a pod that was ended where it was: its age at that moment."""
 
 REPLACED = (
     # Of pods that are gone: the random part of the name, and the node.

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs import a_job, a_queue
-from snapshots import COUNTS, READINESS
+from snapshots import AGE, COUNTS, READINESS
 from users import Act, asks_for, brought, deletes, deletes_worker, edits, edits_queue, ends, in_phase, ready, runs
 
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
 from torchctl.testing.nodekinds import Pod
-from torchctl.testing.script import Play, Script, named
+from torchctl.testing.script import SYNC_MESSAGE, Part, Play, Script, named
 
 __all__ = ["SCRIPT", "STORIES", "Story"]
 
@@ -79,6 +79,12 @@ def _served(namespace: str) -> Json:
     return {"storage": {"workspace": {**SHARED_CLAIM, "accessModes": ["ReadWriteOnce"]}}}
 
 
+def _injected(namespace: str) -> Json:
+    """A container that never ends beside `fetch`, as a mesh has it."""
+    beside = {"spec": {"containers": [{"name": "proxy", "image": "proxy:1"}]}}
+    return {"storage": {"workspace": {**SHARED_CLAIM, "podTemplate": beside}}}
+
+
 def _retaining(namespace: str) -> Json:
     return {"storage": {"workspace": SHARED_CLAIM, "checkpoints": {**SHARED_CLAIM, "retain": True}}}
 
@@ -107,6 +113,7 @@ BY_THEMSELVES = (
     Story("fails", job_spec={"runPolicy": {"maxRestarts": 0}}, end=Phase.FAILED, masked=COUNTS | READINESS),
     Story("edited", edit={"image": "trainer:2"}, masked=READINESS),
     Story("served", _served, {"volumes": GIT}, masked=READINESS),
+    Story("beside", _injected, {"volumes": GIT}, masked=READINESS | AGE),
 )
 
 FAILS_ONCE = (Act(runs(0), ends(1, CODE)), Act(runs(1), ends()))
@@ -240,6 +247,7 @@ SCRIPT = (
     .when(named("^fails-0-"), Play(run_s=None))
     .when(named("^fails-1-"), Play(exit_code=1))
     .when(_is_cued, Play(run_s=None))
+    .when(named("^beside-sync-"), Play(parts={"proxy": Part(run_s=None)}, messages={"fetch": SYNC_MESSAGE}))
     # Long enough for an operator that comes after one that was cut down at that moment: of pods that are gone it is
     # documented that nobody can say why they ended.
     .when(named("^saved-[01]-"), Play(run_s=None, stop_exit_code=0, stop_s=4.0))

@@ -66,12 +66,12 @@ def _alone(modes: tuple[AccessMode, ...]) -> tuple[AccessMode, ...]:
 
 
 def keyed_by(key: str) -> dict[str, Any]:
-    """A list in which this field names an item: server-side apply merges by it, and it cannot occur twice."""
+    """Schema of a list whose items this field names. Server-side apply merges by it, and no name occurs twice."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 def unique(key: str) -> AfterValidator:
-    """The same for Python: no two items of the list have the same `key`."""
+    """Checks in Python that no two items of a list have the same `key`."""
 
     def check(items: tuple[Any, ...]) -> tuple[Any, ...]:
         keys = [getattr(item, key) for item in items]

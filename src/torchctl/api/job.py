@@ -80,7 +80,7 @@ _Nodes = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class Elastic(Model):
-    """Between how many nodes the job can run. With numNodes, which is then the wish."""
+    """The smallest and the largest number of nodes that the job can run with. numNodes says how many it should have."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

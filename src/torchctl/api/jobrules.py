@@ -83,7 +83,7 @@ def _source(workspace: Any) -> str:
 
 
 def _userinfo(url: str) -> str:
-    """What stands before the @ of the host."""
+    """Returns the part of a URL's authority before the @."""
     authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
     return authority.rpartition("@")[0]
 
@@ -261,7 +261,7 @@ JOB_OBJECT_RULES = (
 
 
 def object_problems(job: Any) -> Iterator[str]:
-    """The rules about its name that a TorchrunJob breaks, which may be older than they are."""
+    """Yields the rules about names that a TorchrunJob breaks. It may be older than the rules."""
     for rule in JOB_OBJECT_RULES:
         if rule.holds is not None and not rule.holds(job):
             yield rule.message

@@ -1,4 +1,4 @@
-"""What the operator writes into the status of a TorchrunJob."""
+"""The status of a TorchrunJob, which the operator writes."""
 
 from datetime import datetime
 from typing import Annotated
@@ -79,7 +79,7 @@ class Incident(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
-    """What the operator saw and committed itself to."""
+    """The state that the operator saw, and the decisions that it has committed to."""
 
     phase: Annotated[str, text("Where the job is, in one word, derived from the conditions.", enum=tuple(Phase))] = ""
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()

@@ -56,7 +56,7 @@ class Running(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults
 
 
 class Terminated(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
-    """How a container ended. `message` is its termination message."""
+    """The end of a container. `message` is its termination message."""
 
     exit_code: int = 0
     signal: int = 0

@@ -58,7 +58,7 @@ LEGACY_JOB_NAME = "torchrun-job-name"
 ROLE_WORKER = "worker"
 ROLE_SYNC = "sync"
 ROLE_RESOURCE = "resource"
-"""Of an object of a queue's spec.resources."""
+"""The role of an object of a queue's spec.resources."""
 
 KAI_QUEUE = "kai.scheduler/queue"
 KAI_SKIP_PODGROUPER = "kai.scheduler/skip-podgrouper"

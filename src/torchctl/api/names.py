@@ -63,9 +63,9 @@ ETCD_PORT = 2379
 SERVE_PORT = 8080
 
 MAX_JOB_NAME = 50
-"""Of a TorchrunJob: leaves room for `-r<attempt>`, `-<index>` and `-checkpoints` within a DNS label of 63."""
+"""Longest name of a TorchrunJob. With `-r<attempt>`, `-<index>` or `-checkpoints` it still is a DNS label of 63."""
 MAX_QUEUE_NAME = 63
-"""Of a TorchrunQueue: its name is the value of a label."""
+"""Longest name of a TorchrunQueue, because it is the value of a label."""
 
 
 def workspace_claim(job: str) -> str:
@@ -118,10 +118,10 @@ def master_host(child: str, job: str, namespace: str, cluster_domain: str) -> st
 
 
 def kai_pod_group(child: str, job_uid: str) -> str:
-    """KAI's PodGroup of an attempt. KAI looks PodGroups up by bare name, so the name is unique in the cluster."""
+    """The KAI PodGroup of an attempt. KAI ignores the namespace, so the name is unique in the cluster."""
     return f"pg-{child}-{job_uid}"
 
 
 def rendezvous_id(job_uid: str, attempt: int) -> str:
-    """Unique per run, so that stale agents of an earlier attempt never join a later one."""
+    """The rendezvous id of an attempt. No other has it, so that late agents of an earlier one cannot join."""
     return f"{job_uid}-{attempt}"

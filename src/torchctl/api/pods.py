@@ -56,7 +56,7 @@ def _starts(subject: str, prefixes: tuple[str, ...]) -> str:
 
 
 def no_owned_keys(field: str) -> Rule:
-    """No key of this map of labels or annotations is the operator's."""
+    """Checks that no key of a map of labels or annotations belongs to the operator."""
 
     def holds(model: Model) -> bool:
         return not any(map(owned_key, getattr(model, field) or ()))
@@ -72,9 +72,9 @@ def no_owned_keys(field: str) -> Rule:
 
 
 def qualified_keys(field: str) -> Rule:
-    """Every key of this map of labels or annotations is one that Kubernetes takes.
+    """Checks that Kubernetes accepts every key of a map of labels or annotations.
 
-    It judges annotations in lower case (apimachinery, ValidateAnnotations), so their domains may have capitals.
+    Kubernetes judges annotations in lower case (apimachinery, ValidateAnnotations), so their domains may have capitals.
     """
     name, lowered = camel(field), field == "annotations"
     key = "k.lowerAscii()" if lowered else "k"

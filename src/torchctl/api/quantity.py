@@ -13,7 +13,7 @@ from fractions import Fraction
 __all__ = ["PATTERN", "Format", "Quantity", "canonical", "parse"]
 
 PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$"
-"""What we accept: Kubernetes' grammar without signs and with an exponent of at most two digits."""
+"""The accepted form: Kubernetes' grammar without signs, with an exponent of at most two digits."""
 
 _PARTS = re.compile(r"([-+]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?")
 _MAX_TEXT = 64
@@ -41,20 +41,20 @@ class Quantity:
     format: Format = Format.DECIMAL
 
     def times(self, factor: int | Fraction) -> "Quantity":
-        """This many times the amount, e.g. a size per GPU for all GPUs."""
+        """Returns the amount multiplied, e.g. a size per GPU for all GPUs."""
         return Quantity(self.value * factor, self.format)
 
     def floor(self, step: Fraction = Fraction(1)) -> "Quantity":
-        """Rounded down to a multiple of `step`: bytes cannot be divided, CPUs not below a thousandth."""
+        """Rounds down to a multiple of `step`: bytes cannot be divided, CPUs not below a thousandth."""
         return Quantity(math.floor(self.value / step) * step, self.format)
 
     def ceil(self) -> "Quantity":
-        """Rounded up to a whole number: devices cannot be divided."""
+        """Rounds up to a whole number, because devices cannot be divided."""
         return Quantity(Fraction(math.ceil(self.value)), self.format)
 
     @property
     def milli(self) -> int:
-        """In thousandths, rounded up as Kubernetes does."""
+        """The amount in thousandths, rounded up as Kubernetes does."""
         return math.ceil(self.value * 1000)
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ class NameMode(StrEnum):
 
 
 def _within(quota: int | str, limit: int | str) -> bool:
-    """Whether what is guaranteed is also allowed; -1 is no bound."""
+    """Whether a quota is at most its limit; -1 means no bound."""
     return "-1" in (str(quota), str(limit)) or quantity.parse(quota).value <= quantity.parse(limit).value
 
 
@@ -132,7 +132,7 @@ class ComputeResources(Model):
 
 
 class KaiResources(Model):
-    """What the KAI queue guarantees and allows. Always complete: a resource left out is unbounded, not zero."""
+    """The quotas and limits of the KAI queue. A resource that is left out is unbounded, not zero."""
 
     gpu: GpuResources = Field(
         default=GpuResources(), json_schema_extra=WRITTEN_OUT, description="GPUs, in devices. Default: unbounded."
@@ -150,7 +150,7 @@ class KaiResources(Model):
 
 
 class NodeResources(Model):
-    """What one worker pod gets: requests and limits of `trainer`."""
+    """The resources of one worker pod: requests and limits of `trainer`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -188,7 +188,7 @@ class NodeResources(Model):
 
 
 class Topology(Model):
-    """Where the pods of a job may be relative to each other (KAI)."""
+    """How near to each other KAI places the pods of a job."""
 
     name: DnsName = Field(description="Name of the KAI Topology.")
     required: LabelKey | None = Field(

@@ -1,4 +1,4 @@
-"""What the operator writes into the status of a TorchrunQueue."""
+"""The status of a TorchrunQueue, which the operator writes."""
 
 from typing import Annotated
 
@@ -65,7 +65,7 @@ class ResourceState(msgspec.Struct, frozen=True, rename=camel, omit_defaults=Tru
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
-    """What the operator saw."""
+    """The state of the queue, its objects and its jobs, as the operator saw it."""
 
     observed_generation: Annotated[int, OBSERVED_GENERATION] = 0
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()

@@ -17,7 +17,7 @@ __all__ = ["Problem", "Rule", "nesting", "problems"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What must hold for one object of a spec.
+    """A rule for one object of a spec.
 
     `cel` is evaluated on it by the API server. `message` names the fields and says what to do. `holds` is the
     same in Python; None where only the server can judge, because the rule compares with the object before the edit.

@@ -1,7 +1,7 @@
-"""JSON Schema as pydantic and msgspec write it, made into the structural form that Kubernetes accepts.
+"""Turns the JSON Schemas of pydantic and msgspec into the structural form that Kubernetes accepts.
 
-References are resolved, optional types unwrapped (an absent field is absent, never null), titles and
-defaults that only Python needs dropped, and every keyword put into one order.
+References are resolved, and `X | None` becomes X, because Kubernetes leaves an absent field out. Titles, and defaults
+that only Python needs, are dropped. Keywords get one order.
 """
 
 import copy
@@ -79,13 +79,13 @@ _CONDITION: Schema = {
 
 
 def of_model(model: type[BaseModel]) -> Schema:
-    """The structural schema of a spec."""
+    """Returns the structural schema of a spec."""
     schema = model.model_json_schema(by_alias=True)
     return _structural(schema, schema.get("$defs", {}))
 
 
 def of_struct(struct: type[msgspec.Struct]) -> Schema:
-    """The structural schema of a status. Conditions are metav1.Condition; only shown zeros have defaults."""
+    """Returns the structural schema of a status. Only numbers that are shown have defaults."""
     _, definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
     definitions["Condition"] = copy.deepcopy(_CONDITION)
     _mark_defaults(definitions)
@@ -146,7 +146,7 @@ def _plain(value: Any) -> Any:
 
 
 def _mark_defaults(definitions: Schema) -> None:
-    """Keeps the defaults of the fields that are shown, and drops every other: absent is good enough."""
+    """Keeps the defaults of fields that are shown, and drops all others."""
     for definition in definitions.values():
         for field in definition.get("properties", {}).values():
             if field.pop(SHOWN, False):

@@ -1,4 +1,4 @@
-"""What a field of a status is, for its schema only: the operator reads back what it wrote, whatever the bounds say."""
+"""Descriptions and bounds of status fields, for the schema alone: the operator reads a status without checking them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,15 +56,14 @@ def mapping(description: str) -> Meta:
 
 
 def listed(description: str) -> Meta:
-    """A small list that is replaced as a whole."""
+    """A small list that each write replaces as a whole."""
     return _meta(description, maxItems=64, **{"x-kubernetes-list-type": "atomic"})
 
 
 def nested(*, shown: bool = False) -> Meta:
     """An object, described by its own type.
 
-    It is atomic: of an object that is owned field by field, server-side apply leaves null behind where all of its
-    fields go.
+    It is atomic, because server-side apply would leave null behind if all fields of a granular object go.
     """
     shown_as: dict[str, Any] = {SHOWN: True} if shown else {}
     return Meta(extra_json_schema={"x-kubernetes-map-type": "atomic", **shown_as})

@@ -1,4 +1,4 @@
-"""What a TorchrunQueue says of its jobs' volumes: shared memory, workspace, datasets, checkpoints."""
+"""The volumes that a TorchrunQueue gives its jobs: shared memory, workspace, datasets, checkpoints."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ __all__ = ["Checkpoints", "QueueWorkspace", "Storage"]
 
 
 class ClaimFields(Model):
-    """What both claims of a job have in common."""
+    """The fields that both claims of a job have."""
 
     size: Size | None = Field(
         default=None, description="Size of the claim, as a quantity. Not with sizePerGPU. Default: 10Gi."

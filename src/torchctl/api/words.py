@@ -24,7 +24,7 @@ class Word(StrEnum):
 
 
 class EventType(StrEnum):
-    """The Event that goes with a reason, or with a phase. Not every reason is worth one."""
+    """The type of the Event for a reason or a phase; empty if there is none."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -36,9 +36,10 @@ class ConditionType(Word):
 
 
 class Reason(Word):
-    """A reason: in which conditions it stands, what it means, and what a person does about it (nothing, if empty).
+    """A reason of a condition: the conditions that give it, its meaning, and the next step for a person, if any.
 
-    An Event tells when a condition turns to it: a Warning where there is something to do, unless a row says otherwise.
+    An Event is recorded when a condition changes to this reason. It is a Warning if there is a next step, unless the
+    member says otherwise.
     """
 
     conditions: tuple[ConditionType, ...]

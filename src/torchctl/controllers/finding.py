@@ -1,4 +1,4 @@
-"""What one pass of a reconciler learns: findings, which become conditions, and writes that were refused. Pure."""
+"""The results of one pass of a reconciler: findings, which become conditions, and refused writes. Pure."""
 
 from dataclasses import dataclass
 

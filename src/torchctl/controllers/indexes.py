@@ -1,4 +1,4 @@
-"""The indexes that the reconcilers read TorchrunJobs and TorchrunQueues by. Pure."""
+"""Indexes of TorchrunJobs and TorchrunQueues for the reconcilers. Pure."""
 
 from torchctl.api.job import TorchrunJob
 from torchctl.api.queue import TorchrunQueue
@@ -18,19 +18,19 @@ __all__ = [
 ]
 
 JOBS_BY_QUEUE = "queue"
-"""By the `namespace/name` of the queue that a job names."""
+"""Jobs by the `namespace/name` of the queue that they name."""
 
 JOBS_BY_CLAIM = "claim"
-"""By the `namespace/name` of an existing claim that a job takes its workspace from."""
+"""Jobs by the `namespace/name` of the existing claim that they take their workspace from."""
 
 JOBS_BY_DEPENDENCY = "dependency"
-"""By the `namespace/name` of each job that a job depends on."""
+"""Jobs by the `namespace/name` of each job that they depend on."""
 
 QUEUES_BY_KAI = "kai-queue"
-"""By the name of the KAI Queue that a queue names as its own."""
+"""Queues by the name of the KAI Queue that they name as their own."""
 
 QUEUES_BY_PARENT = "parent-kai-queue"
-"""By the name of the KAI Queue that a queue names as its parent."""
+"""Queues by the name of the KAI Queue that they name as their parent."""
 
 
 def queue_of(job: TorchrunJob) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
     """
     if pod.metadata.deletion_timestamp is None or is_true(job.status.conditions, JobCondition.SUSPENDED):
         return False
-    if worker_job.spec.get("suspend"):
+    if worker_job.spec.get("suspend") or is_true(worker_job.status.conditions, "Suspended"):
         return True
     released, born = find(worker_job.status.conditions, "Suspended"), pod.metadata.creation_timestamp
     if released is None or released.last_transition_time is None or born is None:

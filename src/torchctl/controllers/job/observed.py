@@ -60,9 +60,14 @@ class Observed:
 
     @property
     def held(self) -> bool:
-        """Whether somebody else has suspended the attempt's Job, as Kueue does with Jobs that it has not admitted."""
+        """Whether somebody else has suspended the attempt's Job, as Kueue does with Jobs that it has not admitted.
+
+        A Job that is released is held until its controller says so too: its start time is the old one until then.
+        """
         job = self.worker_job
-        if job is None or not job.spec.get("suspend") or is_true(self.job.status.conditions, JobCondition.SUSPENDED):
+        if job is None or is_true(self.job.status.conditions, JobCondition.SUSPENDED):
+            return False
+        if not job.spec.get("suspend") and not is_true(job.status.conditions, "Suspended"):
             return False
         return not any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget"))
 

@@ -1,1 +1,1 @@
-"""The TorchrunQueue reconciler: validates the template and keeps the KAI Queue that it owns."""
+"""The reconciler of TorchrunQueues: it validates them, and keeps the KAI Queue and the objects that they own."""

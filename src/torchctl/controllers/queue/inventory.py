@@ -32,7 +32,7 @@ class Item:
 
     @property
     def state(self) -> ResourceState:
-        """What stands in status.resources."""
+        """The entry of status.resources."""
         kind, name = self.extra.key
         # A refusal repeats the value that is refused, and a status that is too long would not be written at all.
         return ResourceState(kind=kind, name=name, ready=not self.reason, message=self.message[:MAX_MESSAGE])

@@ -56,7 +56,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do.
+    """The writes that a queue needs.
 
     Attributes:
         problem: Reason and message of Accepted=False, if nothing can be done with this spec.

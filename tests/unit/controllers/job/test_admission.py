@@ -173,6 +173,17 @@ def test_a_gang_is_admitted_when_all_of_it_is_placed_wherever_it_is() -> None:
     assert not assess(seen(*placed[:2]), template(), {THEIRS: group(THEIRS, 1)}).ok
 
 
+def test_an_elastic_gang_without_worker_0_is_not_admitted() -> None:
+    """The others wait for it: its store is where they meet."""
+    elastic = FrozenElastic(min_nodes=2, max_nodes=3)
+    placed = seen(pod(0), pod(1, OURS, "node-1"), pod(2, OURS, "node-2"))
+    found = assess(placed, template(elastic=elastic))
+    assert (found.ok, found.reason) == (False, "WaitingForAdmission")
+    assert "not worker 0" in found.message
+    apart = FrozenRendezvous(backend="c10d", port=29500, endpoint="store.test:29500")
+    assert assess(placed, msgspec.structs.replace(template(elastic=elastic), rendezvous=apart)).ok
+
+
 def test_an_elastic_gang_is_admitted_with_the_fewest_pods() -> None:
     elastic = template(elastic=FrozenElastic(min_nodes=2, max_nodes=8))
     pods = (pod(0, OURS, "node-0"), pod(1, OURS, "node-1"), pod(2))

@@ -80,6 +80,19 @@ def test_a_released_elastic_job_has_its_time_to_come_back(world: Any) -> None:
     assert (w.phase, w.seen.job.status.attempt) == ("Running", 0)
 
 
+def test_a_job_is_held_until_its_controller_has_released_it(world: Any) -> None:
+    w = running(world, ELASTIC)
+    suspend(w, True)
+    for index in range(2):
+        w.remove("Pod", f"demo-{index}-x")
+    w.settle()
+    w.later(600)
+    w.job_is("Suspended", "JobSuspended")
+    w.seen = replace(w.seen, worker_job=msgspec.structs.replace(w.seen.worker_job, spec={"suspend": False}))
+    w.settle()
+    assert (w.phase, w.seen.job.status.incident) == ("Queued", None)
+
+
 def test_time_for_which_a_job_is_held_does_not_count(world: Any) -> None:
     w = running(world)
     w.later(100)

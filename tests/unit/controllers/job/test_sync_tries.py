@@ -290,3 +290,15 @@ class TestSidecars:
         )
         w.settle()
         assert ("Pod", "demo-sync-1") in w.objects
+
+    def test_a_server_that_a_sidecar_keeps_from_being_ready_names_it(self, world: Any) -> None:
+        """Only a ready pod has an address in the Service that workers pull from."""
+        w = a_world(world, TWO)
+        w.play(
+            "demo-sync-0",
+            phase="Running",
+            initContainerStatuses=[{"name": "fetch", "state": ended(w, 0, REPORT)}],
+            containerStatuses=[{"name": "serve", "state": {"running": {}}, "ready": True}, PROXY],
+        )
+        w.settle()
+        assert w.condition("WorkspaceReady")[2].endswith("serves it when it is ready; not yet: istio-proxy")

@@ -51,7 +51,7 @@ def environment(
 ) -> list[dict[str, Any]]:
     """The operator's part of a worker's environment, in the order in which a user's `$(NAME)` may refer to it."""
     meeting = rendezvous(template, job, namespace, uid, attempt)
-    backend, conf = template.rendezvous.backend, template.rendezvous.conf
+    backend, conf = template.rendezvous.backend, _conf(template)
     nodes = nnodes(template)
     values = {
         "PET_NNODES": nodes,
@@ -82,6 +82,18 @@ def environment(
         *(_field(name, path) for name, path in fields.items()),
         *({"name": name, "value": value} for name, value in values.items() if value),
     ]
+
+
+def _conf(template: FrozenTemplate) -> dict[str, str]:
+    """The settings of the rendezvous. Workers of c10d wait for its store as long as for their peers.
+
+    torch gives the store 60 s (c10d_rendezvous_backend, read_timeout) and the peers 600 s (join_timeout): if worker 0
+    pulled its image for longer than that minute, the others would exit 1, as if the program had failed.
+    """
+    conf = template.rendezvous.conf
+    if template.rendezvous.backend != RdzvBackend.C10D or nnodes(template) == "1":
+        return conf
+    return {"read_timeout": conf.get("join_timeout", "600")} | conf
 
 
 def nnodes(template: FrozenTemplate) -> str:

@@ -45,7 +45,11 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     if kai is None or not kai.gang:
         return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
     # Whoever is done was placed, whatever is left of it.
-    placed = len(success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)})
+    there = success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)}
+    placed = len(there)
+    if placed >= template.min_nodes and 0 not in there and template.meets_at_worker_0:
+        message = f"{_placed(placed, template)}, but not worker 0, at which the others meet"
+        return Finding(False, JobReason.WAITING_FOR_ADMISSION, message)
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
     known_groups = observed.groups or _own(observed)

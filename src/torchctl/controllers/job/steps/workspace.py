@@ -336,6 +336,10 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
     if pod.spec.node_name and not tries.has_begun(pod):
         waits = f"waits on node {pod.spec.node_name} for its volumes and its image"
         return Finding(False, JobReason.SYNCING, f"pod {name} {waits}; if it stays, see `kubectl describe pod {name}`")
+    if tries.fetched(pod):
+        late = [status.name for status in pod.status.container_statuses or () if not status.ready]
+        message = f"pod {name} has brought the workspace, and serves it when it is ready; not yet: {', '.join(late)}"
+        return Finding(False, JobReason.SYNCING, message)
     if workspace.uploaded:
         until = f"it gives up after {workspace.timeout_s} s"
         message = f"pod {name} waits for the workspace to be uploaded, as docs/storage.md says; {until}"

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api.common import Distribution
+from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import JobSpec, WorkspaceSource
-from torchctl.api.names import GPU_RESOURCE
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
@@ -118,14 +117,15 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Everything from which the children of a job are rendered.
 
     `pod` is the workers' pod template with the user's parts merged and canonical; what an attempt adds (names,
-    addresses, labels) is not in it.
+    addresses, labels) is not in it. A text that may be left out has the default "": whether another default is left
+    out would depend on which of two equal texts it is, and the digest with it.
     """
 
     queue: str
     nodes: int
     elastic: FrozenElastic | None = None
     gpus_per_node: int = 0
-    gpu_resource: str = GPU_RESOURCE
+    gpu_resource: str = ""
     nproc_per_node: int
     max_worker_restarts: int = 0
     queue_run_policy: dict[str, Any] = {}
@@ -157,6 +157,11 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     def min_nodes(self) -> int:
         """The fewest pods with which the job can train: all of them, unless it is elastic."""
         return self.elastic.min_nodes if self.elastic else self.nodes
+
+    @property
+    def meets_at_worker_0(self) -> bool:
+        """Whether worker 0 hosts the store at which the others meet."""
+        return self.rendezvous.backend == RdzvBackend.C10D and not self.rendezvous.endpoint
 
     def desired(self, spec: JobSpec) -> int:
         """How many pods the job should have now: numNodes of an elastic job may have changed since."""

@@ -31,8 +31,23 @@ def test_c10d_meets_at_worker_0_by_its_fully_qualified_name(world: Any) -> None:
     found = environment(world)
     assert (found["PET_RDZV_BACKEND"], found["PET_RDZV_ENDPOINT"]) == ("c10d", f"{MASTER}:29500")
     assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == (MASTER, "29500")
-    assert "PET_RDZV_CONF" not in found
     assert "PET_NODE_RANK" not in found, "torchrun warns of a rank that it ignores"
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ("{}", "read_timeout=600"),
+        ("{join_timeout: '900'}", "join_timeout=900,read_timeout=900"),
+        ("{join_timeout: '900', read_timeout: '60'}", "join_timeout=900,read_timeout=60"),
+    ],
+)
+def test_workers_wait_for_worker_0_as_long_as_for_each_other(world: Any, conf: str, expected: str) -> None:
+    assert environment(world, f"{{rdzvConf: {conf}}}")["PET_RDZV_CONF"] == expected
+
+
+def test_the_store_s_timeout_is_no_setting_of_other_backends(world: Any) -> None:
+    assert "PET_RDZV_CONF" not in environment(world, "{rdzvBackend: static}")
 
 
 def test_static_says_the_rank_by_index_and_who_the_master_is(world: Any) -> None:
@@ -56,13 +71,13 @@ def test_a_store_that_the_user_names_is_used_as_it_is_named(world: Any) -> None:
     found = environment(world, "{rdzvEndpoint: 'store.team:4000', rdzvConf: {is_host: '0'}}")
     assert found["PET_RDZV_ENDPOINT"] == "store.team:4000"
     assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("store.team", "4000")
-    assert found["PET_RDZV_CONF"] == "is_host=0"
+    assert found["PET_RDZV_CONF"] == "is_host=0,read_timeout=600"
 
 
 def test_the_jobs_settings_win_over_the_queues_by_key(world: Any) -> None:
     queue = "{image: a:1, distributed: {backend: mpi, port: 30000, rdzvConf: {a: '1', b: '1'}}}"
     found = environment(world, "{rdzvConf: {b: '2'}}", queue)
-    assert found["PET_RDZV_CONF"] == "a=1,b=2"
+    assert found["PET_RDZV_CONF"] == "a=1,b=2,read_timeout=600"
     assert (found["TORCHRUN_BACKEND"], found["MASTER_PORT"]) == ("mpi", "30000")
 
 
@@ -196,6 +211,6 @@ def test_every_backend_has_every_variable_and_none_is_zero_processes(backend: st
         *("TORCHRUN_JOB_NAME", "TORCHRUN_JOB_ID", "TORCHRUN_ATTEMPT", "TORCHRUN_BACKEND", "TORCHELASTIC_ERROR_FILE"),
         *("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
     }
-    only_static = {"PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-    assert set(found) == common | (only_static if backend == "static" else set())
+    own = {"static": {"PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}, "c10d": {"PET_RDZV_CONF"}}
+    assert set(found) == common | own.get(backend, set())
     assert (found["PET_NPROC_PER_NODE"], found["NPROC_PER_NODE"]) == ("1", "1")
