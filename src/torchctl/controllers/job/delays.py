@@ -9,7 +9,7 @@ from torchctl.controllers.job import pods
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.conditions import find
 
-__all__ = ["first_late", "look_again_s", "sentence"]
+__all__ = ["first_late", "has_news", "look_again_s", "sentence"]
 
 LATE = timedelta(seconds=60)
 """A pod that is older and not up is told of. Most are up by then, or have another reason that is told at once."""
@@ -25,10 +25,16 @@ def first_late(observed: Observed, now: datetime) -> Pod | None:
     return min(late, key=lambda pod: pods.index(pod) or 0, default=None)
 
 
+def has_news(pod: Pod) -> bool:
+    """Whether Events may say more than the pod's status: a scheduler writes all that it knows into that."""
+    return pods.is_scheduled(pod)
+
+
 def look_again_s(observed: Observed, now: datetime) -> float | None:
-    """Seconds until another worker is late; while one is, until its Events are read again."""
-    waits = ((due - now).total_seconds() for _, due in _awaited(observed))
-    return min((left if left > 0 else PERIOD_S for left in waits), default=None)
+    """Seconds until another worker is late; while one is that may have news, until its Events are read again."""
+    waits = [(pod, (due - now).total_seconds()) for pod, due in _awaited(observed)]
+    moments = [left if left > 0 else PERIOD_S for pod, left in waits if left > 0 or has_news(pod)]
+    return min(moments, default=None)
 
 
 def sentence(pod: Pod, warning: str) -> str:
@@ -41,11 +47,11 @@ def sentence(pod: Pod, warning: str) -> str:
 
 
 def _awaited(observed: Observed) -> Iterator[tuple[Pod, datetime]]:
-    """Pods that are not up, each with the moment from which it is late."""
+    """Pods that are not up and have no reason that is told at once, each with the moment from which it is late."""
     for pod in observed.pods:
         born, leaves = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp is not None
         over = leaves or pods.has_ended(pod) or pods.termination(pod, TRAINER) is not None
-        if born is not None and not over and not pods.is_up(pod):
+        if born is not None and not over and not pods.is_up(pod) and pods.problem(pod) is None:
             yield pod, born + LATE
 
 

@@ -193,7 +193,8 @@ def _asks(found: Found, life: Life) -> Question | None:
         return None
     if workers.are_overdue(case.observed, case.template, case.now):
         return Question.WHY_NO_PODS
-    return Question.WHY_NOT_UP if delays.first_late(case.observed, case.now) else None
+    late = delays.first_late(case.observed, case.now)
+    return Question.WHY_NOT_UP if late is not None and delays.has_news(late) else None
 
 
 def _earliest(*moments: float | None) -> float | None:

@@ -118,7 +118,8 @@ def test_a_worker_that_is_late_is_named_with_its_state(world: Any, status: dict[
     assert found[:2] == ("False", "WorkersLate")
     assert found[2].startswith(f"1 of 2 workers of Job demo are ready; pod demo-1-x: {says}")
     assert found[2].endswith("; see `kubectl describe pod demo-1-x`")
-    assert (w.last.asks, w.last.actions.look_again_s) == (Question.WHY_NOT_UP, 30)
+    placed = bool(status.get("node", "node-1"))
+    assert (w.last.asks, w.last.actions.look_again_s) == ((Question.WHY_NOT_UP, 30) if placed else (None, None))
     w.later(3600)
     assert not w.step(), "the words do not move with the time"
 
@@ -166,6 +167,17 @@ def test_an_elastic_job_above_its_minimum_says_why_others_are_missing(world: Any
     status, reason, message = w.condition("WorkersReady")
     assert (w.phase, status, reason) == ("Running", "True", "WorkersReady")
     assert "2 of 3 workers of Job demo are ready; pod demo-2-x: container trainer waits (ContainerCreating)" in message
+
+
+def test_an_elastic_job_says_at_once_that_others_find_no_node(world: Any) -> None:
+    w = world(ELASTIC)
+    w.settle()
+    for index in (0, 1):
+        w.worker(index)
+    full = UNBOUND | {"message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."}
+    hold(w, 2, {"node": "", "conditions": [full]})
+    w.settle()
+    assert "are ready; pod demo-2-x: 0/3 nodes are available: 3 Insufficient" in w.condition("WorkersReady")[2]
 
 
 def test_a_worker_that_is_up_done_or_stopped_is_not_late(world: Any) -> None:

@@ -52,7 +52,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
         return Finding(
             True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted, now)}"
         )
-    wrong = next(filter(None, map(pods.problem, sorted(observed.pods, key=lambda pod: pods.index(pod) or 0))), None)
+    wrong = _problem(observed)
     if wrong is not None:
         return Finding(False, *wrong, warn=True)
     formed = template.elastic is not None and observed.job.status.attempt_ready_time is not None
@@ -82,11 +82,17 @@ def _missing(observed: Observed, wanted: int, now: datetime) -> str:
     why = pods.shorten(observed.create_failure)
     if why:
         return f"; {wanted - _made(observed, wanted)} cannot be created: {why}"
-    late = delays.first_late(observed, now)
-    wrong = pods.problem(late) if late is not None else None
-    if late is None:
-        return ""
-    return f"; {wrong[1] if wrong is not None else delays.sentence(late, observed.warning)}"
+    wrong, late = _problem(observed), delays.first_late(observed, now)
+    if wrong is not None:
+        return f"; {wrong[1]}"
+    return f"; {delays.sentence(late, observed.warning)}" if late is not None else ""
+
+
+def _problem(observed: Observed) -> tuple[str, str] | None:
+    """What is wrong with the first worker of which it is known: reason and message."""
+    going = (pod for pod in observed.pods if not pods.has_ended(pod))
+    ordered = sorted(going, key=lambda pod: pods.index(pod) or 0)
+    return next(filter(None, map(pods.problem, ordered)), None)
 
 
 def _made(observed: Observed, wanted: int) -> int:
