@@ -18,6 +18,7 @@ from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueSpec
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.words import EventType
+from torchctl.controllers.job.failure.rules import RULES
 from torchctl.controllers.job.pods import NEXT_STEPS
 from torchctl.controllers.settings import Restarting
 
@@ -39,7 +40,10 @@ def generated() -> dict[Path, str]:
     return {
         DOCS / "conditions.md": HEADER.format(source="src/torchctl/api/conditions.py and queueconditions.py")
         + conditions(),
-        DOCS / "incidents.md": HEADER.format(source="src/torchctl/api/causes.py and exitcodes.py") + incidents(),
+        DOCS / "incidents.md": HEADER.format(
+            source="api/causes.py, api/exitcodes.py and controllers/job/failure/rules.py in src/torchctl"
+        )
+        + incidents(),
         DOCS / "api.md": HEADER.format(source="src/torchctl/api/") + fields(),
     }
 
@@ -112,6 +116,11 @@ def incidents() -> str:
             table(("Budget", "Is for", "By default"), ((each, each.meaning, BUDGETS[each]) for each in Budget)),
             "## Causes\n",
             table(("Cause", "Budget", "Means"), causes),
+            "## What a pod tells\n",
+            "The first row that holds for a pod is the cause of its loss. The cause of the incident is that of the pod "
+            "that was lost first: the kind of a loss counts before its time, because clocks of nodes differ "
+            "([attempts](../design/attempts.md)).\n",
+            table(("Seen", "Cause"), ((_sentence(rule.seen), f"`{rule.cause}`") for rule in RULES)),
             "## Exit codes\n",
             "`runPolicy.restartPolicy: ExitCode` goes by the exit code of the rank that failed first. torchrun itself "
             "exits with 1 whatever its ranks did, so the code of the rank is read from the error report in the "
@@ -121,6 +130,10 @@ def incidents() -> str:
             table(("Class", "Means"), ((class_, class_.meaning) for class_ in ExitClass)),
         )
     )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def exit_codes() -> Iterator[tuple[str, ...]]:

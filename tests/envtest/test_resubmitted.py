@@ -16,6 +16,8 @@ from torchctl.runtime.kinds import Kind
 from torchctl.testing.kubelet import ScriptedKubelet
 
 HOLD = "resubmitted.test/hold"
+COLLECTED_S = 120.0
+"""The garbage collector hears of new kinds every 30 s, and only then of children whose owner is gone."""
 
 
 async def test_resubmitted_job_waits_quietly_for_the_earlier_ones_children(
@@ -29,17 +31,17 @@ async def test_resubmitted_job_waits_quietly_for_the_earlier_ones_children(
         earlier = await place.reaches(Phase.SUCCEEDED, timeout_s=60)
         await hold(place, HOLD)
         await admin.delete(TORCHRUN_JOB, "job", namespace=namespace)
-        await place.gone(TORCHRUN_JOB, "job")
+        await place.gone(TORCHRUN_JOB, "job", timeout_s=COLLECTED_S)
         await place.job()
 
         async def names_the_finalizer() -> bool:
-            said = await place.condition("WorkersReady", "StillDeleting")
+            said = await place.condition("WorkersReady", "StillDeleting", timeout_s=COLLECTED_S)
             return HOLD in said.message
 
-        await until(names_the_finalizer)
+        await until(names_the_finalizer, timeout_s=COLLECTED_S)
         assert [event.reason for event in await place.events() if event.type == "Warning"] == []
         await hold(place)
-        again = await place.reaches(Phase.SUCCEEDED, timeout_s=60)
+        again = await place.reaches(Phase.SUCCEEDED, timeout_s=COLLECTED_S)
         assert again.metadata.uid != earlier.metadata.uid
         assert [event.reason for event in await place.events() if event.type == "Warning"] == []
 
@@ -55,7 +57,7 @@ async def test_orphans_of_an_earlier_job_are_named_and_left_as_they_are(
         await place.reaches(Phase.SUCCEEDED, timeout_s=60)
         kept = await admin.get(JOB, "job", namespace)
         await admin.delete(TORCHRUN_JOB, "job", namespace=namespace, propagation="Orphan")
-        await place.gone(TORCHRUN_JOB, "job")
+        await place.gone(TORCHRUN_JOB, "job", timeout_s=COLLECTED_S)
         await place.job()
         said = await place.condition("Accepted", "ForeignObject")
         assert "ControllerRevision" in said.message

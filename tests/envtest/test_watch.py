@@ -91,8 +91,7 @@ async def test_a_version_that_has_expired_is_listed_anew_and_deletes_are_made_up
     await watching.create("a", "b")
     async with running(watching.cache):
         await watching.cache.wait_synced()
-        await until_watching(proxy)
-        first = streams(proxy)[0]
+        first = await until_watching(proxy)
         proxy.drop_lines(lambda line: True, match=lambda exchange: exchange is first)
         expired = proxy.answer(410, reason="Expired", match=is_resumed)
         await admin.delete(CONFIG_MAP, "a", namespace=namespace)
@@ -103,11 +102,17 @@ async def test_a_version_that_has_expired_is_listed_anew_and_deletes_are_made_up
         assert watching.heard.types.count(("added", "b")) == 1
 
 
-async def until_watching(proxy: FaultProxy) -> None:
+async def until_watching(proxy: FaultProxy) -> Exchange:
+    """The first stream that is open. A server without streaming lists has refused one before it."""
+
+    def opened() -> list[Exchange]:
+        return [exchange for exchange in streams(proxy) if exchange.status == 200]
+
     async def is_open() -> bool:
-        return any(exchange.status == 200 for exchange in streams(proxy))
+        return bool(opened())
 
     await until(is_open)
+    return opened()[0]
 
 
 def is_resumed(exchange: Exchange) -> bool:

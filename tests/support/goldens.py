@@ -20,6 +20,9 @@ __all__ = ["LEFT_OUT", "UID", "applied", "compared", "here", "is_regenerated", "
 UID = "0c5f3a52-6f0e-4a53-9f2b-1d1f4b6f7a10"
 """Of the job in the golden manifests, whose namespace is `team`."""
 
+ADDED_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Keys of the tolerations that the admission plugin DefaultTolerationSeconds gives every pod."""
+
 LEFT_OUT = "(the frozen template)"
 """Stands for the data of a ControllerRevision."""
 
@@ -73,8 +76,15 @@ async def compared(place: Place, expected: list[dict[str, Any]]) -> list[str]:
             continue
         if not isinstance(child.get("data", {}), dict):
             child = {field: value for field, value in child.items() if field != "data"}
-        found += _differing(child, live, f"{child['kind']}/{name}")
+        found += _differing(child, _without_added(live), f"{child['kind']}/{name}")
     return found
+
+
+def _without_added(live: dict[str, Any]) -> dict[str, Any]:
+    """A pod without the tolerations that admission adds to each."""
+    spec = live.get("spec", {})
+    kept = [it for it in spec.get("tolerations", ()) if it.get("key") not in ADDED_TOLERATIONS]
+    return live | {"spec": spec | {"tolerations": kept}} if "tolerations" in spec else live
 
 
 def _differing(expected: Any, live: Any, path: str) -> Iterator[str]:

@@ -8,9 +8,16 @@ __all__ = ["Budget", "Cause", "cause_named"]
 class Budget(Word):
     """Restarts of one kind: the faults of a cluster must not use up what a program's own faults may."""
 
-    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them."
-    INFRASTRUCTURE = "Infrastructure", "What the cluster did to it; --max-infrastructure-restarts of them."
-    PREEMPTION = "Preemption", "What more important jobs did to it; --max-preemption-restarts of them."
+    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them in the job's life."
+    INFRASTRUCTURE = (
+        "Infrastructure",
+        "What the cluster did to it; spec.runPolicy.maxInfrastructureRestarts of them, at most "
+        "--max-infrastructure-restarts, since the workers last ran for long.",
+    )
+    PREEMPTION = (
+        "Preemption",
+        "What more important jobs did to it; --max-preemption-restarts of them since the workers last ran for long.",
+    )
 
 
 class Cause(Word):
@@ -24,6 +31,11 @@ class Cause(Word):
 
     ERROR = "Error", Budget.USER, "The program ended with another exit code than 0."
     OOM_KILLED = "OOMKilled", Budget.USER, "A container used more memory than its limit."
+    LIMIT_EXCEEDED = (
+        "LimitExceeded",
+        Budget.USER,
+        "The pod wrote more than its own limit allows: an emptyDir's sizeLimit, or limits of ephemeral storage.",
+    )
     EVICTED = "Evicted", Budget.INFRASTRUCTURE, "The pod was evicted: a drain, or a node that ran out of something."
     NODE_LOST = "NodeLost", Budget.INFRASTRUCTURE, "The pod's node is gone or not reachable."
     REJECTED = "Rejected", Budget.INFRASTRUCTURE, "The node refused the pod that had been placed on it."
@@ -32,6 +44,12 @@ class Cause(Word):
         "PeerLost",
         Budget.INFRASTRUCTURE,
         "A rank lost its connection to another rank or to the rendezvous, and no worker says why that one ended.",
+    )
+    PEER_LOST_AGAIN = (
+        "PeerLostAgain",
+        Budget.USER,
+        "PeerLost again, and nothing else since the workers last ran for long: what repeats without another cause is "
+        "the program's, such as ranks that wait in collectives that do not match.",
     )
     RENDEZVOUS_UNREACHABLE = (
         "RendezvousUnreachable",

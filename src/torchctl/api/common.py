@@ -116,8 +116,12 @@ class RunPolicy(Model):
 
     max_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,
-        description="How often the job starts over after what its program did itself; what the cluster did to it has "
-        "budgets of the operator's. Default: 3.",
+        description="How often in its life the job starts over after what its program did itself. Default: 3.",
+    )
+    max_infrastructure_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
+        default=None,
+        description="How often the job starts over after what the cluster did to it, such as a lost node; counted "
+        "since its workers last ran for long. The operator's --max-infrastructure-restarts is the most. Default: that.",
     )
     max_worker_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,

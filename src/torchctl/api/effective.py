@@ -43,6 +43,7 @@ class EffectiveRunPolicy:
     """`RunPolicy` with every default filled in; None is "none"."""
 
     max_restarts: int
+    max_infrastructure_restarts: int | None
     max_worker_restarts: int
     restart_policy: RestartPolicy
     ttl_seconds_after_finished: int | None
@@ -82,6 +83,7 @@ def run_policy(queue: QueueSpec, job: JobSpec) -> EffectiveRunPolicy:
     in_place = 100 if job.elastic else 0
     return EffectiveRunPolicy(
         max_restarts=3 if said.max_restarts is None else said.max_restarts,
+        max_infrastructure_restarts=said.max_infrastructure_restarts,
         max_worker_restarts=in_place if said.max_worker_restarts is None else said.max_worker_restarts,
         restart_policy=said.restart_policy or RestartPolicy.ON_FAILURE,
         ttl_seconds_after_finished=said.ttl_seconds_after_finished,

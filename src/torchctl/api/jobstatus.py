@@ -21,6 +21,10 @@ class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
         int, count("Incidents, whatever the number of pods each one took; also one that ended the job.", shown=True)
     ] = 0
     by_cause: Annotated[dict[str, Annotated[int, COUNTED]], mapping("Incidents by their cause.")] = {}
+    recent_by_cause: Annotated[
+        dict[str, Annotated[int, COUNTED]],
+        mapping("Those since the workers last ran for long: what the cluster's budgets count."),
+    ] = {}
     consecutive: Annotated[
         int, count("Incidents since the workers last ran for long; the back-off doubles with it.")
     ] = 0
@@ -111,5 +115,8 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
         moment("When the attempt's time began: all its pods placed, or without a gang scheduler its Job made."),
     ] = None
     attempt_ready_time: Annotated[datetime | None, moment("When all workers of the attempt were ready first.")] = None
+    host_uid: Annotated[
+        str, text("UID of the worker 0 at which the workers of an elastic attempt met.", max_length=64)
+    ] = ""
     start_time: Annotated[datetime | None, moment("When the first worker Job was made.")] = None
     completion_time: Annotated[datetime | None, moment("When the job ended.")] = None

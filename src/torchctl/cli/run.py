@@ -157,11 +157,11 @@ def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
 @_seconds("--incident-settle", 5.0, "Seconds for which the first of several lost pods is looked for.")
 @_seconds("--restart-backoff", 10.0, "Seconds before a job's first restart; doubled by each further one.")
 @_seconds("--restart-backoff-max", 300.0, "Seconds before a restart at most.")
-@_seconds("--restart-stable", 600.0, "Seconds of running after which the back-off begins anew.")
+@_seconds("--restart-stable", 600.0, "Seconds of running after which back-off and budgets begin anew.")
 @_seconds("--stuck-pod-timeout", 30.0, "Seconds after its grace at which a pod is deleted by force.")
 @_seconds("--below-minimum-timeout", 120.0, "Seconds that an elastic job may be below minNodes.")
 @_option(
-    "--max-infrastructure-restarts", default=20, type=click.IntRange(0), help="Per job, for lost nodes and the like."
+    "--max-infrastructure-restarts", default=20, type=click.IntRange(0), help="For lost nodes and the like, at most."
 )
 @_option("--max-preemption-restarts", default=100, type=click.IntRange(0), help="Per job, for preemptions.")
 @_option("--namespace", default="", help="Watch only this namespace. Default: all.")

@@ -18,8 +18,8 @@ class Restarting:
         stuck_pod_s: Seconds after the end of its grace at which a pod that is still there is deleted by force: its
             node does not answer, and would hold the next attempt, or what takes its place, up for ever.
         below_minimum_s: Seconds for which an elastic job may have fewer ready pods than minNodes.
-        max_infrastructure: Restarts that a job may make for what the cluster did to it.
-        max_preemption: Restarts that a job may make for what jobs of higher priority did to it.
+        max_infrastructure: The most restarts for what the cluster did to a job, since it last ran for long.
+        max_preemption: The same for what jobs of higher priority did to it.
     """
 
     settle_s: float = 5.0

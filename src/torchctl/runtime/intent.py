@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from torchctl.runtime.kinds import ObjectMeta
+from torchctl.runtime.kinds import ObjectMeta, controller_in
 
 __all__ = ["INTENT_ANNOTATION", "Decision", "Ownership", "Verdict", "controlled_by", "decide", "digest_of", "holds"]
 
@@ -78,7 +78,8 @@ def controlled_by(uid: str) -> Ownership:
     """The ownership of a child by its controller reference."""
 
     def ours(meta: ObjectMeta) -> bool:
-        return any(ref.controller and ref.uid == uid for ref in meta.owner_references)
+        found = controller_in(meta)
+        return found is not None and found.uid == uid
 
     return ours
 
@@ -136,7 +137,7 @@ def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
     if meta.deletion_timestamp is not None:
         return True
     owner = next((ref for ref in intent["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
-    theirs = next((ref for ref in meta.owner_references if ref.controller), None)
+    theirs = controller_in(meta)
     if owner is None or theirs is None:
         return False
     group = str(owner["apiVersion"]).rpartition("/")[0]

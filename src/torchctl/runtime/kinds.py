@@ -27,6 +27,7 @@ __all__ = [
     "OwnerReference",
     "Status",
     "StatusDetails",
+    "controller_in",
     "controller_of",
     "key_of",
     "kind_of",
@@ -191,7 +192,12 @@ def key_of(obj: Object) -> Key:
 
 def controller_of(obj: Object) -> OwnerReference | None:
     """The owner reference with `controller: true`, of which an object has at most one."""
-    return next((ref for ref in obj.metadata.owner_references if ref.controller), None)
+    return controller_in(obj.metadata)
+
+
+def controller_in(meta: ObjectMeta) -> OwnerReference | None:
+    """`controller_of` for an object's metadata."""
+    return next((ref for ref in meta.owner_references if ref.controller), None)
 
 
 def kind_of(body: Mapping[str, Any]) -> tuple[str, str]:

@@ -203,4 +203,11 @@ def _with_times(status: JobStatus, observed: Observed, now: datetime) -> JobStat
         attempt_start_time=start,
         attempt_active_time=status.attempt_active_time or (moment if placed else None),
         attempt_ready_time=status.attempt_ready_time or (moment if ready else None),
+        host_uid=status.host_uid or (_host(observed) if ready else ""),
     )
+
+
+def _host(observed: Observed) -> str:
+    """The uid of an elastic job's worker 0, at which the others meet."""
+    hosts = (pod.metadata.uid for pod in observed.pods if pods.index(pod) == 0)
+    return next(hosts, "") if observed.job.spec.elastic is not None else ""

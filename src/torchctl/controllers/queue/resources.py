@@ -16,7 +16,7 @@ from torchctl.api.names import API_VERSION
 from torchctl.api.queue import TORCHRUN_QUEUE, ExtraResource, TorchrunQueue
 from torchctl.controllers.queuespec.resources import content_of, object_name
 from torchctl.runtime.intent import Ownership, controlled_by
-from torchctl.runtime.kinds import Kind, ObjectMeta
+from torchctl.runtime.kinds import Kind, ObjectMeta, controller_in, controller_of
 
 __all__ = ["Extra", "extras", "growth", "ours", "owner_of", "storage"]
 
@@ -65,11 +65,10 @@ def ours(kind: Kind[Any], queue: ObjectMeta) -> Ownership:
 
 def owner_of(config_map: ConfigMap) -> tuple[str, ...]:
     """Returns the uid of the queue that made a ConfigMap, as an index wants it: none if no queue did."""
-    return tuple(
-        reference.uid
-        for reference in config_map.metadata.owner_references
-        if reference.controller and config_map.metadata.labels.get(ROLE) == ROLE_RESOURCE
-    )
+    owner = controller_of(config_map)
+    if owner is None or config_map.metadata.labels.get(ROLE) != ROLE_RESOURCE:
+        return ()
+    return (owner.uid,)
 
 
 def growth(extra: Extra, live: PersistentVolumeClaim) -> int:
@@ -114,6 +113,6 @@ def _left_to(queue: str) -> Ownership:
 
     def ours(meta: ObjectMeta) -> bool:
         named = (meta.labels.get(ROLE), meta.labels.get(QUEUE)) == (ROLE_RESOURCE, queue)
-        return named and not any(reference.controller for reference in meta.owner_references)
+        return named and controller_in(meta) is None
 
     return ours

@@ -963,15 +963,13 @@ class TestElastic:
         w.settle()
         assert w.seen.job.status.restarts.by_cause == {"Deleted": 1}
 
+    @pytest.mark.proves("TorchrunJob.status.hostUid")
     @pytest.mark.parametrize(("more", "lost"), [("", {"Vanished": 1}), ("distributed: {rdzvBackend: etcd-v2}", {})])
     def test_a_host_that_was_replaced_while_nobody_watched_is_an_incident(
         self, world: Any, more: str, lost: dict[str, int]
     ) -> None:
         w = running(world, elastic(more=more), 3)
-        for index in range(3):
-            w.worker(index, metadata={"creationTimestamp": w.now - timedelta(seconds=index == 0)})
-        w.settle()
-        assert w.seen.job.status.incident is None
+        assert w.seen.job.status.host_uid == "uid-of-demo-0-x"
         w.later(20)
         w.worker(0, metadata={"uid": "another", "creationTimestamp": w.now})
         w.settle()
@@ -1372,7 +1370,7 @@ class TestDeadlines:
         assert w.phase == "Starting"
 
 
-POLICY = EffectiveRunPolicy(3, 0, RestartPolicy.ON_FAILURE, None, None, None, PodRetention.FAILED)
+POLICY = EffectiveRunPolicy(3, None, 0, RestartPolicy.ON_FAILURE, None, None, None, PodRetention.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -1393,11 +1391,13 @@ def test_the_code_decides_where_the_policy_says_so(policy: str, code: int, again
 @pytest.mark.parametrize(("cause", "limit"), [(Cause.OOM_KILLED, 3), (Cause.NODE_LOST, 20), (Cause.PREEMPTED, 100)])
 def test_each_cause_is_paid_from_its_own_budget(cause: Cause, limit: int) -> None:
     for used, again in ((limit - 1, True), (limit, False)):
-        before = Restarts(total=used, by_cause={cause: used, "Unheard": 500})
-        assert (refused(POLICY, Restarting(), cause, Failure(), before) is None) is again
+        counts = {cause: used + 1, "Unheard": 500}
+        restarts = Restarts(total=used + 1, by_cause=counts, recent_by_cause=counts)
+        assert (refused(POLICY, Restarting(), cause, Failure(), restarts) is None) is again
 
 
 def test_no_restart_at_all_is_a_plain_failure() -> None:
-    found = refused(replace(POLICY, max_restarts=0), Restarting(), Cause.ERROR, Failure(), Restarts())
+    once = Restarts(total=1, by_cause={Cause.ERROR: 1})
+    found = refused(replace(POLICY, max_restarts=0), Restarting(), Cause.ERROR, Failure(), once)
     assert found is not None
     assert (found.reason, found.why) == ("WorkerFailed", "no restart is allowed (runPolicy.maxRestarts)")

@@ -549,6 +549,7 @@ POLICY = st.fixed_dictionaries(
     {},
     optional={
         "maxRestarts": st.sampled_from([0, 1, 9]),
+        "maxInfrastructureRestarts": st.sampled_from([0, 1, 9]),
         "maxWorkerRestarts": st.sampled_from([0, 5]),
         "restartPolicy": st.sampled_from(["Never", "ExitCode"]),
         "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
@@ -559,6 +560,7 @@ POLICY = st.fixed_dictionaries(
 )
 DEFAULTS = {
     "maxRestarts": 3,
+    "maxInfrastructureRestarts": None,
     "maxWorkerRestarts": 0,
     "restartPolicy": "OnFailure",
     "ttlSecondsAfterFinished": None,
@@ -571,6 +573,7 @@ DEFAULTS = {
 @merges("runPolicy")
 @pytest.mark.proves(
     "TorchrunQueue.spec.runPolicy.maxRestarts",
+    "TorchrunQueue.spec.runPolicy.maxInfrastructureRestarts",
     "TorchrunQueue.spec.runPolicy.maxWorkerRestarts",
     "TorchrunQueue.spec.runPolicy.restartPolicy",
     "TorchrunQueue.spec.runPolicy.ttlSecondsAfterFinished",

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from torchctl.api.job import Failure
-from torchctl.controllers.job.failure.losses import sentence
+from torchctl.controllers.job.failure.verdict import sentence
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"

@@ -8,7 +8,7 @@ from torchctl.api.conditions import JobCondition
 from torchctl.api.counts import counted
 from torchctl.api.job import Failure
 from torchctl.controllers.job.case import Case
-from torchctl.controllers.job.failure.losses import Loss
+from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.steps import workers
 from torchctl.runtime.conditions import find
 

@@ -13,7 +13,7 @@ from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.steps.workspace import Syncing
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.intent import Ownership, controlled_by
-from torchctl.runtime.kinds import ObjectMeta
+from torchctl.runtime.kinds import ObjectMeta, controller_in
 
 __all__ = ["Ground", "children"]
 
@@ -115,6 +115,6 @@ def _left_by(job: str) -> Ownership:
     """The ownership of what outlives a job: nobody controls it, and it says whose name it has."""
 
     def ours(meta: ObjectMeta) -> bool:
-        return not any(ref.controller for ref in meta.owner_references) and meta.labels.get(labels.JOB_NAME) == job
+        return controller_in(meta) is None and meta.labels.get(labels.JOB_NAME) == job
 
     return ours

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from torchctl.api import names
-from torchctl.api.causes import Cause, cause_named
+from torchctl.api.causes import Cause
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy
 from torchctl.api.jobstatus import Incident
@@ -27,9 +27,8 @@ from torchctl.controllers.job.attempts import deadlines, elastic
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
 from torchctl.controllers.job.case import Case
-from torchctl.controllers.job.failure import budgets, losses
-from torchctl.controllers.job.failure.evictions import evicted_around
-from torchctl.controllers.job.failure.losses import Loss
+from torchctl.controllers.job.failure import budgets, verdict
+from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.conditions import is_true
 
@@ -87,19 +86,19 @@ def _lost_or_done(case: Case) -> Life | None:
         return _succeeded(case)
     if observed.held:
         return None  # whoever suspended its Job stops its pods
-    loss = losses.first_loss(observed, case.template)
+    loss = verdict.first_loss(case)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
         return None  # it is not known yet how its pods ended
-    loss = loss or losses.replaced_host(observed, case.template) or elastic.below_minimum(case)
+    loss = loss or verdict.replaced_host(case) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
 
 
 def _opened(case: Case, loss: Loss) -> Life:
     """The incident that a loss opens, or the end that it is."""
     if loss.permanent is not None:
-        outcome = Outcome(loss.permanent, losses.sentence(loss.failure), loss.failure)
+        outcome = Outcome(loss.permanent, verdict.sentence(loss.failure), loss.failure)
         return _ended(case.status, outcome, case.now)
     incident = Incident(cause=loss.cause, opened=case.moment, lost=loss.at)
     status = msgspec.structs.replace(case.status, incident=incident, failure=loss.failure)
@@ -119,52 +118,28 @@ def _settle(case: Case, incident: Incident) -> Life:
         return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Run())
     settle_s = case.settings.settle_s
     left = _left_s(incident.opened + timedelta(seconds=settle_s), settle_s, case.now)
-    if left > 0 and not _all_ended(case):
-        return Life(status=status, stage=Settle(incident), look_again_s=left)
-    cause, failure, lost = _first(case, incident)
-    if _has_left(observed) and cause in _UNEXPLAINED:
+    loss = verdict.first_loss(case) or verdict.recorded(case, incident)
+    if left > 0 and not (_all_ended(case) and loss.cause is not Cause.DELETED):
+        # A pod that tells more may be gone in a moment. Whose a deletion is, the Job may yet say.
+        known = msgspec.structs.replace(incident, cause=loss.cause, lost=loss.at)
+        status = msgspec.structs.replace(status, incident=known, failure=loss.failure)
+        return Life(status=status, stage=Settle(known), look_again_s=left)
+    if _has_left(observed) and loss.cause in _UNEXPLAINED:
         return _ended(status, _disappeared(observed), case.now)  # its pods were only seen to go before it was
-    return _counted(case, cause, failure, lost or incident.opened, min(lost or incident.opened, incident.opened))
+    return _counted(case, loss, incident.opened)
 
 
-def _counted(case: Case, cause: Cause, failure: Failure, lost: datetime, active_until: datetime) -> Life:
-    restarts = budgets.counted(case.status, cause, case.settings, lost)
-    refused = budgets.refused(case.policy, case.settings, cause, failure, case.status.restarts)
-    active = _folded(case.status, active_until)
+def _counted(case: Case, loss: Loss, opened: datetime) -> Life:
+    lost, failure = loss.at or opened, loss.failure
+    cause, restarts = budgets.counted(case.status, loss.cause, case.settings, lost)
+    refused = budgets.refused(case.policy, case.settings, cause, failure, restarts)
+    active = _folded(case.status, min(lost, opened))
     status = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
-        message = f"{losses.sentence(failure)}; {refused.why}{_logs(failure)}"
+        message = f"{verdict.sentence(failure)}; {refused.why}{_logs(case.observed, failure)}"
         return _ended(status, Outcome(refused.reason, message, failure), case.now)
     due = budgets.next_attempt_time(case.settings, restarts.consecutive, case.now)
     return Life(status=_next(status, due), stage=Wait(due))
-
-
-def _first(case: Case, incident: Incident) -> tuple[Cause, Failure, datetime | None]:
-    """The earlier of what opened the incident and what is seen now; of one moment the one that is seen says more."""
-    found = losses.first_loss(case.observed, case.template)
-    opener = case.status.failure or Failure()
-    if found is not None and _says_more(found, incident, case.status):
-        return found.cause, found.failure, found.at
-    cause = cause_named(incident.cause) or Cause.VANISHED
-    if cause in _UNEXPLAINED and incident.lost and evicted_around(case.observed.podgroup, incident.lost):
-        cause = Cause.PREEMPTED
-    return cause, opener, incident.lost
-
-
-def _says_more(found: Loss, incident: Incident, status: JobStatus) -> bool:
-    """Whether the loss was earlier. One that lost a peer may have ended before that one did.
-
-    An incident whose loss has no time came before what is said to have happened after it was opened.
-    """
-    if not found.failure.pod:
-        return False
-    if incident.cause == Cause.PEER_LOST:
-        return True
-    if found.cause is Cause.PEER_LOST and losses.is_explained(status):
-        return False
-    if incident.lost is not None:
-        return found.at is not None and found.at <= incident.lost
-    return found.at is None or found.at <= incident.opened or found.failure.pod == (status.failure or Failure()).pod
 
 
 def _all_ended(case: Case) -> bool:
@@ -270,8 +245,10 @@ def _disappeared(observed: Observed) -> Outcome:
     return Outcome(JobReason.JOB_DISAPPEARED, message, Failure(reason="Deleted", message=message))
 
 
-def _logs(failure: Failure) -> str:
-    return f"; see `kubectl logs {failure.pod}`" if failure.pod else ""
+def _logs(observed: Observed, failure: Failure) -> str:
+    """The next step, if the pod is there to be read, and stays."""
+    there = {pod.metadata.name for pod in observed.pods if pod.metadata.deletion_timestamp is None}
+    return f"; see `kubectl logs {failure.pod}`" if failure.pod in there else ""
 
 
 def _next(status: JobStatus, due: datetime) -> JobStatus:
@@ -283,6 +260,7 @@ def _next(status: JobStatus, due: datetime) -> JobStatus:
         attempt_start_time=None,
         attempt_active_time=None,
         attempt_ready_time=None,
+        host_uid="",
     )
 
 

@@ -58,7 +58,8 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
         spec |= {key: workers[key] for key in _PLACEMENT if key in workers}
     # A cluster may have tainted all its nodes: it tolerates what the workers do, and what ExtendedResourceToleration
     # lets pods with GPUs tolerate, of which this is none.
-    spec["tolerations"] = unique(workers.get("tolerations", ()), [{"key": template.gpu_resource, "operator": "Exists"}])
+    gpus = {"key": template.gpu_resource or names.GPU_RESOURCE, "operator": "Exists"}
+    spec["tolerations"] = unique(workers.get("tolerations", ()), [gpus])
     if "imagePullSecrets" in workers:
         spec["imagePullSecrets"] = workers["imagePullSecrets"]
     asked = {WORKSPACE_REVISION: revision} if revision else None

@@ -24,42 +24,54 @@ class Refused:
 
 
 def refused(
-    policy: EffectiveRunPolicy, settings: Restarting, cause: Cause, failure: Failure, before: Restarts
+    policy: EffectiveRunPolicy, settings: Restarting, cause: Cause, failure: Failure, restarts: Restarts
 ) -> Refused | None:
-    """Why no attempt follows this incident; None where one does.
+    """Why no attempt follows this incident; None if one does.
 
     restartPolicy ExitCode judges what the program did itself: what others did to it says nothing about its code.
+
+    Args:
+        restarts: With this incident counted.
     """
     if policy.restart_policy is RestartPolicy.NEVER:
         return Refused(JobReason.WORKER_FAILED, "restartPolicy is Never")
     code = failure.exit_code if cause is Cause.ERROR and policy.restart_policy is RestartPolicy.EXIT_CODE else None
     if code is not None and exit_code(code).class_ is ExitClass.PERMANENT:
         return Refused(JobReason.WORKER_FAILED, f"restartPolicy ExitCode does not retry exit code {code}")
-    limit = _limit(policy, settings, cause.budget)
-    paid = {name: known.budget for name in before.by_cause if (known := cause_named(name)) is not None}
-    used = sum(number for name, number in before.by_cause.items() if paid.get(name) is cause.budget)
-    if used >= limit:
-        return Refused(_EXHAUSTED if limit else JobReason.WORKER_FAILED, f"{_spent(limit)} ({_NAMES[cause.budget]})")
+    limit, name = _limit(policy, settings, cause.budget)
+    if _used(restarts, cause.budget) > limit:
+        return Refused(_EXHAUSTED if limit else JobReason.WORKER_FAILED, f"{_spent(limit)} ({name})")
     return None
 
 
 _EXHAUSTED = JobReason.RESTARTS_EXHAUSTED
-_NAMES = {
-    Budget.USER: "runPolicy.maxRestarts",
-    Budget.INFRASTRUCTURE: "the operator's --max-infrastructure-restarts",
-    Budget.PREEMPTION: "the operator's --max-preemption-restarts",
-}
+_HUNG_S = 1800.0
+"""The longest time-out of a collective that torch has by default: gloo's; NCCL's watchdog waits for 600 s."""
 
 
-def counted(status: JobStatus, cause: Cause, settings: Restarting, lost: datetime) -> Restarts:
-    """The restarts with one more incident; `consecutive` starts again after a long time of all workers running."""
+def counted(status: JobStatus, cause: Cause, settings: Restarting, lost: datetime) -> tuple[Cause, Restarts]:
+    """The restarts with one more incident, and the cause that it is counted under.
+
+    After a long time of all workers running it is the first of a new series. A run that ends because a peer was lost
+    may have stood still until a collective timed out, so that time does not count as running. A peer that is lost
+    again, without any other incident between, is the program's.
+    """
     before, ready = status.restarts, status.attempt_ready_time
-    stable = ready is not None and (lost - ready).total_seconds() >= settings.stable_s
-    return Restarts(
+    enough_s = settings.stable_s + (_HUNG_S if cause is Cause.PEER_LOST else 0.0)
+    stable = ready is not None and (lost - ready).total_seconds() >= enough_s
+    recent = {} if stable else before.recent_by_cause
+    if cause is Cause.PEER_LOST and recent and set(recent) <= {Cause.PEER_LOST, Cause.PEER_LOST_AGAIN}:
+        cause = Cause.PEER_LOST_AGAIN
+    return cause, Restarts(
         total=before.total + 1,
-        by_cause={**before.by_cause, cause: before.by_cause.get(cause, 0) + 1},
+        by_cause=_with_one(before.by_cause, cause),
+        recent_by_cause=_with_one(recent, cause),
         consecutive=1 if stable else before.consecutive + 1,
     )
+
+
+def _with_one(known: dict[str, int], cause: Cause) -> dict[str, int]:
+    return {**known, cause: known.get(cause, 0) + 1}
 
 
 def next_attempt_time(settings: Restarting, consecutive: int, now: datetime) -> datetime:
@@ -69,19 +81,29 @@ def next_attempt_time(settings: Restarting, consecutive: int, now: datetime) -> 
     return (now + wait).replace(microsecond=0)
 
 
-def _limit(policy: EffectiveRunPolicy, settings: Restarting, budget: Budget) -> int:
-    return {
-        Budget.USER: policy.max_restarts,
-        Budget.INFRASTRUCTURE: settings.max_infrastructure,
-        Budget.PREEMPTION: settings.max_preemption,
-    }[budget]
+def _used(restarts: Restarts, budget: Budget) -> int:
+    """Incidents that this budget pays.
+
+    The program's own count for the whole life of the job: one that fails after each hour would never end otherwise.
+    """
+    by_cause = restarts.by_cause if budget is Budget.USER else restarts.recent_by_cause
+    paid = {name: known.budget for name in by_cause if (known := cause_named(name)) is not None}
+    return sum(number for name, number in by_cause.items() if paid.get(name) is budget)
+
+
+def _limit(policy: EffectiveRunPolicy, settings: Restarting, budget: Budget) -> tuple[int, str]:
+    """How many restarts a budget has, and where that is said."""
+    if budget is Budget.USER:
+        return policy.max_restarts, "runPolicy.maxRestarts"
+    if budget is Budget.PREEMPTION:
+        return settings.max_preemption, "the operator's --max-preemption-restarts"
+    asked, most = policy.max_infrastructure_restarts, settings.max_infrastructure
+    if asked is not None and asked <= most:
+        return asked, "runPolicy.maxInfrastructureRestarts"
+    return most, "the operator's --max-infrastructure-restarts"
 
 
 def _spent(limit: int) -> str:
-    return (
-        f"all {limit} restarts are used"
-        if limit > 1
-        else "the one restart is used"
-        if limit
-        else "no restart is allowed"
-    )
+    if limit > 1:
+        return f"all {limit} restarts are used"
+    return "the one restart is used" if limit else "no restart is allowed"

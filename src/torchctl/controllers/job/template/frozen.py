@@ -10,7 +10,6 @@ import msgspec
 
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import JobSpec, WorkspaceSource
-from torchctl.api.names import GPU_RESOURCE
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
@@ -118,14 +117,15 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Everything from which the children of a job are rendered.
 
     `pod` is the workers' pod template with the user's parts merged and canonical; what an attempt adds (names,
-    addresses, labels) is not in it.
+    addresses, labels) is not in it. A text that may be left out has the default "": whether another default is left
+    out would depend on which of two equal texts it is, and the digest with it.
     """
 
     queue: str
     nodes: int
     elastic: FrozenElastic | None = None
     gpus_per_node: int = 0
-    gpu_resource: str = GPU_RESOURCE
+    gpu_resource: str = ""
     nproc_per_node: int
     max_worker_restarts: int = 0
     queue_run_policy: dict[str, Any] = {}

@@ -1,0 +1,148 @@
+"""What the operator makes of random histories whose truth is known, in whatever order it sees them."""
+
+from collections import Counter
+from datetime import timedelta
+from functools import cache
+
+import msgspec
+from histories import EPOCH, History, Order, Sight, Version, history, sight, state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchctl.api.causes import cause_named
+from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
+from torchctl.api.jobstatus import Incident
+from torchctl.api.kube import Job, KaiPodGroup, Pod
+from torchctl.controllers.job.attempts import lifecycle
+from torchctl.controllers.job.case import Case
+from torchctl.controllers.job.failure import verdict
+from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.template.frozen import FrozenElastic, FrozenRendezvous, FrozenTemplate
+from torchctl.controllers.settings import Restarting
+
+SETTINGS = Restarting()
+SEEDS = st.integers(0, 2**32)
+HISTORIES = 1400
+"""By seed, so that a wrong one can be looked at."""
+
+
+def job_of(nodes: int, *, elastic: bool) -> TorchrunJob:
+    spec: dict[str, object] = {"jobQueue": "research", "numNodes": nodes, "command": "python train.py"}
+    spec |= {"elastic": {"minNodes": 1, "maxNodes": 8}} if elastic else {}
+    body = {"metadata": {"name": "demo", "namespace": "team", "uid": "uid"}, "spec": spec}
+    found: TorchrunJob = msgspec.convert(body, TorchrunJob, dec_hook=TORCHRUN_JOB.dec_hook)
+    status = JobStatus(attempt_start_time=EPOCH + timedelta(seconds=4), queue_revision="demo-1")
+    return msgspec.structs.replace(found, status=status)
+
+
+@cache
+def template_of(nodes: int, *, elastic: bool) -> FrozenTemplate:
+    return FrozenTemplate(
+        queue="research",
+        nodes=nodes,
+        elastic=FrozenElastic(min_nodes=1, max_nodes=8) if elastic else None,
+        nproc_per_node=1,
+        backend="gloo",
+        rendezvous=FrozenRendezvous(backend="c10d", port=29500),
+        cluster_domain="cluster.local",
+        operator_image="torchctl:test",
+        pod={"spec": {}},
+    )
+
+
+def case_of(found: History, seen: Sight, status: JobStatus | None, moment: float) -> Case:
+    objects = state(seen.at(moment))
+    job = job_of(found.nodes, elastic=found.elastic)
+    group, child = objects.get("group"), objects.get("job")
+    assert isinstance(child, Job)
+    podgroup = group if isinstance(group, KaiPodGroup) else None
+    observed = Observed(
+        job=msgspec.structs.replace(job, status=status) if status is not None else job,
+        worker_job=child,
+        pods=tuple(one for one in objects.values() if isinstance(one, Pod)),
+        podgroup=podgroup,
+        groups={"pg": podgroup} if podgroup is not None else {},
+    )
+    now = EPOCH + timedelta(seconds=moment)
+    return Case(observed, template_of(found.nodes, elastic=found.elastic), SETTINGS, now)
+
+
+def decided(found: History, seen: Sight) -> tuple[JobStatus, float]:
+    """The status once the incident is counted, or in the end if there was none; and when that was."""
+    status, due, moment, left = None, None, 0.0, list(seen.moments)
+    while left or due is not None:
+        if due is not None and seen.left < due < seen.back:
+            due = seen.back
+        if due is not None and (not left or due <= left[0]):
+            moment, due = due, None
+        else:
+            moment = left.pop(0)
+        life = lifecycle.advance(case_of(found, seen, status, moment), None)
+        changed, status = life.status != status, life.status
+        if status.restarts.total or life.outcome is not None:
+            return status, moment
+        if changed:
+            left.insert(0, moment)  # what it wrote makes it look again
+        due = moment + life.look_again_s if life.look_again_s is not None else None
+    assert status is not None
+    return status, moment
+
+
+def knows(seen: Sight, until: float) -> bool:
+    """Whether the operator looked while it was there to be seen what happened first."""
+    moments = (moment for moment in (*seen.moments, until) if moment <= until)
+    return any(version.tells and version.value is not None for at in moments for version in newest(seen, at))
+
+
+def newest(seen: Sight, moment: float) -> list[Version]:
+    return list({version.key: version for version in seen.at(moment)}.values())
+
+
+@cache
+def wrong() -> tuple[Counter[str], Counter[str]]:
+    """How many histories were judged, and of which of them cause or payer are wrong."""
+    judged, failed = Counter[str](), Counter[str]()
+    for seed in range(HISTORIES):
+        found, order = history(seed), list(Order)[seed % len(Order)]
+        seen = sight(found, order, seed)
+        status, moment = decided(found, seen)
+        causes = list(filter(None, map(cause_named, status.restarts.by_cause)))
+        if not found.counts:
+            failed["incident"] += len(causes)
+            continue
+        if not knows(seen, moment):
+            continue
+        judged["all"] += 1
+        failed["cause"] += causes != [found.cause]
+        failed["payer"] += [cause.budget for cause in causes] != [found.cause.budget]
+    return judged, failed
+
+
+def test_nearly_every_history_has_the_right_cause_and_payer() -> None:
+    """Over 28 000 of them 0.3 % have a wrong cause, 0.15 % a wrong payer."""
+    judged, failed = wrong()
+    assert judged["all"] > 0.9 * HISTORIES
+    assert failed["cause"] <= 0.01 * judged["all"]
+    assert failed["payer"] <= 0.003 * judged["all"]
+    assert failed["incident"] <= 0.001 * HISTORIES
+
+
+@given(seed=SEEDS, cut=st.floats(0, 1), order=st.sampled_from(list(Order)))
+@settings(deadline=None, max_examples=300)
+def test_the_verdict_does_not_depend_on_the_order_of_seeing(seed: int, cut: float, order: Order) -> None:
+    """Whatever opened the incident, who looks at all of it names the same cause, while the pods are there."""
+    found = history(seed, stays=True)
+    seen = sight(found, order, seed)
+    end = seen.heard[-1][0]
+    whole = verdict.first_loss(case_of(found, seen, None, end))
+    again = verdict.first_loss(case_of(found, seen, opened(found, seen, 50 + (end - 50) * cut), end))
+    assert (whole and whole.cause) == (again and again.cause)
+
+
+def opened(found: History, seen: Sight, moment: float) -> JobStatus:
+    case = case_of(found, seen, None, max(moment, 50.0))
+    loss, status = verdict.first_loss(case), case.status
+    if loss is None:
+        return status
+    incident = Incident(cause=loss.cause, opened=case.moment, lost=loss.at)
+    return msgspec.structs.replace(status, incident=incident, failure=loss.failure)
