@@ -110,6 +110,21 @@ def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: An
     assert (w.phase, w.seen.job.status.failure, w.seen.job.status.restarts.total) == ("Succeeded", None, 0)
 
 
+def test_an_elastic_job_makes_no_other_worker_0_for_a_dead_sidecar(world: Any) -> None:
+    """Its pod is Failed, and its Job would replace it."""
+    w = running(world, ELASTIC)
+    beside(w, 0, DONE, DEAD, "Failed")
+    w.settle()
+    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", True)
+
+
+def test_an_elastic_job_whose_worker_0_succeeded_is_not_suspended(world: Any) -> None:
+    w = running(world, ELASTIC)
+    beside(w, 0, DONE, DONE, "Succeeded")
+    w.settle()
+    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", False)
+
+
 def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: Any) -> None:
     w = running(world, TWO)
     beside(w, 0, DONE, DONE, "Succeeded")
