@@ -208,7 +208,7 @@ def test_a_sidecar_that_is_stopped_for_a_peer_is_not_the_cause_though_its_traine
     assert status.active_seconds == 300
 
 
-@pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
+@pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (12, "Restarting"), (13, "Succeeded")])
 def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
     world: Any, told_after: int, phase: str
 ) -> None:
