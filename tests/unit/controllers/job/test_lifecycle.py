@@ -1397,7 +1397,7 @@ def test_each_cause_is_paid_from_its_own_budget(cause: Cause, limit: int) -> Non
 
 
 def test_no_restart_at_all_is_a_plain_failure() -> None:
-    once = Restarts(total=1, by_cause={Cause.ERROR: 1})
+    once = Restarts(total=1, by_cause={Cause.ERROR: 1}, recent_by_cause={Cause.ERROR: 1})
     found = refused(replace(POLICY, max_restarts=0), Restarting(), Cause.ERROR, Failure(), once)
     assert found is not None
     assert (found.reason, found.why) == ("WorkerFailed", "no restart is allowed (runPolicy.maxRestarts)")
