@@ -49,7 +49,7 @@ def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
         case Suspended():
             return _suspended(ground)
         case Wait():
-            return retention.stopped(ground.case)
+            return retention.ended(ground.case)
         case Settle() | Ended():
             return ()
 
@@ -57,8 +57,8 @@ def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
 def _suspended(ground: Ground) -> tuple[Child, ...]:
     """Everything but the workers, whose Job, if there is one, is kept without pods."""
     job = ground.case.observed.worker_job
-    stop = retention.stop(ground.case, job) if job is not None and not retention.has_ended(job) else ()
-    return (*_before_workers(ground), *stop, *retention.stopped(ground.case))
+    stop = retention.suspended(ground.case, job) if job is not None else ()
+    return (*_before_workers(ground), *stop, *retention.ended(ground.case))
 
 
 def _before_workers(ground: Ground) -> list[Child]:
