@@ -42,12 +42,15 @@ class Ground:
 
 
 def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
-    """The children that should exist at a stage of the job's life, in the order in which they are made."""
+    """The children that should exist at a stage of the job's life, in the order in which they are made.
+
+    A Job of an earlier attempt is ended whenever it goes on: somebody else may release one that is suspended.
+    """
     match stage:
         case Run():
-            return () if ground.hold else _workers(ground)
+            return (*retention.ended(ground.case), *(() if ground.hold else _workers(ground)))
         case Suspended():
-            return _suspended(ground)
+            return (*_suspended(ground), *retention.ended(ground.case))
         case Wait():
             return retention.ended(ground.case)
         case Settle() | Ended():
@@ -58,7 +61,7 @@ def _suspended(ground: Ground) -> tuple[Child, ...]:
     """Everything but the workers, whose Job, if there is one, is kept without pods."""
     job = ground.case.observed.worker_job
     stop = retention.suspended(ground.case, job) if job is not None else ()
-    return (*_before_workers(ground), *stop, *retention.ended(ground.case))
+    return (*_before_workers(ground), *stop)
 
 
 def _before_workers(ground: Ground) -> list[Child]:
