@@ -1,5 +1,6 @@
 """Which restarts count, and against which budget."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import pytest
 
 from torchctl.api.causes import Budget, Cause
+from torchctl.api.common import PodRetention, RestartPolicy
+from torchctl.api.effective import EffectiveRunPolicy
+from torchctl.api.job import Failure
 from torchctl.api.jobstatus import JobStatus, Restarts
-from torchctl.controllers.job.failure.budgets import counted
+from torchctl.controllers.job.failure.budgets import counted, refused
 from torchctl.controllers.settings import Restarting
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -139,3 +143,36 @@ def test_collectives_that_never_match_end_a_job_without_restarts(world: Any) -> 
 def test_every_cause_has_a_budget_and_a_meaning() -> None:
     assert {cause.budget for cause in Cause} == set(Budget)
     assert all(cause.meaning.endswith(".") for cause in Cause)
+
+
+POLICY = EffectiveRunPolicy(3, None, 0, RestartPolicy.ON_FAILURE, None, None, None, PodRetention.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [
+        ("OnFailure", 1, True),
+        ("Never", 143, False),
+        *(("ExitCode", code, False) for code in (1, 2, 126, 127, 128, 139, 42)),
+        *(("ExitCode", code, True) for code in (130, 137, 138, 143, -9, -15, 134)),
+    ],
+)
+def test_the_code_decides_where_the_policy_says_so(policy: str, code: int, again: bool) -> None:
+    asked = replace(POLICY, restart_policy=RestartPolicy(policy))
+    found = refused(asked, Restarting(), Cause.ERROR, Failure(exit_code=code), Restarts())
+    assert (found is None) is again
+
+
+@pytest.mark.parametrize(("cause", "limit"), [(Cause.OOM_KILLED, 3), (Cause.NODE_LOST, 20), (Cause.PREEMPTED, 100)])
+def test_each_cause_is_paid_from_its_own_budget(cause: Cause, limit: int) -> None:
+    for used, again in ((limit - 1, True), (limit, False)):
+        counts = {cause: used + 1, "Unheard": 500}
+        restarts = Restarts(total=used + 1, by_cause=counts, recent_by_cause=counts)
+        assert (refused(POLICY, Restarting(), cause, Failure(), restarts) is None) is again
+
+
+def test_no_restart_at_all_is_a_plain_failure() -> None:
+    once = Restarts(total=1, by_cause={Cause.ERROR: 1})
+    found = refused(replace(POLICY, max_restarts=0), Restarting(), Cause.ERROR, Failure(), once)
+    assert found is not None
+    assert (found.reason, found.why) == ("WorkerFailed", "no restart is allowed (runPolicy.maxRestarts)")
