@@ -10,8 +10,8 @@ import msgspec
 import yaml
 
 from torchctl.api import labels, names
-from torchctl.api.job import TORCHRUN_JOB, Failure, TorchrunJob
-from torchctl.api.jobstatus import JobStatus, Restarts
+from torchctl.api.job import TORCHRUN_JOB, Failure, JobWorkspace, TorchrunJob
+from torchctl.api.jobstatus import Incident, JobStatus, Restarts, WorkspaceStatus
 from torchctl.api.kube import (
     CONTROLLER_REVISION,
     JOB,
@@ -19,7 +19,9 @@ from torchctl.api.kube import (
     POD,
     PVC,
     SERVICE,
+    ControllerRevision,
     Job,
+    PersistentVolumeClaim,
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
@@ -127,6 +129,48 @@ class World:
         return failure
 
     @property
+    def incident(self) -> Incident:
+        """The open incident; there has to be one."""
+        incident = self.status.incident
+        assert incident is not None
+        return incident
+
+    @property
+    def workspace(self) -> WorkspaceStatus:
+        """What status says of the workspace; there has to be one."""
+        workspace = self.status.workspace
+        assert workspace is not None
+        return workspace
+
+    @property
+    def source(self) -> JobWorkspace:
+        """What the job asks for as its workspace; there has to be one."""
+        source = self.seen.job.spec.volumes.workspace
+        assert source is not None
+        return source
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that the job asks for; there has to be one."""
+        nodes = self.seen.job.spec.num_nodes
+        assert nodes is not None
+        return nodes
+
+    @property
+    def revision(self) -> ControllerRevision:
+        """The revision that status names; there has to be one."""
+        revision = self.seen.revision
+        assert revision is not None
+        return revision
+
+    @property
+    def queue(self) -> TorchrunQueue:
+        """The job's queue; there has to be one."""
+        queue = self.seen.queue
+        assert queue is not None
+        return queue
+
+    @property
     def halted(self) -> list[str]:
         """Names of the pods that have a deadline, those of earlier attempts last."""
         pods = (*self.seen.pods, *self.seen.old_pods)
@@ -151,6 +195,13 @@ class World:
     def look_again_s(self) -> float | None:
         """Seconds until the last plan wants to be made again."""
         return self.last.actions.look_again_s
+
+    def waits(self) -> float:
+        """Lets the time pass until the last plan wants to be made again; the seconds that it took."""
+        seconds = self.look_again_s()
+        assert seconds is not None
+        self.later(seconds)
+        return seconds
 
     @property
     def worker_job(self) -> Job:
@@ -383,15 +434,13 @@ class World:
         self.seen = replace(self.seen, queue=queue_of(text) if text is not None else None)
 
     def queue_deleting(self) -> None:
-        queue = self.seen.queue
-        assert queue is not None
+        queue = self.queue
         meta = msgspec.structs.replace(queue.metadata, deletion_timestamp=self.now)
         self.seen = replace(self.seen, queue=msgspec.structs.replace(queue, metadata=meta))
 
     def queue_says(self, type_: str, reason: str, message: str) -> None:
         """A condition of the queue, as its own reconciler writes it."""
-        queue = self.seen.queue
-        assert queue is not None
+        queue = self.queue
         told = Condition(type_, "False", reason, message, observed_generation=queue.metadata.generation)
         status = msgspec.structs.replace(queue.status, conditions=(told,))
         self.seen = replace(self.seen, queue=msgspec.structs.replace(queue, status=status))
@@ -404,8 +453,7 @@ class World:
 
     def revision_is(self, data: dict[str, Any], name: str = "") -> None:
         """Another one, under the name that its data has or under `name`, and status names it."""
-        revision, job = self.seen.revision, self.seen.job
-        assert revision is not None
+        revision, job = self.revision, self.seen.job
         meta = msgspec.structs.replace(revision.metadata, name=name or names.revision(job.metadata.name, seal(data)))
         status = msgspec.structs.replace(job.status, queue_revision=meta.name)
         body = self.objects.pop(("ControllerRevision", revision.metadata.name))
@@ -422,7 +470,7 @@ class World:
         status = msgspec.structs.replace(claim.status, phase=phase)
         self.seen = replace(self.seen, workspace=msgspec.structs.replace(claim, status=status))
 
-    def leave(self, claim: Any) -> None:
+    def leave(self, claim: PersistentVolumeClaim) -> None:
         """A checkpoints claim of an earlier job."""
         self.seen = replace(self.seen, checkpoints=claim)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.api.causes import Budget, Cause
 from torchctl.api.common import PodRetention, RestartPolicy
@@ -36,7 +37,7 @@ def test_a_long_run_gives_the_clusters_budgets_back() -> None:
     assert ran(10, *[Cause.EVICTED] * 21)[1].recent_by_cause == {"Evicted": 21}
 
 
-def loses(w: Any, after_s: float, attempt: int = 0, **status: Any) -> None:
+def loses(w: World, after_s: float, attempt: int = 0, **status: Any) -> None:
     """A worker of the running attempt is lost, and everything comes to an end."""
     gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
     for index in (0, 1):
@@ -44,9 +45,7 @@ def loses(w: Any, after_s: float, attempt: int = 0, **status: Any) -> None:
     w.settle()
     w.later(after_s)
     w.worker(0, "Failed", conditions=[gone], **status)
-    w.settle()
-    w.later(5)
-    w.settle()
+    w.incident_settles()
     for pod in w.seen.old_pods:
         w.remove("Pod", pod.metadata.name)
     w.later(300)
@@ -67,17 +66,17 @@ TWO = "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {%
         ("maxInfrastructureRestarts: 2", "maxInfrastructureRestarts: 0", "runPolicy.maxInfrastructureRestarts"),
     ],
 )
-def test_a_job_says_how_often_the_cluster_may_stop_it(world: Any, job: str, queue: str, name: str) -> None:
+def test_a_job_says_how_often_the_cluster_may_stop_it(world: type[World], job: str, queue: str, name: str) -> None:
     w = world(TWO % job, f"{{image: trainer:1, runPolicy: {{{queue}}}}}")
     w.settle()
     for _ in range(3):
         loses(w, 10)
     assert w.condition("Failed")[:2] == ("True", "RestartsExhausted")
     assert f"all 2 restarts are used ({name})" in w.condition("Failed")[2]
-    assert w.seen.job.status.restarts.by_cause == {"NodeLost": 3}
+    assert w.restarts.by_cause == {"NodeLost": 3}
 
 
-def test_the_operator_bounds_what_a_job_asks_for(world: Any) -> None:
+def test_the_operator_bounds_what_a_job_asks_for(world: type[World]) -> None:
     w = world(TWO % "maxInfrastructureRestarts: 1000")
     w.settle()
     for _ in range(21):
@@ -85,12 +84,12 @@ def test_the_operator_bounds_what_a_job_asks_for(world: Any) -> None:
     assert "all 20 restarts are used (the operator's --max-infrastructure-restarts)" in w.condition("Failed")[2]
 
 
-def test_no_budget_runs_out_while_runs_are_long(world: Any) -> None:
+def test_no_budget_runs_out_while_runs_are_long(world: type[World]) -> None:
     w = world(TWO % "maxInfrastructureRestarts: 1")
     w.settle()
     for _ in range(5):
         loses(w, 3600)
-    assert (w.phase, w.seen.job.status.restarts.by_cause) == ("Starting", {"NodeLost": 5})
+    assert (w.phase, w.restarts.by_cause) == ("Starting", {"NodeLost": 5})
 
 
 def test_the_programs_own_faults_count_for_life() -> None:
@@ -119,12 +118,12 @@ def test_peers_lost_every_other_day_are_the_clusters_fault() -> None:
     assert ran(2 * 86_400, *[Cause.PEER_LOST] * 5)[0] is Cause.PEER_LOST
 
 
-def test_collectives_that_never_match_end_a_job_without_restarts(world: Any) -> None:
+def test_collectives_that_never_match_end_a_job_without_restarts(world: type[World]) -> None:
     w = world(TWO % "maxRestarts: 0")
     w.settle()
     said = (REPORTS / "worker-1-lost" / "worker-0.exit-1.txt").read_text()
     for attempt in range(2):
-        assert w.seen.job.status.attempt == attempt
+        assert w.attempt == attempt
         for index in (0, 1):
             w.worker(index)
         w.settle()
@@ -136,7 +135,7 @@ def test_collectives_that_never_match_end_a_job_without_restarts(world: Any) -> 
             w.remove("Pod", pod.metadata.name)
         w.later(60)
         w.settle()
-    assert w.seen.job.status.restarts.by_cause == {"PeerLost": 1, "PeerLostAgain": 1}
+    assert w.restarts.by_cause == {"PeerLost": 1, "PeerLostAgain": 1}
     assert w.condition("Failed")[:2] == ("True", "WorkerFailed")
 
 

@@ -58,8 +58,7 @@ def test_it_goes_by_its_uid_also_after_the_end(world: type[World]) -> None:
     w.has_queue("image: trainer:2")
     fails(w)
     w.runs()
-    named = w.seen.revision
-    assert named is not None
+    named = w.revision
     older = msgspec.structs.replace(
         named, metadata=msgspec.structs.replace(named.metadata, name="demo-older", uid="uid-older"), revision=1
     )

@@ -130,8 +130,7 @@ def test_a_clock_that_was_set_back_does_not_prolong_the_time_below_the_minimum(w
     w.settle()
     w.now -= timedelta(hours=1)
     w.settle()
-    assert w.status.incident is not None
-    assert w.status.incident.cause == "BelowMinimum"
+    assert w.incident.cause == "BelowMinimum"
 
 
 def test_the_loss_of_the_stores_host_is_an_incident(world: type[World]) -> None:
