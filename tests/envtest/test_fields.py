@@ -276,8 +276,8 @@ def part(of: Json, *names: str) -> Json:
 )
 async def test_a_pod_is_what_the_queue_says(place: Fields) -> None:
     pod = await place.worker("plain")
-    trainer, exporter = pod["spec"]["containers"]
-    assert (trainer["image"], exporter["image"]) == ("queue:1", "exporter:1")
+    (trainer,), exporter = pod["spec"]["containers"], pod["spec"]["initContainers"][-1]
+    assert (trainer["image"], exporter["image"], exporter["restartPolicy"]) == ("queue:1", "exporter:1", "Always")
     assert (pod["spec"]["imagePullSecrets"], pod["spec"]["serviceAccountName"]) == ([{"name": "registry"}], "trainer")
     assert (pod["spec"]["terminationGracePeriodSeconds"], trainer["tty"]) == (77, True)
     assert pod["metadata"]["labels"]["team"] == "vision"

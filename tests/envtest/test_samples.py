@@ -39,7 +39,7 @@ async def place(
             await place.condition("Ready", "Ready", name_in(path), kind=TORCHRUN_QUEUE)
         yield place
         await admin.delete(TORCHRUN_QUEUE, "gpu", namespace=namespace)
-        await place.gone(KAI_QUEUE, "gpu-training")
+        await place.gone(KAI_QUEUE, "team-gpu")
     await admin.delete(KAI_QUEUE, KAI_PARENT)
 
 
@@ -54,6 +54,6 @@ async def test_every_sample_job_runs_to_succeeded(place: Place, control_plane: C
     for path in JOBS:
         await place.reaches(Phase.SUCCEEDED, name_in(path), timeout_s=60)
     (group,) = await place.admin.list(KAI_PODGROUP, namespace=place.namespace)
-    assert (group.spec["queue"], group.spec["minMember"]) == ("gpu-training", 2)
+    assert (group.spec["queue"], group.spec["minMember"]) == ("team-gpu", 2)
     pods = await place.admin.list(POD, namespace=place.namespace, labels=f"{JOB_NAME}=ddp-16-gpus")
     assert len(pods) == 2

@@ -33,8 +33,15 @@ def done(observed: Observed) -> frozenset[int]:
 
 
 def lingers(observed: Observed) -> bool:
-    """Whether a worker is done and another container keeps its pod, and so its Job, from ending."""
-    return any(pods.is_done(pod) and not pods.has_ended(pod) for pod in observed.pods)
+    """Whether the Job of an attempt that has succeeded does not end by itself, because of other containers.
+
+    They keep a pod from ending. Or they fail it: an elastic Job then makes another worker 0, and trains again.
+    """
+    if observed.job.spec.elastic is None:
+        return any(pods.is_done(pod) and not pods.has_ended(pod) for pod in observed.pods)
+    job = observed.worker_job
+    counted = job is not None and 0 in job.status.completed
+    return not counted and not any(pods.index(pod) == 0 and pods.succeeded(pod) for pod in observed.pods)
 
 
 def _is_doubtful(pod: Pod) -> bool:

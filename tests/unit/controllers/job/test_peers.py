@@ -456,3 +456,21 @@ def test_a_worker_that_is_gone_was_preempted_where_kai_says_afterwards_that_it_e
     w.seen = replace(w.seen, podgroup=KaiPodGroup(ObjectMeta(name="pg", annotations=evicted)))
     decided(w)
     assert (w.restarts.by_cause, w.failure.pod) == ({cause: 1}, "demo-1-x")
+
+
+@pytest.mark.parametrize("seen", [("pods", "job"), ("job", "pods"), ("both",)])
+@pytest.mark.parametrize("ahead_s", [-2, 0, 2])
+def test_a_nodes_clock_does_not_change_the_cause(world: type[World], seen: tuple[str, ...], ahead_s: int) -> None:
+    """The worker exits 42 at second 10, the Job controller stops the others in that second, in whichever order seen."""
+    w = three(world)
+    w.later(10)
+    for what in seen:
+        if what in ("job", "both"):
+            w.job_is("FailureTarget", "BackoffLimitExceeded")
+        if what in ("pods", "both"):
+            fails(w, "exit-42", 1, 10 + ahead_s)
+            told(w, 0, 0)
+            told(w, 2, 0)
+        w.settle()
+    decided(w)
+    assert (w.restarts.by_cause, w.failure.exit_code) == ({"Error": 1}, 42)

@@ -105,6 +105,7 @@ def test_a_template_survives_its_revision_and_its_name_does_not_depend_on_the_or
     w.settle()
     template = w.steps.template
     assert template is not None
+    assert template is not None
     data = json.loads(json.dumps(template.data()))
     assert FrozenTemplate.load(data) == template
     turned = {key: data[key] for key in reversed(data)}

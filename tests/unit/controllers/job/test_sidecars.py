@@ -111,6 +111,21 @@ def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: ty
     assert (w.phase, w.status.failure, w.restarts.total) == ("Succeeded", None, 0)
 
 
+def test_an_elastic_job_makes_no_other_worker_0_for_a_dead_sidecar(world: type[World]) -> None:
+    """Its pod is Failed, and its Job would replace it."""
+    w = running(world, ELASTIC)
+    beside(w, 0, DONE, DEAD, "Failed")
+    w.settle()
+    assert (w.phase, w.stopped()) == ("Succeeded", True)
+
+
+def test_an_elastic_job_whose_worker_0_succeeded_is_not_suspended(world: type[World]) -> None:
+    w = running(world, ELASTIC)
+    beside(w, 0, DONE, DONE, "Succeeded")
+    w.settle()
+    assert (w.phase, w.stopped()) == ("Succeeded", False)
+
+
 def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: type[World]) -> None:
     w = running(world, TWO)
     beside(w, 0, DONE, DONE, "Succeeded")

@@ -75,7 +75,7 @@ def read(pod: Pod, group: KaiPodGroup | None) -> Evidence | None:
     container, end = pods.fatal(pod) or ("", Terminated())
     report = root_cause(end.message) if container == TRAINER else RootCause()
     leaves = pod.metadata.deletion_timestamp is not None
-    told = pods.told_to_stop(pod) or (leaves and report.exit_code == _SIGTERM)
+    told = pods.told_to_stop(pod) or (leaves and (report.exit_code == _SIGTERM or end.exit_code == 128 - _SIGTERM))
     if not told and not pods.failed(pod):
         return None
     ended = _ended_at(pod, end)
