@@ -79,5 +79,8 @@ class MaxOfLimiter(Generic[K]):
 
 
 def default_limiter(*, cap_s: float = MAX_DELAY_S) -> MaxOfLimiter[Hashable]:
-    """Makes client-go's DefaultControllerRateLimiter: 5 ms doubling to `cap_s` per key, 10/s after a burst of 100 in all."""
+    """Makes client-go's DefaultControllerRateLimiter.
+
+    A key's delay starts at 5 ms and doubles up to `cap_s`; all keys together get 10/s after a burst of 100.
+    """
     return MaxOfLimiter((ExponentialLimiter(cap_s=cap_s), BucketLimiter()))
