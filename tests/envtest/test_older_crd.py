@@ -1,6 +1,7 @@
 """An operator whose CRDs are older than it is."""
 
 import json
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +18,12 @@ from torchctl.runtime.client.errors import ApiError
 from torchctl.runtime.events import EventRecorder
 from torchctl.testing.controlplane import ControlPlane
 
-OLDER_JOB = replace(TORCHRUN_JOB, group="older.example.com")
+OLDER_JOB = replace(TORCHRUN_JOB, group="older.example.com", kind="OlderJob", plural="olderjobs")
 """TorchrunJobs as an earlier version's CRD has them, beside those that the other tests use."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def older_crd(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def older_crd(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[None]:
     """The CRD without the field status.hostUid."""
     crd = yaml.safe_load((CONFIG / "crd" / "torchrunjobs.torchrun.ai.yaml").read_text())
     crd["metadata"] = {"name": f"{OLDER_JOB.plural}.{OLDER_JOB.group}"}
@@ -34,6 +35,8 @@ async def older_crd(control_plane: ControlPlane, tmp_path: Path) -> None:
     path.write_text(json.dumps(crd))
     await control_plane.kubectl("apply", "--server-side", "-f", str(path))
     await established(control_plane)
+    yield
+    await control_plane.kubectl("delete", "-f", str(path))
 
 
 async def test_an_older_crd_refuses_the_status_and_is_logged_once(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -15,7 +16,9 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.intent import INTENT_ANNOTATION, digest_of
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["left_in", "observed_in", "write"]
+__all__ = ["EARLIER", "left_in", "observed_in", "states", "write"]
+
+EARLIER = Path(__file__).parents[1] / "golden" / "earlier"
 
 KEPT = (
     "c10d-two-nodes",
@@ -115,6 +118,12 @@ def _marked(body: dict[str, Any]) -> dict[str, Any]:
 def _names(value: Any) -> list[str]:
     many = value if isinstance(value, list) else [] if value is None else [value]
     return [one["metadata"]["name"] if isinstance(one["metadata"], dict) else one["metadata"].name for one in many]
+
+
+def states(label: str = "*") -> list[Any]:
+    """Returns the states that every version left, as parameters of a test."""
+    files = sorted(EARLIER.glob(f"*/*.{label}.json"))
+    return [pytest.param(json.loads(file.read_text()), id=f"{file.parent.name}-{file.stem}") for file in files]
 
 
 def observed_in(state: dict[str, Any]) -> Observed:

@@ -4,12 +4,11 @@ import json
 import os
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from earlier import left_in, observed_in, write
+from earlier import EARLIER, left_in, observed_in, states, write
 
 from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.controllers.job.plan import Steps, plan
@@ -18,8 +17,7 @@ from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.intent import Verdict, decide
 from torchctl.runtime.kinds import ObjectMeta
 
-GOLDEN = Path(__file__).parents[3] / "golden"
-EARLIER = GOLDEN / "earlier"
+JOBS = EARLIER.parent / "jobs"
 RELEASE = "TORCHCTL_RELEASE"
 """Environment variable: the version whose states this run writes before it compares."""
 
@@ -37,7 +35,7 @@ MUTABLE = {
 @pytest.fixture(scope="module", autouse=True)
 def _written(world: Any) -> None:
     if os.environ.get(RELEASE):
-        write(world, GOLDEN / "jobs", EARLIER / os.environ[RELEASE])
+        write(world, JOBS, EARLIER / os.environ[RELEASE])
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
@@ -57,18 +55,13 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {before!r} is now {after!r}"
 
 
-def every_state() -> list[Any]:
-    files = sorted(EARLIER.glob("*/*.json"))
-    return [pytest.param(json.loads(file.read_text()), id=f"{file.parent.name}-{file.stem}") for file in files]
-
-
 def planned(state: dict[str, Any]) -> Steps:
     steps = plan(observed_in(state), SETTINGS, datetime.fromisoformat(state["now"]))
     assert isinstance(steps, Steps)
     return steps
 
 
-@pytest.mark.parametrize("state", every_state())
+@pytest.mark.parametrize("state", states())
 def test_an_earlier_template_loads_and_keeps_its_name(state: dict[str, Any]) -> None:
     steps = planned(state)
     assert steps.template is not None, steps.findings
@@ -76,20 +69,20 @@ def test_an_earlier_template_loads_and_keeps_its_name(state: dict[str, Any]) -> 
     assert steps.asks is None
 
 
-@pytest.mark.parametrize("state", every_state())
+@pytest.mark.parametrize("state", states())
 def test_an_upgrade_removes_and_stops_nothing(state: dict[str, Any]) -> None:
     actions = planned(state).actions
     assert (actions.remove, actions.halt) == ((), ())
 
 
-@pytest.mark.parametrize("state", every_state())
+@pytest.mark.parametrize("state", states())
 def test_an_upgrade_changes_no_status(state: dict[str, Any]) -> None:
     status = derive(observed_in(state), planned(state), (), datetime.fromisoformat(state["now"]))
     found = differences(state["observed"]["job"]["status"], json.loads(msgspec.json.encode(status)))
     assert [line for line in found if line.split(":")[0].strip(".") not in RECORDED_LATER] == []
 
 
-@pytest.mark.parametrize("state", every_state())
+@pytest.mark.parametrize("state", states())
 def test_an_upgrade_changes_children_only_in_their_metadata(state: dict[str, Any]) -> None:
     """The API server would refuse more: the template of a Job, the spec of a pod."""
     there, found = left_in(state), set[tuple[str, str]]()
@@ -108,5 +101,5 @@ def test_an_upgrade_changes_children_only_in_their_metadata(state: dict[str, Any
 
 
 def test_every_kind_of_child_is_among_the_states() -> None:
-    kinds = {kind for state in every_state() for kind, _ in left_in(state.values[0])}
+    kinds = {kind for state in states() for kind, _ in left_in(state.values[0])}
     assert kinds == {CONTROLLER_REVISION.kind, "Job", "PersistentVolumeClaim", "Pod", "PodGroup", "Service"}
