@@ -77,9 +77,11 @@ def test_an_upgrade_removes_and_stops_nothing(state: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("state", states())
 def test_an_upgrade_changes_no_status(state: dict[str, Any]) -> None:
+    """The words of a condition's message may change."""
     status = derive(observed_in(state), planned(state), (), datetime.fromisoformat(state["now"]))
     found = differences(state["observed"]["job"]["status"], json.loads(msgspec.json.encode(status)))
-    assert [line for line in found if line.split(":")[0].strip(".") not in RECORDED_LATER] == []
+    at = {line: line.partition(":")[0].lstrip(".") for line in found}
+    assert [line for line, path in at.items() if path not in RECORDED_LATER and not path.endswith("].message")] == []
 
 
 @pytest.mark.parametrize("state", states())
