@@ -29,7 +29,8 @@ def test_restart_fields_and_what_already_holds_are_accepted(world: type[World], 
         ("{image: a:1, podTemplate: {spec: {containers: [{name: main}]}}}", "must be named 'trainer'"),
     ],
 )
-def test_a_queue_that_cannot_run_jobs_holds_them_and_says_why(world: type[World], queue: str, says: str) -> None:
+def test_a_queue_that_cannot_run_jobs_says_why(world: type[World], queue: str, says: str) -> None:
+    """Its jobs are held meanwhile."""
     w = world(CPU, queue)
     w.settle()
     status, reason, message = w.condition("QueueFound")
@@ -99,7 +100,8 @@ def test_a_claim_of_the_users_is_waited_for(world: type[World]) -> None:
 ZIP = "{jobQueue: research, numNodes: 1, command: python train.py, volumes: {workspace: {source: zip}}}"
 
 
-def test_a_claim_of_the_users_that_cannot_be_mounted_by_all_is_named(world: type[World]) -> None:
+def test_a_claim_that_some_workers_cannot_mount_is_named(world: type[World]) -> None:
+    """It is a claim of the user's."""
     text = "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
     w = world(text, "{image: a:1, storage: {workspace: {distribution: shared}}}")
     w.has_claim("code", "ReadWriteOnce")
@@ -117,7 +119,8 @@ def test_a_queue_that_is_being_deleted_takes_no_new_job(world: type[World]) -> N
     assert w.objects == {}
 
 
-def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(world: type[World]) -> None:
+def test_an_unreadable_revision_stops_the_job(world: type[World]) -> None:
+    """A condition says so."""
     w = world(CPU)
     w.settle()
     w.revision_is({"nodes": "many"})
@@ -126,7 +129,7 @@ def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(wor
     assert f"ControllerRevision {w.status.queue_revision} cannot be read" in w.condition("Accepted")[2]
 
 
-def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: type[World]) -> None:
+def test_a_revision_whose_data_contradict_its_name_is_not_believed(world: type[World]) -> None:
     """Somebody made it under the name that status has, before the operator did."""
     w = world(CPU)
     w.settle()
@@ -197,7 +200,8 @@ def test_a_claim_that_lost_its_volume_is_told(world: type[World]) -> None:
     assert "PersistentVolumeClaim demo-workspace" in w.condition("WorkspaceReady")[2]
 
 
-def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: type[World]) -> None:
+def test_a_claim_that_goes_after_freezing_is_waited_for(world: type[World]) -> None:
+    """It is a claim of the user's."""
     w = world("{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: existing, claimName: c}}}")
     w.has_claim("c", "ReadWriteOnce")
     w.settle()
@@ -206,7 +210,8 @@ def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: type
     assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
 
 
-def test_a_server_that_ends_before_all_have_pulled_counts_as_a_failed_try(world: type[World]) -> None:
+def test_a_server_that_ends_too_early_is_a_failed_try(world: type[World]) -> None:
+    """Not all workers have pulled the workspace."""
     w = world(
         "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: git, url: 'https://g/a.git'}}}"
     )
@@ -279,7 +284,8 @@ def test_a_worker_that_cannot_start_says_so_once(
     assert w.phase == "Running"
 
 
-def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_nothing_new(world: type[World]) -> None:
+def test_two_names_of_one_problem_write_nothing_new(world: type[World]) -> None:
+    """The kubelet goes back and forth between them."""
     w = world(CPU)
     w.settle()
     w.worker(0, **waiting("ErrImagePull", "not found"))
@@ -293,7 +299,8 @@ def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_not
     assert w.condition("WorkersReady") == said
 
 
-def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_minute(world: type[World]) -> None:
+def test_pods_not_created_are_missed_after_half_a_minute(world: type[World]) -> None:
+    """The Job controller may not create them."""
     w = world(CPU)
     w.settle()
     assert w.look_again_s() == 30
@@ -314,7 +321,8 @@ def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_min
     assert (w.phase, w.look_again_s()) == ("Running", None)
 
 
-def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(world: type[World]) -> None:
+def test_an_elastic_job_says_why_workers_are_missing(world: type[World]) -> None:
+    """The job runs with those that it has."""
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
     w.settle()
     w.worker(0)
@@ -329,7 +337,7 @@ def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(wor
     assert message.endswith("are ready; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
 
 
-def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_failed(world: type[World]) -> None:
+def test_an_elastic_job_says_why_nothing_replaces_a_failed_pod(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
     w.settle()
     for index in range(3):
@@ -344,7 +352,8 @@ def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_fail
     assert w.condition("WorkersReady")[2].endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
 
 
-def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_quota(world: type[World]) -> None:
+def test_a_quota_is_blamed_only_after_waiting_for_replacements(world: type[World]) -> None:
+    """The elastic job has lost workers."""
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 3, maxNodes: 4}, command: python train.py}")
     w.settle()
     for index in range(3):
@@ -365,7 +374,7 @@ def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_qu
         ("Pod", "demo-sync-0", "WorkspaceReady", "Syncing"),
     ],
 )
-def test_a_refused_child_is_told_in_the_step_that_it_stops(
+def test_a_refused_child_is_reported_by_the_step_it_stops(
     world: type[World], kind: str, name: str, condition: str, phase: str
 ) -> None:
     job = "{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: zip}}}"
@@ -403,7 +412,7 @@ def test_a_foreign_or_refused_object_stops_the_start(
     assert w.status.start_time is None
 
 
-def test_without_kai_in_the_cluster_the_job_waits_and_goes_on_when_it_comes(world: type[World]) -> None:
+def test_a_job_waits_until_kai_is_installed(world: type[World]) -> None:
     w = world(CPU, KAI)
     w.kai(False)
     w.settle()
@@ -417,7 +426,8 @@ def test_without_kai_in_the_cluster_the_job_waits_and_goes_on_when_it_comes(worl
     assert (w.phase, w.condition("Admitted")[1]) == ("Queued", "WaitingForAdmission")
 
 
-def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told_before(world: type[World]) -> None:
+def test_a_gang_tells_kais_reason_until_all_pods_are_placed(world: type[World]) -> None:
+    """Then it is admitted."""
     w = world(CPU, KAI)
     w.settle()
     reasons = [{"reason": "OverLimit", "message": "queue gpus is over its limit"}]
@@ -437,7 +447,8 @@ def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told
     assert w.phase == "Running"
 
 
-def test_where_nothing_gangs_the_job_is_admitted_at_once_and_says_so(world: type[World]) -> None:
+def test_a_job_without_a_gang_scheduler_is_admitted_at_once(world: type[World]) -> None:
+    """The condition says so."""
     w = world(CPU)
     w.settle()
     assert w.condition("Admitted")[:2] == ("True", "NoGang")
@@ -494,7 +505,7 @@ def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: type[World]) -> N
     assert w.condition("QueueFound")[:2] == ("True", "QueueFound"), "what runs is left alone"
 
 
-def test_a_rule_that_is_younger_than_the_job_is_a_condition(world: type[World]) -> None:
+def test_a_rule_younger_than_the_job_is_a_condition(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, numGPUs: 2, command: python a.py}")
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
@@ -502,7 +513,7 @@ def test_a_rule_that_is_younger_than_the_job_is_a_condition(world: type[World]) 
     assert w.objects == {}
 
 
-def test_a_template_of_which_this_operator_knows_only_a_part_stays_the_one_revision(world: type[World]) -> None:
+def test_a_partly_unknown_template_stays_the_only_revision(world: type[World]) -> None:
     """An operator of an earlier version takes over a job that a later one froze."""
     w = world(CPU)
     w.settle()
@@ -524,7 +535,7 @@ def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: type[World])
     assert w.phase == "Running"
 
 
-def test_a_job_that_is_older_than_a_rule_of_its_name_is_refused(world: type[World]) -> None:
+def test_a_job_older_than_its_names_rule_is_refused(world: type[World]) -> None:
     """It would take the Service of the workspace of job `demo`."""
     w = world(CPU)
     job = w.seen.job

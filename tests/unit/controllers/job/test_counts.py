@@ -37,7 +37,7 @@ def test_one_pod_is_missing(world: type[World]) -> None:
     assert w.condition("WorkersReady")[2].startswith("Job demo has 0 of 1 pod, a quota or a policy may refuse it: ")
 
 
-def test_one_worker_of_an_elastic_job_is_ready_and_one_is_too_few(world: type[World]) -> None:
+def test_one_ready_worker_is_below_an_elastic_jobs_minimum(world: type[World]) -> None:
     w = world(ELASTIC % (1, 1))
     w.settle()
     w.worker(0)

@@ -157,7 +157,7 @@ def test_of_several_late_workers_the_first_is_named(world: type[World]) -> None:
     assert "pod demo-0-x: " in w.condition("WorkersReady")[2]
 
 
-def test_an_elastic_job_above_its_minimum_says_why_others_are_missing(world: type[World]) -> None:
+def test_a_job_above_its_minimum_says_why_workers_are_missing(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     for index in (0, 1):
@@ -170,7 +170,7 @@ def test_an_elastic_job_above_its_minimum_says_why_others_are_missing(world: typ
     assert "2 of 3 workers of Job demo are ready; pod demo-2-x: container trainer waits (ContainerCreating)" in message
 
 
-def test_an_elastic_job_says_at_once_that_others_find_no_node(world: type[World]) -> None:
+def test_an_elastic_job_reports_unschedulable_workers_at_once(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     for index in (0, 1):
@@ -181,7 +181,7 @@ def test_an_elastic_job_says_at_once_that_others_find_no_node(world: type[World]
     assert "are ready; pod demo-2-x: 0/3 nodes are available: 3 Insufficient" in w.condition("WorkersReady")[2]
 
 
-def test_a_worker_that_is_up_done_or_stopped_is_not_late(world: type[World]) -> None:
+def test_a_worker_up_done_or_stopped_is_not_late(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     born = {"creationTimestamp": w.now}

@@ -127,7 +127,7 @@ def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: type[World], pat
 
 
 @pytest.mark.parametrize("part", [".a", "[]", ".-", " [", " .", " .a[b=a"])
-def test_a_name_of_any_length_and_kind_is_read_in_no_time(world: type[World], part: str) -> None:
+def test_a_name_of_any_length_is_read_in_no_time(world: type[World], part: str) -> None:
     """The name is a user's, and while it is read nothing else is done: no renewal of the lease either."""
     began = time.process_time()
     w = refused(world, f".spec.template.spec{part * 20_000}!: {UNKNOWN}")
@@ -135,7 +135,7 @@ def test_a_name_of_any_length_and_kind_is_read_in_no_time(world: type[World], pa
     assert time.process_time() - began < 2
 
 
-def test_what_was_turned_down_for_another_reason_is_told_as_it_was(world: type[World]) -> None:
+def test_a_refusal_for_another_reason_is_reported_unchanged(world: type[World]) -> None:
     w = world(JOB % "", QUEUE % "")
     w.refuse = lambda kind, name: (
         Refusal(kind, name, "Refused", ".spec.template.spec.affinty: no") if kind == "Job" else None
@@ -206,7 +206,7 @@ VOLUMES = "volumes: {additionalVolumes: [{name: big, nfs: {}}], additionalMounts
         ),
     ],
 )
-def test_an_invalid_field_is_told_by_name_where_it_was_written(
+def test_an_invalid_field_is_named_where_it_was_written(
     world: type[World], path: str, wrong: str, job: str, queue: str, told: str
 ) -> None:
     message = invalid(world, path, wrong, job, queue)
@@ -226,6 +226,7 @@ def invalid(world: type[World], path: str, wrong: str, job: str, queue: str) -> 
     return str(w.condition("WorkersReady")[2])
 
 
-def test_an_invalid_field_of_the_operators_own_is_told_as_the_server_does(world: type[World]) -> None:
+def test_an_invalid_field_of_the_operator_is_reported_unchanged(world: type[World]) -> None:
+    """The message is the API server's."""
     message = invalid(world, "containers[0].env[0].name", "Invalid value", "", "")
     assert message.startswith('Job demo: the API server refused it: Job.batch "demo" is invalid')

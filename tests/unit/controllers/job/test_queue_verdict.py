@@ -31,7 +31,7 @@ def verdict(reason: str, generation: int) -> Condition:
     return Condition("KaiQueueReady", status, reason, "said so", observed_generation=generation)
 
 
-def test_a_job_waits_until_it_is_known_whose_the_kai_queue_is(fresh: Any) -> None:
+def test_a_job_waits_until_the_kai_queues_owner_is_known(fresh: Any) -> None:
     fresh.step()
     assert fresh.condition("QueueFound")[:2] == ("False", "WaitingForQueue")
     assert fresh.seen.job.status.queue_revision == ""
@@ -43,7 +43,8 @@ def test_a_verdict_on_an_earlier_spec_does_not_count(fresh: Any) -> None:
     assert fresh.condition("QueueFound")[1] == "WaitingForQueue"
 
 
-def test_a_good_verdict_lets_it_go_on_and_a_conflict_does_not(fresh: Any) -> None:
+def test_only_a_good_verdict_lets_the_job_go_on(fresh: Any) -> None:
+    """A conflict does not."""
     with_conditions(fresh, verdict("Conflict", 1)).step()
     assert fresh.condition("QueueFound")[1] == "QueueNotReady"
     with_conditions(fresh, verdict("KaiQueueReady", 1)).step()

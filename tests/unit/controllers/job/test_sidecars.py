@@ -111,8 +111,8 @@ def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: ty
     assert (w.phase, w.status.failure, w.restarts.total) == ("Succeeded", None, 0)
 
 
-def test_an_elastic_job_makes_no_other_worker_0_for_a_dead_sidecar(world: type[World]) -> None:
-    """Its pod is Failed, and its Job would replace it."""
+def test_a_dead_sidecar_does_not_replace_worker_0(world: type[World]) -> None:
+    """Its pod is Failed, and its elastic Job would replace it."""
     w = running(world, ELASTIC)
     beside(w, 0, DONE, DEAD, "Failed")
     w.settle()
@@ -126,7 +126,7 @@ def test_an_elastic_job_whose_worker_0_succeeded_is_not_suspended(world: type[Wo
     assert (w.phase, w.stopped()) == ("Succeeded", False)
 
 
-def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: type[World]) -> None:
+def test_an_evicted_trainer_that_exits_0_is_not_done(world: type[World]) -> None:
     w = running(world, TWO)
     beside(w, 0, DONE, DONE, "Succeeded")
     both = [{"name": "trainer", **DONE}]
@@ -135,7 +135,7 @@ def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: type[Wo
     assert w.phase == "Restarting"
 
 
-def test_a_trainer_that_was_done_before_its_pod_was_told_to_stop_is_done(world: type[World]) -> None:
+def test_a_trainer_done_before_its_pods_deletion_is_done(world: type[World]) -> None:
     w = running(world, TWO)
     ended = {"terminated": {"exitCode": 0, "finishedAt": w.now}}
     until = {"deletionTimestamp": w.now + timedelta(seconds=90), "deletionGracePeriodSeconds": 30}
@@ -146,7 +146,7 @@ def test_a_trainer_that_was_done_before_its_pod_was_told_to_stop_is_done(world: 
     assert w.phase == "Succeeded"
 
 
-def test_a_failing_readiness_gate_does_not_keep_a_worker_from_being_up(world: type[World]) -> None:
+def test_a_worker_is_up_despite_a_failing_readiness_gate(world: type[World]) -> None:
     gate = [
         {"type": "ContainersReady", "status": "True"},
         {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"},
@@ -187,8 +187,8 @@ class TestPodsThatAreGone:
         w.settle()
         assert w.phase == "Succeeded"
 
-    def test_a_worker_that_exited_0_because_it_was_told_is_not_done_when_it_is_gone(self, world: type[World]) -> None:
-        """The incident that its deletion opened is the only thing left that tells of it."""
+    def test_a_deleted_worker_that_exited_0_is_never_done(self, world: type[World]) -> None:
+        """Its pod is gone, and only the incident that its deletion opened tells of it."""
         w = running(world, TWO)
         until = w.told()
         w.worker(1, "Succeeded", containerStatuses=[{"name": "trainer", **DONE}], metadata=until)

@@ -85,7 +85,7 @@ class TestTime:
         w.settle()
         assert w.phase == "Syncing"
 
-    def test_a_pod_that_has_not_started_says_what_it_waits_for(self, world: type[World]) -> None:
+    def test_a_pod_that_has_not_started_says_why(self, world: type[World]) -> None:
         w = a_world(world, JOB % (1, UPLOAD, ""))
         waiting = {"name": "fetch", "state": {"waiting": {"reason": "ContainerCreating"}}}
         w.play("demo-sync-0", phase="Pending", containerStatuses=[waiting])
@@ -105,7 +105,7 @@ class TestTime:
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
 
-    def test_a_job_has_all_its_time_again_after_it_was_suspended(self, world: type[World]) -> None:
+    def test_a_resumed_job_has_all_its_time_again(self, world: type[World]) -> None:
         w = a_world(world, JOB % (1, UPLOAD, ""))
         runs(w)
         w.later(500)
@@ -149,7 +149,7 @@ class TestTime:
             w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
 
-    def test_a_server_may_wait_for_its_volume_for_as_long_as_it_takes(self, world: type[World]) -> None:
+    def test_a_server_may_wait_for_its_volume_without_limit(self, world: type[World]) -> None:
         """A ReadWriteOnce volume stays attached to a lost node for minutes after its pod is gone."""
         w = a_world(world, TWO)
         w.sync_serves(0, REPORT)
@@ -189,7 +189,7 @@ class TestExitCodes:
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
         assert AWAY in w.condition("Failed")[2]
 
-    def test_a_server_that_was_away_for_40_s_fails_no_job(self, world: type[World]) -> None:
+    def test_a_server_away_for_40_s_fails_no_job(self, world: type[World]) -> None:
         w, passed, number = a_world(world), 0.0, 0
         while passed < 40:
             ends(w, number, 75, AWAY)
@@ -291,7 +291,7 @@ class TestSidecars:
         w.settle()
         assert w.has("Pod", "demo-sync-1")
 
-    def test_a_server_that_a_sidecar_keeps_from_being_ready_names_it(self, world: type[World]) -> None:
+    def test_a_server_names_the_sidecar_that_is_not_ready(self, world: type[World]) -> None:
         """Only a ready pod has an address in the Service that workers pull from."""
         w = a_world(world, TWO)
         w.play(
