@@ -214,10 +214,8 @@ class World:
         return (kind, name) in self.objects
 
     def stopped(self, name: str = "demo") -> bool:
-        """Whether the operator asks the Job to stop its workers."""
-        suspended = self.spec("Job", name).get("suspend", False)
-        assert isinstance(suspended, bool)
-        return suspended
+        """Whether the operator has ended the Job, by a deadline that has passed."""
+        return self.spec("Job", name).get("activeDeadlineSeconds") == 1
 
     def trainer(self, name: str = "demo") -> dict[str, Any]:
         """The first container of a Job's template."""

@@ -99,3 +99,39 @@ def test_time_for_which_a_job_is_held_does_not_count(world: type[World]) -> None
     suspend(w, False)
     w.settle()
     assert (w.phase, w.status.active_seconds) == ("Running", 100)
+
+
+def test_a_job_of_an_earlier_attempt_that_is_released_is_ended(world: type[World]) -> None:
+    """A queueing system may release it while the next attempt runs."""
+    w = running(world, ELASTIC)
+    w.worker_fails(1, 42)
+    w.settle()
+    suspend(w, True)
+    w.later(5)
+    w.settle()
+    w.later(20)
+    for pod in w.seen.old_pods:
+        if pod.status.phase == "Running":
+            w.remove("Pod", pod.metadata.name)
+    w.settle()
+    assert (w.seen.job.status.attempt, w.stopped()) == (1, False)
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    (old,) = w.seen.old_jobs
+    released = msgspec.structs.replace(old, spec=old.spec | {"suspend": False})
+    w.seen = replace(w.seen, old_jobs=(released,))
+    w.settle()
+    assert (w.phase, w.stopped()) == ("Running", True)
+
+
+def test_a_held_job_that_its_user_suspends_is_ended_when_it_is_released(world: type[World]) -> None:
+    w = running(world)
+    suspend(w, True)
+    w.settle()
+    w.edit(suspend=True)
+    w.settle()
+    assert (w.phase, w.stopped()) == ("Suspended", False)
+    suspend(w, False)
+    w.settle()
+    assert (w.phase, w.stopped()) == ("Suspended", True)

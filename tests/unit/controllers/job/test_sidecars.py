@@ -69,7 +69,33 @@ def test_the_outcome_is_written_before_the_sidecars_are_stopped(world: type[Worl
     assert w.stopped()
 
 
-def test_a_job_whose_pods_have_ended_is_not_suspended(world: type[World]) -> None:
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_native_sidecars_that_are_about_to_end_leave_the_job_alone(world: type[World], text: str) -> None:
+    """Kubernetes ends them after the trainer, and the Job then ends by itself."""
+    w = running(world, text)
+    for index in range(2):
+        native = [{"name": "log", "restartPolicy": "Always", "state": {"running": {}}}]
+        trainer = [{"name": "trainer", **DONE}]
+        w.worker(index, "Running", containerStatuses=trainer, initContainerStatuses=native)
+    w.settle()
+    assert (w.phase, w.last.actions.children) == ("Succeeded", ())
+
+
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_a_worker_that_is_made_after_the_success_is_stopped(world: type[World], text: str) -> None:
+    """Whoever released or replaced it: a job that is done is never run again."""
+    w = running(world, text)
+    for index in range(2):
+        beside(w, index, DONE, DONE, "Succeeded")
+    w.settle()
+    assert w.phase == "Succeeded"
+    w.remove("Pod", "demo-0-x")
+    w.worker(0)
+    w.settle()
+    assert (w.phase, w.stopped()) == ("Succeeded", True)
+
+
+def test_a_job_whose_pods_have_ended_is_not_ended(world: type[World]) -> None:
     w = running(world, TWO)
     for index in range(2):
         beside(w, index, DONE, DONE, "Succeeded")
@@ -119,7 +145,7 @@ def test_a_dead_sidecar_does_not_replace_worker_0(world: type[World]) -> None:
     assert (w.phase, w.stopped()) == ("Succeeded", True)
 
 
-def test_an_elastic_job_whose_worker_0_succeeded_is_not_suspended(world: type[World]) -> None:
+def test_an_elastic_job_whose_worker_0_succeeded_is_not_ended(world: type[World]) -> None:
     w = running(world, ELASTIC)
     beside(w, 0, DONE, DONE, "Succeeded")
     w.settle()
