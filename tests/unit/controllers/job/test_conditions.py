@@ -76,7 +76,7 @@ def test_what_cannot_work_together_is_said(
         assert w.condition("Accepted")[0] == "True"
         return
     assert w.condition("Accepted")[:2] == ("False", reason)
-    assert says in w.condition("Accepted")[2]
+    assert says in w.message("Accepted")
     assert (w.phase, w.objects) == ("Pending", {})
 
 
@@ -87,7 +87,7 @@ def test_a_claim_of_the_users_is_waited_for(world: type[World]) -> None:
     w.lacks_claim("code")
     w.settle()
     assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
-    assert "PersistentVolumeClaim code does not exist; create it" in w.condition("WorkspaceReady")[2]
+    assert "PersistentVolumeClaim code does not exist; create it" in w.message("WorkspaceReady")
     w.has_claim("code", "ReadOnlyMany")
     w.settle()
     assert w.phase == "Syncing"
@@ -107,7 +107,7 @@ def test_a_claim_that_some_workers_cannot_mount_is_named(world: type[World]) -> 
     w.has_claim("code", "ReadWriteOnce")
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "ImpossibleWorkspace")
-    assert "PersistentVolumeClaim code is ['ReadWriteOnce'] for good" in w.condition("Accepted")[2]
+    assert "PersistentVolumeClaim code is ['ReadWriteOnce'] for good" in w.message("Accepted")
 
 
 def test_a_queue_that_is_being_deleted_takes_no_new_job(world: type[World]) -> None:
@@ -115,7 +115,7 @@ def test_a_queue_that_is_being_deleted_takes_no_new_job(world: type[World]) -> N
     w.queue_deleting()
     w.settle()
     assert w.condition("QueueFound")[:2] == ("False", "QueueNotReady")
-    assert "TorchrunQueue research is being deleted" in w.condition("QueueFound")[2]
+    assert "TorchrunQueue research is being deleted" in w.message("QueueFound")
     assert w.objects == {}
 
 
@@ -126,7 +126,7 @@ def test_an_unreadable_revision_stops_the_job(world: type[World]) -> None:
     w.revision_is({"nodes": "many"})
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
-    assert f"ControllerRevision {w.status.queue_revision} cannot be read" in w.condition("Accepted")[2]
+    assert f"ControllerRevision {w.status.queue_revision} cannot be read" in w.message("Accepted")
 
 
 def test_a_revision_whose_data_contradict_its_name_is_not_believed(world: type[World]) -> None:
@@ -138,7 +138,7 @@ def test_a_revision_whose_data_contradict_its_name_is_not_believed(world: type[W
     before = dict(w.objects)
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "ForeignObject")
-    assert f"ControllerRevision {name} has other data" in w.condition("Accepted")[2]
+    assert f"ControllerRevision {name} has other data" in w.message("Accepted")
     assert w.objects.keys() == before.keys()
 
 
@@ -188,7 +188,7 @@ def test_what_keeps_the_sync_pod_is_what_keeps_the_workspace(
     w.play("demo-sync-0", **status)
     w.settle()
     assert (w.phase, w.condition("WorkspaceReady")[:2]) == ("Syncing", ("False", reason))
-    assert w.condition("WorkspaceReady")[2].startswith("pod demo-sync-0")
+    assert w.message("WorkspaceReady").startswith("pod demo-sync-0")
 
 
 def test_a_claim_that_lost_its_volume_is_told(world: type[World]) -> None:
@@ -197,7 +197,7 @@ def test_a_claim_that_lost_its_volume_is_told(world: type[World]) -> None:
     w.claim_is("Lost")
     w.settle()
     assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimLost")
-    assert "PersistentVolumeClaim demo-workspace" in w.condition("WorkspaceReady")[2]
+    assert "PersistentVolumeClaim demo-workspace" in w.message("WorkspaceReady")
 
 
 def test_a_claim_that_goes_after_freezing_is_waited_for(world: type[World]) -> None:
@@ -236,7 +236,7 @@ def test_what_nests_too_deeply_is_a_condition(world: type[World], levels: int, w
         "job": ("Accepted", "Accepted", "InvalidSpec"),
         "queue": ("QueueFound", "QueueFound", "QueueNotReady"),
     }[whose]
-    assert w.condition(type_)[1] == (well if levels < 250 else ill)
+    assert w.reason(type_) == (well if levels < 250 else ill)
 
 
 def unscheduled(reason: str) -> dict[str, Any]:
@@ -306,15 +306,15 @@ def test_pods_not_created_are_missed_after_half_a_minute(world: type[World]) -> 
     assert w.look_again_s() == 30
     w.later(29)
     w.settle()
-    assert (w.condition("WorkersReady")[1], w.steps.asks is Question.WHY_NO_PODS) == ("WorkersStarting", False)
+    assert (w.reason("WorkersReady"), w.steps.asks is Question.WHY_NO_PODS) == ("WorkersStarting", False)
     w.later(1)
     w.settle()
     assert w.steps.asks is Question.WHY_NO_PODS
-    assert w.condition("WorkersReady")[1] == "PodsNotCreated"
+    assert w.reason("WorkersReady") == "PodsNotCreated"
     w.says_why("pods demo-0- is forbidden: policy says no")
     w.settle()
-    assert "Job demo has 0 of 2 pods" in w.condition("WorkersReady")[2]
-    assert "policy says no" in w.condition("WorkersReady")[2]
+    assert "Job demo has 0 of 2 pods" in w.message("WorkersReady")
+    assert "policy says no" in w.message("WorkersReady")
     w.worker(0)
     w.worker(1)
     w.settle()
@@ -329,7 +329,7 @@ def test_an_elastic_job_says_why_workers_are_missing(world: type[World]) -> None
     w.worker(1)
     w.later(30)
     w.settle()
-    assert w.condition("WorkersReady")[2] == "2 of 3 workers of Job demo are ready"
+    assert w.message("WorkersReady") == "2 of 3 workers of Job demo are ready"
     w.says_why("pods demo-2- is forbidden: exceeded quota")
     w.settle()
     status, reason, message = w.condition("WorkersReady")
@@ -349,7 +349,7 @@ def test_an_elastic_job_says_why_nothing_replaces_a_failed_pod(world: type[World
     assert w.steps.asks is Question.WHY_NO_PODS
     w.says_why("pods demo-2- is forbidden: exceeded quota")
     w.settle()
-    assert w.condition("WorkersReady")[2].endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
+    assert w.message("WorkersReady").endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
 
 
 def test_a_quota_is_blamed_only_after_waiting_for_replacements(world: type[World]) -> None:
@@ -362,7 +362,7 @@ def test_a_quota_is_blamed_only_after_waiting_for_replacements(world: type[World
     w.later(60)
     w.seen = replace(w.seen, pods=w.seen.pods[:2])
     w.settle()
-    assert w.condition("WorkersReady")[1] == "BelowMinimum"
+    assert w.reason("WorkersReady") == "BelowMinimum"
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_a_refused_child_is_reported_by_the_step_it_stops(
     w.refuse = lambda k, n: refused if k == kind and n.startswith(name) else None
     w.settle()
     assert w.condition(condition)[:2] == ("False", "QuotaExceeded")
-    assert f"{kind} {name}" in w.condition(condition)[2]
+    assert f"{kind} {name}" in w.message(condition)
     assert [event[1] for event in w.events].count("QuotaExceeded") == 1
     w.refuse = lambda k, n: None
     w.settle()
@@ -417,13 +417,13 @@ def test_a_job_waits_until_kai_is_installed(world: type[World]) -> None:
     w.kai(False)
     w.settle()
     assert (w.phase, w.condition("Admitted")[:2]) == ("Queued", ("False", "KaiNotInstalled"))
-    assert "install KAI-Scheduler" in w.condition("Admitted")[2]
+    assert "install KAI-Scheduler" in w.message("Admitted")
     assert w.look_again_s() == 30
     assert not w.has("Job", "demo")
     w.kai(True)
     w.settle()
     assert any(kind == "PodGroup" for kind, _ in w.objects)
-    assert (w.phase, w.condition("Admitted")[1]) == ("Queued", "WaitingForAdmission")
+    assert (w.phase, w.reason("Admitted")) == ("Queued", "WaitingForAdmission")
 
 
 def test_a_gang_tells_kais_reason_until_all_pods_are_placed(world: type[World]) -> None:
@@ -435,7 +435,7 @@ def test_a_gang_tells_kais_reason_until_all_pods_are_placed(world: type[World]) 
     w.worker(0, "Pending", node="", conditions=[])
     w.settle()
     assert w.condition("Admitted")[:2] == ("False", "WaitingForAdmission")
-    assert "queue gpus is over its limit" in w.condition("Admitted")[2]
+    assert "queue gpus is over its limit" in w.message("Admitted")
     assert w.phase == "Queued"
     w.worker(0, "Pending", conditions=[])
     w.worker(1, "Pending", conditions=[])
@@ -495,7 +495,7 @@ def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: type[World]) -> N
     w.queue_says("KaiQueueReady", "Conflict", "KAI Queue theirs belongs to other/gpu")
     w.settle()
     assert w.condition("QueueFound")[:2] == ("False", "QueueNotReady")
-    assert "KAI Queue theirs belongs to other/gpu" in w.condition("QueueFound")[2]
+    assert "KAI Queue theirs belongs to other/gpu" in w.message("QueueFound")
     assert w.objects == {}
     w.queue_says("KaiQueueReady", "KaiQueueReady", "as asked")
     w.settle()
@@ -509,7 +509,7 @@ def test_a_rule_younger_than_the_job_is_a_condition(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, numGPUs: 2, command: python a.py}")
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
-    assert "spec: exactly one of numNodes and numGPUs must be set" in w.condition("Accepted")[2]
+    assert "spec: exactly one of numNodes and numGPUs must be set" in w.message("Accepted")
     assert w.objects == {}
 
 

@@ -421,7 +421,7 @@ def test_a_job_that_waits_has_conditions_and_nothing_else(world: type[World], pr
     assert (w.phase, w.objects, w.status.queue_revision) == ("Pending", {}, "")
     for later in ("WorkspaceReady", "Admitted", "WorkersReady"):
         assert w.condition(later)[:2] == ("False", "NotStarted")
-    assert w.condition("WorkspaceReady")[2] == "waits for the jobs that it depends on"
+    assert w.message("WorkspaceReady") == "waits for the jobs that it depends on"
 
 
 def test_nothing_is_made_before_status_says_dependencies_are_met(world: type[World]) -> None:

@@ -16,5 +16,5 @@ def test_a_growing_job_is_warned_of_checkpoints_on_one_node(world: type[World]) 
     """An elastic job goes by the most nodes that it can have."""
     w = world(ELASTIC % "", "{image: trainer:1, storage: {checkpoints: {enabled: true}}}")
     w.settle()
-    assert w.condition("Accepted")[1] == "CheckpointsOnOneNode"
-    assert "the job has up to 3 pods" in w.condition("Accepted")[2]
+    assert w.reason("Accepted") == "CheckpointsOnOneNode"
+    assert "the job has up to 3 pods" in w.message("Accepted")

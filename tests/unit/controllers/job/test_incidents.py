@@ -251,7 +251,7 @@ def test_used_up_restarts_end_the_job_and_say_so(world: type[World]) -> None:
         w.old_pods_go()
         w.runs()
     assert w.condition("Failed")[:2] == ("True", "RestartsExhausted")
-    assert "the one restart is used (runPolicy.maxRestarts)" in w.condition("Failed")[2]
+    assert "the one restart is used (runPolicy.maxRestarts)" in w.message("Failed")
     assert (w.attempt, w.restarts.total) == (1, 2)
     assert not w.step()
 

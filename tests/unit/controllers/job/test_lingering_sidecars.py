@@ -33,9 +33,7 @@ def settled(w: World, attempt: int = 1) -> World:
 def ends(w: World, name: str) -> None:
     """The pod has come to its end and stays; its Job is over, and the pods that ran are deleted."""
     w.old_worker(name, phase="Failed", reason="DeadlineExceeded")
-    for pod in w.seen.old_pods:
-        if pod.status.phase == "Running":
-            w.remove("Pod", pod.metadata.name)
+    w.remove_old_pods("Running")
     w.later(20)
     w.settle()
 

@@ -56,7 +56,7 @@ def test_a_failure_that_is_not_retried_ends_the_job(world: type[World]) -> None:
     w.worker_fails(1, 42, "boom")
     ends(w)
     assert w.condition("Failed")[:2] == ("True", "WorkerFailed")
-    assert w.condition("Failed")[2] == (
+    assert w.message("Failed") == (
         "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom; restartPolicy is Never; "
         "see `kubectl logs demo-1-x`"
     )
@@ -64,7 +64,7 @@ def test_a_failure_that_is_not_retried_ends_the_job(world: type[World]) -> None:
     assert (failure.pod, failure.node, failure.rank, failure.exit_code) == ("demo-1-x", "node-1", 1, 42)
     assert (failure.reason, failure.message) == ("Error", "boom")
     assert [event[:2] for event in w.events][-2:] == [("Warning", "Incident"), ("Warning", "WorkerFailed")]
-    assert w.condition("WorkersReady")[1] == "Finished"
+    assert w.reason("WorkersReady") == "Finished"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_failed_job_waits_for_its_failed_pod(world: type[World]) -> None:
     w.later(5)
     w.settle()
     assert w.phase == "Failed"
-    assert "Job demo failed: Job has reached the specified backoff limit" in w.condition("Failed")[2]
+    assert "Job demo failed: Job has reached the specified backoff limit" in w.message("Failed")
 
 
 def test_an_evicted_pod_is_told_with_its_reason(world: type[World]) -> None:
@@ -279,7 +279,7 @@ def test_an_evicted_pod_is_told_with_its_reason(world: type[World]) -> None:
     ends(w)
     failure = w.failure
     assert (failure.reason, failure.exit_code) == ("Evicted", None)
-    assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.condition("Failed")[2]
+    assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.message("Failed")
 
 
 def test_a_complete_job_has_succeeded_even_while_being_deleted(world: type[World]) -> None:

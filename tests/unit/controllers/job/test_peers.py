@@ -335,7 +335,7 @@ def test_etcd_without_its_v2_api_ends_the_job_at_once(world: type[World], more: 
     """The message names the next step."""
     w = asked(world, 69, OFF, more)
     assert w.condition("Failed")[:2] == ("True", "EtcdV2Disabled")
-    assert "its v2 API is off. Start it with --enable-v2" in w.condition("Failed")[2]
+    assert "its v2 API is off. Start it with --enable-v2" in w.message("Failed")
     assert (w.restarts.total, w.failure.rank, w.failure.exit_code) == (0, None, 69)
 
 

@@ -177,8 +177,8 @@ def test_a_job_whose_child_job_was_deleted_fails(world: type[World]) -> None:
 def test_a_job_goes_on_once_its_queue_exists(world: type[World]) -> None:
     w = world(CPU, None)
     w.settle()
-    assert (w.phase, w.condition("QueueFound")[1]) == ("Pending", "QueueNotFound")
-    assert "TorchrunQueue research does not exist" in w.condition("QueueFound")[2]
+    assert (w.phase, w.reason("QueueFound")) == ("Pending", "QueueNotFound")
+    assert "TorchrunQueue research does not exist" in w.message("QueueFound")
     w.has_queue("image: trainer:1")
     w.settle()
     assert w.phase == "Starting"

@@ -119,7 +119,7 @@ def test_a_templates_name_is_the_same_in_every_process(world: type[World]) -> No
     w.step()
     again = world("{command: python a.py, numNodes: 1, jobQueue: research}", "image: trainer:1")
     again.step()
-    assert again.seen.job.status.queue_revision == w.status.queue_revision
+    assert again.status.queue_revision == w.status.queue_revision
 
 
 HAPPENINGS = (

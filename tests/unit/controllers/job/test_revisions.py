@@ -53,4 +53,4 @@ def test_an_attempt_that_runs_keeps_the_revision_that_it_has(world: type[World])
     w.settle()
     ask_for(w, "bb")
     assert (w.phase, w.workspace.revision) == ("Running", "sha256:aa")
-    assert "revision bb follows with the next attempt" in w.condition("WorkspaceReady")[2]
+    assert "revision bb follows with the next attempt" in w.message("WorkspaceReady")

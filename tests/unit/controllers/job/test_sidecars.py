@@ -1,6 +1,5 @@
 """A worker is up when its trainer runs and done when its trainer exited 0, whatever runs beside it."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -40,7 +39,7 @@ def completed(w: World, indexes: str) -> None:
     """What the Job controller has counted."""
     job = w.worker_job
     status = msgspec.structs.replace(job.status, completed_indexes=indexes)
-    w.seen = replace(w.seen, worker_job=msgspec.structs.replace(job, status=status))
+    w.worker_job_has(status=status)
 
 
 def test_completed_indexes_are_read_as_the_job_controller_writes_them() -> None:
@@ -70,7 +69,7 @@ def test_the_outcome_is_written_before_the_sidecars_are_stopped(world: type[Worl
 
 
 @pytest.mark.parametrize("text", [TWO, ELASTIC])
-def test_native_sidecars_that_are_about_to_end_leave_the_job_alone(world: type[World], text: str) -> None:
+def test_a_job_whose_native_sidecars_end_is_left_alone(world: type[World], text: str) -> None:
     """Kubernetes ends them after the trainer, and the Job then ends by itself."""
     w = running(world, text)
     for index in range(2):
@@ -89,7 +88,7 @@ def test_a_worker_that_is_made_after_the_success_is_stopped(world: type[World], 
         beside(w, index, DONE, DONE, "Succeeded")
     w.settle()
     assert w.phase == "Succeeded"
-    w.remove("Pod", "demo-0-x")
+    w.pod_goes(0)
     w.worker(0)
     w.settle()
     assert (w.phase, w.stopped()) == ("Succeeded", True)

@@ -115,5 +115,5 @@ def test_a_template_for_fetch_reaches_it_where_the_pod_serves(world: type[World]
 def test_a_template_that_is_no_pod_is_the_queues_condition(world: type[World]) -> None:
     w = world(JOB % (1, GIT, ""), QUEUE % ("", "{podTemplate: {spec: {tolerations: {key: a}}}}"))
     w.settle()
-    found = w.condition("QueueFound")[2]
+    found = w.message("QueueFound")
     assert "spec.storage.workspace.podTemplate.spec.tolerations must be a list of objects" in found

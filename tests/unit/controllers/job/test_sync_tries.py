@@ -90,7 +90,7 @@ class TestTime:
         waiting = {"name": "fetch", "state": {"waiting": {"reason": "ContainerCreating"}}}
         w.play("demo-sync-0", phase="Pending", containerStatuses=[waiting])
         w.settle()
-        assert "pod demo-sync-0 waits on node node-1 for its volumes" in w.condition("WorkspaceReady")[2]
+        assert "pod demo-sync-0 waits on node node-1 for its volumes" in w.message("WorkspaceReady")
 
     def test_suspended_time_does_not_count(self, world: type[World]) -> None:
         w = a_world(world, JOB % (1, UPLOAD, ", suspend: true"))
@@ -169,7 +169,7 @@ class TestTime:
         w.play("demo-sync-1", phase="Pending", initContainerStatuses=[waiting])
         w.later(100_000)
         w.settle()
-        assert "waits on node node-1 for its volumes" in w.condition("WorkspaceReady")[2]
+        assert "waits on node node-1 for its volumes" in w.message("WorkspaceReady")
         assert w.condition("Failed")[0] == "False"
         w.sync_serves(1, REPORT)
         w.settle()
@@ -187,15 +187,15 @@ class TestExitCodes:
         assert pauses == [10, 20, 40, 60, 60, 60, 60, 60, 60, 60, 60, 50]
         assert sum(pauses) == 600
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
-        assert AWAY in w.condition("Failed")[2]
+        assert AWAY in w.message("Failed")
 
     def test_a_server_away_for_40_s_fails_no_job(self, world: type[World]) -> None:
         w, passed, number = a_world(world), 0.0, 0
         while passed < 40:
             ends(w, number, 75, AWAY)
             w.settle()
-            assert w.condition("WorkspaceReady")[1] == "SyncFailed"
-            assert AWAY in w.condition("WorkspaceReady")[2]
+            assert w.reason("WorkspaceReady") == "SyncFailed"
+            assert AWAY in w.message("WorkspaceReady")
             number += 1
             passed += waits_for(w, number)
         ends(w, number, 0, REPORT)
@@ -207,8 +207,8 @@ class TestExitCodes:
         ends(w, 0, 1, "fetch: there is no branch 'mian'")
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
-        assert "there is no branch 'mian'" in w.condition("Failed")[2]
-        assert "kubectl logs demo-sync-0 -c fetch" in w.condition("Failed")[2]
+        assert "there is no branch 'mian'" in w.message("Failed")
+        assert "kubectl logs demo-sync-0 -c fetch" in w.message("Failed")
         assert not w.has("Pod", "demo-sync-1")
 
     def test_other_ends_of_a_sync_pod_count_to_three(self, world: type[World]) -> None:
@@ -223,7 +223,7 @@ class TestExitCodes:
         assert w.phase == "Syncing"
         ends(w, 3, 137)
         w.settle()
-        assert "pod demo-sync-3 failed (try 3 of 3)" in w.condition("Failed")[2]
+        assert "pod demo-sync-3 failed (try 3 of 3)" in w.message("Failed")
 
 
 class TestSidecars:
@@ -301,4 +301,4 @@ class TestSidecars:
             containerStatuses=[{"name": "serve", "state": {"running": {}}, "ready": True}, PROXY],
         )
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("serves it when it is ready; not yet: istio-proxy")
+        assert w.message("WorkspaceReady").endswith("serves it when it is ready; not yet: istio-proxy")

@@ -108,10 +108,10 @@ class TestRevisions:
         assert w.phase == "Running"
         asks_for(w, "v3")
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("at one; revision v3 follows with the next attempt")
+        assert w.message("WorkspaceReady").endswith("at one; revision v3 follows with the next attempt")
         asks_for(w, None)
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("at one")
+        assert w.message("WorkspaceReady").endswith("at one")
 
     def test_the_next_attempt_waits_for_the_requested_revision(self, world: type[World]) -> None:
         w = synced(world, a_job())
@@ -176,7 +176,7 @@ class TestRevisions:
         asks_for(w, "v2")
         w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now})
         w.settle()
-        assert "demo-sync-0 of another revision is being stopped" in w.condition("WorkspaceReady")[2]
+        assert "demo-sync-0 of another revision is being stopped" in w.message("WorkspaceReady")
         assert not w.has("Pod", "demo-sync-1")
         w.play("demo-sync-0", phase="Failed", metadata={"deletionTimestamp": w.now})
         w.settle()
@@ -206,7 +206,7 @@ class TestRevisions:
             w.sync_fails(number, "fetch: there is no branch or tag 'v2'")
             w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
-        assert "pod demo-sync-3 failed (try 3 of 3)" in w.condition("Failed")[2]
+        assert "pod demo-sync-3 failed (try 3 of 3)" in w.message("Failed")
         assert not w.has("Job", "demo-r1")
 
     def test_an_unreadable_report_does_not_repeat_the_sync(self, world: type[World]) -> None:
@@ -383,14 +383,14 @@ class TestTime:
         w.later(600)
         w.settle()
         assert w.condition("Failed")[0] == "False"
-        assert "waits for its PersistentVolumeClaim to be bound" in w.condition("WorkspaceReady")[2]
+        assert "waits for its PersistentVolumeClaim to be bound" in w.message("WorkspaceReady")
 
     def test_another_revision_has_a_time_of_its_own(self, world: type[World]) -> None:
         w = synced(world, a_job(workspace=GIT % ", timeoutSeconds: 100"))
         w.later(5000)
         asks_for(w, "v2")
         fails(w)
-        assert w.condition("WorkspaceReady")[1] == "Syncing"
+        assert w.reason("WorkspaceReady") == "Syncing"
         w.sync_runs(1)
         w.settle()
         assert w.look_again_s() == 100
@@ -517,7 +517,7 @@ class TestCaveats:
         assert left.seen.checkpoints is not None
         w.leave(left.seen.checkpoints)
         w.settle()
-        assert w.condition("Accepted")[1] == "Accepted"
+        assert w.reason("Accepted") == "Accepted"
 
 
 class Claim:
