@@ -104,3 +104,26 @@ def test_time_for_which_a_job_is_held_does_not_count(world: Any) -> None:
     suspend(w, False)
     w.settle()
     assert (w.phase, w.seen.job.status.active_seconds) == ("Running", 100)
+
+
+def test_a_job_of_an_earlier_attempt_that_is_released_is_ended(world: Any) -> None:
+    """A queueing system may release it while the next attempt runs."""
+    w = running(world, ELASTIC)
+    w.worker_fails(1, 42)
+    w.settle()
+    suspend(w, True)
+    w.later(5)
+    w.settle()
+    w.later(20)
+    for pod in w.seen.old_pods:
+        w.remove("Pod", pod.metadata.name) if pod.status.phase == "Running" else None
+    w.settle()
+    assert (w.seen.job.status.attempt, "activeDeadlineSeconds" in w.spec("Job", "demo")) == (1, False)
+    for index in range(2):
+        w.worker(index)
+    w.settle()
+    (old,) = w.seen.old_jobs
+    released = msgspec.structs.replace(old, spec=old.spec | {"suspend": False})
+    w.seen = replace(w.seen, old_jobs=(released,))
+    w.settle()
+    assert (w.phase, w.spec("Job", "demo")["activeDeadlineSeconds"]) == ("Running", 1)

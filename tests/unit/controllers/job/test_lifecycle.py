@@ -174,7 +174,7 @@ class TestIncidents:
         w.settle()
         w.later(5)
         w.settle()
-        assert w.spec("Job", "demo").get("suspend", False) is True
+        assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
         w.later(54)
         w.settle()
         assert ("Job", "demo") in w.objects
@@ -616,7 +616,7 @@ class TestSidecarsThatRunOn:
         self.fails(w)
         self.settled(w)
         assert self.halted(w) == []
-        assert w.spec("Job", "demo").get("suspend", False)
+        assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
 
 
 class TestSuspension:
@@ -1008,7 +1008,7 @@ class TestElastic:
         w.later(5)
         w.settle()
         assert w.seen.job.status.restarts.by_cause == {"Error": 1}
-        assert w.spec("Job", "demo").get("suspend", False) is True
+        assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
 
     def test_how_the_others_end_is_of_no_account_once_worker_0_has_succeeded(self, world: Any) -> None:
         w = running(world, elastic(), 3)
@@ -1032,7 +1032,7 @@ class TestElastic:
         assert (status.attempt, status.next_attempt_time is not None) == (1, True)
         w.refuse = lambda kind, name: None
         w.settle()
-        assert w.spec("Job", "demo").get("suspend", False) is True
+        assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
         assert ("Job", "demo-r1") in w.objects
 
     def test_the_success_of_worker_0_counts_also_where_it_is_told_of_after_another_workers_end(
@@ -1170,7 +1170,7 @@ class TestDeadlines:
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "DeadlineExceeded")
         assert w.seen.job.status.active_seconds == 300
-        assert w.spec("Job", "demo-r1").get("suspend", False) is True
+        assert w.spec("Job", "demo-r1")["activeDeadlineSeconds"] == 1
 
     @pytest.mark.proves("TorchrunJob.spec.runPolicy.startupTimeoutSeconds")
     def test_time_in_a_gang_schedulers_queue_is_not_active(self, world: Any) -> None:
@@ -1360,7 +1360,7 @@ class TestDeadlines:
         w.later(5)
         w.settle()
         assert w.phase == "Failed"
-        assert w.spec("Job", "demo").get("suspend", False) is True
+        assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
 
     def test_workers_that_were_ready_once_are_not_late(self, world: Any) -> None:
         w = running(world, job("runPolicy: {startupTimeoutSeconds: 60}"))

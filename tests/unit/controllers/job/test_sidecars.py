@@ -63,17 +63,43 @@ def test_the_outcome_is_written_before_the_sidecars_are_stopped(world: Any, text
     for index in range(2):
         beside(w, index, DONE, RUNS)
     w.step()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", False)
+    assert (w.phase, w.last.actions.children) == ("Succeeded", ())
     w.step()
-    assert w.spec("Job", "demo").get("suspend", False) is True
+    assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
 
 
-def test_a_job_whose_pods_have_ended_is_not_suspended(world: Any) -> None:
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_native_sidecars_that_are_about_to_end_leave_the_job_alone(world: Any, text: str) -> None:
+    """Kubernetes ends them after the trainer, and the Job then ends by itself."""
+    w = running(world, text)
+    for index in range(2):
+        native = [{"name": "log", "restartPolicy": "Always", "state": {"running": {}}}]
+        trainer = [{"name": "trainer", **DONE}]
+        w.worker(index, "Running", containerStatuses=trainer, initContainerStatuses=native)
+    w.settle()
+    assert (w.phase, w.last.actions.children) == ("Succeeded", ())
+
+
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_a_worker_that_is_made_after_the_success_is_stopped(world: Any, text: str) -> None:
+    """Whoever released or replaced it: a job that is done is never run again."""
+    w = running(world, text)
+    for index in range(2):
+        beside(w, index, DONE, DONE, "Succeeded")
+    w.settle()
+    assert w.phase == "Succeeded"
+    w.remove("Pod", "demo-0-x")
+    w.worker(0)
+    w.settle()
+    assert (w.phase, w.spec("Job", "demo")["activeDeadlineSeconds"]) == ("Succeeded", 1)
+
+
+def test_a_job_whose_pods_have_ended_is_not_ended(world: Any) -> None:
     w = running(world, TWO)
     for index in range(2):
         beside(w, index, DONE, DONE, "Succeeded")
     w.settle()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", False)
+    assert (w.phase, "activeDeadlineSeconds" in w.spec("Job", "demo")) == ("Succeeded", False)
 
 
 def test_a_helper_that_ends_by_itself_leaves_its_worker_ready(world: Any) -> None:
@@ -115,14 +141,14 @@ def test_an_elastic_job_makes_no_other_worker_0_for_a_dead_sidecar(world: Any) -
     w = running(world, ELASTIC)
     beside(w, 0, DONE, DEAD, "Failed")
     w.settle()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", True)
+    assert (w.phase, w.spec("Job", "demo")["activeDeadlineSeconds"]) == ("Succeeded", 1)
 
 
-def test_an_elastic_job_whose_worker_0_succeeded_is_not_suspended(world: Any) -> None:
+def test_an_elastic_job_whose_worker_0_succeeded_is_not_ended(world: Any) -> None:
     w = running(world, ELASTIC)
     beside(w, 0, DONE, DONE, "Succeeded")
     w.settle()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", False)
+    assert (w.phase, "activeDeadlineSeconds" in w.spec("Job", "demo")) == ("Succeeded", False)
 
 
 def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: Any) -> None:

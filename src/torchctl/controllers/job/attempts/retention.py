@@ -17,11 +17,12 @@ from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import tries
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
 
-__all__ = ["after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
+__all__ = ["after_the_end", "ended", "halted", "has_ended", "leftovers", "look_again_s", "suspended"]
 
 
 def after_the_end(case: Case) -> Actions:
@@ -47,13 +48,13 @@ def after_the_end(case: Case) -> Actions:
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Actions(remove=tuple(remove), halt=halts, look_again_s=left)
-    stops = stopped(case) if keeps else ()
+    stops = ended(case) if keeps else ()
     if current is None:
         return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
     if _would_go_on(observed):
-        stops = (*stops, *stop(case, current))
+        stops = (*stops, *_end(case, current))
         if case.template is None and not _is_leaving(current):
-            remove.append(_removal(JOB, current))  # nobody can say any more how to suspend it
+            remove.append(_removal(JOB, current))  # nobody can say any more what it is made of
     read = job.status.phase == Phase.FAILED and not case.is_elastic
     halts += _halted(observed.pods, job.status.failure, case.now) if read else ()
     return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
@@ -80,11 +81,11 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     return (*gone, *forced, *groups, *_old_templates(observed))
 
 
-def stopped(case: Case) -> tuple[Child, ...]:
-    """The Jobs of earlier attempts that are kept and would go on, suspended."""
-    going_on = [job for job in _kept(case) if not has_ended(job) and not job.spec.get("suspend")]
+def ended(case: Case) -> tuple[Child, ...]:
+    """The Jobs of earlier attempts that are kept and would go on, ended."""
+    going_on = [job for job in _kept(case) if not has_ended(job)]
     unread = [job for job in going_on if case.is_elastic or not _failed_pods(case.observed, job)]
-    return tuple(child for job in unread for child in stop(case, job))
+    return tuple(child for job in unread for child in _end(case, job))
 
 
 def halted(case: Case) -> tuple[Halt, ...]:
@@ -99,17 +100,26 @@ def halted(case: Case) -> tuple[Halt, ...]:
     return tuple(halt for there in every for halt in _halted(there, case.status.failure, case.now))
 
 
-def stop(case: Case, job: Job) -> tuple[Child, ...]:
+def suspended(case: Case, job: Job) -> tuple[Child, ...]:
     """A Job without its pods: each is told to stop and has its grace period; those that have ended stay.
 
     Nothing without a template: nobody can say any more what the Job is made of.
     """
-    if case.template is None:
+    return () if case.template is None or has_ended(job) else (_as(case, case.template, job, suspend=True),)
+
+
+def _end(case: Case, job: Job) -> tuple[Child, ...]:
+    """The same for good. A Job that is suspended has no pods, and taking that back would make some."""
+    if case.template is None or job.spec.get("suspend"):
         return ()
-    owner = Owner.of(case.observed.job)
-    nodes = int(job.spec.get("completions") or case.template.nodes)
-    body = workers.worker_job(owner, case.template, labels.attempt_of(job.metadata.labels), nodes=nodes, suspend=True)
-    return (Child(JOB, body, controlled_by(owner.uid)),)
+    return (_as(case, case.template, job, end=True),)
+
+
+def _as(case: Case, template: FrozenTemplate, job: Job, *, suspend: bool = False, end: bool = False) -> Child:
+    owner, attempt = Owner.of(case.observed.job), labels.attempt_of(job.metadata.labels)
+    nodes = int(job.spec.get("completions") or template.nodes)
+    body = workers.worker_job(owner, template, attempt, nodes=nodes, suspend=suspend, end=end)
+    return Child(JOB, body, controlled_by(owner.uid))
 
 
 def has_ended(job: Job) -> bool:
@@ -127,8 +137,7 @@ def look_again_s(case: Case) -> float | None:
 def _would_go_on(observed: Observed) -> bool:
     """Whether the Job does not end by itself.
 
-    Of one that failed no pod counts as failed; of one that succeeded other containers keep the workers' pods from
-    ending.
+    Of one that failed no pod counts as failed; one that succeeded lingers.
     """
     job = observed.worker_job
     if job is None or has_ended(job):
