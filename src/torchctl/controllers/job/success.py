@@ -63,7 +63,7 @@ def _counted(observed: Observed) -> frozenset[int]:
     job, status = observed.worker_job, observed.job.status
     if job is None or status.incident is not None:
         return frozenset()
-    if job.spec.get("suspend"):
+    if job.spec.get("suspend") or job.spec.get("activeDeadlineSeconds"):
         suspended, completed = find(status.conditions, JobCondition.SUSPENDED), job.status.completion_time
         since = suspended.last_transition_time if suspended is not None else None
         if completed is None or since is None or completed >= since:

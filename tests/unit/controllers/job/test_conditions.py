@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.plan import Question
@@ -14,7 +15,7 @@ KAI = "{image: a:1, kaiQueue: gpus}"
 
 
 @pytest.mark.parametrize("policy", ["{maxRestarts: 0}", "{restartPolicy: Never}", "{podRetention: All}"])
-def test_restart_fields_and_what_already_holds_are_accepted(world: Any, policy: str) -> None:
+def test_restart_fields_and_what_already_holds_are_accepted(world: type[World], policy: str) -> None:
     w = world(f"{{jobQueue: research, numNodes: 1, command: python a.py, runPolicy: {policy}}}")
     w.settle()
     assert w.condition("Accepted")[:2] == ("True", "Accepted")
@@ -28,7 +29,7 @@ def test_restart_fields_and_what_already_holds_are_accepted(world: Any, policy: 
         ("{image: a:1, podTemplate: {spec: {containers: [{name: main}]}}}", "must be named 'trainer'"),
     ],
 )
-def test_a_queue_that_cannot_run_jobs_holds_them_and_says_why(world: Any, queue: str, says: str) -> None:
+def test_a_queue_that_cannot_run_jobs_holds_them_and_says_why(world: type[World], queue: str, says: str) -> None:
     w = world(CPU, queue)
     w.settle()
     status, reason, message = w.condition("QueueFound")
@@ -65,7 +66,9 @@ def test_a_queue_that_cannot_run_jobs_holds_them_and_says_why(world: Any, queue:
         ),
     ],
 )
-def test_what_cannot_work_together_is_said(world: Any, job: str, queue: str, reason: str | None, says: str) -> None:
+def test_what_cannot_work_together_is_said(
+    world: type[World], job: str, queue: str, reason: str | None, says: str
+) -> None:
     w = world(f"{{jobQueue: research, {job}, command: python train.py}}", queue)
     w.settle()
     if reason is None:
@@ -76,7 +79,7 @@ def test_what_cannot_work_together_is_said(world: Any, job: str, queue: str, rea
     assert (w.phase, w.objects) == ("Pending", {})
 
 
-def test_a_claim_of_the_users_is_waited_for(world: Any) -> None:
+def test_a_claim_of_the_users_is_waited_for(world: type[World]) -> None:
     w = world(
         "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
     )
@@ -96,7 +99,7 @@ def test_a_claim_of_the_users_is_waited_for(world: Any) -> None:
 ZIP = "{jobQueue: research, numNodes: 1, command: python train.py, volumes: {workspace: {source: zip}}}"
 
 
-def test_a_claim_of_the_users_that_cannot_be_mounted_by_all_is_named(world: Any) -> None:
+def test_a_claim_of_the_users_that_cannot_be_mounted_by_all_is_named(world: type[World]) -> None:
     text = "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
     w = world(text, "{image: a:1, storage: {workspace: {distribution: shared}}}")
     w.has_claim("code", "ReadWriteOnce")
@@ -105,7 +108,7 @@ def test_a_claim_of_the_users_that_cannot_be_mounted_by_all_is_named(world: Any)
     assert "PersistentVolumeClaim code is ['ReadWriteOnce'] for good" in w.condition("Accepted")[2]
 
 
-def test_a_queue_that_is_being_deleted_takes_no_new_job(world: Any) -> None:
+def test_a_queue_that_is_being_deleted_takes_no_new_job(world: type[World]) -> None:
     w = world(CPU)
     w.queue_deleting()
     w.settle()
@@ -114,21 +117,21 @@ def test_a_queue_that_is_being_deleted_takes_no_new_job(world: Any) -> None:
     assert w.objects == {}
 
 
-def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(world: Any) -> None:
+def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.revision_is({"nodes": "many"})
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
-    assert f"ControllerRevision {w.seen.job.status.queue_revision} cannot be read" in w.condition("Accepted")[2]
+    assert f"ControllerRevision {w.status.queue_revision} cannot be read" in w.condition("Accepted")[2]
 
 
-def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: Any) -> None:
+def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: type[World]) -> None:
     """Somebody made it under the name that status has, before the operator did."""
     w = world(CPU)
     w.settle()
-    name = w.seen.job.status.queue_revision
-    w.revision_is({**w.seen.revision.data, "operatorImage": "evil:1"}, name)
+    name = w.status.queue_revision
+    w.revision_is({**w.revision.data, "operatorImage": "evil:1"}, name)
     before = dict(w.objects)
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "ForeignObject")
@@ -174,7 +177,9 @@ def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: An
         ),
     ],
 )
-def test_what_keeps_the_sync_pod_is_what_keeps_the_workspace(world: Any, status: dict[str, Any], reason: str) -> None:
+def test_what_keeps_the_sync_pod_is_what_keeps_the_workspace(
+    world: type[World], status: dict[str, Any], reason: str
+) -> None:
     w = world(ZIP)
     w.settle()
     w.play("demo-sync-0", **status)
@@ -183,7 +188,7 @@ def test_what_keeps_the_sync_pod_is_what_keeps_the_workspace(world: Any, status:
     assert w.condition("WorkspaceReady")[2].startswith("pod demo-sync-0")
 
 
-def test_a_claim_that_lost_its_volume_is_told(world: Any) -> None:
+def test_a_claim_that_lost_its_volume_is_told(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
     w.claim_is("Lost")
@@ -192,7 +197,7 @@ def test_a_claim_that_lost_its_volume_is_told(world: Any) -> None:
     assert "PersistentVolumeClaim demo-workspace" in w.condition("WorkspaceReady")[2]
 
 
-def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: Any) -> None:
+def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: existing, claimName: c}}}")
     w.has_claim("c", "ReadWriteOnce")
     w.settle()
@@ -201,20 +206,20 @@ def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: Any)
     assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
 
 
-def test_a_server_that_ends_before_all_have_pulled_counts_as_a_failed_try(world: Any) -> None:
+def test_a_server_that_ends_before_all_have_pulled_counts_as_a_failed_try(world: type[World]) -> None:
     w = world(
         "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: git, url: 'https://g/a.git'}}}"
     )
     w.settle()
     w.sync_succeeds()
     w.settle()
-    assert ("Pod", "demo-sync-1") in w.objects
-    assert ("Job", "demo") not in w.objects
+    assert w.has("Pod", "demo-sync-1")
+    assert not w.has("Job", "demo")
 
 
 @pytest.mark.parametrize("levels", [240, 300])
 @pytest.mark.parametrize("whose", ["job", "queue"])
-def test_what_nests_too_deeply_is_a_condition(world: Any, levels: int, whose: str) -> None:
+def test_what_nests_too_deeply_is_a_condition(world: type[World], levels: int, whose: str) -> None:
     deep = "{a: " * levels + "1" + "}" * levels
     job = f"volumes: {{additionalVolumes: [{{name: v, emptyDir: {deep}}}]}}"
     w = world(
@@ -253,7 +258,9 @@ def waiting(reason: str, message: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_worker_that_cannot_start_says_so_once(world: Any, status: dict[str, Any], reason: str, says: str) -> None:
+def test_a_worker_that_cannot_start_says_so_once(
+    world: type[World], status: dict[str, Any], reason: str, says: str
+) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0)
@@ -272,7 +279,7 @@ def test_a_worker_that_cannot_start_says_so_once(world: Any, status: dict[str, A
     assert w.phase == "Running"
 
 
-def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_nothing_new(world: Any) -> None:
+def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_nothing_new(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0, **waiting("ErrImagePull", "not found"))
@@ -286,16 +293,16 @@ def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_not
     assert w.condition("WorkersReady") == said
 
 
-def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_minute(world: Any) -> None:
+def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_minute(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
-    assert w.last.actions.look_again_s == 30
+    assert w.look_again_s() == 30
     w.later(29)
     w.settle()
-    assert (w.condition("WorkersReady")[1], w.last.asks is Question.WHY_NO_PODS) == ("WorkersStarting", False)
+    assert (w.condition("WorkersReady")[1], w.steps.asks is Question.WHY_NO_PODS) == ("WorkersStarting", False)
     w.later(1)
     w.settle()
-    assert w.last.asks is Question.WHY_NO_PODS
+    assert w.steps.asks is Question.WHY_NO_PODS
     assert w.condition("WorkersReady")[1] == "PodsNotCreated"
     w.says_why("pods demo-0- is forbidden: policy says no")
     w.settle()
@@ -304,10 +311,10 @@ def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_min
     w.worker(0)
     w.worker(1)
     w.settle()
-    assert (w.phase, w.last.actions.look_again_s) == ("Running", None)
+    assert (w.phase, w.look_again_s()) == ("Running", None)
 
 
-def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(world: Any) -> None:
+def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
     w.settle()
     w.worker(0)
@@ -322,7 +329,7 @@ def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(wor
     assert message.endswith("are ready; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
 
 
-def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_failed(world: Any) -> None:
+def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_failed(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
     w.settle()
     for index in range(3):
@@ -331,13 +338,13 @@ def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_fail
     w.worker(2, "Failed", reason="Evicted", conditions=[])
     w.later(30)
     w.settle()
-    assert w.last.asks is Question.WHY_NO_PODS
+    assert w.steps.asks is Question.WHY_NO_PODS
     w.says_why("pods demo-2- is forbidden: exceeded quota")
     w.settle()
     assert w.condition("WorkersReady")[2].endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
 
 
-def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_quota(world: Any) -> None:
+def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_quota(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 3, maxNodes: 4}, command: python train.py}")
     w.settle()
     for index in range(3):
@@ -359,7 +366,7 @@ def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_qu
     ],
 )
 def test_a_refused_child_is_told_in_the_step_that_it_stops(
-    world: Any, kind: str, name: str, condition: str, phase: str
+    world: type[World], kind: str, name: str, condition: str, phase: str
 ) -> None:
     job = "{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: zip}}}"
     w = world(job, "{image: a:1, storage: {checkpoints: {enabled: true}}}")
@@ -373,7 +380,7 @@ def test_a_refused_child_is_told_in_the_step_that_it_stops(
     w.settle()
     w.sync_succeeds()
     w.settle()
-    assert ("Job", "demo") in w.objects
+    assert w.has("Job", "demo")
 
 
 @pytest.mark.parametrize(
@@ -385,32 +392,32 @@ def test_a_refused_child_is_told_in_the_step_that_it_stops(
     ],
 )
 def test_a_foreign_or_refused_object_stops_the_start(
-    world: Any, kind: str, name: str, condition: str, reason: str
+    world: type[World], kind: str, name: str, condition: str, reason: str
 ) -> None:
     w = world(CPU, KAI)
     refused = Refusal(kind, name, reason, f"{kind} team/{name} exists and does not belong to this object")
     w.refuse = lambda k, n: refused if k == kind and n.startswith(name) else None
     w.settle()
     assert w.condition(condition)[:2] == ("False", reason)
-    assert ("Job", "demo") not in w.objects
-    assert w.seen.job.status.start_time is None
+    assert not w.has("Job", "demo")
+    assert w.status.start_time is None
 
 
-def test_without_kai_in_the_cluster_the_job_waits_and_goes_on_when_it_comes(world: Any) -> None:
+def test_without_kai_in_the_cluster_the_job_waits_and_goes_on_when_it_comes(world: type[World]) -> None:
     w = world(CPU, KAI)
     w.kai(False)
     w.settle()
     assert (w.phase, w.condition("Admitted")[:2]) == ("Queued", ("False", "KaiNotInstalled"))
     assert "install KAI-Scheduler" in w.condition("Admitted")[2]
-    assert w.last.actions.look_again_s == 30
-    assert ("Job", "demo") not in w.objects
+    assert w.look_again_s() == 30
+    assert not w.has("Job", "demo")
     w.kai(True)
     w.settle()
     assert any(kind == "PodGroup" for kind, _ in w.objects)
     assert (w.phase, w.condition("Admitted")[1]) == ("Queued", "WaitingForAdmission")
 
 
-def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told_before(world: Any) -> None:
+def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told_before(world: type[World]) -> None:
     w = world(CPU, KAI)
     w.settle()
     reasons = [{"reason": "OverLimit", "message": "queue gpus is over its limit"}]
@@ -430,13 +437,13 @@ def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told
     assert w.phase == "Running"
 
 
-def test_where_nothing_gangs_the_job_is_admitted_at_once_and_says_so(world: Any) -> None:
+def test_where_nothing_gangs_the_job_is_admitted_at_once_and_says_so(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     assert w.condition("Admitted")[:2] == ("True", "NoGang")
 
 
-def test_each_phase_has_one_event(world: Any) -> None:
+def test_each_phase_has_one_event(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0)
@@ -452,26 +459,26 @@ def test_each_phase_has_one_event(world: Any) -> None:
     ]
 
 
-def test_conditions_keep_their_time_while_their_status_stays(world: Any) -> None:
+def test_conditions_keep_their_time_while_their_status_stays(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
-    first = {c.type: c.last_transition_time for c in w.seen.job.status.conditions}
+    first = {c.type: c.last_transition_time for c in w.status.conditions}
     w.later(100)
     w.worker(0)
     w.worker(1)
     w.settle()
-    after = {c.type: c.last_transition_time for c in w.seen.job.status.conditions}
+    after = {c.type: c.last_transition_time for c in w.status.conditions}
     assert {type_ for type_ in after if after[type_] != first[type_]} == {"WorkersReady"}
 
 
-def test_status_survives_the_way_through_json(world: Any) -> None:
+def test_status_survives_the_way_through_json(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.forget()
     assert not w.step()
 
 
-def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: Any) -> None:
+def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python a.py}", "{image: a:1, kaiQueue: theirs}")
     w.step()
     w.queue_says("KaiQueueReady", "Conflict", "KAI Queue theirs belongs to other/gpu")
@@ -481,13 +488,13 @@ def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: Any) -> None:
     assert w.objects == {}
     w.queue_says("KaiQueueReady", "KaiQueueReady", "as asked")
     w.settle()
-    assert ("Job", "demo") in w.objects
+    assert w.has("Job", "demo")
     w.queue_says("KaiQueueReady", "Conflict", "KAI Queue theirs belongs to other/gpu")
     w.settle()
     assert w.condition("QueueFound")[:2] == ("True", "QueueFound"), "what runs is left alone"
 
 
-def test_a_rule_that_is_younger_than_the_job_is_a_condition(world: Any) -> None:
+def test_a_rule_that_is_younger_than_the_job_is_a_condition(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, numGPUs: 2, command: python a.py}")
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
@@ -495,16 +502,16 @@ def test_a_rule_that_is_younger_than_the_job_is_a_condition(world: Any) -> None:
     assert w.objects == {}
 
 
-def test_a_template_of_which_this_operator_knows_only_a_part_stays_the_one_revision(world: Any) -> None:
+def test_a_template_of_which_this_operator_knows_only_a_part_stays_the_one_revision(world: type[World]) -> None:
     """An operator of an earlier version takes over a job that a later one froze."""
     w = world(CPU)
     w.settle()
-    w.revision_is({**w.seen.revision.data, "ofALaterVersion": True, "nprocPerNode": 7})
+    w.revision_is({**w.revision.data, "ofALaterVersion": True, "nprocPerNode": 7})
     w.settle()
-    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.seen.job.status.queue_revision]
+    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.status.queue_revision]
 
 
-def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: Any) -> None:
+def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: type[World]) -> None:
     w = world(CPU, KAI)
     w.settle()
     for index in range(2):
@@ -517,7 +524,7 @@ def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: Any) -> None
     assert w.phase == "Running"
 
 
-def test_a_job_that_is_older_than_a_rule_of_its_name_is_refused(world: Any) -> None:
+def test_a_job_that_is_older_than_a_rule_of_its_name_is_refused(world: type[World]) -> None:
     """It would take the Service of the workspace of job `demo`."""
     w = world(CPU)
     job = w.seen.job

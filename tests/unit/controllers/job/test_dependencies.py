@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from world import World
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -398,25 +399,25 @@ def test_a_job_is_awaited_by_those_that_can_still_be_held_up_by_it() -> None:
 # In the life of a job.
 
 
-def let(world: Any, **upstream: TorchrunJob | None) -> Any:
-    world.seen = replace(world.seen, upstream=upstream)
-    return world
+def let(w: World, **upstream: TorchrunJob | None) -> World:
+    w.seen = replace(w.seen, upstream=upstream)
+    return w
 
 
 WAITS = "{jobQueue: research, numNodes: 1, command: python a.py, dependsOn: [{job: prep}]}"
 
 
 @pytest.mark.parametrize("prep", [None, a_job("prep"), a_job("prep", phase="Running")])
-def test_a_job_that_waits_has_conditions_and_nothing_else(world: Any, prep: TorchrunJob | None) -> None:
+def test_a_job_that_waits_has_conditions_and_nothing_else(world: type[World], prep: TorchrunJob | None) -> None:
     w = let(world(WAITS), prep=prep)
     w.settle()
-    assert (w.phase, w.objects, w.seen.job.status.queue_revision) == ("Pending", {}, "")
+    assert (w.phase, w.objects, w.status.queue_revision) == ("Pending", {}, "")
     for later in ("WorkspaceReady", "Admitted", "WorkersReady"):
         assert w.condition(later)[:2] == ("False", "NotStarted")
     assert w.condition("WorkspaceReady")[2] == "waits for the jobs that it depends on"
 
 
-def test_nothing_is_made_before_it_is_written_down_that_the_job_was_let_through(world: Any) -> None:
+def test_nothing_is_made_before_it_is_written_down_that_the_job_was_let_through(world: type[World]) -> None:
     w = let(world(WAITS), prep=a_job("prep"))
     w.settle()
     let(w, prep=a_job("prep", phase="Succeeded"))
@@ -425,10 +426,10 @@ def test_nothing_is_made_before_it_is_written_down_that_the_job_was_let_through(
     assert w.condition("DependenciesMet")[:2] == ("True", "DependenciesMet")
     let(w, prep=None)
     w.settle()
-    assert ("Job", "demo") in w.objects
+    assert w.has("Job", "demo")
 
 
-def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: Any) -> None:
+def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: type[World]) -> None:
     w = world(
         "{jobQueue: research, numNodes: 1, command: python a.py, runPolicy: {ttlSecondsAfterFinished: 60}}",
     )
@@ -439,23 +440,23 @@ def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: Any) -> N
     w.seen = replace(w.seen, awaited=True)
     w.later(3600)
     w.step()
-    assert (w.last.actions.remove, w.last.actions.look_again_s) == ((), None)
+    assert (w.last.actions.remove, w.look_again_s()) == ((), None)
     w.seen = replace(w.seen, awaited=False)
     w.step()
     assert [removal.kind for removal in w.last.actions.remove] == [TORCHRUN_JOB]
 
 
-def test_a_job_takes_its_queue_as_it_is_when_it_is_let_through(world: Any) -> None:
+def test_a_job_takes_its_queue_as_it_is_when_it_is_let_through(world: type[World]) -> None:
     w = let(world(WAITS), prep=a_job("prep"))
     w.settle()
     w.has_queue("image: later:2")
     w.settle()
     let(w, prep=a_job("prep", phase="Succeeded"))
     w.settle()
-    assert w.spec("Job", "demo")["template"]["spec"]["containers"][0]["image"] == "later:2"
+    assert w.trainer()["image"] == "later:2"
 
 
-def test_a_failure_that_is_passed_on_is_the_end_and_told_once(world: Any) -> None:
+def test_a_failure_that_is_passed_on_is_the_end_and_told_once(world: type[World]) -> None:
     w = let(world(WAITS), prep=a_job("prep"))
     w.settle()
     let(w, prep=a_job("prep", phase="Failed", failed="WorkerFailed"))

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.controllers.complaints import complaints
 from torchctl.controllers.finding import Refusal
@@ -17,7 +18,7 @@ JOB = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
 QUEUE = "{image: a:1%s}"
 
 
-def refused(world: Any, said: str, job: str = "", queue: str = "", kind: str = "Job") -> Any:
+def refused(world: type[World], said: str, job: str = "", queue: str = "", kind: str = "Job") -> Any:
     """A job whose child the API server cannot read."""
     w = world(JOB % (job and f", {job}"), QUEUE % (queue and f", {queue}"))
 
@@ -80,7 +81,7 @@ def refused(world: Any, said: str, job: str = "", queue: str = "", kind: str = "
         ),
     ],
 )
-def test_a_field_is_told_where_it_was_written(world: Any, path: str, job: str, queue: str, told: str) -> None:
+def test_a_field_is_told_where_it_was_written(world: type[World], path: str, job: str, queue: str, told: str) -> None:
     w = refused(world, f".spec.template{path}: {UNKNOWN}", job, queue)
     assert w.condition("WorkersReady") == (
         "False",
@@ -89,7 +90,7 @@ def test_a_field_is_told_where_it_was_written(world: Any, path: str, job: str, q
     )
 
 
-def test_of_several_fields_each_is_told(world: Any) -> None:
+def test_of_several_fields_each_is_told(world: type[World]) -> None:
     wrong = {
         ".spec.template.spec.affinty": UNKNOWN,
         ".spec.template.spec.tolerations": "expected list",
@@ -104,7 +105,7 @@ def test_of_several_fields_each_is_told(world: Any) -> None:
     )
 
 
-def test_a_sync_pod_has_the_field_at_another_place(world: Any) -> None:
+def test_a_sync_pod_has_the_field_at_another_place(world: type[World]) -> None:
     w = refused(
         world,
         f".spec.affinity.nodeAfinity: {UNKNOWN}",
@@ -118,7 +119,7 @@ def test_a_sync_pod_has_the_field_at_another_place(world: Any) -> None:
 
 
 @pytest.mark.parametrize("path", [".spec.template.spec.affinty", ".spec.paralelism", ".metadata.labls"])
-def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: Any, path: str) -> None:
+def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: type[World], path: str) -> None:
     w = refused(world, f"{path}: {UNKNOWN}")
     message = w.condition("WorkersReady")[2]
     assert message.startswith("Job demo: the API server cannot read it: ")
@@ -126,7 +127,7 @@ def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: Any, path: str) 
 
 
 @pytest.mark.parametrize("part", [".a", "[]", ".-", " [", " .", " .a[b=a"])
-def test_a_name_of_any_length_and_kind_is_read_in_no_time(world: Any, part: str) -> None:
+def test_a_name_of_any_length_and_kind_is_read_in_no_time(world: type[World], part: str) -> None:
     """The name is a user's, and while it is read nothing else is done: no renewal of the lease either."""
     began = time.process_time()
     w = refused(world, f".spec.template.spec{part * 20_000}!: {UNKNOWN}")
@@ -134,7 +135,7 @@ def test_a_name_of_any_length_and_kind_is_read_in_no_time(world: Any, part: str)
     assert time.process_time() - began < 2
 
 
-def test_what_was_turned_down_for_another_reason_is_told_as_it_was(world: Any) -> None:
+def test_what_was_turned_down_for_another_reason_is_told_as_it_was(world: type[World]) -> None:
     w = world(JOB % "", QUEUE % "")
     w.refuse = lambda kind, name: (
         Refusal(kind, name, "Refused", ".spec.template.spec.affinty: no") if kind == "Job" else None
@@ -206,7 +207,7 @@ VOLUMES = "volumes: {additionalVolumes: [{name: big, nfs: {}}], additionalMounts
     ],
 )
 def test_an_invalid_field_is_told_by_name_where_it_was_written(
-    world: Any, path: str, wrong: str, job: str, queue: str, told: str
+    world: type[World], path: str, wrong: str, job: str, queue: str, told: str
 ) -> None:
     message = invalid(world, path, wrong, job, queue)
     assert told in message
@@ -214,7 +215,7 @@ def test_an_invalid_field_is_told_by_name_where_it_was_written(
     assert "env[" not in message or "env[name=" in message
 
 
-def invalid(world: Any, path: str, wrong: str, job: str, queue: str) -> str:
+def invalid(world: type[World], path: str, wrong: str, job: str, queue: str) -> str:
     """What is told of a Job that validation refuses."""
     w = world(JOB % (job and f", {job}"), QUEUE % (queue and f", {queue}"))
     cause = StatusCause(field=f"spec.template.spec.{path}", message=wrong)
@@ -225,6 +226,6 @@ def invalid(world: Any, path: str, wrong: str, job: str, queue: str) -> str:
     return str(w.condition("WorkersReady")[2])
 
 
-def test_an_invalid_field_of_the_operators_own_is_told_as_the_server_does(world: Any) -> None:
+def test_an_invalid_field_of_the_operators_own_is_told_as_the_server_does(world: type[World]) -> None:
     message = invalid(world, "containers[0].env[0].name", "Invalid value", "", "")
     assert message.startswith('Job demo: the API server refused it: Job.batch "demo" is invalid')

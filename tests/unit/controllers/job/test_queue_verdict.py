@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.api.queue import QueueStatus
 from torchctl.runtime.kinds import Condition
@@ -14,7 +15,7 @@ JOB = "{jobQueue: research, numNodes: 1, command: python train.py}"
 
 
 @pytest.fixture
-def fresh(world: Any) -> Any:
+def fresh(world: type[World]) -> Any:
     """The queue's own reconciler has not looked at it yet."""
     return with_conditions(world(JOB, QUEUE))
 

@@ -44,23 +44,23 @@ class Ground:
 def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
     """The children that should exist at a stage of the job's life, in the order in which they are made.
 
-    A Job of an earlier attempt is ended whenever it goes on: somebody else may release one that is suspended.
+    A Job of an earlier attempt is ended whenever it goes on: somebody else may release one that they suspended.
     """
     match stage:
         case Run():
-            return (*retention.ended(ground.case), *(() if ground.hold else _workers(ground)))
+            return (*retention.stopped(ground.case), *(() if ground.hold else _workers(ground)))
         case Suspended():
-            return (*_suspended(ground), *retention.ended(ground.case))
+            return (*_suspended(ground), *retention.stopped(ground.case))
         case Wait():
-            return retention.ended(ground.case)
+            return retention.stopped(ground.case)
         case Settle() | Ended():
             return ()
 
 
 def _suspended(ground: Ground) -> tuple[Child, ...]:
-    """Everything but the workers, whose Job, if there is one, is kept without pods."""
+    """Everything but the workers, whose Job, if there is one, is ended: resuming makes another."""
     job = ground.case.observed.worker_job
-    stop = retention.suspended(ground.case, job) if job is not None else ()
+    stop = retention.stop(ground.case, job) if job is not None else ()
     return (*_before_workers(ground), *stop)
 
 

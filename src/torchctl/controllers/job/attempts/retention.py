@@ -17,12 +17,11 @@ from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import tries
-from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
 
-__all__ = ["after_the_end", "ended", "halted", "has_ended", "leftovers", "look_again_s", "suspended"]
+__all__ = ["after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
 
 
 def after_the_end(case: Case) -> Actions:
@@ -48,11 +47,11 @@ def after_the_end(case: Case) -> Actions:
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Actions(remove=tuple(remove), halt=halts, look_again_s=left)
-    stops = ended(case) if keeps else ()
+    stops = stopped(case) if keeps else ()
     if current is None:
         return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
     if _would_go_on(observed):
-        stops = (*stops, *_end(case, current))
+        stops = (*stops, *stop(case, current))
         if case.template is None and not _is_leaving(current):
             remove.append(_removal(JOB, current))  # nobody can say any more what it is made of
     read = job.status.phase == Phase.FAILED and not case.is_elastic
@@ -81,11 +80,10 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     return (*gone, *forced, *groups, *_old_templates(observed))
 
 
-def ended(case: Case) -> tuple[Child, ...]:
+def stopped(case: Case) -> tuple[Child, ...]:
     """The Jobs of earlier attempts that are kept and would go on, ended."""
-    going_on = [job for job in _kept(case) if not has_ended(job)]
-    unread = [job for job in going_on if case.is_elastic or not _failed_pods(case.observed, job)]
-    return tuple(child for job in unread for child in _end(case, job))
+    kept = [job for job in _kept(case) if case.is_elastic or not _failed_pods(case.observed, job)]
+    return tuple(child for job in kept for child in stop(case, job))
 
 
 def halted(case: Case) -> tuple[Halt, ...]:
@@ -100,26 +98,18 @@ def halted(case: Case) -> tuple[Halt, ...]:
     return tuple(halt for there in every for halt in _halted(there, case.status.failure, case.now))
 
 
-def suspended(case: Case, job: Job) -> tuple[Child, ...]:
-    """A Job without its pods: each is told to stop and has its grace period; those that have ended stay.
+def stop(case: Case, job: Job) -> tuple[Child, ...]:
+    """A Job that has no pods any more: each is told to stop and has its grace period; those that have ended stay.
 
+    Nothing if it has ended. Nothing if somebody has suspended it: it has no pods, and it is ended when it is released.
     Nothing without a template: nobody can say any more what the Job is made of.
     """
-    return () if case.template is None or has_ended(job) else (_as(case, case.template, job, suspend=True),)
-
-
-def _end(case: Case, job: Job) -> tuple[Child, ...]:
-    """The same for good. A Job that is suspended has no pods, and taking that back would make some."""
-    if case.template is None or job.spec.get("suspend"):
+    if case.template is None or has_ended(job) or job.spec.get("suspend"):
         return ()
-    return (_as(case, case.template, job, end=True),)
-
-
-def _as(case: Case, template: FrozenTemplate, job: Job, *, suspend: bool = False, end: bool = False) -> Child:
     owner, attempt = Owner.of(case.observed.job), labels.attempt_of(job.metadata.labels)
-    nodes = int(job.spec.get("completions") or template.nodes)
-    body = workers.worker_job(owner, template, attempt, nodes=nodes, suspend=suspend, end=end)
-    return Child(JOB, body, controlled_by(owner.uid))
+    nodes = int(job.spec.get("completions") or case.template.nodes)
+    body = workers.worker_job(owner, case.template, attempt, nodes=nodes, stop=True)
+    return (Child(JOB, body, controlled_by(owner.uid)),)
 
 
 def has_ended(job: Job) -> bool:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels, pod_group
@@ -84,7 +85,7 @@ def test_who_is_not_kais_says_nothing_to_it() -> None:
     assert (kai_labels(template(None)), job_annotations(template(None))) == ({}, {})
 
 
-def test_a_gang_of_kais_without_a_queue_has_a_pod_group_in_kais_default_queue(world: Any) -> None:
+def test_a_gang_of_kais_without_a_queue_has_a_pod_group_in_kais_default_queue(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: a}", "{image: a:1, scheduling: {scheduler: kai-scheduler}}")
     w.settle()
     (group,) = (body for (kind, _), body in w.objects.items() if kind == "PodGroup")
@@ -94,7 +95,7 @@ def test_a_gang_of_kais_without_a_queue_has_a_pod_group_in_kais_default_queue(wo
     assert pod["spec"]["schedulerName"] == "kai-scheduler"
 
 
-def test_without_a_gang_kai_chooses_the_queue(world: Any) -> None:
+def test_without_a_gang_kai_chooses_the_queue(world: type[World]) -> None:
     queue = "{image: a:1, scheduling: {scheduler: kai-scheduler, gang: false}}"
     w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
     w.settle()
@@ -102,7 +103,7 @@ def test_without_a_gang_kai_chooses_the_queue(world: Any) -> None:
     assert "kai.scheduler/queue" not in w.spec("Job", "demo")["template"]["metadata"]["labels"]
 
 
-def test_the_queues_topology_is_what_the_job_is_frozen_with(world: Any) -> None:
+def test_the_queues_topology_is_what_the_job_is_frozen_with(world: type[World]) -> None:
     queue = "{image: a:1, kaiQueue: gpus, scheduling: {topology: {name: net, required: rack}}}"
     w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
     w.settle()
