@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
 from torchctl.controllers.job.plan import Question
@@ -35,7 +36,7 @@ class Server:
 
 
 @pytest.fixture
-def stuck(world: Any) -> Any:
+def stuck(world: type[World]) -> World:
     """A job whose only pod has a node since an hour ago, and no containers."""
     w = world("{jobQueue: research, numNodes: 1, command: python train.py}")
     w.settle()
@@ -44,7 +45,7 @@ def stuck(world: Any) -> Any:
     return w
 
 
-def events(w: Any, made: int, **minutes: int | None) -> tuple[int, Any]:
+def events(w: World, made: int, **minutes: int | None) -> tuple[int, Any]:
     """A list of one Event, with its times in minutes before now; those of a scheduler have microseconds."""
     times = {
         name: None if ago is None else (w.now - timedelta(minutes=ago)).strftime("%Y-%m-%dT%H:%M:%S.000001Z")
@@ -73,13 +74,13 @@ def events(w: Any, made: int, **minutes: int | None) -> tuple[int, Any]:
     ],
 )
 async def test_an_event_is_as_old_as_the_newest_of_its_times(
-    stuck: Any, made: int, times: dict[str, int], says: str
+    stuck: World, made: int, times: dict[str, int], says: str
 ) -> None:
     reads = LiveReads(Client(Server(events(stuck, made, **times))))
     assert (await reads.answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)).warning == says
 
 
-async def test_what_a_scheduler_said_of_a_placed_pod_is_not_read(stuck: Any) -> None:
+async def test_what_a_scheduler_said_of_a_placed_pod_is_not_read(stuck: World) -> None:
     server = Server(events(stuck, 1))
     await LiveReads(Client(server)).answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)
     (request,) = server.requests
@@ -92,7 +93,7 @@ AT_ONCE = RetryPolicy(deadline_s=0)
 
 @pytest.mark.parametrize("failure", UNREADABLE)
 @pytest.mark.parametrize("asks", [Question.WHY_NOT_UP, Question.WHY_NO_PODS])
-async def test_a_pass_goes_on_if_nobody_says_why(stuck: Any, failure: tuple[int, Any], asks: Question) -> None:
+async def test_a_pass_goes_on_if_nobody_says_why(stuck: World, failure: tuple[int, Any], asks: Question) -> None:
     server = Server(failure, events(stuck, 1))
     reads = LiveReads(Client(server))
 
@@ -107,6 +108,6 @@ async def test_a_pass_goes_on_if_nobody_says_why(stuck: Any, failure: tuple[int,
 
 @pytest.mark.parametrize("failure", UNREADABLE)
 @pytest.mark.parametrize("asks", [Question.WORKER_JOB, Question.REVISION])
-async def test_nothing_is_decided_without_an_answer(stuck: Any, failure: tuple[int, Any], asks: Question) -> None:
+async def test_nothing_is_decided_without_an_answer(stuck: World, failure: tuple[int, Any], asks: Question) -> None:
     with pytest.raises(ApiError):
         await LiveReads(Client(Server(failure), retry=AT_ONCE)).answered(stuck.seen, asks, 0.0, stuck.now)

@@ -10,7 +10,7 @@ from torchctl.api.kube import JOB, POD, PVC
 from torchctl.api.labels import owned_key
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["ROLE_CHECKPOINTS", "ROLE_TEMPLATE", "ROLE_WORKSPACE", "Owner"]
+__all__ = ["ROLE_CHECKPOINTS", "ROLE_TEMPLATE", "ROLE_WORKSPACE", "Metadata", "Owner"]
 
 Metadata = Mapping[str, Mapping[str, str]]
 """Labels and annotations, by the field that they are in."""
