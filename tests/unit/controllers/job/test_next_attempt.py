@@ -1,22 +1,23 @@
 """queueUpdatePolicy NextAttempt, if the queue as it is now makes no template."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from world import World
 
 JOB = "{jobQueue: research, numNodes: 3, command: python train.py, queueUpdatePolicy: NextAttempt}"
 
 
-def smaller_operator(w: Any) -> None:
+def smaller_operator(w: World) -> None:
     w.settings = replace(w.settings, max_nodes=2)
 
 
-def queue_without_an_image(w: Any) -> None:
+def queue_without_an_image(w: World) -> None:
     w.has_queue("{}")
 
 
-def running(world: Any) -> Any:
+def running(world: type[World]) -> World:
     w = world(JOB)
     w.settle()
     for index in range(3):
@@ -26,7 +27,7 @@ def running(world: Any) -> Any:
     return w
 
 
-def fails(w: Any) -> None:
+def fails(w: World) -> None:
     """A worker fails, its attempt comes to an end, and the back-off is over."""
     w.worker_fails(1)
     w.settle()
@@ -39,24 +40,26 @@ def fails(w: Any) -> None:
 
 
 @pytest.mark.parametrize(("change", "words"), [(smaller_operator, "max-nodes"), (queue_without_an_image, "image")])
-def test_a_job_goes_on_with_its_template_if_none_can_be_made(world: Any, change: Any, words: str) -> None:
+def test_a_job_goes_on_with_its_template_if_none_can_be_made(
+    world: type[World], change: Callable[[World], None], words: str
+) -> None:
     w = running(world)
-    revision = w.seen.job.status.queue_revision
+    revision = w.status.queue_revision
     change(w)
     w.settle()
     assert w.phase == "Running"
     assert w.condition("Accepted")[:2] == ("True", "TemplateStays")
     fails(w)
-    assert w.seen.job.status.queue_revision == revision
+    assert w.status.queue_revision == revision
     assert w.condition("Accepted")[:2] == ("True", "TemplateStays")
     assert words in w.condition("Accepted")[2]
     for index in range(3):
         w.worker(index)
     w.settle()
-    assert (w.phase, w.seen.job.status.attempt) == ("Running", 1)
+    assert (w.phase, w.attempt) == ("Running", 1)
 
 
-def test_the_next_attempt_takes_a_queue_that_was_corrected(world: Any) -> None:
+def test_the_next_attempt_takes_a_queue_that_was_corrected(world: type[World]) -> None:
     w = running(world)
     queue_without_an_image(w)
     w.settle()
