@@ -139,7 +139,7 @@ def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
     )
     if released is None or released.last_transition_time is None or born is None or told is None:
         return False
-    # Whole seconds: one may hold the pod's birth, its suspension and its release. The kubelet's last delete hides `told`.
+    # One second may hold the pod's birth, its suspension and the release. The kubelet's last delete hides `told`.
     return told <= released.last_transition_time or born < released.last_transition_time
 
 
