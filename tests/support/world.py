@@ -226,6 +226,12 @@ class World:
         found = next(c for c in self.status.conditions if c.type == type_)
         return found.status, found.reason, found.message
 
+    def reason(self, type_: str) -> str:
+        return self.condition(type_)[1]
+
+    def message(self, type_: str) -> str:
+        return self.condition(type_)[2]
+
     def spec(self, kind: str, name: str) -> dict[str, Any]:
         spec: dict[str, Any] = self.objects[kind, name]["spec"]
         return spec
@@ -447,7 +453,11 @@ class World:
         """The child Job is on its way out."""
         job = self.worker_job
         meta = msgspec.structs.replace(job.metadata, deletion_timestamp=self.now)
-        self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, metadata=meta))
+        self.worker_job_has(metadata=meta)
+
+    def worker_job_has(self, **fields: Any) -> None:
+        """Somebody changed the child Job."""
+        self.seen = replace(self.seen, worker_job=msgspec.structs.replace(self.worker_job, **fields))
 
     def revision_is(self, data: dict[str, Any], name: str = "") -> None:
         """Another one, under the name that its data has or under `name`, and status names it."""
@@ -540,7 +550,7 @@ class World:
         last = 0 if "successPolicy" in job.spec else int(job.spec["completions"]) - 1
         done = {"completionTime": self.now, "completedIndexes": f"0-{last}"} if type_ == "Complete" else {}
         status = msgspec.convert({"conditions": [condition], **done}, type(job.status))
-        self.seen = replace(self.seen, worker_job=msgspec.structs.replace(job, status=status))
+        self.worker_job_has(status=status)
 
     def runs(self, nodes: int = 2) -> Self:
         """Every worker runs, and the job with them."""
@@ -575,10 +585,15 @@ class World:
 
     def old_pods_go(self, attempt: int = 0) -> None:
         """The pods of earlier attempts are gone, and a later attempt than this one is the next."""
-        for pod in self.seen.old_pods:
-            self.remove("Pod", pod.metadata.name)
+        self.remove_old_pods()
         self.settle()
         assert self.attempt > attempt
+
+    def remove_old_pods(self, phase: str = "") -> None:
+        """The pods of earlier attempts are gone: those of a phase, or all."""
+        for pod in self.seen.old_pods:
+            if phase in ("", pod.status.phase):
+                self.remove("Pod", pod.metadata.name)
 
     def template_goes(self, queue: str | None = "image: trainer:2") -> None:
         """Somebody deletes the template, and the queue is another one by now."""

@@ -65,7 +65,8 @@ async def test_a_removal_is_guarded_by_what_it_was_decided_on(
     assert client.sent == [(removal.kind.kind, "demo", guards)]
 
 
-async def test_what_is_gone_already_is_no_error_and_what_is_another_by_now_is_one(world: type[World]) -> None:
+async def test_deleting_a_replaced_object_is_an_error(world: type[World]) -> None:
+    """An object that is gone already is none."""
     removal = Removal(JOB, Key("team", "demo"), "uid")
     await removed(world, Deletes(NotFound("gone")), removal)
     with pytest.raises(Conflict):
@@ -89,7 +90,7 @@ class Applies:
         self.told.append((f"{regarding.kind} {regarding.name}", *said))
 
 
-async def test_what_may_not_be_deleted_is_told_and_holds_up_nothing_else(world: type[World]) -> None:
+async def test_a_refused_deletion_is_reported_and_holds_up_nothing_else(world: type[World]) -> None:
     w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("jobs are kept here")), Applies()
     cache = SimpleNamespace(get=lambda kind, key: w.seen.job)
     manager = SimpleNamespace(client=client, events=others, cache=cache, applier=others)
@@ -104,7 +105,7 @@ async def test_what_may_not_be_deleted_is_told_and_holds_up_nothing_else(world: 
     assert again_s(Idle(todo), refusals) == REFUSAL_REQUEUE_S
 
 
-async def test_a_pod_that_may_not_be_ended_is_told_as_well(world: type[World]) -> None:
+async def test_a_refused_halt_is_reported(world: type[World]) -> None:
     w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("pods are kept here")), Applies()
     manager = SimpleNamespace(client=client, events=others, cache=None, applier=others)
     todo = Actions(halt=(Halt(Key("team", "demo-0-x"), "uid", 5),))
@@ -113,7 +114,8 @@ async def test_a_pod_that_may_not_be_ended_is_told_as_well(world: type[World]) -
     assert (refusal.stays, len(others.told)) == (True, 1)
 
 
-def test_what_stays_against_the_will_of_the_job_is_no_step_that_it_takes(world: type[World]) -> None:
+def test_a_refused_deletion_does_not_change_status(world: type[World]) -> None:
+    """The object stays against the will of the job."""
     w = world(JOB_OF_TWO)
     w.settle()
     stays = Refusal("Job", "demo-r1", "Refused", "no", stays=True)

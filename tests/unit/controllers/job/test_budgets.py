@@ -46,8 +46,7 @@ def loses(w: World, after_s: float, attempt: int = 0, **status: Any) -> None:
     w.later(after_s)
     w.worker(0, "Failed", conditions=[gone], **status)
     w.incident_settles()
-    for pod in w.seen.old_pods:
-        w.remove("Pod", pod.metadata.name)
+    w.remove_old_pods()
     w.later(300)
     w.settle()
 
@@ -72,7 +71,7 @@ def test_a_job_says_how_often_the_cluster_may_stop_it(world: type[World], job: s
     for _ in range(3):
         loses(w, 10)
     assert w.condition("Failed")[:2] == ("True", "RestartsExhausted")
-    assert f"all 2 restarts are used ({name})" in w.condition("Failed")[2]
+    assert f"all 2 restarts are used ({name})" in w.message("Failed")
     assert w.restarts.by_cause == {"NodeLost": 3}
 
 
@@ -81,7 +80,7 @@ def test_the_operator_bounds_what_a_job_asks_for(world: type[World]) -> None:
     w.settle()
     for _ in range(21):
         loses(w, 10)
-    assert "all 20 restarts are used (the operator's --max-infrastructure-restarts)" in w.condition("Failed")[2]
+    assert "all 20 restarts are used (the operator's --max-infrastructure-restarts)" in w.message("Failed")
 
 
 def test_no_budget_runs_out_while_runs_are_long(world: type[World]) -> None:
@@ -131,8 +130,7 @@ def test_collectives_that_never_match_end_a_job_without_restarts(world: type[Wor
         for index in (0, 1):
             w.worker_fails(index, 1, said, after_s=(w.now - EPOCH).total_seconds())
         w.settle()
-        for pod in w.seen.old_pods:
-            w.remove("Pod", pod.metadata.name)
+        w.remove_old_pods()
         w.later(60)
         w.settle()
     assert w.restarts.by_cause == {"PeerLost": 1, "PeerLostAgain": 1}

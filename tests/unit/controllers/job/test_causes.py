@@ -111,8 +111,8 @@ def test_a_node_that_cannot_start_containers_is_named(world: type[World]) -> Non
     w.settle()
     w.worker(0, "Failed", node="gpu-7", conditions=[], **ended(128, "StartError", NVML))
     w.incident_settles()
-    assert "on node gpu-7" in w.condition("Failed")[2]
-    assert "driver/library version mismatch" in w.condition("Failed")[2]
+    assert "on node gpu-7" in w.message("Failed")
+    assert "driver/library version mismatch" in w.message("Failed")
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -122,7 +122,7 @@ def test_logs_are_named_only_if_the_pod_stays(world: type[World], leaves: bool) 
     told = {"deletionTimestamp": EPOCH + timedelta(seconds=40), "deletionGracePeriodSeconds": 30}
     w.worker(0, "Failed", metadata=told if leaves else {}, **ended(1))
     w.incident_settles()
-    assert ("see `kubectl logs demo-0-x`" in w.condition("Failed")[2]) is not leaves
+    assert ("see `kubectl logs demo-0-x`" in w.message("Failed")) is not leaves
 
 
 def test_every_row_says_what_is_seen() -> None:

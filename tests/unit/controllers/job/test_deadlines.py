@@ -48,7 +48,8 @@ def test_time_in_a_gang_schedulers_queue_is_not_active(world: type[World]) -> No
     assert w.condition("Failed")[:2] == ("True", "StartupTimeout")
 
 
-def test_without_a_gang_scheduler_time_is_active_as_soon_as_the_job_is_made(world: type[World]) -> None:
+def test_time_without_a_gang_scheduler_is_active_at_once(world: type[World]) -> None:
+    """It begins when the Job is made."""
     w = world(job("runPolicy: {startupTimeoutSeconds: 60}"))
     w.settle()
     w.worker(0)
@@ -72,7 +73,7 @@ def test_workers_that_became_ready_while_nobody_looked_are_not_late(world: type[
     assert w.phase == "Running"
 
 
-def test_a_deadline_is_looked_at_in_time_where_kai_was_removed(world: type[World]) -> None:
+def test_a_deadline_is_checked_in_time_after_kais_removal(world: type[World]) -> None:
     w = world(job("runPolicy: {activeDeadlineSeconds: 20}"), queue="{image: a, kaiQueue: x}")
     w.settle()
     w.runs()
@@ -81,7 +82,7 @@ def test_a_deadline_is_looked_at_in_time_where_kai_was_removed(world: type[World
     assert w.look_again_s() == 20
 
 
-def test_a_deadline_is_looked_at_in_time_where_something_is_refused(world: type[World]) -> None:
+def test_a_deadline_is_checked_in_time_despite_a_refusal(world: type[World]) -> None:
     w = world.running(elastic(more="runPolicy: {activeDeadlineSeconds: 20}"), 3)
     refusal = Refusal("Job", "demo", "Refused", "no")
     w.refuse = lambda kind, name: refusal if kind == "Job" else None
@@ -92,7 +93,7 @@ def test_a_deadline_is_looked_at_in_time_where_something_is_refused(world: type[
     assert again_s(w.last, []) == w.look_again_s()
 
 
-def test_the_time_from_a_loss_to_the_operators_return_is_not_active(world: type[World]) -> None:
+def test_time_between_loss_and_the_operators_return_is_not_active(world: type[World]) -> None:
     w = world.running(job("runPolicy: {activeDeadlineSeconds: 300}"))
     w.later(3600)
     w.worker_fails(1, 42, after_s=100)
@@ -127,9 +128,10 @@ def test_workers_that_are_done_at_the_deadline_have_succeeded(world: type[World]
     assert w.phase == "Succeeded"
 
 
-def test_a_deadline_that_passes_before_it_is_heard_how_the_workers_of_a_complete_job_ended_ends_nothing(
+def test_a_deadline_does_not_end_a_complete_job(
     world: type[World],
 ) -> None:
+    """It passes before the ends of the workers are seen."""
     w = world.running(job("runPolicy: {activeDeadlineSeconds: 300}"))
     w.later(299)
     w.job_is("Complete")
@@ -142,10 +144,10 @@ def test_a_deadline_that_passes_before_it_is_heard_how_the_workers_of_a_complete
     assert w.phase == "Succeeded"
 
 
-def test_a_deadline_that_passes_while_the_others_stop_after_worker_0_has_succeeded_ends_nothing(
+def test_a_deadline_does_not_undo_the_success_of_worker_0(
     world: type[World],
 ) -> None:
-    """That another worker had failed was heard first, and had opened an incident."""
+    """The other workers stop as it passes. The failure of one was seen first and had opened an incident."""
     w = world.running(elastic(more="runPolicy: {activeDeadlineSeconds: 300}"), 3)
     w.later(298)
     w.worker_fails(1, 1, after_s=298)
@@ -161,7 +163,7 @@ def test_a_deadline_that_passes_while_the_others_stop_after_worker_0_has_succeed
     assert (w.phase, w.restarts.total) == ("Succeeded", 0)
 
 
-def test_earlier_attempts_that_are_kept_are_stopped_by_the_end_too(world: type[World]) -> None:
+def test_the_end_also_stops_earlier_attempts_that_are_kept(world: type[World]) -> None:
     w = world.running(elastic(more="runPolicy: {activeDeadlineSeconds: 300, podRetention: All}"), 3)
     w.later(300)
     w.worker_fails(1, 42, after_s=300)

@@ -110,8 +110,8 @@ def test_a_worker_that_is_late_is_named_with_its_state(world: type[World], statu
     w.worker(0)
     hold(w, 1, status)
     w.settle()
-    assert w.condition("WorkersReady")[1] == "WorkersStarting"
-    assert "demo-1-x" not in w.condition("WorkersReady")[2]
+    assert w.reason("WorkersReady") == "WorkersStarting"
+    assert "demo-1-x" not in w.message("WorkersReady")
     assert w.look_again_s() == 60
     w.later(60)
     w.settle()
@@ -133,7 +133,7 @@ def test_the_newest_warning_stands_beside_the_state(world: type[World]) -> None:
     w.later(60)
     w.warns('FailedMount: MountVolume.SetUp failed for volume "keys" : secret "keys" not found')
     w.settle()
-    assert 'FailedMount: MountVolume.SetUp failed for volume "keys"' in w.condition("WorkersReady")[2]
+    assert 'FailedMount: MountVolume.SetUp failed for volume "keys"' in w.message("WorkersReady")
 
 
 def test_a_warning_that_says_the_same_is_not_repeated(world: type[World]) -> None:
@@ -144,7 +144,7 @@ def test_a_warning_that_says_the_same_is_not_repeated(world: type[World]) -> Non
     w.later(60)
     w.warns(f"FailedScheduling: {UNBOUND['message']}")
     w.settle()
-    assert w.condition("WorkersReady")[2].count("unbound") == 1
+    assert w.message("WorkersReady").count("unbound") == 1
 
 
 def test_of_several_late_workers_the_first_is_named(world: type[World]) -> None:
@@ -154,10 +154,10 @@ def test_of_several_late_workers_the_first_is_named(world: type[World]) -> None:
         hold(w, index, STATES["no such scheduler"][0])
     w.later(60)
     w.settle()
-    assert "pod demo-0-x: " in w.condition("WorkersReady")[2]
+    assert "pod demo-0-x: " in w.message("WorkersReady")
 
 
-def test_an_elastic_job_above_its_minimum_says_why_others_are_missing(world: type[World]) -> None:
+def test_a_job_above_its_minimum_says_why_workers_are_missing(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     for index in (0, 1):
@@ -170,7 +170,7 @@ def test_an_elastic_job_above_its_minimum_says_why_others_are_missing(world: typ
     assert "2 of 3 workers of Job demo are ready; pod demo-2-x: container trainer waits (ContainerCreating)" in message
 
 
-def test_an_elastic_job_says_at_once_that_others_find_no_node(world: type[World]) -> None:
+def test_an_elastic_job_reports_unschedulable_workers_at_once(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     for index in (0, 1):
@@ -178,10 +178,10 @@ def test_an_elastic_job_says_at_once_that_others_find_no_node(world: type[World]
     full = UNBOUND | {"message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."}
     hold(w, 2, {"node": "", "conditions": [full]})
     w.settle()
-    assert "are ready; pod demo-2-x: 0/3 nodes are available: 3 Insufficient" in w.condition("WorkersReady")[2]
+    assert "are ready; pod demo-2-x: 0/3 nodes are available: 3 Insufficient" in w.message("WorkersReady")
 
 
-def test_a_worker_that_is_up_done_or_stopped_is_not_late(world: type[World]) -> None:
+def test_a_worker_up_done_or_stopped_is_not_late(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     born = {"creationTimestamp": w.now}
@@ -202,7 +202,7 @@ class TestPodsThatAreNotThere:
             w.later(25)
             w.worker(index, metadata={"creationTimestamp": w.now})
             w.settle()
-            assert w.condition("WorkersReady")[1] == "WorkersStarting"
+            assert w.reason("WorkersReady") == "WorkersStarting"
         w.later(30)
         w.settle()
-        assert w.condition("WorkersReady")[1] == "PodsNotCreated"
+        assert w.reason("WorkersReady") == "PodsNotCreated"

@@ -21,7 +21,8 @@ def templates(w: World) -> list[str]:
     return [name for kind, name in w.objects if kind == "ControllerRevision"]
 
 
-def test_only_the_template_in_force_stays_however_often_the_queue_is_edited(world: type[World]) -> None:
+def test_only_the_template_in_force_stays_after_many_edits(world: type[World]) -> None:
+    """The queue is edited between attempts."""
     w = world.running(job("queueUpdatePolicy: NextAttempt, runPolicy: {maxRestarts: 9}"))
     for image in (2, 3, 3, 2):
         w.has_queue(f"image: trainer:{image}")
@@ -32,7 +33,8 @@ def test_only_the_template_in_force_stays_however_often_the_queue_is_edited(worl
         assert trainer["image"] == f"trainer:{image}"
 
 
-def test_the_earlier_one_goes_only_when_status_names_another_that_is_there(world: type[World]) -> None:
+def test_an_earlier_template_stays_until_its_successor_is_there(world: type[World]) -> None:
+    """Status has to name the successor."""
     w = world.running(job("queueUpdatePolicy: NextAttempt"))
     first = w.status.queue_revision
     w.has_queue("image: trainer:2")

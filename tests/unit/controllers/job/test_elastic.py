@@ -7,7 +7,7 @@ import pytest
 from world import EPOCH, World, elastic
 
 
-def test_the_job_replaces_what_it_loses_and_ends_with_worker_0(world: type[World]) -> None:
+def test_the_job_replaces_losses_and_ends_with_worker_0(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     spec = w.spec("Job", "demo")
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (3, 3, 2**31 - 1)
@@ -27,7 +27,7 @@ def test_scaling_changes_both_numbers_of_the_running_job(world: type[World]) -> 
     assert (w.phase, w.restarts.total) == ("Running", 0)
 
 
-def test_a_pod_that_the_cluster_takes_is_no_incident_while_enough_are_left(world: type[World]) -> None:
+def test_a_lost_pod_is_no_incident_above_the_minimum(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     w.told_to_stop(2)
     w.settle()
@@ -53,7 +53,8 @@ def test_a_stuck_worker_goes_by_force(world: type[World], more: dict[str, Any], 
     assert (w.attempt, w.status.incident) == (0, None)
 
 
-def test_workers_that_take_long_to_stop_when_worker_0_has_succeeded_are_not_missed(world: type[World]) -> None:
+def test_workers_that_stop_after_worker_0s_success_are_not_missed(world: type[World]) -> None:
+    """They take long to stop."""
     w = world.running(elastic(), 3)
     w.worker(0, "Succeeded")
     w.told_to_stop(1, 2, conditions=[])
@@ -63,7 +64,7 @@ def test_workers_that_take_long_to_stop_when_worker_0_has_succeeded_are_not_miss
     assert (w.phase, w.status.incident) == ("Succeeded", None)
 
 
-def test_a_worker_whose_node_does_not_answer_does_not_hold_up_the_success_of_worker_0(world: type[World]) -> None:
+def test_an_unreachable_node_does_not_delay_success(world: type[World]) -> None:
     """The Job itself is not Complete while pods of it have yet to end."""
     w = world.running(elastic(), 3)
     w.worker(0, "Succeeded")
@@ -73,7 +74,8 @@ def test_a_worker_whose_node_does_not_answer_does_not_hold_up_the_success_of_wor
 
 
 @pytest.mark.proves("TorchrunJob.spec.elastic.minNodes")
-def test_a_job_below_its_minimum_waits_and_then_counts_one_incident(world: type[World]) -> None:
+def test_a_job_below_its_minimum_waits_before_an_incident(world: type[World]) -> None:
+    """It counts one incident."""
     w = world.running(elastic(), 3)
     w.pod_goes(1, 2)
     w.settle()
@@ -96,7 +98,8 @@ def test_a_change_of_size_that_is_refused_costs_no_worker(world: type[World]) ->
     assert w.attempt == 0
 
 
-def test_a_change_of_size_that_is_refused_does_not_shorten_the_time_below_the_minimum(world: type[World]) -> None:
+def test_a_refused_change_of_size_keeps_the_minimums_time(world: type[World]) -> None:
+    """The time below the minimum is not shortened."""
     w = world.running(elastic(), 3)
     w.refuses("Job")
     w.edit(num_nodes=4)
@@ -107,7 +110,7 @@ def test_a_change_of_size_that_is_refused_does_not_shorten_the_time_below_the_mi
     assert (w.status.incident, w.steps.life.look_again_s) == (None, 120)
 
 
-def test_the_time_below_the_minimum_begins_anew_when_enough_workers_are_back(world: type[World]) -> None:
+def test_enough_workers_reset_the_time_below_the_minimum(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     for _ in range(2):
         for index in (1, 2):
@@ -124,7 +127,7 @@ def test_the_time_below_the_minimum_begins_anew_when_enough_workers_are_back(wor
     assert (w.phase, w.status.incident) == ("Running", None)
 
 
-def test_a_clock_that_was_set_back_does_not_prolong_the_time_below_the_minimum(world: type[World]) -> None:
+def test_setting_the_clock_back_does_not_prolong_being_below_minimum(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     w.told_to_stop(1, 2, conditions=[])
     w.settle()
@@ -142,9 +145,7 @@ def test_the_loss_of_the_stores_host_is_an_incident(world: type[World]) -> None:
 
 @pytest.mark.proves("TorchrunJob.status.hostUid")
 @pytest.mark.parametrize(("more", "lost"), [("", {"Vanished": 1}), ("distributed: {rdzvBackend: etcd-v2}", {})])
-def test_a_host_that_was_replaced_while_nobody_watched_is_an_incident(
-    world: type[World], more: str, lost: dict[str, int]
-) -> None:
+def test_a_host_that_was_replaced_unseen_is_an_incident(world: type[World], more: str, lost: dict[str, int]) -> None:
     w = world.running(elastic(more=more), 3)
     assert w.status.host_uid == "uid-of-demo-0-x"
     w.later(20)
@@ -160,10 +161,10 @@ def test_with_a_store_elsewhere_worker_0_is_one_of_many(world: type[World]) -> N
     assert (w.phase, w.status.incident) == ("Running", None)
 
 
-def test_worker_0_that_exits_0_because_it_was_told_to_stop_is_an_incident_wherever_the_store_is(
+def test_worker_0_that_was_told_to_stop_is_an_incident(
     world: type[World],
 ) -> None:
-    """Its Job takes that for the success of all, and would not make another one in its place."""
+    """Its Job counts exit 0 as the success of all and would not replace it, wherever the store is."""
     w = world.running(elastic(more="distributed: {rdzvBackend: etcd-v2}"), 3)
     w.told_to_stop(0)
     w.settle()
@@ -185,7 +186,7 @@ def test_a_program_that_fails_is_an_incident_whatever_its_index(world: type[Worl
     assert w.stopped()
 
 
-def test_how_the_others_end_is_of_no_account_once_worker_0_has_succeeded(world: type[World]) -> None:
+def test_the_success_of_worker_0_makes_other_ends_irrelevant(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     w.worker(0, "Succeeded")
     w.worker_fails(1, 143)
@@ -196,7 +197,8 @@ def test_how_the_others_end_is_of_no_account_once_worker_0_has_succeeded(world: 
     assert w.phase == "Succeeded"
 
 
-def test_the_next_attempt_waits_until_the_earlier_job_cannot_make_pods_any_more(world: type[World]) -> None:
+def test_the_next_attempt_waits_until_the_earlier_job_is_stopped(world: type[World]) -> None:
+    """A Job that is not stopped makes pods again."""
     w = world.running(elastic(), 3)
     w.refuses("Job")
     for index in range(3):
@@ -212,7 +214,8 @@ def test_the_next_attempt_waits_until_the_earlier_job_cannot_make_pods_any_more(
     assert w.has("Job", "demo-r1")
 
 
-def test_the_success_of_worker_0_counts_also_where_it_is_told_of_after_another_workers_end(world: type[World]) -> None:
+def test_the_success_of_worker_0_counts_even_if_seen_late(world: type[World]) -> None:
+    """The end of another worker is seen first."""
     w = world.running(elastic(), 3)
     w.worker_fails(2, 1, "lost", after_s=10)
     w.settle()
@@ -223,7 +226,7 @@ def test_the_success_of_worker_0_counts_also_where_it_is_told_of_after_another_w
     assert (w.phase, w.restarts.total, w.status.failure) == ("Succeeded", 0, None)
 
 
-def test_the_others_that_are_stopped_for_the_success_of_worker_0_are_no_loss_without_a_template(
+def test_workers_stopped_after_success_are_no_loss_without_a_template(
     world: type[World],
 ) -> None:
     w = world.running(elastic(), 3)
@@ -235,7 +238,8 @@ def test_the_others_that_are_stopped_for_the_success_of_worker_0_are_no_loss_wit
     assert (w.phase, w.status.incident) == ("Succeeded", None)
 
 
-def test_a_complete_job_is_not_below_its_minimum_before_it_is_heard_how_worker_0_ended(world: type[World]) -> None:
+def test_a_complete_job_is_not_below_its_minimum(world: type[World]) -> None:
+    """It is not yet seen how worker 0 ended."""
     w = world.running(elastic(), 3)
     w.pod_goes(1, 2)
     w.settle()
@@ -248,7 +252,7 @@ def test_a_complete_job_is_not_below_its_minimum_before_it_is_heard_how_worker_0
     assert w.phase == "Succeeded"
 
 
-def test_a_job_whose_worker_0_has_succeeded_is_never_below_its_minimum(world: type[World]) -> None:
+def test_worker_0s_success_is_never_below_the_minimum(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     w.pod_goes(1, 2)
     w.settle()
@@ -258,9 +262,10 @@ def test_a_job_whose_worker_0_has_succeeded_is_never_below_its_minimum(world: ty
     assert (w.phase, w.status.incident) == ("Succeeded", None)
 
 
-def test_a_success_of_worker_0_that_comes_after_its_job_is_given_up_does_not_hide_the_failure(
+def test_a_success_after_the_job_was_given_up_hides_nothing(
     world: type[World],
 ) -> None:
+    """Worker 0 succeeds once another worker has failed."""
     w = world.running(elastic(), 3)
     w.worker_fails(1, 42)
     w.settle()
@@ -270,7 +275,7 @@ def test_a_success_of_worker_0_that_comes_after_its_job_is_given_up_does_not_hid
     assert w.restarts.by_cause == {"Error": 1}
 
 
-def test_a_job_that_failed_while_it_stood_still_goes_on_where_it_is_resumed(world: type[World]) -> None:
+def test_a_job_that_failed_while_suspended_can_be_resumed(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     w.edit(suspend=True)
     w.settle()
@@ -282,7 +287,8 @@ def test_a_job_that_failed_while_it_stood_still_goes_on_where_it_is_resumed(worl
     assert w.attempt == 1
 
 
-def test_a_workspace_that_cannot_be_served_again_does_not_end_workers_that_have_it(world: type[World]) -> None:
+def test_a_lost_workspace_server_does_not_end_running_workers(world: type[World]) -> None:
+    """They have the workspace, which cannot be served again."""
     source = "volumes: {workspace: {source: git, url: 'https://git.test/a'}}"
     w = world(elastic(more=source))
     w.settle()
@@ -303,7 +309,7 @@ def test_a_workspace_that_cannot_be_served_again_does_not_end_workers_that_have_
     assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
 
 
-def test_a_worker_that_is_stopped_because_worker_0_has_succeeded_has_not_failed(world: type[World]) -> None:
+def test_a_worker_stopped_after_worker_0s_success_has_not_failed(world: type[World]) -> None:
     """Whether its pod is still seen when the Job is Complete is chance."""
     w = world.running(elastic(), 3)
     w.worker(0, "Succeeded")
@@ -315,7 +321,8 @@ def test_a_worker_that_is_stopped_because_worker_0_has_succeeded_has_not_failed(
     assert (w.phase, workers.succeeded, workers.failed) == ("Succeeded", 1, 1)
 
 
-def test_surplus_pods_that_are_stopped_when_worker_0_has_ended_do_not_hold_success_up(world: type[World]) -> None:
+def test_surplus_pods_that_stop_do_not_hold_success_up(world: type[World]) -> None:
+    """Worker 0 has ended."""
     w = world.running(elastic(), 3)
     w.worker(0, "Succeeded")
     w.told_to_stop(1)

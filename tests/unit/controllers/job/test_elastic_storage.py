@@ -12,8 +12,9 @@ def test_an_elastic_job_that_may_grow_is_served(world: type[World]) -> None:
     assert w.revision.data["workspace"]["distribution"] == "serve"
 
 
-def test_an_elastic_job_that_may_grow_is_told_of_checkpoints_on_one_node(world: type[World]) -> None:
+def test_a_growing_job_is_warned_of_checkpoints_on_one_node(world: type[World]) -> None:
+    """An elastic job goes by the most nodes that it can have."""
     w = world(ELASTIC % "", "{image: trainer:1, storage: {checkpoints: {enabled: true}}}")
     w.settle()
-    assert w.condition("Accepted")[1] == "CheckpointsOnOneNode"
-    assert "the job has up to 3 pods" in w.condition("Accepted")[2]
+    assert w.reason("Accepted") == "CheckpointsOnOneNode"
+    assert "the job has up to 3 pods" in w.message("Accepted")

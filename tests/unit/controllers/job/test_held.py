@@ -26,8 +26,7 @@ def suspend(w: World, wanted: bool, queue: str = "") -> None:
     if queue:
         meta = msgspec.structs.replace(meta, labels={**meta.labels, "kueue.x-k8s.io/queue-name": queue})
     status = msgspec.structs.replace(job.status, start_time=None if wanted else w.now)
-    changed = msgspec.structs.replace(job, metadata=meta, spec=job.spec | {"suspend": wanted}, status=status)
-    w.seen = replace(w.seen, worker_job=changed)
+    w.worker_job_has(metadata=meta, spec=job.spec | {"suspend": wanted}, status=status)
 
 
 def test_the_intent_says_nothing_of_suspend(world: type[World]) -> None:
@@ -42,8 +41,8 @@ def test_the_condition_names_who_suspended_the_job(world: type[World], queue: st
     suspend(w, True, queue)
     w.settle()
     assert w.condition("Admitted")[:2] == ("False", "SuspendedByOthers")
-    assert words in w.condition("Admitted")[2]
-    assert (w.phase, w.condition("WorkersReady")[1]) == ("Queued", "SuspendedByOthers")
+    assert words in w.message("Admitted")
+    assert (w.phase, w.reason("WorkersReady")) == ("Queued", "SuspendedByOthers")
 
 
 @pytest.mark.parametrize("text", [TWO, ELASTIC])
@@ -83,7 +82,7 @@ def test_a_job_is_held_until_its_controller_has_released_it(world: type[World]) 
     w.settle()
     w.later(600)
     w.job_is("Suspended", "JobSuspended")
-    w.seen = replace(w.seen, worker_job=msgspec.structs.replace(w.worker_job, spec={"suspend": False}))
+    w.worker_job_has(spec={"suspend": False})
     w.settle()
     assert (w.phase, w.status.incident) == ("Queued", None)
 
@@ -101,7 +100,7 @@ def test_time_for_which_a_job_is_held_does_not_count(world: type[World]) -> None
     assert (w.phase, w.status.active_seconds) == ("Running", 100)
 
 
-def test_a_job_of_an_earlier_attempt_that_is_released_is_ended(world: type[World]) -> None:
+def test_a_released_job_of_an_earlier_attempt_is_ended(world: type[World]) -> None:
     """A queueing system may release it while the next attempt runs."""
     w = running(world, ELASTIC)
     w.worker_fails(1, 42)
@@ -110,11 +109,9 @@ def test_a_job_of_an_earlier_attempt_that_is_released_is_ended(world: type[World
     w.later(5)
     w.settle()
     w.later(20)
-    for pod in w.seen.old_pods:
-        if pod.status.phase == "Running":
-            w.remove("Pod", pod.metadata.name)
+    w.remove_old_pods("Running")
     w.settle()
-    assert (w.seen.job.status.attempt, w.stopped()) == (1, False)
+    assert (w.attempt, w.stopped()) == (1, False)
     for index in range(2):
         w.worker(index)
     w.settle()
@@ -125,7 +122,7 @@ def test_a_job_of_an_earlier_attempt_that_is_released_is_ended(world: type[World
     assert (w.phase, w.stopped()) == ("Running", True)
 
 
-def test_a_held_job_that_its_user_suspends_is_ended_when_it_is_released(world: type[World]) -> None:
+def test_a_held_job_suspended_by_its_user_ends_once_released(world: type[World]) -> None:
     w = running(world)
     suspend(w, True)
     w.settle()

@@ -14,7 +14,8 @@ from torchctl.controllers.settings import Restarting
 
 
 @pytest.mark.proves("TorchrunJob.status.restarts.total", "TorchrunJob.status.nextAttemptTime")
-def test_an_incident_settles_is_counted_once_and_the_next_attempt_follows_the_back_off(world: type[World]) -> None:
+def test_the_next_attempt_follows_one_incident_and_its_back_off(world: type[World]) -> None:
+    """The incident settles first and is counted once."""
     w = world.running(job())
     w.worker_fails(1, 42, "boom", after_s=1)
     w.settle()
@@ -34,7 +35,8 @@ def test_an_incident_settles_is_counted_once_and_the_next_attempt_follows_the_ba
     assert w.status.rendezvous_id.endswith("-1")
 
 
-def test_the_pod_that_failed_first_is_the_root_in_whatever_order_the_failures_are_seen(world: type[World]) -> None:
+def test_the_pod_that_failed_first_is_the_root(world: type[World]) -> None:
+    """The order in which failures are seen does not matter."""
     w = world.running(job())
     w.worker_fails(0, 1, "lost connection", after_s=2)
     w.settle()
@@ -44,7 +46,7 @@ def test_the_pod_that_failed_first_is_the_root_in_whatever_order_the_failures_ar
     assert (w.failure.pod, w.attempt) == ("demo-1-x", 1)
 
 
-def test_pods_that_are_lost_later_than_the_first_do_not_open_another_incident(world: type[World]) -> None:
+def test_pods_lost_after_the_first_open_no_other_incident(world: type[World]) -> None:
     w = world.running(job())
     w.worker_fails(1, 42)
     w.incident_settles()
@@ -55,7 +57,7 @@ def test_pods_that_are_lost_later_than_the_first_do_not_open_another_incident(wo
     assert (w.attempt, w.restarts.total) == (1, 1)
 
 
-def test_the_next_attempt_waits_until_no_pod_of_an_earlier_one_runs(world: type[World]) -> None:
+def test_the_next_attempt_waits_until_all_earlier_pods_ended(world: type[World]) -> None:
     w = world.running(job())
     w.worker_fails(1, 42)
     w.told_to_stop(0)
@@ -70,7 +72,8 @@ def test_the_next_attempt_waits_until_no_pod_of_an_earlier_one_runs(world: type[
     assert w.has("Job", "demo-r1")
 
 
-def test_a_pod_on_a_node_that_does_not_answer_is_removed_by_force_after_its_grace(world: type[World]) -> None:
+def test_a_pod_that_outstays_its_grace_is_removed_by_force(world: type[World]) -> None:
+    """Its node does not answer."""
     w = world.running(job())
     w.told_to_stop(0)
     w.incident_settles()
@@ -86,9 +89,8 @@ def test_a_pod_on_a_node_that_does_not_answer_is_removed_by_force_after_its_grac
 
 
 @pytest.mark.parametrize("text", [job(), elastic(2)])
-def test_a_pod_that_was_deleted_by_force_and_that_somebody_holds_is_not_deleted_again_and_again(
-    world: type[World], text: str
-) -> None:
+def test_a_pod_held_by_a_finalizer_is_forced_only_once(world: type[World], text: str) -> None:
+    """It was deleted by force already."""
     w = world.running(text)
     lost = 0 if "elastic" not in text else 1
     held = {"deletionTimestamp": w.now, "deletionGracePeriodSeconds": 0, "finalizers": ["example.test/audit"]}
@@ -100,9 +102,8 @@ def test_a_pod_that_was_deleted_by_force_and_that_somebody_holds_is_not_deleted_
 
 
 @pytest.mark.parametrize("text", [job(), elastic(2)])
-def test_a_pod_that_may_not_be_deleted_by_force_is_tried_again_when_what_is_refused_is(
-    world: type[World], text: str
-) -> None:
+def test_a_refused_forced_deletion_is_tried_again(world: type[World], text: str) -> None:
+    """It follows the interval of everything that is refused."""
     w = world.running(text)
     w.told_to_stop(0)
     w.incident_settles()
@@ -112,7 +113,8 @@ def test_a_pod_that_may_not_be_deleted_by_force_is_tried_again_when_what_is_refu
     assert again_s(w.last, [Refusal("Pod", "demo-0-x", "Refused", "no", stays=True)]) == 60
 
 
-def test_a_job_that_would_not_let_its_stuck_pod_go_is_not_kept_to_be_read(world: type[World]) -> None:
+def test_a_job_with_a_stuck_pod_is_not_kept(world: type[World]) -> None:
+    """Kept to be read, it would not let the pod go."""
     w = world.running(elastic(), 3)
     w.told_to_stop(2)
     w.worker_fails(1, 42, after_s=0)
@@ -126,7 +128,8 @@ def test_a_job_that_would_not_let_its_stuck_pod_go_is_not_kept_to_be_read(world:
     assert w.removals == [("Job", "demo", False), ("Pod", "demo-2-x", True)]
 
 
-def test_a_trainer_that_saves_and_exits_0_while_it_is_evicted_is_an_incident(world: type[World]) -> None:
+def test_an_evicted_trainer_that_exits_0_is_an_incident(world: type[World]) -> None:
+    """It saves a checkpoint when it is told to stop."""
     w = world.running(job())
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
     target = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
@@ -139,7 +142,7 @@ def test_a_trainer_that_saves_and_exits_0_while_it_is_evicted_is_an_incident(wor
 
 
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
-def test_an_attempt_that_came_and_went_unseen_has_its_start_all_the_same(world: type[World], end: str) -> None:
+def test_an_attempt_that_nobody_saw_still_has_its_start(world: type[World], end: str) -> None:
     """The operator was away from the creation of the Job to its end."""
     w = world(job("runPolicy: {maxRestarts: 1}"))
     while not w.has("Job", "demo"):
@@ -154,7 +157,8 @@ def test_an_attempt_that_came_and_went_unseen_has_its_start_all_the_same(world: 
     assert w.status.start_time == made
 
 
-def test_an_incident_that_was_seen_is_no_success_however_its_pod_ends_afterwards(world: type[World]) -> None:
+def test_a_stopped_pod_that_ends_later_is_no_success(world: type[World]) -> None:
+    """Its deletion opened an incident; how the pod ends afterwards does not matter."""
     w = world.running(job())
     w.told_to_stop(0)
     w.settle()
@@ -164,7 +168,7 @@ def test_an_incident_that_was_seen_is_no_success_however_its_pod_ends_afterwards
     assert w.restarts.by_cause == {"Deleted": 1}
 
 
-def test_a_job_that_only_its_pods_tell_of_was_there_and_is_not_made_again(world: type[World]) -> None:
+def test_a_job_known_by_its_pods_is_not_made_again(world: type[World]) -> None:
     """The operator died between creating it and noting that; a person deleted it; the next operator looks."""
     w = world.running(job())
     status = w.status
@@ -178,7 +182,7 @@ def test_a_job_that_only_its_pods_tell_of_was_there_and_is_not_made_again(world:
     assert (w.status.nodes.ready, w.status.workers_status) == (0, "0/2 running")
 
 
-def test_pods_that_are_seen_to_go_before_their_job_go_with_it_all_the_same(world: type[World]) -> None:
+def test_pods_seen_to_go_before_their_job_went_with_it(world: type[World]) -> None:
     """Pods and Jobs are watched separately: which of the two changes comes first is chance."""
     w = world.running(job())
     w.told_to_stop(0, 1)
@@ -190,7 +194,7 @@ def test_pods_that_are_seen_to_go_before_their_job_go_with_it_all_the_same(world
     assert w.attempt == 0
 
 
-def test_a_program_that_failed_before_its_job_was_deleted_is_started_again(world: type[World]) -> None:
+def test_a_failure_before_the_job_was_deleted_starts_another_attempt(world: type[World]) -> None:
     w = world.running(job())
     w.worker_fails(1, 42, after_s=0)
     w.settle()
@@ -247,12 +251,12 @@ def test_used_up_restarts_end_the_job_and_say_so(world: type[World]) -> None:
         w.old_pods_go()
         w.runs()
     assert w.condition("Failed")[:2] == ("True", "RestartsExhausted")
-    assert "the one restart is used (runPolicy.maxRestarts)" in w.condition("Failed")[2]
+    assert "the one restart is used (runPolicy.maxRestarts)" in w.message("Failed")
     assert (w.attempt, w.restarts.total) == (1, 2)
     assert not w.step()
 
 
-def test_the_faults_of_the_cluster_do_not_use_up_the_restarts_of_the_program(world: type[World]) -> None:
+def test_the_clusters_faults_do_not_use_the_programs_restarts(world: type[World]) -> None:
     w = world.running(job("runPolicy: {maxRestarts: 1}"))
     for number in range(1, 5):
         w.told_to_stop(0)
@@ -264,7 +268,7 @@ def test_the_faults_of_the_cluster_do_not_use_up_the_restarts_of_the_program(wor
     assert w.phase == "Running"
 
 
-def test_a_gang_that_came_and_went_while_nobody_looked_was_admitted(world: type[World]) -> None:
+def test_a_gang_that_came_and_went_unseen_was_admitted(world: type[World]) -> None:
     """However little is left of it: its end is the same as that of one that was watched."""
     for gone in (False, True):
         w = world(job(), "{image: a, kaiQueue: x}")
@@ -279,7 +283,7 @@ def test_a_gang_that_came_and_went_while_nobody_looked_was_admitted(world: type[
         assert w.condition("Admitted") == ("True", "Admitted", "all 2 pods are placed")
 
 
-def test_a_job_that_was_complete_is_never_run_again_when_its_job_is_deleted(world: type[World]) -> None:
+def test_deleting_the_job_of_a_success_runs_nothing_again(world: type[World]) -> None:
     w = world.running(job())
     w.workers_succeed()
     w.job_is("Complete")
@@ -291,7 +295,8 @@ def test_a_job_that_was_complete_is_never_run_again_when_its_job_is_deleted(worl
 
 
 @pytest.mark.proves("TorchrunJob.spec.queueUpdatePolicy")
-def test_the_next_attempt_takes_the_queue_as_it_is_only_where_the_job_asks_for_it(world: type[World]) -> None:
+def test_the_next_attempt_takes_the_edited_queue_only_on_request(world: type[World]) -> None:
+    """The job asks for it by queueUpdatePolicy."""
     for policy, image in (("Frozen", "trainer:1"), ("NextAttempt", "trainer:2")):
         w = world.running(job(f"queueUpdatePolicy: {policy}"))
         w.has_queue("image: trainer:2")
@@ -305,7 +310,8 @@ def test_the_next_attempt_takes_the_queue_as_it_is_only_where_the_job_asks_for_i
         assert w.trainer("demo-r1")["image"] == image
 
 
-def test_an_attempt_that_is_to_take_the_queue_as_it_is_waits_for_one_that_is_gone(world: type[World]) -> None:
+def test_an_attempt_waits_for_a_queue_that_is_gone(world: type[World]) -> None:
+    """The job takes the queue as it is for every attempt."""
     w = world.running(job("queueUpdatePolicy: NextAttempt"))
     w.has_queue(None)
     w.worker_fails(1, 42)

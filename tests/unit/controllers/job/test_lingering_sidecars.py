@@ -33,9 +33,7 @@ def settled(w: World, attempt: int = 1) -> World:
 def ends(w: World, name: str) -> None:
     """The pod has come to its end and stays; its Job is over, and the pods that ran are deleted."""
     w.old_worker(name, phase="Failed", reason="DeadlineExceeded")
-    for pod in w.seen.old_pods:
-        if pod.status.phase == "Running":
-            w.remove("Pod", pod.metadata.name)
+    w.remove_old_pods("Running")
     w.later(20)
     w.settle()
 
@@ -55,7 +53,8 @@ def test_the_pod_is_ended_and_stays_to_be_read(world: type[World]) -> None:
     assert w.has("Job", "demo-r1")
 
 
-def test_of_several_the_one_that_failed_first_is_ended_and_takes_the_others_with_it(world: type[World]) -> None:
+def test_only_the_pod_that_failed_first_is_ended(world: type[World]) -> None:
+    """The Job controller ends the others then."""
     w = world.running(job())
     fails(w, 1)
     fails(w, 0)
@@ -78,7 +77,8 @@ def test_a_sidecar_that_kubernetes_ends_is_waited_for(world: type[World]) -> Non
     assert w.has("Job", "demo-r1")
 
 
-def test_a_pod_that_does_not_end_goes_by_force_with_its_job(world: type[World]) -> None:
+def test_a_pod_that_never_ends_goes_by_force(world: type[World]) -> None:
+    """Its Job goes with it."""
     w = world.running(job())
     fails(w)
     settled(w)
@@ -116,7 +116,8 @@ def test_the_last_attempt_is_ended_the_same_way(world: type[World]) -> None:
             assert not w.stopped()
 
 
-def test_an_elastic_job_stops_all_of_its_pods_and_would_replace_one_that_ended(world: type[World]) -> None:
+def test_an_elastic_job_stops_all_of_its_pods(world: type[World]) -> None:
+    """It would replace a single one that ended."""
     w = world.running(elastic(2), 2)
     fails(w)
     settled(w)

@@ -65,7 +65,7 @@ def late(world: type[World]) -> World:
     return w
 
 
-async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: World) -> None:
+async def test_a_job_goes_on_if_its_worker_job_exists(late: World) -> None:
     transport = Answer(200, worker_job(UID))
     todo = steps(late.seen, late)
     assert todo.asks is Question.WORKER_JOB
@@ -75,14 +75,15 @@ async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: World) ->
 
 
 @pytest.mark.parametrize("answer", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
-async def test_a_job_whose_worker_job_is_gone_or_another_has_ended(late: World, answer: tuple[int, Any]) -> None:
+async def test_a_job_ends_if_its_worker_job_is_not_there(late: World, answer: tuple[int, Any]) -> None:
+    """It is gone, or one of somebody else's has its name."""
     known = await LiveReads(Client(Answer(*answer))).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
     outcome = steps(known, late).life.outcome
     assert outcome is not None
     assert outcome.reason == "JobDisappeared"
 
 
-async def test_a_pass_asks_before_it_believes_that_a_job_is_gone(late: World) -> None:
+async def test_a_job_is_gone_only_if_the_server_says_so(late: World) -> None:
     manager = SimpleNamespace(client=Client(Answer(200, worker_job(UID))), events=None, clock=ManualClock())
     known, todo = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
     assert isinstance(todo, Steps)
@@ -116,7 +117,8 @@ def edited(world: type[World]) -> World:
     return w
 
 
-async def test_a_template_that_is_frozen_after_all_is_not_recorded_anew(edited: World) -> None:
+async def test_a_template_that_is_there_is_not_recorded_anew(edited: World) -> None:
+    """The cache lacks it; the API server has it."""
     todo = steps(edited.seen, edited)
     assert todo.asks is Question.REVISION
     transport = Answer(200, revision(UID, edited.status.queue_revision))
@@ -128,16 +130,15 @@ async def test_a_template_that_is_frozen_after_all_is_not_recorded_anew(edited: 
 
 
 @pytest.mark.parametrize("owner", [None, "somebody-else"])
-async def test_a_template_that_was_never_frozen_is_recorded_as_the_queue_is_now(
-    edited: World, owner: str | None
-) -> None:
+async def test_a_template_that_is_missing_comes_from_the_queue(edited: World, owner: str | None) -> None:
+    """It is recorded as the queue is now."""
     answer = (200, revision(owner, edited.status.queue_revision)) if owner else (404, {"reason": "NotFound"})
     known = await LiveReads(Client(Answer(*answer))).answered(edited.seen, Question.REVISION, 0.0, edited.now)
     after = steps(known, edited)
     assert after.revision not in ("", edited.status.queue_revision)
 
 
-async def test_nobody_asks_for_the_template_of_a_job_while_its_queue_is_as_it_was(world: type[World]) -> None:
+async def test_an_unedited_queue_asks_for_no_template(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     assert steps(w.seen, w).asks is None
     w.step()
@@ -161,7 +162,8 @@ class Refused(Answer):
         return HttpResponse(200, {}, msgspec.json.encode(body))
 
 
-async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(world: type[World]) -> None:
+async def test_why_pods_are_refused_is_asked_once_a_period(world: type[World]) -> None:
+    """The number of passes does not matter."""
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
     w.settle()
     reads = LiveReads(Client(transport))
@@ -174,7 +176,7 @@ async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(wo
     assert len(transport.requests) == 2
 
 
-async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(world: type[World]) -> None:
+async def test_an_answer_holds_for_one_job_and_attempt_only(world: type[World]) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
     w.settle()
     reads = LiveReads(Client(transport))
@@ -198,9 +200,8 @@ async def test_where_nothing_was_said_it_is_asked_again_soon(world: type[World])
 
 
 @pytest.mark.parametrize(("minutes", "said"), [(9, "exceeded quota"), (11, "")])
-async def test_what_was_said_long_ago_is_mended_and_asked_for_no_more_often_than_what_is_not(
-    world: type[World], minutes: int, said: str
-) -> None:
+async def test_an_old_event_counts_as_mended_and_is_not_reread(world: type[World], minutes: int, said: str) -> None:
+    """It is asked for no more often than a new one."""
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
     meta = {"name": "e", "namespace": "team", "resourceVersion": "3"}

@@ -7,7 +7,7 @@ from world import World, elastic, job
 
 
 @pytest.mark.parametrize("text", [job, lambda more: elastic(2, more)])
-def test_workers_whose_template_is_lost_are_stopped_by_the_deadline_all_the_same(world: type[World], text: Any) -> None:
+def test_the_deadline_stops_workers_whose_template_is_lost(world: type[World], text: Any) -> None:
     """Somebody deleted the template, and the queue is another one by now."""
     w = world.running(text("runPolicy: {activeDeadlineSeconds: 300}"))
     w.template_goes()
@@ -17,7 +17,7 @@ def test_workers_whose_template_is_lost_are_stopped_by_the_deadline_all_the_same
     assert not w.has("Job", "demo")
 
 
-def test_a_failed_worker_whose_template_is_lost_stays_to_be_read(world: type[World]) -> None:
+def test_a_failed_worker_without_a_template_stays_readable(world: type[World]) -> None:
     w = world.running(job("runPolicy: {restartPolicy: Never}"))
     w.template_goes()
     w.worker_fails(1, 42)
@@ -29,7 +29,7 @@ def test_a_failed_worker_whose_template_is_lost_stays_to_be_read(world: type[Wor
     assert status.workers_status == "1/2 failed"
 
 
-def test_a_sidecar_that_runs_on_in_a_pod_whose_template_is_lost_is_stopped_all_the_same(world: type[World]) -> None:
+def test_a_lingering_sidecar_is_stopped_without_a_template(world: type[World]) -> None:
     w = world.running(job("runPolicy: {restartPolicy: Never}"))
     w.template_goes()
     ended = {"exitCode": 42, "reason": "Error", "finishedAt": w.now}
@@ -41,7 +41,8 @@ def test_a_sidecar_that_runs_on_in_a_pod_whose_template_is_lost_is_stopped_all_t
     assert w.halted == ["demo-1-x"]
 
 
-def test_no_worker_is_counted_that_an_attempt_without_a_template_does_not_have(world: type[World]) -> None:
+def test_no_worker_is_counted_without_a_template(world: type[World]) -> None:
+    """The attempt has no worker then."""
     w = world.running(job())
     w.template_goes(None)
     w.worker_fails(1, 42)

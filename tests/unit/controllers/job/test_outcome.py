@@ -50,12 +50,13 @@ def ends(w: World) -> World:
     return w
 
 
-def test_a_failure_that_no_policy_retries_ends_the_job_and_is_described(world: type[World]) -> None:
+def test_a_failure_that_is_not_retried_ends_the_job(world: type[World]) -> None:
+    """Status describes it."""
     w = running(world, NEVER)
     w.worker_fails(1, 42, "boom")
     ends(w)
     assert w.condition("Failed")[:2] == ("True", "WorkerFailed")
-    assert w.condition("Failed")[2] == (
+    assert w.message("Failed") == (
         "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom; restartPolicy is Never; "
         "see `kubectl logs demo-1-x`"
     )
@@ -63,7 +64,7 @@ def test_a_failure_that_no_policy_retries_ends_the_job_and_is_described(world: t
     assert (failure.pod, failure.node, failure.rank, failure.exit_code) == ("demo-1-x", "node-1", 1, 42)
     assert (failure.reason, failure.message) == ("Error", "boom")
     assert [event[:2] for event in w.events][-2:] == [("Warning", "Incident"), ("Warning", "WorkerFailed")]
-    assert w.condition("WorkersReady")[1] == "Finished"
+    assert w.reason("WorkersReady") == "Finished"
 
 
 @pytest.mark.parametrize(
@@ -74,11 +75,12 @@ def test_a_failure_that_no_policy_retries_ends_the_job_and_is_described(world: t
         (Failure(pod="a-0", reason="Evicted", message="low on disk"), "pod a-0 failed (Evicted): low on disk"),
     ],
 )
-def test_a_failure_has_its_code_and_the_reason_that_says_more_than_the_code(failure: Failure, says: str) -> None:
+def test_a_failure_shows_code_and_reason(failure: Failure, says: str) -> None:
+    """The reason is shown only if it says more than the code."""
     assert sentence(failure) == says
 
 
-def test_the_code_that_counts_is_the_one_of_torchruns_root_cause(world: type[World]) -> None:
+def test_the_exit_code_is_that_of_torchruns_root_cause(world: type[World]) -> None:
     w = running(world)
     w.worker_fails(0, 1, BLOCK)
     w.settle()
@@ -86,7 +88,8 @@ def test_the_code_that_counts_is_the_one_of_torchruns_root_cause(world: type[Wor
     assert (failure.rank, failure.exit_code) == (1, 42)
 
 
-def test_the_earliest_pod_counts_and_among_those_of_one_second_the_one_that_knows_the_cause(world: type[World]) -> None:
+def test_the_earliest_pod_is_the_cause(world: type[World]) -> None:
+    """If two failed in one second, the pod that knows the cause counts."""
     w = running(world)
     w.worker_fails(0, 1, "lost connection", after_s=10)
     w.worker_fails(1, 1, BLOCK, after_s=10)
@@ -99,7 +102,8 @@ def test_the_earliest_pod_counts_and_among_those_of_one_second_the_one_that_know
     assert w.failure.pod == "demo-0-x"
 
 
-def test_a_pod_that_the_job_controller_stops_after_the_first_failure_is_not_the_cause(world: type[World]) -> None:
+def test_a_pod_stopped_after_a_failure_is_not_the_cause(world: type[World]) -> None:
+    """The Job controller stops it."""
     w = running(world)
     deleted = {"deletionTimestamp": w.now + timedelta(seconds=40), "deletionGracePeriodSeconds": 30}
     w.worker_fails(0, 143, after_s=11, metadata=deleted)
@@ -108,7 +112,8 @@ def test_a_pod_that_the_job_controller_stops_after_the_first_failure_is_not_the_
     assert (w.failure.pod, w.failure.exit_code) == ("demo-1-x", 7)
 
 
-def test_a_pod_that_is_told_to_stop_is_an_incident_at_once_and_the_rest_is_stopped(world: type[World]) -> None:
+def test_a_pod_told_to_stop_is_an_incident_at_once(world: type[World]) -> None:
+    """The other pods are stopped."""
     w = running(world, NEVER)
     w.told_to_stop(0)
     w.step()
@@ -123,7 +128,7 @@ def test_a_pod_that_is_told_to_stop_is_an_incident_at_once_and_the_rest_is_stopp
     assert not w.step()
 
 
-def test_pods_that_are_told_to_stop_because_their_job_was_deleted_are_not_the_cause(world: type[World]) -> None:
+def test_pods_stopped_by_their_jobs_deletion_are_not_the_cause(world: type[World]) -> None:
     w = running(world)
     w.remove("Job", "demo")
     w.told_to_stop(0)
@@ -131,7 +136,7 @@ def test_pods_that_are_told_to_stop_because_their_job_was_deleted_are_not_the_ca
     assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
 
 
-def test_a_pod_that_failed_before_its_job_was_deleted_is_the_cause(world: type[World]) -> None:
+def test_a_failure_before_the_jobs_deletion_is_the_cause(world: type[World]) -> None:
     w = running(world)
     w.worker_fails(0, 7)
     w.remove("Job", "demo")
@@ -139,14 +144,15 @@ def test_a_pod_that_failed_before_its_job_was_deleted_is_the_cause(world: type[W
     assert w.failure.exit_code == 7
 
 
-def test_a_job_with_a_failed_pod_is_left_to_its_controller(world: type[World]) -> None:
+def test_the_job_controller_ends_a_job_with_failed_pods(world: type[World]) -> None:
     w = running(world)
     w.worker_fails(0)
     w.settle()
     assert not w.stopped()
 
 
-def test_a_trainer_that_fails_beside_a_living_sidecar_is_a_failure_and_the_pod_is_stopped(world: type[World]) -> None:
+def test_a_trainer_that_fails_beside_a_sidecar_is_a_failure(world: type[World]) -> None:
+    """The sidecar lives; the pod is stopped."""
     w = running(world, NEVER)
     ended = {"name": "trainer", "state": {"terminated": {"exitCode": 5, "finishedAt": w.now}}}
     w.worker(0, "Running", containerStatuses=[ended, {"name": "logs", "state": {"running": {}}}])
@@ -162,7 +168,7 @@ def sidecar_failed(code: int) -> list[dict[str, Any]]:
     return [{"name": "trainer", "state": {"terminated": ended}}, {"name": "logs", "state": {"terminated": before}}]
 
 
-def test_a_sidecar_that_had_failed_long_before_the_trainer_is_not_the_cause(world: type[World]) -> None:
+def test_a_sidecar_that_failed_long_before_is_not_the_cause(world: type[World]) -> None:
     w = running(world, NEVER)
     w.later(3600)
     w.worker(0, "Failed", containerStatuses=sidecar_failed(42))
@@ -171,7 +177,8 @@ def test_a_sidecar_that_had_failed_long_before_the_trainer_is_not_the_cause(worl
     assert (failure.exit_code, failure.message, failure.rank) == (42, "boom", 0)
 
 
-def test_the_time_that_a_trainer_ran_beside_a_sidecar_that_had_failed_is_active(world: type[World]) -> None:
+def test_time_beside_a_failed_sidecar_is_active(world: type[World]) -> None:
+    """The trainer runs on."""
     w = running(world)
     w.later(3600)
     w.worker(0, "Failed", containerStatuses=sidecar_failed(42))
@@ -179,9 +186,10 @@ def test_the_time_that_a_trainer_ran_beside_a_sidecar_that_had_failed_is_active(
     assert (w.attempt, w.status.active_seconds, w.failure.exit_code) == (1, 3600, 42)
 
 
-def test_a_sidecar_that_is_stopped_for_a_peer_is_not_the_cause_though_its_trainer_exited_0_before(
+def test_a_sidecar_stopped_for_a_peer_is_not_the_cause(
     world: type[World],
 ) -> None:
+    """Its trainer exited 0 before."""
     w = running(
         world, "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: ExitCode}}"
     )
@@ -204,9 +212,7 @@ def test_a_sidecar_that_is_stopped_for_a_peer_is_not_the_cause_though_its_traine
 
 
 @pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
-def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
-    world: type[World], told_after: int, phase: str
-) -> None:
+def test_exit_0_after_being_told_to_stop_is_no_success(world: type[World], told_after: int, phase: str) -> None:
     w = running(world)
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now + timedelta(seconds=10)}}}]
     until = w.now + timedelta(seconds=told_after + 30)
@@ -224,7 +230,7 @@ def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])
-def test_the_kubelets_last_delete_does_not_hide_that_a_pod_was_told_to_stop(world: type[World], code: int) -> None:
+def test_the_kubelets_last_delete_does_not_hide_the_first(world: type[World], code: int) -> None:
     """It comes when the containers have ended, has no grace, and moves the deletion time to that moment."""
     w = running(world)
     at = w.now + timedelta(seconds=10)
@@ -236,7 +242,7 @@ def test_the_kubelets_last_delete_does_not_hide_that_a_pod_was_told_to_stop(worl
     assert w.restarts.by_cause == {"Deleted": 1}
 
 
-def test_a_pod_that_is_deleted_long_after_its_end_had_ended_by_itself(world: type[World]) -> None:
+def test_a_pod_deleted_long_afterwards_had_ended_by_itself(world: type[World]) -> None:
     w = running(world)
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
     late = {"deletionTimestamp": w.now + timedelta(minutes=1), "deletionGracePeriodSeconds": 0}
@@ -256,7 +262,7 @@ def test_a_complete_job_whose_pods_are_long_gone_is_believed(world: type[World])
     assert w.phase == "Succeeded"
 
 
-def test_a_job_that_failed_waits_a_moment_for_the_pod_that_failed(world: type[World]) -> None:
+def test_a_failed_job_waits_for_its_failed_pod(world: type[World]) -> None:
     w = running(world, NEVER)
     w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     w.settle()
@@ -264,7 +270,7 @@ def test_a_job_that_failed_waits_a_moment_for_the_pod_that_failed(world: type[Wo
     w.later(5)
     w.settle()
     assert w.phase == "Failed"
-    assert "Job demo failed: Job has reached the specified backoff limit" in w.condition("Failed")[2]
+    assert "Job demo failed: Job has reached the specified backoff limit" in w.message("Failed")
 
 
 def test_an_evicted_pod_is_told_with_its_reason(world: type[World]) -> None:
@@ -273,10 +279,10 @@ def test_an_evicted_pod_is_told_with_its_reason(world: type[World]) -> None:
     ends(w)
     failure = w.failure
     assert (failure.reason, failure.exit_code) == ("Evicted", None)
-    assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.condition("Failed")[2]
+    assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.message("Failed")
 
 
-def test_a_job_that_is_complete_has_succeeded_also_while_it_is_being_deleted(world: type[World]) -> None:
+def test_a_complete_job_has_succeeded_even_while_being_deleted(world: type[World]) -> None:
     w = running(world)
     w.succeeds()
     w.job_deleting()
@@ -293,9 +299,7 @@ def test_a_job_that_is_complete_has_succeeded_also_while_it_is_being_deleted(wor
         ("{rdzvBackend: etcd}", 1, None),
     ],
 )
-def test_the_rank_of_a_pod_is_said_where_it_is_known(
-    world: type[World], distributed: str, pod: int, rank: int | None
-) -> None:
+def test_the_rank_of_a_pod_is_said_if_known(world: type[World], distributed: str, pod: int, rank: int | None) -> None:
     """c10d sorts the names of its workers as text: 0, 1, 10, 11, 2, ..."""
     w = world(f"{{jobQueue: research, numNodes: 12, command: python a.py, distributed: {distributed}}}")
     w.settle()

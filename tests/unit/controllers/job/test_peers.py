@@ -42,9 +42,8 @@ def decided(w: World) -> World:
 @pytest.mark.parametrize("case", ["exit-42", "exception-recorded", "segfault"])
 @pytest.mark.parametrize("seconds", [10, 11, 8])
 @pytest.mark.parametrize("first_seen", [0, 1])
-def test_the_rank_that_began_is_the_cause_in_whichever_order_the_workers_ended_and_were_seen(
-    world: type[World], case: str, seconds: int, first_seen: int
-) -> None:
+def test_the_rank_that_failed_first_is_the_cause(world: type[World], case: str, seconds: int, first_seen: int) -> None:
+    """The order in which the workers ended and were seen does not matter."""
     w = running(world, "Never")
     at = {0: 10, 1: seconds}
     for worker in (first_seen, 1 - first_seen):
@@ -56,7 +55,7 @@ def test_the_rank_that_began_is_the_cause_in_whichever_order_the_workers_ended_a
     assert failure.rank == 1
 
 
-def test_a_worker_that_lost_its_peer_does_not_use_up_the_programs_restarts(world: type[World]) -> None:
+def test_a_lost_peer_does_not_use_the_programs_restarts(world: type[World]) -> None:
     w = running(world, "ExitCode")
     fails(w, "worker-1-lost", 0, 10)
     decided(w)
@@ -64,7 +63,8 @@ def test_a_worker_that_lost_its_peer_does_not_use_up_the_programs_restarts(world
     assert w.attempt == 1
 
 
-def test_a_worker_whose_node_was_lost_is_the_cause_and_not_the_peer_that_noticed(world: type[World]) -> None:
+def test_a_lost_node_is_the_cause(world: type[World]) -> None:
+    """The peer that noticed is not."""
     w = running(world, "ExitCode")
     fails(w, "worker-1-lost", 0, 10)
     w.step()
@@ -90,9 +90,7 @@ def three(world: type[World]) -> World:
 
 
 @pytest.mark.parametrize("answers", [False, True])
-def test_workers_that_the_job_controller_stops_are_not_the_cause_of_the_end_that_it_stops_them_for(
-    world: type[World], answers: bool
-) -> None:
+def test_workers_that_the_job_controller_stops_are_not_the_cause(world: type[World], answers: bool) -> None:
     """All that is known of the one that ended by itself is that it lost a peer."""
     w = three(world)
     fails(w, "worker-1-lost", 0, 10)
@@ -112,7 +110,7 @@ def test_workers_that_the_job_controller_stops_are_not_the_cause_of_the_end_that
 
 @pytest.mark.parametrize(("after_s", "answers_s"), [(10, 11), (10, 10), (3, 3)])
 @pytest.mark.parametrize(("case", "cause"), [("worker-1-lost", "PeerLost"), ("", "Error")])
-def test_a_worker_that_is_seen_to_be_stopped_once_another_has_failed_is_not_the_cause_whatever_the_times_say(
+def test_a_worker_stopped_after_a_failure_is_not_the_cause(
     world: type[World], case: str, cause: str, after_s: int, answers_s: int
 ) -> None:
     """Times are whole seconds, and of several clocks: that one node's is ahead makes its failure the later one."""
@@ -133,7 +131,7 @@ def test_a_worker_that_is_seen_to_be_stopped_once_another_has_failed_is_not_the_
     assert w.failure.pod == "demo-0-x"
 
 
-def test_a_worker_that_is_stopped_does_not_hide_one_that_says_why_it_failed(world: type[World]) -> None:
+def test_a_stopped_worker_does_not_hide_an_explained_failure(world: type[World]) -> None:
     """Both are told to stop for a third that lost its peer, in two seconds of the clock."""
     w = three(world)
     fails(w, "worker-1-lost", 0, 10)
@@ -146,7 +144,7 @@ def test_a_worker_that_is_stopped_does_not_hide_one_that_says_why_it_failed(worl
     assert (w.restarts.by_cause, w.failure.pod) == ({"Error": 1}, "demo-1-x")
 
 
-def test_what_is_known_of_a_worker_that_lost_its_peer_is_kept_when_its_pod_goes(world: type[World]) -> None:
+def test_a_lost_peer_is_remembered_after_its_pod_goes(world: type[World]) -> None:
     w = three(world)
     fails(w, "worker-1-lost", 0, 10)
     w.settle()
@@ -159,9 +157,10 @@ def test_what_is_known_of_a_worker_that_lost_its_peer_is_kept_when_its_pod_goes(
     assert (w.restarts.by_cause, w.failure.pod) == ({"PeerLost": 1}, "demo-0-x")
 
 
-def test_what_is_known_of_a_worker_is_kept_when_its_pod_goes_though_its_node_was_ahead_of_its_jobs_end(
+def test_a_failure_on_a_fast_clock_is_remembered(
     world: type[World],
 ) -> None:
+    """Its pod goes, and by its node's clock it failed after the end of its Job."""
     w = running(world)
     w.worker_fails(0, 42, "boom", after_s=30)
     w.settle()
@@ -187,7 +186,7 @@ def test_a_deletion_before_the_job_gave_up_is_the_cause(
     assert decided(w).failure.pod == pod
 
 
-def test_a_worker_that_says_why_it_failed_is_the_cause_though_it_was_stopped_before_it_ended(
+def test_an_explained_failure_is_the_cause_even_if_stopped(
     world: type[World],
 ) -> None:
     """One of its ranks fails, its peer notices and ends at once, torchrun takes its time with the other ranks."""
@@ -217,10 +216,10 @@ def test_a_lost_node_is_the_cause_whatever_its_peers_say(world: type[World]) -> 
     assert decided(w).restarts.by_cause == {"NodeLost": 1}
 
 
-def test_a_worker_that_its_node_did_not_take_is_the_cause_and_not_those_that_are_stopped_for_it(
+def test_a_worker_that_its_node_rejected_is_the_cause(
     world: type[World],
 ) -> None:
-    """No container of it ever began, so none says when it ended."""
+    """No container of it ever began, so none says when it ended. The others are stopped for it."""
     w = three(world)
     refused = {"reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu", "conditions": []}
     w.worker(0, "Failed", startTime=w.now + timedelta(seconds=10), **refused)
@@ -242,7 +241,7 @@ LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}  # 
 )
 @pytest.mark.parametrize("state", [WAITS, LOST], ids=["waits", "unknown"])
 @pytest.mark.parametrize("first", [WAITS, COPIED], ids=["none", "init"])
-def test_a_worker_that_its_node_gave_up_before_it_began_is_the_cause_and_not_those_that_are_stopped_for_it(
+def test_a_worker_given_up_before_it_began_is_the_cause(
     world: type[World], reason: str, cause: str, state: dict[str, Any], first: dict[str, Any]
 ) -> None:
     """The kubelet lets go of a pod whose image it still pulls, and says of its containers what it knows: nothing."""
@@ -264,7 +263,7 @@ def lost_track_of(w: World, index: int) -> None:
     w.worker(index, "Failed", startTime=EPOCH, reason="Evicted", conditions=[], containerStatuses=statuses)
 
 
-def test_an_eviction_without_a_time_is_the_cause_beside_a_failure(world: type[World]) -> None:
+def test_an_untimed_eviction_is_the_cause_beside_a_failure(world: type[World]) -> None:
     """restartPolicy ExitCode would fail the job for good by what a peer said of the worker that was taken."""
     w = running(world, "ExitCode")
     w.later(3600)
@@ -279,7 +278,7 @@ def refused(w: World, index: int) -> None:
 
 
 @pytest.mark.parametrize(("loses", "cause"), [(refused, "Rejected"), (lost_track_of, "Evicted")])
-def test_a_failure_that_follows_one_without_a_time_is_not_the_cause(world: type[World], loses: Any, cause: str) -> None:
+def test_a_failure_after_an_untimed_one_is_not_the_cause(world: type[World], loses: Any, cause: str) -> None:
     """What was seen first happened first, where the other is said to have happened later."""
     w = running(world)
     w.later(100)
@@ -290,9 +289,8 @@ def test_a_failure_that_follows_one_without_a_time_is_not_the_cause(world: type[
 
 
 @pytest.mark.parametrize("code", [1, -9])
-def test_what_torchrun_reports_of_a_worker_that_is_stopped_for_one_without_a_time_is_not_the_cause(
-    world: type[World], code: int
-) -> None:
+def test_torchruns_report_of_a_stopped_worker_is_not_the_cause(world: type[World], code: int) -> None:
+    """The worker is stopped for one that ended without a time."""
     w = running(world)
     w.later(100)
     lost_track_of(w, 0)
@@ -333,10 +331,11 @@ def asked(world: type[World], code: int, said: str, more: str = "") -> World:
 
 
 @pytest.mark.parametrize("more", ["", ELASTIC])
-def test_an_etcd_without_its_v2_api_ends_the_job_at_once_with_the_next_step(world: type[World], more: str) -> None:
+def test_etcd_without_its_v2_api_ends_the_job_at_once(world: type[World], more: str) -> None:
+    """The message names the next step."""
     w = asked(world, 69, OFF, more)
     assert w.condition("Failed")[:2] == ("True", "EtcdV2Disabled")
-    assert "its v2 API is off. Start it with --enable-v2" in w.condition("Failed")[2]
+    assert "its v2 API is off. Start it with --enable-v2" in w.message("Failed")
     assert (w.restarts.total, w.failure.rank, w.failure.exit_code) == (0, None, 69)
 
 
@@ -345,19 +344,20 @@ def test_a_server_that_is_no_etcd_ends_the_job_too(world: type[World]) -> None:
     assert w.condition("Failed")[:2] == ("True", "PreflightFailed")
 
 
-def test_a_server_that_nobody_could_reach_is_an_incident_of_the_cluster(world: type[World]) -> None:
+def test_an_unreachable_server_is_an_incident_of_the_cluster(world: type[World]) -> None:
     w = asked(world, 75, "preflight: etcd at etcd:2379 cannot be used after 300 s: timed out")
     assert w.restarts.by_cause == {"RendezvousUnreachable": 1}
 
 
-def test_an_elastic_job_goes_on_without_a_worker_that_could_not_reach_the_server(world: type[World]) -> None:
+def test_an_elastic_job_survives_workers_without_a_rendezvous(world: type[World]) -> None:
+    """They could not reach the server."""
     w = asked(world, 75, "preflight: etcd at etcd:2379 cannot be used after 300 s: timed out", ELASTIC)
     assert w.phase not in ("Failed", "Succeeded")
     assert w.attempt == 0
 
 
 @pytest.mark.parametrize(("message", "others"), [("boom", (0, 2)), ("worker-1-lost", (0, 2)), ("", ())])
-def test_a_worker_that_somebody_stopped_is_the_cause_though_its_jobs_end_is_heard_of_first(
+def test_a_deleted_worker_is_the_cause_even_if_seen_late(
     world: type[World], message: str, others: tuple[int, ...]
 ) -> None:
     """Pods and Jobs are watched separately: what comes after the Job's word may have happened long before it."""
@@ -376,7 +376,7 @@ def test_a_worker_that_somebody_stopped_is_the_cause_though_its_jobs_end_is_hear
 
 @pytest.mark.parametrize(("reason", "cause"), [("Evicted", "Evicted"), ("Preempting", "Preempted"), ("", "OOMKilled")])
 @pytest.mark.parametrize("policy", ["OnFailure", "ExitCode"])
-def test_what_a_worker_reports_that_is_stopped_for_one_that_says_more_is_not_the_programs_fault(
+def test_a_report_of_a_stopped_worker_blames_no_program(
     world: type[World], policy: str, reason: str, cause: str
 ) -> None:
     """Its rank lost the first one, and says so in words of its own; the first one's node is 3 s ahead."""
@@ -393,9 +393,10 @@ def test_what_a_worker_reports_that_is_stopped_for_one_that_says_more_is_not_the
     assert w.phase != "Failed"
 
 
-def test_a_worker_that_lost_its_peer_is_not_the_cause_beside_one_whose_sidecar_is_stopped_later(
+def test_a_lost_peer_is_not_the_cause_beside_an_oom(
     world: type[World],
 ) -> None:
+    """The sidecar of the worker that ran out of memory is stopped later."""
     w = three(world)
     ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": EPOCH + timedelta(seconds=10)}
     trainer = {"name": "trainer", "state": {"terminated": ended}}
@@ -409,9 +410,8 @@ def test_a_worker_that_lost_its_peer_is_not_the_cause_beside_one_whose_sidecar_i
 
 
 @pytest.mark.parametrize("after_s", [10, 11])
-def test_a_worker_that_ran_out_of_memory_is_the_cause_though_it_is_stopped_before_that_is_heard(
-    world: type[World], after_s: int
-) -> None:
+def test_an_oom_is_the_cause_even_if_seen_late(world: type[World], after_s: int) -> None:
+    """The worker is stopped before that is seen."""
     w = three(world)
     fails(w, "worker-1-lost", 0, after_s)
     w.settle()
@@ -422,9 +422,10 @@ def test_a_worker_that_ran_out_of_memory_is_the_cause_though_it_is_stopped_befor
     assert (w.restarts.by_cause, w.failure.pod) == ({"OOMKilled": 1}, "demo-1-x")
 
 
-def test_a_worker_that_its_node_refused_says_more_than_one_that_lost_it_whichever_is_seen_first(
+def test_a_refused_worker_explains_more_than_a_lost_peer(
     world: type[World],
 ) -> None:
+    """The order in which they are seen does not matter."""
     w = three(world)
     fails(w, "worker-1-lost", 0, 10)
     w.settle()
@@ -433,9 +434,8 @@ def test_a_worker_that_its_node_refused_says_more_than_one_that_lost_it_whicheve
 
 
 @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager"])
-def test_of_two_that_were_told_to_stop_in_one_second_the_one_that_says_why_is_the_cause(
-    world: type[World], reason: str
-) -> None:
+def test_an_explained_deletion_is_the_cause_within_one_second(world: type[World], reason: str) -> None:
+    """Two workers were told to stop in one second; one of them says why."""
     w = running(world)
     told(w, 0, 10)
     told(w, 1, 10, conditions=[{"type": "DisruptionTarget", "status": "True", "reason": reason}])
@@ -445,9 +445,8 @@ def test_of_two_that_were_told_to_stop_in_one_second_the_one_that_says_why_is_th
 @pytest.mark.parametrize(
     ("evicted", "cause"), [({}, "Deleted"), ({LAST_EVICTION: "2026-01-01T00:00:10Z"}, "Preempted")]
 )
-def test_a_worker_that_is_gone_was_preempted_where_kai_says_afterwards_that_it_evicted_then(
-    world: type[World], evicted: dict[str, str], cause: str
-) -> None:
+def test_a_worker_that_is_gone_can_have_been_preempted(world: type[World], evicted: dict[str, str], cause: str) -> None:
+    """KAI says afterwards that it evicted at that time."""
     w = three(world)
     told(w, 1, 10)
     w.later(10)

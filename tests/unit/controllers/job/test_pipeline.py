@@ -15,7 +15,7 @@ volumes: {workspace: {source: git, url: "https://git.example.com/a.git"}}
 REPORT = '{"revision": "abc123", "digest": "sha256:00", "bytes": 12, "files": 3, "source": "git"}'
 
 
-def test_a_job_of_one_cpu_node_goes_through_to_succeeded_and_then_rests(world: type[World]) -> None:
+def test_a_job_of_one_cpu_node_succeeds_and_rests(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     assert w.phase == "Starting"
@@ -44,7 +44,7 @@ def test_nothing_is_written_before_the_template_is_named_in_status(world: type[W
     assert ("ControllerRevision", w.status.queue_revision) in w.objects
 
 
-def test_an_uploaded_workspace_is_waited_for_until_the_pod_ends_well(world: type[World]) -> None:
+def test_a_job_waits_until_its_workspace_is_uploaded(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
     w.play("demo-sync-0", phase="Running")
@@ -85,7 +85,7 @@ def test_a_claim_that_was_filled_is_never_made_again_empty(world: type[World]) -
     assert not w.has("PersistentVolumeClaim", "demo-workspace")
 
 
-def test_a_served_workspace_is_handed_out_until_the_job_has_ended(world: type[World]) -> None:
+def test_a_workspace_is_served_until_the_job_ends(world: type[World]) -> None:
     w = world(GIT)
     w.settle()
     assert w.phase == "Syncing"
@@ -106,7 +106,8 @@ def test_a_served_workspace_is_handed_out_until_the_job_has_ended(world: type[Wo
     assert not w.has("Pod", "demo-sync-0")
 
 
-def test_a_serving_pod_that_fails_before_all_have_pulled_is_replaced(world: type[World]) -> None:
+def test_a_server_that_fails_too_early_is_replaced(world: type[World]) -> None:
+    """Not all workers have pulled the workspace."""
     w = world(GIT)
     w.settle()
     w.sync_serves(message=REPORT)
@@ -118,7 +119,8 @@ def test_a_serving_pod_that_fails_before_all_have_pulled_is_replaced(world: type
     assert w.phase == "Starting"
 
 
-def test_a_sync_is_tried_three_times_and_then_fails_the_job_with_the_pods_words(world: type[World]) -> None:
+def test_the_third_failed_sync_ends_the_job(world: type[World]) -> None:
+    """The message has the pod's words."""
     w = world(ZIP)
     w.settle()
     for number in range(3):
@@ -146,7 +148,8 @@ def test_a_sync_pod_that_is_being_deleted_is_waited_for(world: type[World]) -> N
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_job_that_ended_is_never_run_again_even_if_its_job_is_deleted(world: type[World], phase: str) -> None:
+def test_a_job_that_ended_is_never_run_again(world: type[World], phase: str) -> None:
+    """Its child Job is deleted."""
     w = world(CPU.replace("}", ", runPolicy: {restartPolicy: Never}}"))
     w.settle()
     if phase == "Succeeded":
@@ -161,7 +164,8 @@ def test_a_job_that_ended_is_never_run_again_even_if_its_job_is_deleted(world: t
     assert not w.has("Job", "demo")
 
 
-def test_a_job_whose_child_job_was_deleted_fails_and_is_not_run_again(world: type[World]) -> None:
+def test_a_job_whose_child_job_was_deleted_fails(world: type[World]) -> None:
+    """It is not run again."""
     w = world(CPU)
     w.settle()
     w.remove("Job", "demo")
@@ -170,17 +174,18 @@ def test_a_job_whose_child_job_was_deleted_fails_and_is_not_run_again(world: typ
     assert not w.has("Job", "demo")
 
 
-def test_a_queue_may_come_later_and_the_job_goes_on_by_itself(world: type[World]) -> None:
+def test_a_job_goes_on_once_its_queue_exists(world: type[World]) -> None:
     w = world(CPU, None)
     w.settle()
-    assert (w.phase, w.condition("QueueFound")[1]) == ("Pending", "QueueNotFound")
-    assert "TorchrunQueue research does not exist" in w.condition("QueueFound")[2]
+    assert (w.phase, w.reason("QueueFound")) == ("Pending", "QueueNotFound")
+    assert "TorchrunQueue research does not exist" in w.message("QueueFound")
     w.has_queue("image: trainer:1")
     w.settle()
     assert w.phase == "Starting"
 
 
-def test_a_later_edit_or_the_end_of_the_queue_changes_nothing_for_a_job_that_is_frozen(world: type[World]) -> None:
+def test_a_frozen_job_ignores_edits_of_its_queue(world: type[World]) -> None:
+    """The end of the queue changes nothing either."""
     w = world(CPU)
     w.settle()
     before = dict(w.objects)
@@ -193,7 +198,7 @@ def test_a_later_edit_or_the_end_of_the_queue_changes_nothing_for_a_job_that_is_
     assert w.phase == "Starting"
 
 
-def test_a_revision_that_was_lost_is_made_again_from_the_same_queue(world: type[World]) -> None:
+def test_a_lost_revision_is_made_again_from_its_queue(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     name = w.status.queue_revision
@@ -202,7 +207,8 @@ def test_a_revision_that_was_lost_is_made_again_from_the_same_queue(world: type[
     assert w.has("ControllerRevision", name)
 
 
-def test_a_queue_edited_between_naming_and_making_the_revision_is_named_anew(world: type[World]) -> None:
+def test_an_edit_before_the_revision_exists_names_another(world: type[World]) -> None:
+    """The queue is edited between naming and making the revision."""
     w = world(CPU)
     w.step()
     first = w.status.queue_revision
@@ -212,7 +218,8 @@ def test_a_queue_edited_between_naming_and_making_the_revision_is_named_anew(wor
     assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.status.queue_revision]
 
 
-def test_a_running_job_without_its_revision_and_with_another_queue_is_left_to_end(world: type[World]) -> None:
+def test_a_running_job_without_its_revision_may_end(world: type[World]) -> None:
+    """The queue is another one by now."""
     w = world(CPU)
     w.settle()
     w.worker(0)
@@ -251,7 +258,7 @@ def test_claims_of_one_name_find_each_other_again(world: type[World]) -> None:
         assert child.ours(left.metadata)
 
 
-def test_a_checkpoints_claim_that_is_not_retained_goes_with_the_job(world: type[World]) -> None:
+def test_an_unretained_checkpoints_claim_goes_with_its_job(world: type[World]) -> None:
     w = world(CPU, "{image: a:1, storage: {checkpoints: {enabled: true, retain: false}}}")
     w.settle()
     assert w.objects["PersistentVolumeClaim", "demo-checkpoints"]["metadata"]["ownerReferences"][0]["controller"]

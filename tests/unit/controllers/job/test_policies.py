@@ -52,9 +52,7 @@ def failing(world: type[World], queue: str, job: str = "") -> World:
         ("{restartPolicy: ExitCode}", "", "Failed"),
     ],
 )
-def test_whether_a_job_starts_over_is_the_queues_word_and_the_jobs_over_it(
-    world: type[World], queue: str, job: str, phase: str
-) -> None:
+def test_the_job_overrides_the_queues_restart_policy(world: type[World], queue: str, job: str, phase: str) -> None:
     assert failing(world, queue, job).phase == phase
 
 
@@ -70,9 +68,7 @@ def test_whether_a_job_starts_over_is_the_queues_word_and_the_jobs_over_it(
         ("{ttlSecondsAfterFinished: 60}", "{ttlSecondsAfterFinished: 5}", 5),
     ],
 )
-def test_a_finished_job_stays_as_long_as_the_queue_says_or_the_job(
-    world: type[World], queue: str, job: str, due: int
-) -> None:
+def test_the_job_overrides_the_queues_time_to_live(world: type[World], queue: str, job: str, due: int) -> None:
     w = running(world, queue, job)
     w.succeeds()
     w.settle()
@@ -130,9 +126,7 @@ def test_starting_is_limited_by_the_queue_or_the_job(world: type[World], job: st
         ("{}", "", True),
     ],
 )
-def test_a_failed_attempt_can_be_read_as_the_queue_says_or_the_job(
-    world: type[World], queue: str, job: str, kept: bool
-) -> None:
+def test_the_job_overrides_the_queues_pod_retention(world: type[World], queue: str, job: str, kept: bool) -> None:
     w = failing(world, queue, job)
     w.later(10)
     w.pod_goes(0)
@@ -167,9 +161,10 @@ def test_an_incident_stands_in_status_while_it_is_open(world: type[World]) -> No
     "TorchrunJob.status.attemptReadyTime",
     "TorchrunJob.status.nextAttemptTime",
 )
-def test_the_moments_of_an_attempt_are_those_at_which_its_job_its_pods_and_all_its_workers_were_there(
+def test_status_has_the_moments_of_an_attempt(
     world: type[World],
 ) -> None:
+    """They are those at which its Job, its pods and all its workers were there."""
     w = world(JOB % "", "{image: a:1, kaiQueue: gpus}")
     w.settle()
     begin = w.now

@@ -26,9 +26,8 @@ OWNED_ENV = st.sampled_from([*labels.OWNED_ENV, "PET_NNODES", "PET_RDZV_ID", "TO
 
 
 @given(total=st.integers(1, 500), per_node=st.integers(1, 16))
-def test_gpus_are_spread_evenly_over_as_few_nodes_as_hold_them_or_two_totals_that_work_are_named(
-    total: int, per_node: int
-) -> None:
+def test_gpus_are_spread_evenly_over_the_fewest_nodes(total: int, per_node: int) -> None:
+    """If they cannot be, two totals that work are named."""
     job = JobSpec(job_queue="q", num_gpus=total, command="a")
     fewest = -(-total // per_node)
     try:
@@ -77,9 +76,10 @@ def amounts(value: Any) -> list[str]:
 
 @given(cpu=AMOUNT, memory=AMOUNT, size=AMOUNT, per_gpu=AMOUNT, gpus=st.integers(1, 8))
 @settings(deadline=None)
-def test_every_quantity_is_written_as_the_api_server_writes_it_back(
+def test_every_quantity_is_canonical(
     world: type[World], cpu: Any, memory: Any, size: Any, per_gpu: Any, gpus: int
 ) -> None:
+    """The API server writes it back as it is."""
     other = {"name": "other", "image": "b:1", "resources": {"requests": {"cpu": cpu}, "limits": {"memory": memory}}}
     queue = {
         "image": "a:1",
@@ -100,7 +100,8 @@ def test_every_quantity_is_written_as_the_api_server_writes_it_back(
     assert found == [quantity.canonical(amount) for amount in found]
 
 
-def test_a_template_survives_its_revision_and_its_name_does_not_depend_on_the_order_of_keys(world: type[World]) -> None:
+def test_a_template_survives_its_revision(world: type[World]) -> None:
+    """Its name does not depend on the order of keys."""
     w = world("{jobQueue: research, numNodes: 1, command: python a.py}")
     w.settle()
     template = w.steps.template
@@ -112,13 +113,13 @@ def test_a_template_survives_its_revision_and_its_name_does_not_depend_on_the_or
     assert FrozenTemplate.load(turned).digest() == template.digest()
 
 
-def test_the_name_of_a_template_is_the_same_in_every_process(world: type[World]) -> None:
+def test_a_templates_name_is_the_same_in_every_process(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 1, command: python a.py}", "image: trainer:1")
     w.step()
     w.step()
     again = world("{command: python a.py, numNodes: 1, jobQueue: research}", "image: trainer:1")
     again.step()
-    assert again.seen.job.status.queue_revision == w.status.queue_revision
+    assert again.status.queue_revision == w.status.queue_revision
 
 
 HAPPENINGS = (

@@ -7,7 +7,8 @@ TWO = "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {r
 UNEVEN = "{jobQueue: research, numGPUs: 17, command: python train.py}"
 
 
-def test_a_job_that_succeeded_says_so_of_its_workers_also_when_their_pods_are_gone(world: type[World]) -> None:
+def test_workers_of_a_success_count_as_succeeded(world: type[World]) -> None:
+    """Their pods are gone."""
     w = world(TWO)
     w.settle()
     w.worker(0)

@@ -16,9 +16,7 @@ def incident(world: type[World], policy: str) -> World:
 
 @pytest.mark.proves("TorchrunJob.spec.runPolicy.podRetention")
 @pytest.mark.parametrize(("policy", "kept"), [("Failed", True), ("None", False), ("All", True)])
-def test_the_last_failed_attempt_stays_to_be_read_as_the_policy_says(
-    world: type[World], policy: str, kept: bool
-) -> None:
+def test_the_policy_decides_whether_a_failed_attempt_stays(world: type[World], policy: str, kept: bool) -> None:
     w = incident(world, policy)
     assert w.has("Job", "demo") is kept
 
@@ -37,7 +35,7 @@ def test_the_outcome_decides_what_stays(world: type[World], policy: str, first: 
 
 
 @pytest.mark.proves("TorchrunJob.spec.runPolicy.ttlSecondsAfterFinished")
-def test_a_job_goes_when_its_time_to_live_is_over_and_not_before(world: type[World]) -> None:
+def test_a_job_goes_exactly_after_its_time_to_live(world: type[World]) -> None:
     w = world.running(job("runPolicy: {ttlSecondsAfterFinished: 60}"))
     w.succeeds()
     w.settle()

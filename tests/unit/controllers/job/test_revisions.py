@@ -31,7 +31,7 @@ def ask_for(w: World, revision: str) -> None:
     "TorchrunJob.status.workspace.requested",
     "TorchrunJob.status.workspace.pod",
 )
-def test_another_revision_is_written_down_with_the_pod_that_is_to_bring_it(world: type[World]) -> None:
+def test_status_names_another_revision_with_its_sync_pod(world: type[World]) -> None:
     w = synced(world, suspended=True)
     ask_for(w, "bb")
     assert w.status.workspace == WorkspaceStatus(requested="bb", pod="demo-sync-1")
@@ -53,4 +53,4 @@ def test_an_attempt_that_runs_keeps_the_revision_that_it_has(world: type[World])
     w.settle()
     ask_for(w, "bb")
     assert (w.phase, w.workspace.revision) == ("Running", "sha256:aa")
-    assert "revision bb follows with the next attempt" in w.condition("WorkspaceReady")[2]
+    assert "revision bb follows with the next attempt" in w.message("WorkspaceReady")

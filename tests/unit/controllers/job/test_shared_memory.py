@@ -38,7 +38,8 @@ def test_pods_with_gpus_have_a_large_shared_memory(world: type[World], queue: st
     assert shm(world, queue) == expected
 
 
-def test_a_part_of_a_node_has_that_part_of_the_shared_memory(world: type[World]) -> None:
+def test_shared_memory_is_shared_like_the_node(world: type[World]) -> None:
+    """A part of a node has that part of it."""
     assert shm(world, f"{GPUS}, memory: 100Gi}}", "numGPUs: 1") == "12800Mi"
 
 

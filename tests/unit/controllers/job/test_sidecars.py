@@ -1,6 +1,5 @@
 """A worker is up when its trainer runs and done when its trainer exited 0, whatever runs beside it."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -40,7 +39,7 @@ def completed(w: World, indexes: str) -> None:
     """What the Job controller has counted."""
     job = w.worker_job
     status = msgspec.structs.replace(job.status, completed_indexes=indexes)
-    w.seen = replace(w.seen, worker_job=msgspec.structs.replace(job, status=status))
+    w.worker_job_has(status=status)
 
 
 def test_completed_indexes_are_read_as_the_job_controller_writes_them() -> None:
@@ -70,7 +69,7 @@ def test_the_outcome_is_written_before_the_sidecars_are_stopped(world: type[Worl
 
 
 @pytest.mark.parametrize("text", [TWO, ELASTIC])
-def test_native_sidecars_that_are_about_to_end_leave_the_job_alone(world: type[World], text: str) -> None:
+def test_a_job_whose_native_sidecars_end_is_left_alone(world: type[World], text: str) -> None:
     """Kubernetes ends them after the trainer, and the Job then ends by itself."""
     w = running(world, text)
     for index in range(2):
@@ -89,7 +88,7 @@ def test_a_worker_that_is_made_after_the_success_is_stopped(world: type[World], 
         beside(w, index, DONE, DONE, "Succeeded")
     w.settle()
     assert w.phase == "Succeeded"
-    w.remove("Pod", "demo-0-x")
+    w.pod_goes(0)
     w.worker(0)
     w.settle()
     assert (w.phase, w.stopped()) == ("Succeeded", True)
@@ -137,8 +136,8 @@ def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: ty
     assert (w.phase, w.status.failure, w.restarts.total) == ("Succeeded", None, 0)
 
 
-def test_an_elastic_job_makes_no_other_worker_0_for_a_dead_sidecar(world: type[World]) -> None:
-    """Its pod is Failed, and its Job would replace it."""
+def test_a_dead_sidecar_does_not_replace_worker_0(world: type[World]) -> None:
+    """Its pod is Failed, and its elastic Job would replace it."""
     w = running(world, ELASTIC)
     beside(w, 0, DONE, DEAD, "Failed")
     w.settle()
@@ -152,7 +151,7 @@ def test_an_elastic_job_whose_worker_0_succeeded_is_not_ended(world: type[World]
     assert (w.phase, w.stopped()) == ("Succeeded", False)
 
 
-def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: type[World]) -> None:
+def test_an_evicted_trainer_that_exits_0_is_not_done(world: type[World]) -> None:
     w = running(world, TWO)
     beside(w, 0, DONE, DONE, "Succeeded")
     both = [{"name": "trainer", **DONE}]
@@ -161,7 +160,7 @@ def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: type[Wo
     assert w.phase == "Restarting"
 
 
-def test_a_trainer_that_was_done_before_its_pod_was_told_to_stop_is_done(world: type[World]) -> None:
+def test_a_trainer_done_before_its_pods_deletion_is_done(world: type[World]) -> None:
     w = running(world, TWO)
     ended = {"terminated": {"exitCode": 0, "finishedAt": w.now}}
     until = {"deletionTimestamp": w.now + timedelta(seconds=90), "deletionGracePeriodSeconds": 30}
@@ -172,7 +171,7 @@ def test_a_trainer_that_was_done_before_its_pod_was_told_to_stop_is_done(world: 
     assert w.phase == "Succeeded"
 
 
-def test_a_failing_readiness_gate_does_not_keep_a_worker_from_being_up(world: type[World]) -> None:
+def test_a_worker_is_up_despite_a_failing_readiness_gate(world: type[World]) -> None:
     gate = [
         {"type": "ContainersReady", "status": "True"},
         {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"},
@@ -213,8 +212,8 @@ class TestPodsThatAreGone:
         w.settle()
         assert w.phase == "Succeeded"
 
-    def test_a_worker_that_exited_0_because_it_was_told_is_not_done_when_it_is_gone(self, world: type[World]) -> None:
-        """The incident that its deletion opened is the only thing left that tells of it."""
+    def test_a_deleted_worker_that_exited_0_is_never_done(self, world: type[World]) -> None:
+        """Its pod is gone, and only the incident that its deletion opened tells of it."""
         w = running(world, TWO)
         until = w.told()
         w.worker(1, "Succeeded", containerStatuses=[{"name": "trainer", **DONE}], metadata=until)

@@ -39,7 +39,8 @@ def test_a_pod_without_gpus_gets_what_goes_with_one_gpu(world: type[World]) -> N
     assert "nodeSelector" not in spec
 
 
-def test_a_pod_of_a_queue_without_gpus_gets_a_whole_node(world: type[World]) -> None:
+def test_a_pod_without_gpus_gets_a_whole_node(world: type[World]) -> None:
+    """The queue has no GPUs."""
     spec = pod(world, "nodeResources: {cpus: 7}", "numGPUs: 0")
     assert spec["containers"][0]["resources"]["limits"] == {"cpu": "7"}
 
@@ -76,7 +77,7 @@ def test_a_gpu_type_is_the_label_of_its_vendor(world: type[World], resource: str
     assert spec["containers"][0]["resources"]["limits"] == {resource: "2"}
 
 
-def test_a_gpu_type_of_an_unknown_vendor_needs_the_operators_label(world: type[World]) -> None:
+def test_an_unknown_vendors_gpu_type_needs_the_operators_label(world: type[World]) -> None:
     queue = "nodeResources: {gpus: 2, gpuType: x, gpuResourceName: example.com/npu}"
     reason, message = refused(world, queue, "numNodes: 1")
     assert reason == "InvalidSpec"
@@ -107,7 +108,7 @@ def test_gpus_from_resource_claims_count_without_being_limits(world: type[World]
 
 
 @pytest.mark.parametrize(("gpus", "work"), [(0, "4 works"), (3, "4 works"), (6, "4 and 8 work")])
-def test_a_part_of_a_resource_claim_is_refused_with_what_works(world: type[World], gpus: int, work: str) -> None:
+def test_a_partial_resource_claim_is_refused_with_what_works(world: type[World], gpus: int, work: str) -> None:
     reason, message = refused(world, CLAIMS, f"numGPUs: {gpus}")
     assert reason == "ImpossibleGPUCount"
     assert message.endswith(work)
@@ -121,7 +122,7 @@ def test_a_part_of_a_resource_claim_is_refused_with_what_works(world: type[World
         ("numNodes: 1, elastic: {minNodes: 1, maxNodes: 5}", "spec.elastic.maxNodes makes 5 nodes"),
     ],
 )
-def test_a_job_of_more_nodes_than_the_operator_runs_is_refused(world: type[World], job: str, field: str) -> None:
+def test_a_job_above_the_operators_node_limit_is_refused(world: type[World], job: str, field: str) -> None:
     reason, message = refused(world, "nodeResources: {gpus: 2}", job, replace(SETTINGS, max_nodes=4))
     assert reason == "TooManyNodes"
     assert message.startswith(f"{field}, but this operator runs at most 4 for a job (--max-nodes)")

@@ -4,7 +4,8 @@ import pytest
 from world import World, elastic, job
 
 
-def test_a_job_that_succeeded_runs_no_workers_though_the_cache_is_late_with_their_ends(world: type[World]) -> None:
+def test_a_job_that_succeeded_runs_no_workers(world: type[World]) -> None:
+    """The cache is late with their ends."""
     w = world.running(elastic(2))
     w.worker(0, "Succeeded", conditions=[])
     w.job_is("Complete")
@@ -16,7 +17,7 @@ def test_a_job_that_succeeded_runs_no_workers_though_the_cache_is_late_with_thei
 
 @pytest.mark.parametrize(("text", "worker"), [(job(), 1), (elastic(2), 0)])
 @pytest.mark.parametrize("evicted", [False, True])
-def test_a_success_that_is_heard_of_before_a_workers_end_is_believed_once_it_is_seen_how_that_one_ended(
+def test_a_success_is_believed_once_all_ends_are_seen(
     world: type[World], text: str, worker: int, evicted: bool
 ) -> None:
     """Pods and Jobs are watched separately. The Job controller counts a trainer that exits 0 as it is evicted."""

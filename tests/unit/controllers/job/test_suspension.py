@@ -20,7 +20,8 @@ def test_it_is_written_down_before_the_pods_are_stopped(world: type[World]) -> N
     assert (w.phase, w.restarts.total) == ("Suspended", 0)
 
 
-def test_a_job_that_is_suspended_before_anybody_saw_it_run_has_its_start_all_the_same(world: type[World]) -> None:
+def test_a_job_suspended_unseen_still_has_its_start(world: type[World]) -> None:
+    """Nobody saw it run."""
     w = world(job())
     while not w.has("Job", "demo"):
         w.step()
@@ -52,7 +53,7 @@ def test_resuming_is_a_new_attempt_and_no_incident(world: type[World]) -> None:
     assert not w.has("Job", "demo")
 
 
-def test_a_job_that_is_suspended_from_the_start_has_only_its_workspace_prepared(world: type[World]) -> None:
+def test_a_job_created_suspended_only_prepares_its_workspace(world: type[World]) -> None:
     w = world(job("suspend: true, volumes: {workspace: {source: git, url: 'https://git.test/a'}}"))
     w.settle()
     assert {kind for kind, _ in w.objects} <= {"ControllerRevision", "PersistentVolumeClaim", "Pod", "Service"}
@@ -66,7 +67,8 @@ def test_a_job_that_is_suspended_from_the_start_has_only_its_workspace_prepared(
     assert w.has("Job", "demo")
 
 
-def test_a_suspended_job_too_names_its_template_before_anything_is_made_from_it(world: type[World]) -> None:
+def test_a_suspended_job_names_its_template_first(world: type[World]) -> None:
+    """Nothing is made from the template before that."""
     w = world(job("suspend: true"), queue=None)
     w.settle()
     assert w.phase == "Suspended"
@@ -98,7 +100,7 @@ def test_without_a_gang_scheduler_no_attempt_is_ever_queued(world: type[World]) 
     assert "Restarting" not in later.log
 
 
-def test_workers_that_cannot_be_stopped_are_not_said_to_be_suspended(world: type[World]) -> None:
+def test_workers_that_cannot_be_stopped_are_not_suspended(world: type[World]) -> None:
     """Somebody deleted the template, and the queue is another one by now."""
     w = world.running(job())
     w.template_goes()
@@ -121,7 +123,7 @@ def test_flips_within_a_moment_end_as_the_last_one_says(world: type[World]) -> N
     assert w.restarts.total == 0
 
 
-def test_trainers_that_exit_0_because_they_are_suspended_have_not_succeeded(world: type[World]) -> None:
+def test_trainers_that_exit_0_when_suspended_have_not_succeeded(world: type[World]) -> None:
     w = world.running(job())
     w.edit(suspend=True)
     w.settle()
@@ -132,7 +134,7 @@ def test_trainers_that_exit_0_because_they_are_suspended_have_not_succeeded(worl
     assert w.phase == "Suspended"
 
 
-def test_workers_that_nobody_came_to_stop_and_that_succeeded_are_believed(world: type[World]) -> None:
+def test_workers_that_were_never_stopped_are_believed_to_succeed(world: type[World]) -> None:
     """The operator died after it had written Suspended, and before it told the Job."""
     w = world.running(job())
     w.edit(suspend=True)
@@ -156,7 +158,7 @@ def test_a_job_whose_workers_are_done_is_not_suspended(world: type[World], text:
 
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize(("text", "done"), [(job(), 2), (elastic(2), 1)])
-def test_workers_that_succeeded_before_their_job_was_told_to_stop_them_are_believed(
+def test_workers_that_succeeded_before_their_job_was_stopped_are_believed(
     world: type[World], text: str, done: int, resumed: bool
 ) -> None:
     w = world.running(text)

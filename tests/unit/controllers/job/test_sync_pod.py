@@ -36,9 +36,10 @@ def sync_pod(
         ("{}", 1, EXISTING, False),  # it has its volume, whose place the scheduler knows
     ],
 )
-def test_only_a_volume_of_one_node_puts_the_sync_pod_where_workers_run(
+def test_only_a_single_node_volume_pins_the_sync_pod(
     world: type[World], workspace: str, nodes: int, source: str, pinned: bool
 ) -> None:
+    """It goes to the nodes that workers run on."""
     spec = sync_pod(world, workspace, nodes=nodes, source=source)["spec"]
     wanted = {"nvidia.com/gpu.product": "H100", "pool": "gpu"} if pinned else None
     assert spec.get("nodeSelector") == wanted
@@ -54,7 +55,7 @@ def test_the_sync_pod_tolerates_what_workers_do_and_gpu_nodes(world: type[World]
     ]
 
 
-def test_what_the_queue_says_of_sync_pods_is_put_over_ours(world: type[World]) -> None:
+def test_the_queues_sync_pod_template_overrides_ours(world: type[World]) -> None:
     template = """{podTemplate: {
         metadata: {labels: {team: storage, torchrun.ai/role: worker}, annotations: {sidecar.istio.io/inject: 'false'}},
         spec: {
@@ -93,5 +94,5 @@ def test_a_template_for_fetch_reaches_it_where_the_pod_serves(world: type[World]
 def test_a_template_that_is_no_pod_is_the_queues_condition(world: type[World]) -> None:
     w = world(JOB % (1, GIT, ""), QUEUE % ("", "{podTemplate: {spec: {tolerations: {key: a}}}}"))
     w.settle()
-    found = w.condition("QueueFound")[2]
+    found = w.message("QueueFound")
     assert "spec.storage.workspace.podTemplate.spec.tolerations must be a list of objects" in found

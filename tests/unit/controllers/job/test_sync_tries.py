@@ -85,12 +85,12 @@ class TestTime:
         w.settle()
         assert w.phase == "Syncing"
 
-    def test_a_pod_that_has_not_started_says_what_it_waits_for(self, world: type[World]) -> None:
+    def test_a_pod_that_has_not_started_says_why(self, world: type[World]) -> None:
         w = a_world(world, JOB % (1, UPLOAD, ""))
         waiting = {"name": "fetch", "state": {"waiting": {"reason": "ContainerCreating"}}}
         w.play("demo-sync-0", phase="Pending", containerStatuses=[waiting])
         w.settle()
-        assert "pod demo-sync-0 waits on node node-1 for its volumes" in w.condition("WorkspaceReady")[2]
+        assert "pod demo-sync-0 waits on node node-1 for its volumes" in w.message("WorkspaceReady")
 
     def test_suspended_time_does_not_count(self, world: type[World]) -> None:
         w = a_world(world, JOB % (1, UPLOAD, ", suspend: true"))
@@ -105,7 +105,7 @@ class TestTime:
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
 
-    def test_a_job_has_all_its_time_again_after_it_was_suspended(self, world: type[World]) -> None:
+    def test_a_resumed_job_has_all_its_time_again(self, world: type[World]) -> None:
         w = a_world(world, JOB % (1, UPLOAD, ""))
         runs(w)
         w.later(500)
@@ -149,7 +149,7 @@ class TestTime:
             w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
 
-    def test_a_server_may_wait_for_its_volume_for_as_long_as_it_takes(self, world: type[World]) -> None:
+    def test_a_server_may_wait_for_its_volume_without_limit(self, world: type[World]) -> None:
         """A ReadWriteOnce volume stays attached to a lost node for minutes after its pod is gone."""
         w = a_world(world, TWO)
         w.sync_serves(0, REPORT)
@@ -169,7 +169,7 @@ class TestTime:
         w.play("demo-sync-1", phase="Pending", initContainerStatuses=[waiting])
         w.later(100_000)
         w.settle()
-        assert "waits on node node-1 for its volumes" in w.condition("WorkspaceReady")[2]
+        assert "waits on node node-1 for its volumes" in w.message("WorkspaceReady")
         assert w.condition("Failed")[0] == "False"
         w.sync_serves(1, REPORT)
         w.settle()
@@ -187,15 +187,15 @@ class TestExitCodes:
         assert pauses == [10, 20, 40, 60, 60, 60, 60, 60, 60, 60, 60, 50]
         assert sum(pauses) == 600
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
-        assert AWAY in w.condition("Failed")[2]
+        assert AWAY in w.message("Failed")
 
-    def test_a_server_that_was_away_for_40_s_fails_no_job(self, world: type[World]) -> None:
+    def test_a_server_away_for_40_s_fails_no_job(self, world: type[World]) -> None:
         w, passed, number = a_world(world), 0.0, 0
         while passed < 40:
             ends(w, number, 75, AWAY)
             w.settle()
-            assert w.condition("WorkspaceReady")[1] == "SyncFailed"
-            assert AWAY in w.condition("WorkspaceReady")[2]
+            assert w.reason("WorkspaceReady") == "SyncFailed"
+            assert AWAY in w.message("WorkspaceReady")
             number += 1
             passed += waits_for(w, number)
         ends(w, number, 0, REPORT)
@@ -207,8 +207,8 @@ class TestExitCodes:
         ends(w, 0, 1, "fetch: there is no branch 'mian'")
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
-        assert "there is no branch 'mian'" in w.condition("Failed")[2]
-        assert "kubectl logs demo-sync-0 -c fetch" in w.condition("Failed")[2]
+        assert "there is no branch 'mian'" in w.message("Failed")
+        assert "kubectl logs demo-sync-0 -c fetch" in w.message("Failed")
         assert not w.has("Pod", "demo-sync-1")
 
     def test_other_ends_of_a_sync_pod_count_to_three(self, world: type[World]) -> None:
@@ -223,7 +223,7 @@ class TestExitCodes:
         assert w.phase == "Syncing"
         ends(w, 3, 137)
         w.settle()
-        assert "pod demo-sync-3 failed (try 3 of 3)" in w.condition("Failed")[2]
+        assert "pod demo-sync-3 failed (try 3 of 3)" in w.message("Failed")
 
 
 class TestSidecars:
@@ -291,7 +291,7 @@ class TestSidecars:
         w.settle()
         assert w.has("Pod", "demo-sync-1")
 
-    def test_a_server_that_a_sidecar_keeps_from_being_ready_names_it(self, world: type[World]) -> None:
+    def test_a_server_names_the_sidecar_that_is_not_ready(self, world: type[World]) -> None:
         """Only a ready pod has an address in the Service that workers pull from."""
         w = a_world(world, TWO)
         w.play(
@@ -301,4 +301,4 @@ class TestSidecars:
             containerStatuses=[{"name": "serve", "state": {"running": {}}, "ready": True}, PROXY],
         )
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("serves it when it is ready; not yet: istio-proxy")
+        assert w.message("WorkspaceReady").endswith("serves it when it is ready; not yet: istio-proxy")

@@ -74,7 +74,7 @@ def server_fails(w: World, number: int) -> None:
 
 
 class TestRevisions:
-    def test_a_revision_that_is_asked_for_at_first_is_what_the_pod_is_told(self, world: type[World]) -> None:
+    def test_the_first_pod_gets_the_requested_revision(self, world: type[World]) -> None:
         w = world(a_job(workspace=GIT % ", revision: v1"))
         w.settle()
         assert "--revision=v1" in args(w, 0)
@@ -87,13 +87,14 @@ class TestRevisions:
         assert (status.requested, status.revision, status.pod) == ("v1", "abc", "")
         assert w.has("Job", "demo")
 
-    def test_a_job_that_asks_for_none_has_the_pod_that_it_always_had(self, world: type[World]) -> None:
+    def test_a_job_without_a_revision_has_a_plain_pod(self, world: type[World]) -> None:
         w = world(a_job())
         w.settle()
         assert "annotations" not in w.objects["Pod", "demo-sync-0"]["metadata"]
         assert not [word for word in args(w, 0) if "revision" in word]
 
-    def test_a_running_attempt_keeps_what_it_has_and_says_what_follows(self, world: type[World]) -> None:
+    def test_a_running_attempt_keeps_its_revision(self, world: type[World]) -> None:
+        """The condition says which one follows."""
         w = synced(world, a_job())
         before = dict(w.objects)
         asks_for(w, "v2")
@@ -107,12 +108,12 @@ class TestRevisions:
         assert w.phase == "Running"
         asks_for(w, "v3")
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("at one; revision v3 follows with the next attempt")
+        assert w.message("WorkspaceReady").endswith("at one; revision v3 follows with the next attempt")
         asks_for(w, None)
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("at one")
+        assert w.message("WorkspaceReady").endswith("at one")
 
-    def test_the_next_attempt_waits_for_the_revision_that_was_asked_for(self, world: type[World]) -> None:
+    def test_the_next_attempt_waits_for_the_requested_revision(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         fails(w)
@@ -125,7 +126,7 @@ class TestRevisions:
         status = w.workspace
         assert (status.requested, status.revision, status.pod) == ("v2", "two", "demo-sync-1")
 
-    def test_what_is_asked_for_stands_in_status_before_its_pod_exists(self, world: type[World]) -> None:
+    def test_status_has_the_requested_revision_before_its_pod_exists(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         w.worker_fails(0)
@@ -140,7 +141,7 @@ class TestRevisions:
         assert w.has("Pod", "demo-sync-1")
         assert not w.has("Pod", "demo-sync-2")
 
-    def test_the_next_attempt_starts_at_once_where_nothing_else_is_asked_for(self, world: type[World]) -> None:
+    def test_the_next_attempt_starts_at_once_without_another_request(self, world: type[World]) -> None:
         w = synced(world, a_job())
         fails(w)
         assert w.has("Job", "demo-r1")
@@ -153,9 +154,8 @@ class TestRevisions:
         fails(w)
         assert w.has("Job", "demo-r1")
 
-    def test_a_revision_goes_back_and_is_synced_again_though_its_old_pod_is_still_there(
-        self, world: type[World]
-    ) -> None:
+    def test_a_revision_that_goes_back_is_synced_again(self, world: type[World]) -> None:
+        """Its old pod is still there."""
         w = synced(world, a_job(workspace=GIT % ", revision: v1"))
         asks_for(w, "v2")
         fails(w)
@@ -168,22 +168,22 @@ class TestRevisions:
         w.settle()
         assert w.has("Job", "demo-r1")
 
-    def test_an_edit_during_the_first_sync_stops_its_pod_and_waits_until_it_is_gone(self, world: type[World]) -> None:
+    def test_an_edit_during_the_first_sync_replaces_its_pod(self, world: type[World]) -> None:
+        """The next pod waits until the first one is gone."""
         w = world(a_job())
         w.settle()
         w.play("demo-sync-0", phase="Running")
         asks_for(w, "v2")
         w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now})
         w.settle()
-        assert "demo-sync-0 of another revision is being stopped" in w.condition("WorkspaceReady")[2]
+        assert "demo-sync-0 of another revision is being stopped" in w.message("WorkspaceReady")
         assert not w.has("Pod", "demo-sync-1")
         w.play("demo-sync-0", phase="Failed", metadata={"deletionTimestamp": w.now})
         w.settle()
         assert "--revision=v2" in args(w, 1)
 
-    def test_an_edit_just_after_the_first_sync_ended_starts_no_attempt_with_the_old_code(
-        self, world: type[World]
-    ) -> None:
+    def test_an_edit_after_the_first_sync_keeps_old_code_out(self, world: type[World]) -> None:
+        """No attempt starts with the old code."""
         w = world(a_job())
         w.settle()
         w.sync_succeeds(message=report("one"))
@@ -198,9 +198,7 @@ class TestRevisions:
         w.settle()
         assert w.has("Job", "demo")
 
-    def test_a_revision_that_cannot_be_brought_is_tried_three_times_and_is_then_the_jobs_failure(
-        self, world: type[World]
-    ) -> None:
+    def test_the_third_failed_sync_of_a_revision_ends_the_job(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         fails(w)
@@ -208,10 +206,10 @@ class TestRevisions:
             w.sync_fails(number, "fetch: there is no branch or tag 'v2'")
             w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
-        assert "pod demo-sync-3 failed (try 3 of 3)" in w.condition("Failed")[2]
+        assert "pod demo-sync-3 failed (try 3 of 3)" in w.message("Failed")
         assert not w.has("Job", "demo-r1")
 
-    def test_a_report_that_cannot_be_read_does_not_have_it_synced_for_ever(self, world: type[World]) -> None:
+    def test_an_unreadable_report_does_not_repeat_the_sync(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         fails(w)
@@ -237,14 +235,14 @@ class TestRevisions:
         w.settle()
         assert w.has("Job", "demo-r1")
 
-    def test_a_lost_server_is_replaced_by_one_of_the_revision_that_the_attempt_has(self, world: type[World]) -> None:
+    def test_a_lost_server_is_replaced_at_the_attempts_revision(self, world: type[World]) -> None:
         w = synced(world, a_job(2, GIT % ", revision: v1"), "image: trainer:1", nodes=2)
         asks_for(w, "v2")
         w.remove("Pod", "demo-sync-0")
         w.settle()
         assert "--revision=v1" in args(w, 0)
 
-    def test_servers_that_fail_one_after_another_follow_each_other_ever_later(self, world: type[World]) -> None:
+    def test_servers_that_fail_repeatedly_back_off(self, world: type[World]) -> None:
         """Such as one that has too little memory for the workspace: each of them leaves a pod behind."""
         w = world(a_job(2), "image: trainer:1")
         waits: list[float] = []
@@ -273,7 +271,7 @@ class TestRevisions:
         said = "pod demo-sync-0 has brought the workspace at one; revision v2 follows with the next attempt"
         assert w.condition("WorkspaceReady") == ("True", "WorkspaceReady", said)
 
-    def test_a_template_that_has_the_workspace_served_from_now_on_gets_a_server(self, world: type[World]) -> None:
+    def test_a_template_that_begins_to_serve_gets_a_server(self, world: type[World]) -> None:
         w = synced(world, a_job(2, more="queueUpdatePolicy: NextAttempt"), nodes=2)
         w.has_queue("{image: trainer:1, storage: {workspace: {distribution: serve}}}")
         w.worker_fails(0)
@@ -293,7 +291,7 @@ class TestRevisions:
         w.settle()
         assert args(w, 0) == ["wait", "--root=/workspace", "--timeout=inf", "--revision=sha256:77"]
 
-    def test_a_claim_that_is_gone_is_not_made_again_for_another_revision(self, world: type[World]) -> None:
+    def test_a_lost_claim_is_not_remade_for_another_revision(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         w.remove("PersistentVolumeClaim", "demo-workspace")
@@ -323,7 +321,7 @@ class TestClaimOfEarlierAttempts:
             ("{accessModes: [ReadWriteMany]}", "{accessModes: [ReadOnlyMany]}", "copy"),
         ],
     )
-    def test_how_it_reaches_the_workers_is_decided_by_its_own_access_modes(
+    def test_the_claims_access_modes_decide_the_distribution(
         self, world: type[World], before: str, after: str, distribution: str
     ) -> None:
         w = self.frozen_again(world, before, after)
@@ -333,7 +331,7 @@ class TestClaimOfEarlierAttempts:
             w.spec("PersistentVolumeClaim", "demo-workspace")["accessModes"],
         )
 
-    def test_what_it_cannot_do_is_said_of_the_claim_with_what_can_be_done(self, world: type[World]) -> None:
+    def test_a_claims_limits_are_reported_with_the_next_step(self, world: type[World]) -> None:
         w = self.frozen_again(
             world, "{accessModes: [ReadWriteOnce]}", "{accessModes: [ReadWriteMany], distribution: copy}"
         )
@@ -375,7 +373,7 @@ class TestTime:
         assert not w.has("Pod", "demo-sync-1")
         assert ("Warning", "WorkspaceTimeout") in [event[:2] for event in w.events]
 
-    def test_a_claim_that_is_never_bound_is_waited_for_and_named(self, world: type[World]) -> None:
+    def test_an_unbound_claim_is_waited_for_and_named(self, world: type[World]) -> None:
         w = world(a_job())
         w.settle()
         said = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
@@ -385,14 +383,14 @@ class TestTime:
         w.later(600)
         w.settle()
         assert w.condition("Failed")[0] == "False"
-        assert "waits for its PersistentVolumeClaim to be bound" in w.condition("WorkspaceReady")[2]
+        assert "waits for its PersistentVolumeClaim to be bound" in w.message("WorkspaceReady")
 
     def test_another_revision_has_a_time_of_its_own(self, world: type[World]) -> None:
         w = synced(world, a_job(workspace=GIT % ", timeoutSeconds: 100"))
         w.later(5000)
         asks_for(w, "v2")
         fails(w)
-        assert w.condition("WorkspaceReady")[1] == "Syncing"
+        assert w.reason("WorkspaceReady") == "Syncing"
         w.sync_runs(1)
         w.settle()
         assert w.look_again_s() == 100
@@ -400,13 +398,14 @@ class TestTime:
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
 
-    def test_a_workspace_that_is_there_has_no_time_left_to_lose(self, world: type[World]) -> None:
+    def test_a_workspace_that_is_there_never_times_out(self, world: type[World]) -> None:
         w = synced(world, a_job())
         w.later(100_000)
         w.settle()
         assert w.phase == "Running"
 
-    def test_a_server_that_is_lost_late_has_the_time_of_its_successor(self, world: type[World]) -> None:
+    def test_a_server_lost_late_is_still_replaced(self, world: type[World]) -> None:
+        """Its successor has a time of its own."""
         w = world(a_job(2), "image: trainer:1")
         w.settle()
         w.sync_fails(0)
@@ -420,7 +419,7 @@ class TestTime:
         assert w.phase == "Starting"
         assert w.has("Pod", "demo-sync-2")
 
-    def test_a_server_that_is_lost_again_and_again_is_no_failed_sync(self, world: type[World]) -> None:
+    def test_a_server_lost_repeatedly_is_no_failed_sync(self, world: type[World]) -> None:
         w = world(a_job(2), "image: trainer:1")
         w.settle()
         fetched = [{"name": "fetch", "state": {"terminated": {"exitCode": 0, "message": report("one")}}}]
@@ -449,7 +448,7 @@ class TestTime:
         w.settle()
         assert (w.has("Pod", "demo-sync-0")) is elastic
 
-    def test_a_server_on_a_node_that_is_gone_is_not_waited_for(self, world: type[World]) -> None:
+    def test_a_server_on_a_lost_node_is_not_waited_for(self, world: type[World]) -> None:
         w = world(a_job(2), "image: trainer:1")
         w.settle()
         w.sync_serves(0, report("one"))
@@ -464,10 +463,8 @@ class TestTime:
         assert w.has("Pod", "demo-sync-1")
 
     @pytest.mark.parametrize("asked", [None, "v2"])
-    def test_a_sync_pod_on_a_node_that_does_not_answer_is_removed_by_force_and_another_follows(
-        self, world: type[World], asked: str | None
-    ) -> None:
-        """Also where another revision is asked for and waits for it."""
+    def test_a_stuck_sync_pod_is_forced_and_replaced(self, world: type[World], asked: str | None) -> None:
+        """Its node does not answer. The same holds if another revision is asked for and waits for it."""
         w = world(a_job())
         w.settle()
         w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now + timedelta(seconds=30)})
@@ -492,7 +489,7 @@ class TestCaveats:
     CHECKPOINTS = "{image: trainer:1, storage: {checkpoints: {enabled: true%s}}}"
     TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 
-    def test_checkpoints_that_one_node_can_mount_are_accepted_with_a_word(self, world: type[World]) -> None:
+    def test_single_node_checkpoints_are_accepted_with_a_warning(self, world: type[World]) -> None:
         w = world(self.TWO, self.CHECKPOINTS % "")
         w.settle()
         status, reason, message = w.condition("Accepted")
@@ -510,7 +507,8 @@ class TestCaveats:
         w.settle()
         assert w.condition("Accepted")[:2] == ("True", "Accepted")
 
-    def test_a_claim_that_was_left_is_judged_by_what_it_can_do(self, world: type[World]) -> None:
+    def test_a_claim_that_was_left_is_judged_by_itself(self, world: type[World]) -> None:
+        """Its own access modes count."""
         left = world(self.TWO, self.CHECKPOINTS % ", accessModes: [ReadWriteMany]")
         left.settle()
         w = world(self.TWO, self.CHECKPOINTS % "")
@@ -519,7 +517,7 @@ class TestCaveats:
         assert left.seen.checkpoints is not None
         w.leave(left.seen.checkpoints)
         w.settle()
-        assert w.condition("Accepted")[1] == "Accepted"
+        assert w.reason("Accepted") == "Accepted"
 
 
 class Claim:
@@ -565,9 +563,7 @@ MOVES = ("edit v1", "edit v2", "edit", "well", "well and v1", "well and v2", "ba
 
 
 @given(st.lists(st.sampled_from(MOVES), max_size=40))
-def test_no_attempt_ever_starts_on_half_a_workspace_or_on_another_than_asked_for(
-    world: type[World], moves: list[str]
-) -> None:
+def test_no_attempt_starts_on_a_partial_or_wrong_workspace(world: type[World], moves: list[str]) -> None:
     w = world(a_job(more="runPolicy: {maxRestarts: 1000}"), SHARED)
     claim = Claim(w)
     for move in moves:

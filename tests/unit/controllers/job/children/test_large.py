@@ -71,9 +71,7 @@ OWN = {"POD_IP", "NODE_RANK", "PET_NODE_RANK"}
         ("etcd", "etcd.etcd-system.svc:2379"),
     ],
 )
-def test_they_meet_at_one_endpoint_and_nccl_finds_the_variables_it_reads(
-    world: type[World], backend: str, endpoint: str
-) -> None:
+def test_workers_meet_at_one_endpoint_with_nccls_variables(world: type[World], backend: str, endpoint: str) -> None:
     job = whole(world, backend).spec("Job", "demo")
     worker = pods(job)[63]
     assert (worker["PET_RDZV_BACKEND"], worker["PET_RDZV_ENDPOINT"]) == (backend, endpoint)

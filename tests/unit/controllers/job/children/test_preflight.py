@@ -87,7 +87,8 @@ def test_the_older_backend_calls_its_certificates_otherwise(world: type[World]) 
 
 
 @pytest.mark.parametrize("path", ["/etc/ssl/ca.crt", "/tlsx/ca.crt", "/tls"])
-def test_nobody_asks_with_a_certificate_that_only_the_trainers_image_has(world: type[World], path: str) -> None:
+def test_no_preflight_uses_a_certificate_of_the_trainers_image(world: type[World], path: str) -> None:
+    """Only the trainer can read that certificate."""
     distributed = f"{{rdzvBackend: etcd-v2, rdzvConf: {{protocol: https, ca_cert: {path}}}}}"
     assert containers(world, distributed, VOLUMES) == []
 

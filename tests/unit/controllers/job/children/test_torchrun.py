@@ -43,7 +43,7 @@ def test_c10d_meets_at_worker_0_by_its_fully_qualified_name(world: type[World]) 
         ("{join_timeout: '900', read_timeout: '60'}", "join_timeout=900,read_timeout=60"),
     ],
 )
-def test_workers_wait_for_worker_0_as_long_as_for_each_other(world: type[World], conf: str, expected: str) -> None:
+def test_workers_wait_equally_long_for_worker_0_and_each_other(world: type[World], conf: str, expected: str) -> None:
     assert environment(world, f"{{rdzvConf: {conf}}}")["PET_RDZV_CONF"] == expected
 
 
@@ -51,7 +51,7 @@ def test_the_store_s_timeout_is_no_setting_of_other_backends(world: type[World])
     assert "PET_RDZV_CONF" not in environment(world, "{rdzvBackend: static}")
 
 
-def test_static_says_the_rank_by_index_and_who_the_master_is(world: type[World]) -> None:
+def test_static_sets_the_rank_by_index_and_names_the_master(world: type[World]) -> None:
     found = environment(world, "{rdzvBackend: static, port: 29400}")
     assert (found["PET_NODE_RANK"], found["NODE_RANK"]) == ("(field)", "(field)")
     assert (found["PET_MASTER_ADDR"], found["PET_MASTER_PORT"]) == (MASTER, "29400")
@@ -59,7 +59,7 @@ def test_static_says_the_rank_by_index_and_who_the_master_is(world: type[World])
 
 
 @pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
-def test_etcd_meets_at_the_operators_endpoint_or_at_the_one_that_is_named(world: type[World], backend: str) -> None:
+def test_etcd_uses_the_named_endpoint_or_the_operators(world: type[World], backend: str) -> None:
     found = environment(world, f"{{rdzvBackend: {backend}}}")
     assert found["PET_RDZV_ENDPOINT"] == "etcd.etcd-system.svc:2379"
     assert found["MASTER_ADDR"] == MASTER
@@ -67,7 +67,7 @@ def test_etcd_meets_at_the_operators_endpoint_or_at_the_one_that_is_named(world:
     assert named["PET_RDZV_ENDPOINT"] == "etcd.mine:4001"
 
 
-def test_a_store_that_the_user_names_is_used_as_it_is_named(world: type[World]) -> None:
+def test_a_store_that_the_user_names_is_used_unchanged(world: type[World]) -> None:
     assert environment(world, "{rdzvEndpoint: store.team}")["PET_RDZV_ENDPOINT"] == "store.team:29500"
     found = environment(world, "{rdzvEndpoint: 'store.team:4000', rdzvConf: {is_host: '0'}}")
     assert found["PET_RDZV_ENDPOINT"] == "store.team:4000"
@@ -89,7 +89,8 @@ def test_backend_follows_the_gpus_and_processes_are_never_none(world: type[World
     assert (gpu["TORCHRUN_BACKEND"], gpu["PET_NPROC_PER_NODE"], gpu["NPROC_PER_NODE"]) == ("nccl", "4", "4")
 
 
-def test_user_variables_come_after_those_that_they_may_refer_to_and_win_over_defaults(world: type[World]) -> None:
+def test_user_variables_come_last_and_win_over_defaults(world: type[World]) -> None:
+    """They may refer to the variables before them."""
     queue = (
         "{image: a:1, env: [{name: TORCH_DISABLE_SHARE_RDZV_TCP_STORE, value: '0'}, {name: X, value: $(MASTER_ADDR)}]}"
     )
@@ -122,9 +123,7 @@ def test_another_cluster_domain_is_another_endpoint(world: type[World]) -> None:
         ("{rdzvEndpoint: '[fd00::7]:4000'}", "[fd00::7]:4000"),
     ],
 )
-def test_an_endpoint_without_a_port_gets_the_one_of_its_backend(
-    world: type[World], distributed: str, endpoint: str
-) -> None:
+def test_an_endpoint_without_a_port_gets_its_backends_port(world: type[World], distributed: str, endpoint: str) -> None:
     assert environment(world, distributed)["PET_RDZV_ENDPOINT"] == endpoint
 
 
@@ -165,7 +164,8 @@ ELASTIC = "numNodes: {}, elastic: {{minNodes: 1, maxNodes: 3}}"
     "TorchrunJob.spec.runPolicy.maxWorkerRestarts",
 )
 @pytest.mark.parametrize("backend", ["c10d", "etcd", "etcd-v2"])
-def test_an_elastic_job_tells_torchrun_its_bounds_and_restarts_in_place(backend: str) -> None:
+def test_an_elastic_job_passes_its_bounds_and_restarts_in_place(backend: str) -> None:
+    """torchrun gets the bounds of the job."""
     found = worker(rendered(f"{{rdzvBackend: {backend}}}", ELASTIC.format(2)))
     assert (found["PET_NNODES"], found["NNODES"]) == ("1:3", "1:3")
     assert found["PET_MAX_RESTARTS"] == "100"
