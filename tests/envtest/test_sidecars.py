@@ -113,7 +113,7 @@ async def test_a_training_beside_an_injected_proxy_succeeds_once(
     job = await place.reaches(Phase.SUCCEEDED, name)
     assert (job.status.restarts.total, job.status.workers.succeeded, job.status.workers.failed) == (0, 2, 0)
     await until(functools.partial(no_workers_run, place, name))
-    assert await is_suspended(place, name)
+    await until(functools.partial(is_ended, place, name))
 
 
 async def test_a_helper_that_ends_by_itself_does_not_keep_a_job_from_running(place: Place, plays: Plays) -> None:
@@ -134,12 +134,14 @@ async def test_a_training_beside_a_dead_sidecar_succeeds(
     job = await place.reaches(Phase.SUCCEEDED, name)
     assert (job.status.restarts.total, job.status.failure) == (0, None)
     if elastic:
-        await until(functools.partial(is_suspended, place, name))
+        await until(functools.partial(is_ended, place, name))
     await until(functools.partial(no_workers_run, place, name))
 
 
-async def is_suspended(place: Place, name: str) -> bool:
-    return bool((await place.admin.get(JOB, name, place.namespace)).spec.get("suspend"))
+async def is_ended(place: Place, name: str) -> bool:
+    """Whether the child Job was ended for good, so that no queueing system releases it again."""
+    failed = find((await place.admin.get(JOB, name, place.namespace)).status.conditions, "Failed")
+    return failed is not None and (failed.status, failed.reason) == ("True", "DeadlineExceeded")
 
 
 async def test_native_sidecars_are_made_of_containers_and_end_with_the_trainer(place: Place, plays: Plays) -> None:

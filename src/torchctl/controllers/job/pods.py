@@ -20,6 +20,7 @@ __all__ = [
     "is_ready",
     "is_scheduled",
     "is_up",
+    "outlives_trainer",
     "problem",
     "pulled",
     "runs_on",
@@ -123,10 +124,15 @@ def failed(pod: Pod) -> bool:
 
 
 def runs_on(pod: Pod) -> bool:
-    """Whether the trainer failed and another container keeps the pod from ending; sidecars among the init containers
-    do not, Kubernetes ends them."""
-    others = pod.status.container_statuses or ()
-    return failed(pod) and not has_ended(pod) and any(status.state.terminated is None for status in others)
+    """Whether the trainer failed and another container keeps the pod from ending."""
+    return failed(pod) and outlives_trainer(pod)
+
+
+def outlives_trainer(pod: Pod) -> bool:
+    """Whether a plain container runs on after the trainer has ended. Native sidecars do not, Kubernetes ends them."""
+    if has_ended(pod) or _ended(pod, TRAINER) is None:
+        return False
+    return any(status.state.terminated is None for status in pod.status.container_statuses or ())
 
 
 def is_ready(pod: Pod) -> bool:

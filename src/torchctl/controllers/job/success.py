@@ -33,15 +33,22 @@ def done(observed: Observed) -> frozenset[int]:
 
 
 def lingers(observed: Observed) -> bool:
-    """Whether the Job of an attempt that has succeeded does not end by itself, because of other containers.
+    """Whether the Job of an attempt that has succeeded goes on: a worker that decides keeps it, or is made again.
 
-    They keep a pod from ending. Or they fail it: an elastic Job then makes another worker 0, and trains again.
+    A plain container keeps the worker's pod from ending. Or it fails the pod: an elastic Job then makes another one.
+    Native sidecars do neither, Kubernetes ends them.
     """
-    if observed.job.spec.elastic is None:
-        return any(pods.is_done(pod) and not pods.has_ended(pod) for pod in observed.pods)
-    job = observed.worker_job
-    counted = job is not None and 0 in job.status.completed
-    return not counted and not any(pods.index(pod) == 0 and pods.succeeded(pod) for pod in observed.pods)
+    elastic = observed.job.spec.elastic is not None
+    deciding = [pod for pod in observed.pods if not elastic or pods.index(pod) == 0]
+    return any(pods.outlives_trainer(pod) or _trains(pod) or (elastic and _fails_done(pod)) for pod in deciding)
+
+
+def _trains(pod: Pod) -> bool:
+    return not (pods.has_finished(pod) or pods.has_ended(pod) or pods.told_to_stop(pod))
+
+
+def _fails_done(pod: Pod) -> bool:
+    return pods.is_done(pod) and pod.status.phase == "Failed"
 
 
 def _is_doubtful(pod: Pod) -> bool:
@@ -56,7 +63,7 @@ def _counted(observed: Observed) -> frozenset[int]:
     job, status = observed.worker_job, observed.job.status
     if job is None or status.incident is not None:
         return frozenset()
-    if job.spec.get("suspend"):
+    if job.spec.get("suspend") or job.spec.get("activeDeadlineSeconds"):
         suspended, completed = find(status.conditions, JobCondition.SUSPENDED), job.status.completion_time
         since = suspended.last_transition_time if suspended is not None else None
         if completed is None or since is None or completed >= since:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import JOB, POD
@@ -40,7 +41,7 @@ class Deletes:
         await self.delete(kind, name, **where)
 
 
-async def removed(world: Any, client: Deletes, removal: Removal) -> None:
+async def removed(world: type[World], client: Deletes, removal: Removal) -> None:
     w = world(JOB_OF_TWO)
     applier = Applier(cast(Client, client), cast(Cache, None))
     manager = SimpleNamespace(client=client, events=None, cache=None, applier=applier)
@@ -56,7 +57,7 @@ async def removed(world: Any, client: Deletes, removal: Removal) -> None:
     ],
 )
 async def test_a_removal_is_guarded_by_what_it_was_decided_on(
-    world: Any, removal: Removal, version: str, grace_s: int | None
+    world: type[World], removal: Removal, version: str, grace_s: int | None
 ) -> None:
     client = Deletes()
     await removed(world, client, removal)
@@ -64,7 +65,8 @@ async def test_a_removal_is_guarded_by_what_it_was_decided_on(
     assert client.sent == [(removal.kind.kind, "demo", guards)]
 
 
-async def test_what_is_gone_already_is_no_error_and_what_is_another_by_now_is_one(world: Any) -> None:
+async def test_deleting_a_replaced_object_is_an_error(world: type[World]) -> None:
+    """An object that is gone already is none."""
     removal = Removal(JOB, Key("team", "demo"), "uid")
     await removed(world, Deletes(NotFound("gone")), removal)
     with pytest.raises(Conflict):
@@ -88,7 +90,7 @@ class Applies:
         self.told.append((f"{regarding.kind} {regarding.name}", *said))
 
 
-async def test_what_may_not_be_deleted_is_told_and_holds_up_nothing_else(world: Any) -> None:
+async def test_a_refused_deletion_is_reported_and_holds_up_nothing_else(world: type[World]) -> None:
     w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("jobs are kept here")), Applies()
     cache = SimpleNamespace(get=lambda kind, key: w.seen.job)
     manager = SimpleNamespace(client=client, events=others, cache=cache, applier=others)
@@ -103,7 +105,7 @@ async def test_what_may_not_be_deleted_is_told_and_holds_up_nothing_else(world: 
     assert again_s(Idle(todo), refusals) == REFUSAL_REQUEUE_S
 
 
-async def test_a_pod_that_may_not_be_ended_is_told_as_well(world: Any) -> None:
+async def test_a_refused_halt_is_reported(world: type[World]) -> None:
     w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("pods are kept here")), Applies()
     manager = SimpleNamespace(client=client, events=others, cache=None, applier=others)
     todo = Actions(halt=(Halt(Key("team", "demo-0-x"), "uid", 5),))
@@ -112,7 +114,8 @@ async def test_a_pod_that_may_not_be_ended_is_told_as_well(world: Any) -> None:
     assert (refusal.stays, len(others.told)) == (True, 1)
 
 
-def test_what_stays_against_the_will_of_the_job_is_no_step_that_it_takes(world: Any) -> None:
+def test_a_refused_deletion_does_not_change_status(world: type[World]) -> None:
+    """The object stays against the will of the job."""
     w = world(JOB_OF_TWO)
     w.settle()
     stays = Refusal("Job", "demo-r1", "Refused", "no", stays=True)
@@ -142,7 +145,7 @@ class Server:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_it_is_this_pod_whose_deadline_is_over(world: Any, gone: bool) -> None:
+async def test_it_is_this_pod_whose_deadline_is_over(world: type[World], gone: bool) -> None:
     w, server = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Server(gone=gone)
     manager = SimpleNamespace(client=server, events=None, cache=None, applier=server)
     await Actor(cast(Manager, manager)).carry_out(w.seen.job, Actions(halt=(HALT,)))
@@ -175,7 +178,7 @@ def changed(job: TorchrunJob, **meta: Any) -> TorchrunJob:
 
 
 @pytest.mark.parametrize("becomes", ["gone", "another of its name", "one that is being deleted"])
-async def test_nothing_is_made_for_a_job_that_has_left_meanwhile(world: Any, becomes: str) -> None:
+async def test_nothing_is_made_for_a_job_that_has_left_meanwhile(world: type[World], becomes: str) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.step()
     todo = plan(w.seen, w.settings, w.now).actions

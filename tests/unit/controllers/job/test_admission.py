@@ -82,7 +82,7 @@ def test_the_pod_groups_of_pods_are_those_that_they_name() -> None:
     assert groups_of((pod(0), pod(1, THEIRS), pod(2, ""))) == {OURS, THEIRS}
 
 
-def test_a_gang_that_waits_gives_kais_reasons_in_an_order_that_does_not_change() -> None:
+def test_a_waiting_gang_lists_kais_reasons_in_stable_order() -> None:
     said = ("queue gpus is over its limit", "no node has 8 GPUs")
     for reasons in (said, said[::-1]):
         found = assess(seen(*waiting()), template(), {OURS: group(OURS, 3, *reasons)})
@@ -105,7 +105,7 @@ def test_what_a_person_can_do_about_kais_reason_follows_it(reason: str, step: st
     assert found.message == f"PodGroup {OURS}: no{step}"
 
 
-def test_a_level_that_the_topology_lacks_is_suspected_where_kai_gives_no_reason() -> None:
+def test_a_missing_topology_level_is_suspected_without_kais_reason() -> None:
     """KAI 0.17 says no more than this of a level that it does not find."""
     said = {"type": "UnschedulableOnNodePool", "status": "True", "message": "Unable to schedule podgroup"}
     status = {"schedulingConditions": [said]}
@@ -115,32 +115,33 @@ def test_a_level_that_the_topology_lacks_is_suspected_where_kai_gives_no_reason(
     assert "; see whether KAI's Topology net has the levels" in assess(seen(*waiting()), placed, there).message
 
 
-def test_a_gang_of_which_kai_says_nothing_yet_waits_in_its_queue() -> None:
+def test_a_gang_without_kais_answer_waits_in_its_queue() -> None:
     for groups in ({}, {OURS: group()}):
         found = assess(seen(*waiting()), template(), groups)
         assert (found.reason, found.message) == ("WaitingForAdmission", "waits for 24 GPUs in KAI queue gpus")
         assert not found.warn
 
 
-def test_the_jobs_own_pod_group_counts_where_no_others_are_given() -> None:
+def test_the_jobs_own_pod_group_counts_without_others() -> None:
     found = assess(seen(*waiting(), own=group(OURS, 3, "no room")), template())
     assert found.message == f"PodGroup {OURS}: no room"
 
 
 @pytest.mark.parametrize("least", [1, 2, None])
-def test_pods_that_another_put_into_a_smaller_gang_are_told_with_the_next_step(least: int | None) -> None:
+def test_pods_in_a_foreign_smaller_gang_get_a_next_step(least: int | None) -> None:
+    """Somebody else put the pods into that gang; the message says so and what to do."""
     found = assess(seen(*waiting(THEIRS)), template(), {THEIRS: group(THEIRS, least)})
     assert (found.ok, found.reason, found.warn) == (False, "GangTooSmall", True)
     assert f"the pods are in PodGroup {THEIRS}, whose minMember is {least or 1} and not 3" in found.message
     assert "skip-podgrouper (KAI-Scheduler 0.15 and later do)" in found.message
 
 
-def test_a_gang_of_anothers_making_that_is_as_large_as_asked_for_is_good_enough() -> None:
+def test_a_foreign_gang_of_the_right_size_is_good_enough() -> None:
     found = assess(seen(*waiting(THEIRS)), template(), {THEIRS: group(THEIRS, 3, "no room")})
     assert (found.reason, found.message) == ("WaitingForAdmission", f"PodGroup {THEIRS}: no room")
 
 
-def test_a_pod_group_that_cannot_be_seen_is_not_the_one_that_was_asked_for() -> None:
+def test_an_unseen_pod_group_is_not_the_requested_one() -> None:
     found = assess(seen(*waiting(THEIRS), own=group()), template())
     assert (found.reason, f"the pods are in PodGroup {THEIRS} and not in {OURS}" in found.message) == (
         "GangTooSmall",
@@ -148,25 +149,28 @@ def test_a_pod_group_that_cannot_be_seen_is_not_the_one_that_was_asked_for() -> 
     )
 
 
-def test_pods_in_several_pod_groups_are_no_gang_however_large_each_is() -> None:
+def test_pods_in_several_pod_groups_are_no_gang() -> None:
+    """The size of each group does not matter."""
     groups = {OURS: group(), THEIRS: group(THEIRS)}
     found = assess(seen(pod(0), pod(1), pod(2, THEIRS)), template(), groups)
     assert (found.reason, "in 2 PodGroups" in found.message) == ("GangTooSmall", True)
 
 
-def test_a_job_of_one_pod_is_a_gang_wherever_it_is() -> None:
+def test_a_single_pod_is_a_gang_in_any_group() -> None:
     found = assess(seen(pod(0, THEIRS)), template(nodes=1), {THEIRS: group(THEIRS, 1)})
     assert found.reason == "WaitingForAdmission"
 
 
-def test_in_kais_default_queue_the_gang_is_kais_to_make_and_is_read_back() -> None:
+def test_kai_makes_the_gang_of_its_default_queue() -> None:
+    """The operator reads that gang back."""
     kais = template(kai=FrozenKai(gang=True))
     assert assess(seen(*waiting(THEIRS)), kais, {}).message == "waits for 24 GPUs in KAI's default queue"
     assert assess(seen(*waiting(THEIRS)), kais, {THEIRS: group(THEIRS, 1)}).reason == "GangTooSmall"
     assert assess(seen(*waiting(THEIRS)), kais, {THEIRS: group(THEIRS, 3)}).reason == "WaitingForAdmission"
 
 
-def test_a_gang_is_admitted_when_all_of_it_is_placed_wherever_it_is() -> None:
+def test_a_gang_is_admitted_once_all_pods_are_placed() -> None:
+    """The group that they are in does not matter."""
     placed = tuple(pod(index, THEIRS, f"node-{index}") for index in range(3))
     found = assess(seen(*placed), template(), {THEIRS: group(THEIRS, 1)})
     assert (found.ok, found.reason, found.message) == (True, "Admitted", "all 3 pods are placed")

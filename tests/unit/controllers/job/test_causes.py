@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.controllers.job.failure.rules import RULES
 
@@ -75,13 +76,13 @@ SEEN = [
 
 
 @pytest.mark.parametrize(("status", "cause"), SEEN)
-def test_a_pod_that_failed_tells_of_its_cause(world: Any, status: dict[str, Any], cause: str) -> None:
+def test_a_pod_that_failed_tells_of_its_cause(world: type[World], status: dict[str, Any], cause: str) -> None:
     w = world(TWO)
     w.settle()
     w.worker(0, "Failed", **({"conditions": []} | status))
     w.worker(1)
     w.step()
-    assert w.seen.job.status.incident.cause == cause
+    assert w.incident.cause == cause
 
 
 @pytest.mark.parametrize(
@@ -93,38 +94,35 @@ def test_a_pod_that_failed_tells_of_its_cause(world: Any, status: dict[str, Any]
         ({}, "Deleted", "the pod was deleted before it ended"),
     ],
 )
-def test_status_says_why_a_pod_was_told_to_stop(world: Any, status: dict[str, Any], cause: str, message: str) -> None:
+def test_status_says_why_a_pod_was_told_to_stop(
+    world: type[World], status: dict[str, Any], cause: str, message: str
+) -> None:
     w = world(TWO)
     w.settle()
     w.worker(1)
     told = {"deletionTimestamp": EPOCH + timedelta(seconds=40), "deletionGracePeriodSeconds": 30}
     w.worker(0, metadata=told, **status)
     w.settle()
-    found = w.seen.job.status
-    assert (found.incident.cause, found.failure.reason, found.failure.message) == (cause, cause, message)
+    assert (w.incident.cause, w.failure.reason, w.failure.message) == (cause, cause, message)
 
 
-def test_a_node_that_cannot_start_containers_is_named(world: Any) -> None:
+def test_a_node_that_cannot_start_containers_is_named(world: type[World]) -> None:
     w = world(TWO.replace("ExitCode", "Never"))
     w.settle()
     w.worker(0, "Failed", node="gpu-7", conditions=[], **ended(128, "StartError", NVML))
-    w.settle()
-    w.later(5)
-    w.settle()
-    assert "on node gpu-7" in w.condition("Failed")[2]
-    assert "driver/library version mismatch" in w.condition("Failed")[2]
+    w.incident_settles()
+    assert "on node gpu-7" in w.message("Failed")
+    assert "driver/library version mismatch" in w.message("Failed")
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_logs_are_named_only_if_the_pod_stays(world: Any, leaves: bool) -> None:
+def test_logs_are_named_only_if_the_pod_stays(world: type[World], leaves: bool) -> None:
     w = world(TWO.replace("ExitCode", "Never"))
     w.settle()
     told = {"deletionTimestamp": EPOCH + timedelta(seconds=40), "deletionGracePeriodSeconds": 30}
     w.worker(0, "Failed", metadata=told if leaves else {}, **ended(1))
-    w.settle()
-    w.later(5)
-    w.settle()
-    assert ("see `kubectl logs demo-0-x`" in w.condition("Failed")[2]) is not leaves
+    w.incident_settles()
+    assert ("see `kubectl logs demo-0-x`" in w.message("Failed")) is not leaves
 
 
 def test_every_row_says_what_is_seen() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.plan import Question
@@ -14,7 +15,7 @@ KAI = "{image: a:1, kaiQueue: gpus}"
 
 
 @pytest.mark.parametrize("policy", ["{maxRestarts: 0}", "{restartPolicy: Never}", "{podRetention: All}"])
-def test_restart_fields_and_what_already_holds_are_accepted(world: Any, policy: str) -> None:
+def test_restart_fields_and_what_already_holds_are_accepted(world: type[World], policy: str) -> None:
     w = world(f"{{jobQueue: research, numNodes: 1, command: python a.py, runPolicy: {policy}}}")
     w.settle()
     assert w.condition("Accepted")[:2] == ("True", "Accepted")
@@ -28,7 +29,8 @@ def test_restart_fields_and_what_already_holds_are_accepted(world: Any, policy: 
         ("{image: a:1, podTemplate: {spec: {containers: [{name: main}]}}}", "must be named 'trainer'"),
     ],
 )
-def test_a_queue_that_cannot_run_jobs_holds_them_and_says_why(world: Any, queue: str, says: str) -> None:
+def test_a_queue_that_cannot_run_jobs_says_why(world: type[World], queue: str, says: str) -> None:
+    """Its jobs are held meanwhile."""
     w = world(CPU, queue)
     w.settle()
     status, reason, message = w.condition("QueueFound")
@@ -65,25 +67,27 @@ def test_a_queue_that_cannot_run_jobs_holds_them_and_says_why(world: Any, queue:
         ),
     ],
 )
-def test_what_cannot_work_together_is_said(world: Any, job: str, queue: str, reason: str | None, says: str) -> None:
+def test_what_cannot_work_together_is_said(
+    world: type[World], job: str, queue: str, reason: str | None, says: str
+) -> None:
     w = world(f"{{jobQueue: research, {job}, command: python train.py}}", queue)
     w.settle()
     if reason is None:
         assert w.condition("Accepted")[0] == "True"
         return
     assert w.condition("Accepted")[:2] == ("False", reason)
-    assert says in w.condition("Accepted")[2]
+    assert says in w.message("Accepted")
     assert (w.phase, w.objects) == ("Pending", {})
 
 
-def test_a_claim_of_the_users_is_waited_for(world: Any) -> None:
+def test_a_claim_of_the_users_is_waited_for(world: type[World]) -> None:
     w = world(
         "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
     )
     w.lacks_claim("code")
     w.settle()
     assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
-    assert "PersistentVolumeClaim code does not exist; create it" in w.condition("WorkspaceReady")[2]
+    assert "PersistentVolumeClaim code does not exist; create it" in w.message("WorkspaceReady")
     w.has_claim("code", "ReadOnlyMany")
     w.settle()
     assert w.phase == "Syncing"
@@ -96,43 +100,45 @@ def test_a_claim_of_the_users_is_waited_for(world: Any) -> None:
 ZIP = "{jobQueue: research, numNodes: 1, command: python train.py, volumes: {workspace: {source: zip}}}"
 
 
-def test_a_claim_of_the_users_that_cannot_be_mounted_by_all_is_named(world: Any) -> None:
+def test_a_claim_that_some_workers_cannot_mount_is_named(world: type[World]) -> None:
+    """It is a claim of the user's."""
     text = "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
     w = world(text, "{image: a:1, storage: {workspace: {distribution: shared}}}")
     w.has_claim("code", "ReadWriteOnce")
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "ImpossibleWorkspace")
-    assert "PersistentVolumeClaim code is ['ReadWriteOnce'] for good" in w.condition("Accepted")[2]
+    assert "PersistentVolumeClaim code is ['ReadWriteOnce'] for good" in w.message("Accepted")
 
 
-def test_a_queue_that_is_being_deleted_takes_no_new_job(world: Any) -> None:
+def test_a_queue_that_is_being_deleted_takes_no_new_job(world: type[World]) -> None:
     w = world(CPU)
     w.queue_deleting()
     w.settle()
     assert w.condition("QueueFound")[:2] == ("False", "QueueNotReady")
-    assert "TorchrunQueue research is being deleted" in w.condition("QueueFound")[2]
+    assert "TorchrunQueue research is being deleted" in w.message("QueueFound")
     assert w.objects == {}
 
 
-def test_a_revision_that_this_operator_cannot_read_stops_the_job_and_says_so(world: Any) -> None:
+def test_an_unreadable_revision_stops_the_job(world: type[World]) -> None:
+    """A condition says so."""
     w = world(CPU)
     w.settle()
     w.revision_is({"nodes": "many"})
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
-    assert f"ControllerRevision {w.seen.job.status.queue_revision} cannot be read" in w.condition("Accepted")[2]
+    assert f"ControllerRevision {w.status.queue_revision} cannot be read" in w.message("Accepted")
 
 
-def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: Any) -> None:
+def test_a_revision_whose_data_contradict_its_name_is_not_believed(world: type[World]) -> None:
     """Somebody made it under the name that status has, before the operator did."""
     w = world(CPU)
     w.settle()
-    name = w.seen.job.status.queue_revision
-    w.revision_is({**w.seen.revision.data, "operatorImage": "evil:1"}, name)
+    name = w.status.queue_revision
+    w.revision_is({**w.revision.data, "operatorImage": "evil:1"}, name)
     before = dict(w.objects)
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "ForeignObject")
-    assert f"ControllerRevision {name} has other data" in w.condition("Accepted")[2]
+    assert f"ControllerRevision {name} has other data" in w.message("Accepted")
     assert w.objects.keys() == before.keys()
 
 
@@ -174,25 +180,28 @@ def test_a_revision_with_other_data_than_its_name_says_is_not_believed(world: An
         ),
     ],
 )
-def test_what_keeps_the_sync_pod_is_what_keeps_the_workspace(world: Any, status: dict[str, Any], reason: str) -> None:
+def test_what_keeps_the_sync_pod_is_what_keeps_the_workspace(
+    world: type[World], status: dict[str, Any], reason: str
+) -> None:
     w = world(ZIP)
     w.settle()
     w.play("demo-sync-0", **status)
     w.settle()
     assert (w.phase, w.condition("WorkspaceReady")[:2]) == ("Syncing", ("False", reason))
-    assert w.condition("WorkspaceReady")[2].startswith("pod demo-sync-0")
+    assert w.message("WorkspaceReady").startswith("pod demo-sync-0")
 
 
-def test_a_claim_that_lost_its_volume_is_told(world: Any) -> None:
+def test_a_claim_that_lost_its_volume_is_told(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
     w.claim_is("Lost")
     w.settle()
     assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimLost")
-    assert "PersistentVolumeClaim demo-workspace" in w.condition("WorkspaceReady")[2]
+    assert "PersistentVolumeClaim demo-workspace" in w.message("WorkspaceReady")
 
 
-def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: Any) -> None:
+def test_a_claim_that_goes_after_freezing_is_waited_for(world: type[World]) -> None:
+    """It is a claim of the user's."""
     w = world("{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: existing, claimName: c}}}")
     w.has_claim("c", "ReadWriteOnce")
     w.settle()
@@ -201,20 +210,21 @@ def test_a_claim_of_the_users_that_goes_after_freezing_is_waited_for(world: Any)
     assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
 
 
-def test_a_server_that_ends_before_all_have_pulled_counts_as_a_failed_try(world: Any) -> None:
+def test_a_server_that_ends_too_early_is_a_failed_try(world: type[World]) -> None:
+    """Not all workers have pulled the workspace."""
     w = world(
         "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: git, url: 'https://g/a.git'}}}"
     )
     w.settle()
     w.sync_succeeds()
     w.settle()
-    assert ("Pod", "demo-sync-1") in w.objects
-    assert ("Job", "demo") not in w.objects
+    assert w.has("Pod", "demo-sync-1")
+    assert not w.has("Job", "demo")
 
 
 @pytest.mark.parametrize("levels", [240, 300])
 @pytest.mark.parametrize("whose", ["job", "queue"])
-def test_what_nests_too_deeply_is_a_condition(world: Any, levels: int, whose: str) -> None:
+def test_what_nests_too_deeply_is_a_condition(world: type[World], levels: int, whose: str) -> None:
     deep = "{a: " * levels + "1" + "}" * levels
     job = f"volumes: {{additionalVolumes: [{{name: v, emptyDir: {deep}}}]}}"
     w = world(
@@ -226,7 +236,7 @@ def test_what_nests_too_deeply_is_a_condition(world: Any, levels: int, whose: st
         "job": ("Accepted", "Accepted", "InvalidSpec"),
         "queue": ("QueueFound", "QueueFound", "QueueNotReady"),
     }[whose]
-    assert w.condition(type_)[1] == (well if levels < 250 else ill)
+    assert w.reason(type_) == (well if levels < 250 else ill)
 
 
 def unscheduled(reason: str) -> dict[str, Any]:
@@ -253,7 +263,9 @@ def waiting(reason: str, message: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_worker_that_cannot_start_says_so_once(world: Any, status: dict[str, Any], reason: str, says: str) -> None:
+def test_a_worker_that_cannot_start_says_so_once(
+    world: type[World], status: dict[str, Any], reason: str, says: str
+) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0)
@@ -272,7 +284,8 @@ def test_a_worker_that_cannot_start_says_so_once(world: Any, status: dict[str, A
     assert w.phase == "Running"
 
 
-def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_nothing_new(world: Any) -> None:
+def test_two_names_of_one_problem_write_nothing_new(world: type[World]) -> None:
+    """The kubelet goes back and forth between them."""
     w = world(CPU)
     w.settle()
     w.worker(0, **waiting("ErrImagePull", "not found"))
@@ -286,35 +299,37 @@ def test_the_kubelets_back_and_forth_between_two_names_of_one_problem_writes_not
     assert w.condition("WorkersReady") == said
 
 
-def test_pods_that_the_job_controller_may_not_create_are_missed_after_half_a_minute(world: Any) -> None:
+def test_pods_not_created_are_missed_after_half_a_minute(world: type[World]) -> None:
+    """The Job controller may not create them."""
     w = world(CPU)
     w.settle()
-    assert w.last.actions.look_again_s == 30
+    assert w.look_again_s() == 30
     w.later(29)
     w.settle()
-    assert (w.condition("WorkersReady")[1], w.last.asks is Question.WHY_NO_PODS) == ("WorkersStarting", False)
+    assert (w.reason("WorkersReady"), w.steps.asks is Question.WHY_NO_PODS) == ("WorkersStarting", False)
     w.later(1)
     w.settle()
-    assert w.last.asks is Question.WHY_NO_PODS
-    assert w.condition("WorkersReady")[1] == "PodsNotCreated"
+    assert w.steps.asks is Question.WHY_NO_PODS
+    assert w.reason("WorkersReady") == "PodsNotCreated"
     w.says_why("pods demo-0- is forbidden: policy says no")
     w.settle()
-    assert "Job demo has 0 of 2 pods" in w.condition("WorkersReady")[2]
-    assert "policy says no" in w.condition("WorkersReady")[2]
+    assert "Job demo has 0 of 2 pods" in w.message("WorkersReady")
+    assert "policy says no" in w.message("WorkersReady")
     w.worker(0)
     w.worker(1)
     w.settle()
-    assert (w.phase, w.last.actions.look_again_s) == ("Running", None)
+    assert (w.phase, w.look_again_s()) == ("Running", None)
 
 
-def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(world: Any) -> None:
+def test_an_elastic_job_says_why_workers_are_missing(world: type[World]) -> None:
+    """The job runs with those that it has."""
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
     w.settle()
     w.worker(0)
     w.worker(1)
     w.later(30)
     w.settle()
-    assert w.condition("WorkersReady")[2] == "2 of 3 workers of Job demo are ready"
+    assert w.message("WorkersReady") == "2 of 3 workers of Job demo are ready"
     w.says_why("pods demo-2- is forbidden: exceeded quota")
     w.settle()
     status, reason, message = w.condition("WorkersReady")
@@ -322,7 +337,7 @@ def test_an_elastic_job_that_runs_with_fewer_workers_than_it_should_says_why(wor
     assert message.endswith("are ready; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
 
 
-def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_failed(world: Any) -> None:
+def test_an_elastic_job_says_why_nothing_replaces_a_failed_pod(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
     w.settle()
     for index in range(3):
@@ -331,13 +346,14 @@ def test_an_elastic_job_says_also_why_nothing_takes_the_place_of_a_pod_that_fail
     w.worker(2, "Failed", reason="Evicted", conditions=[])
     w.later(30)
     w.settle()
-    assert w.last.asks is Question.WHY_NO_PODS
+    assert w.steps.asks is Question.WHY_NO_PODS
     w.says_why("pods demo-2- is forbidden: exceeded quota")
     w.settle()
-    assert w.condition("WorkersReady")[2].endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
+    assert w.message("WorkersReady").endswith("; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
 
 
-def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_quota(world: Any) -> None:
+def test_a_quota_is_blamed_only_after_waiting_for_replacements(world: type[World]) -> None:
+    """The elastic job has lost workers."""
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 3, maxNodes: 4}, command: python train.py}")
     w.settle()
     for index in range(3):
@@ -346,7 +362,7 @@ def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_qu
     w.later(60)
     w.seen = replace(w.seen, pods=w.seen.pods[:2])
     w.settle()
-    assert w.condition("WorkersReady")[1] == "BelowMinimum"
+    assert w.reason("WorkersReady") == "BelowMinimum"
 
 
 @pytest.mark.parametrize(
@@ -358,8 +374,8 @@ def test_an_elastic_job_that_lost_workers_waits_for_others_before_it_blames_a_qu
         ("Pod", "demo-sync-0", "WorkspaceReady", "Syncing"),
     ],
 )
-def test_a_refused_child_is_told_in_the_step_that_it_stops(
-    world: Any, kind: str, name: str, condition: str, phase: str
+def test_a_refused_child_is_reported_by_the_step_it_stops(
+    world: type[World], kind: str, name: str, condition: str, phase: str
 ) -> None:
     job = "{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: zip}}}"
     w = world(job, "{image: a:1, storage: {checkpoints: {enabled: true}}}")
@@ -367,13 +383,13 @@ def test_a_refused_child_is_told_in_the_step_that_it_stops(
     w.refuse = lambda k, n: refused if k == kind and n.startswith(name) else None
     w.settle()
     assert w.condition(condition)[:2] == ("False", "QuotaExceeded")
-    assert f"{kind} {name}" in w.condition(condition)[2]
+    assert f"{kind} {name}" in w.message(condition)
     assert [event[1] for event in w.events].count("QuotaExceeded") == 1
     w.refuse = lambda k, n: None
     w.settle()
     w.sync_succeeds()
     w.settle()
-    assert ("Job", "demo") in w.objects
+    assert w.has("Job", "demo")
 
 
 @pytest.mark.parametrize(
@@ -385,32 +401,33 @@ def test_a_refused_child_is_told_in_the_step_that_it_stops(
     ],
 )
 def test_a_foreign_or_refused_object_stops_the_start(
-    world: Any, kind: str, name: str, condition: str, reason: str
+    world: type[World], kind: str, name: str, condition: str, reason: str
 ) -> None:
     w = world(CPU, KAI)
     refused = Refusal(kind, name, reason, f"{kind} team/{name} exists and does not belong to this object")
     w.refuse = lambda k, n: refused if k == kind and n.startswith(name) else None
     w.settle()
     assert w.condition(condition)[:2] == ("False", reason)
-    assert ("Job", "demo") not in w.objects
-    assert w.seen.job.status.start_time is None
+    assert not w.has("Job", "demo")
+    assert w.status.start_time is None
 
 
-def test_without_kai_in_the_cluster_the_job_waits_and_goes_on_when_it_comes(world: Any) -> None:
+def test_a_job_waits_until_kai_is_installed(world: type[World]) -> None:
     w = world(CPU, KAI)
     w.kai(False)
     w.settle()
     assert (w.phase, w.condition("Admitted")[:2]) == ("Queued", ("False", "KaiNotInstalled"))
-    assert "install KAI-Scheduler" in w.condition("Admitted")[2]
-    assert w.last.actions.look_again_s == 30
-    assert ("Job", "demo") not in w.objects
+    assert "install KAI-Scheduler" in w.message("Admitted")
+    assert w.look_again_s() == 30
+    assert not w.has("Job", "demo")
     w.kai(True)
     w.settle()
     assert any(kind == "PodGroup" for kind, _ in w.objects)
-    assert (w.phase, w.condition("Admitted")[1]) == ("Queued", "WaitingForAdmission")
+    assert (w.phase, w.reason("Admitted")) == ("Queued", "WaitingForAdmission")
 
 
-def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told_before(world: Any) -> None:
+def test_a_gang_tells_kais_reason_until_all_pods_are_placed(world: type[World]) -> None:
+    """Then it is admitted."""
     w = world(CPU, KAI)
     w.settle()
     reasons = [{"reason": "OverLimit", "message": "queue gpus is over its limit"}]
@@ -418,7 +435,7 @@ def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told
     w.worker(0, "Pending", node="", conditions=[])
     w.settle()
     assert w.condition("Admitted")[:2] == ("False", "WaitingForAdmission")
-    assert "queue gpus is over its limit" in w.condition("Admitted")[2]
+    assert "queue gpus is over its limit" in w.message("Admitted")
     assert w.phase == "Queued"
     w.worker(0, "Pending", conditions=[])
     w.worker(1, "Pending", conditions=[])
@@ -430,13 +447,14 @@ def test_a_gang_is_admitted_when_all_its_pods_are_placed_and_kais_reason_is_told
     assert w.phase == "Running"
 
 
-def test_where_nothing_gangs_the_job_is_admitted_at_once_and_says_so(world: Any) -> None:
+def test_a_job_without_a_gang_scheduler_is_admitted_at_once(world: type[World]) -> None:
+    """The condition says so."""
     w = world(CPU)
     w.settle()
     assert w.condition("Admitted")[:2] == ("True", "NoGang")
 
 
-def test_each_phase_has_one_event(world: Any) -> None:
+def test_each_phase_has_one_event(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0)
@@ -452,59 +470,59 @@ def test_each_phase_has_one_event(world: Any) -> None:
     ]
 
 
-def test_conditions_keep_their_time_while_their_status_stays(world: Any) -> None:
+def test_conditions_keep_their_time_while_their_status_stays(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
-    first = {c.type: c.last_transition_time for c in w.seen.job.status.conditions}
+    first = {c.type: c.last_transition_time for c in w.status.conditions}
     w.later(100)
     w.worker(0)
     w.worker(1)
     w.settle()
-    after = {c.type: c.last_transition_time for c in w.seen.job.status.conditions}
+    after = {c.type: c.last_transition_time for c in w.status.conditions}
     assert {type_ for type_ in after if after[type_] != first[type_]} == {"WorkersReady"}
 
 
-def test_status_survives_the_way_through_json(world: Any) -> None:
+def test_status_survives_the_way_through_json(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.forget()
     assert not w.step()
 
 
-def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: Any) -> None:
+def test_nothing_starts_in_a_kai_queue_of_somebody_else(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python a.py}", "{image: a:1, kaiQueue: theirs}")
     w.step()
     w.queue_says("KaiQueueReady", "Conflict", "KAI Queue theirs belongs to other/gpu")
     w.settle()
     assert w.condition("QueueFound")[:2] == ("False", "QueueNotReady")
-    assert "KAI Queue theirs belongs to other/gpu" in w.condition("QueueFound")[2]
+    assert "KAI Queue theirs belongs to other/gpu" in w.message("QueueFound")
     assert w.objects == {}
     w.queue_says("KaiQueueReady", "KaiQueueReady", "as asked")
     w.settle()
-    assert ("Job", "demo") in w.objects
+    assert w.has("Job", "demo")
     w.queue_says("KaiQueueReady", "Conflict", "KAI Queue theirs belongs to other/gpu")
     w.settle()
     assert w.condition("QueueFound")[:2] == ("True", "QueueFound"), "what runs is left alone"
 
 
-def test_a_rule_that_is_younger_than_the_job_is_a_condition(world: Any) -> None:
+def test_a_rule_younger_than_the_job_is_a_condition(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, numGPUs: 2, command: python a.py}")
     w.settle()
     assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
-    assert "spec: exactly one of numNodes and numGPUs must be set" in w.condition("Accepted")[2]
+    assert "spec: exactly one of numNodes and numGPUs must be set" in w.message("Accepted")
     assert w.objects == {}
 
 
-def test_a_template_of_which_this_operator_knows_only_a_part_stays_the_one_revision(world: Any) -> None:
+def test_a_partly_unknown_template_stays_the_only_revision(world: type[World]) -> None:
     """An operator of an earlier version takes over a job that a later one froze."""
     w = world(CPU)
     w.settle()
-    w.revision_is({**w.seen.revision.data, "ofALaterVersion": True, "nprocPerNode": 7})
+    w.revision_is({**w.revision.data, "ofALaterVersion": True, "nprocPerNode": 7})
     w.settle()
-    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.seen.job.status.queue_revision]
+    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.status.queue_revision]
 
 
-def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: Any) -> None:
+def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: type[World]) -> None:
     w = world(CPU, KAI)
     w.settle()
     for index in range(2):
@@ -517,7 +535,7 @@ def test_an_admitted_job_stays_so_if_its_podgroup_is_refused(world: Any) -> None
     assert w.phase == "Running"
 
 
-def test_a_job_that_is_older_than_a_rule_of_its_name_is_refused(world: Any) -> None:
+def test_a_job_older_than_its_names_rule_is_refused(world: type[World]) -> None:
     """It would take the Service of the workspace of job `demo`."""
     w = world(CPU)
     job = w.seen.job

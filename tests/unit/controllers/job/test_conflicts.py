@@ -1,8 +1,7 @@
 """Volumes that would hide each other are refused, and the condition names both."""
 
-from typing import Any
-
 import pytest
+from world import World
 
 QUEUE = """
 storage: {workspace: {enabled: true}, checkpoints: {enabled: true},
@@ -12,7 +11,7 @@ WORKSPACE = "the workspace (of TorchrunQueue research)"
 OF_QUEUE = "(spec.storage.datasets of TorchrunQueue research)"
 
 
-def accepted(world: Any, volumes: str, queue: str = QUEUE) -> tuple[str, str, str]:
+def accepted(world: type[World], volumes: str, queue: str = QUEUE) -> tuple[str, str, str]:
     job = f"{{jobQueue: research, numNodes: 1, command: python a.py, volumes: {{{volumes}}}}}"
     w = world(job, f"{{image: a:1, {queue}}}")
     w.settle()
@@ -57,12 +56,12 @@ def template(name: str, path: str) -> str:
         (mount("/data"), f"dataset a {OF_QUEUE}", "volume m (spec.volumes.additionalMounts)", "/data"),
     ],
 )
-def test_two_things_on_one_path_are_refused(world: Any, volumes: str, one: str, other: str, path: str) -> None:
+def test_two_things_on_one_path_are_refused(world: type[World], volumes: str, one: str, other: str, path: str) -> None:
     message = f"{one} and {other} are both mounted at {path}: give one of them another path"
     assert accepted(world, volumes) == ("False", "ConflictingVolumes", message)
 
 
-def test_a_pod_template_that_mounts_over_the_workspace_is_refused(world: Any) -> None:
+def test_a_pod_template_that_mounts_over_the_workspace_is_refused(world: type[World]) -> None:
     status, reason, message = accepted(world, "", f"{QUEUE}, {template('m', '/app')}")
     assert (status, reason) == ("False", "ConflictingVolumes")
     assert "volume m (podTemplate of TorchrunQueue research) are both mounted at /app" in message
@@ -75,13 +74,13 @@ def test_a_pod_template_that_mounts_over_the_workspace_is_refused(world: Any) ->
         ("", f"{QUEUE}, {template('a', '/m')}", "volume a (podTemplate of TorchrunQueue research)"),
     ],
 )
-def test_a_volume_of_a_datasets_name_is_refused(world: Any, volumes: str, queue: str, other: str) -> None:
+def test_a_volume_of_a_datasets_name_is_refused(world: type[World], volumes: str, queue: str, other: str) -> None:
     status, reason, message = accepted(world, volumes, queue)
     assert (status, reason) == ("False", "ConflictingVolumes")
     assert message.startswith(f"dataset a {OF_QUEUE} and {other} have one name")
 
 
-def test_names_of_the_operators_volumes_are_refused(world: Any) -> None:
+def test_names_of_the_operators_volumes_are_refused(world: type[World]) -> None:
     _, reason, message = accepted(world, dataset("torchrun-tmp", "/x"))
     assert (reason, message.split(":")[0]) == ("ConflictingVolumes", "dataset torchrun-tmp (spec.volumes.datasets)")
 
@@ -89,6 +88,6 @@ def test_names_of_the_operators_volumes_are_refused(world: Any) -> None:
 @pytest.mark.parametrize(
     "volumes", [dataset("a", "/other"), dataset("b", "/data/b"), mount("/dev/shm"), mount("/app/cache")]
 )
-def test_what_hides_nothing_is_accepted(world: Any, volumes: str) -> None:
+def test_what_hides_nothing_is_accepted(world: type[World], volumes: str) -> None:
     """A dataset of the job's takes the place of the queue's of its name; a path below another one is another path."""
     assert accepted(world, volumes, f"{QUEUE}, nodeResources: {{gpus: 1}}")[0] == "True"

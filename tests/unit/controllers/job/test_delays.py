@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.controllers.job.plan import Question
 
@@ -97,21 +98,21 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def hold(w: Any, index: int, status: dict[str, Any]) -> None:
+def hold(w: World, index: int, status: dict[str, Any]) -> None:
     born = {"creationTimestamp": w.now}
     w.worker(index, **({"phase": "Pending", "metadata": born} | status))
 
 
 @pytest.mark.parametrize(("status", "says"), STATES.values(), ids=STATES)
-def test_a_worker_that_is_late_is_named_with_its_state(world: Any, status: dict[str, Any], says: str) -> None:
+def test_a_worker_that_is_late_is_named_with_its_state(world: type[World], status: dict[str, Any], says: str) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0)
     hold(w, 1, status)
     w.settle()
-    assert w.condition("WorkersReady")[1] == "WorkersStarting"
-    assert "demo-1-x" not in w.condition("WorkersReady")[2]
-    assert w.last.actions.look_again_s == 60
+    assert w.reason("WorkersReady") == "WorkersStarting"
+    assert "demo-1-x" not in w.message("WorkersReady")
+    assert w.look_again_s() == 60
     w.later(60)
     w.settle()
     found = w.condition("WorkersReady")
@@ -119,12 +120,12 @@ def test_a_worker_that_is_late_is_named_with_its_state(world: Any, status: dict[
     assert found[2].startswith(f"1 of 2 workers of Job demo are ready; pod demo-1-x: {says}")
     assert found[2].endswith("; see `kubectl describe pod demo-1-x`")
     placed = bool(status.get("node", "node-1"))
-    assert (w.last.asks, w.last.actions.look_again_s) == ((Question.WHY_NOT_UP, 30) if placed else (None, None))
+    assert (w.steps.asks, w.look_again_s()) == ((Question.WHY_NOT_UP, 30) if placed else (None, None))
     w.later(3600)
     assert not w.step(), "the words do not move with the time"
 
 
-def test_the_newest_warning_stands_beside_the_state(world: Any) -> None:
+def test_the_newest_warning_stands_beside_the_state(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0)
@@ -132,10 +133,10 @@ def test_the_newest_warning_stands_beside_the_state(world: Any) -> None:
     w.later(60)
     w.warns('FailedMount: MountVolume.SetUp failed for volume "keys" : secret "keys" not found')
     w.settle()
-    assert 'FailedMount: MountVolume.SetUp failed for volume "keys"' in w.condition("WorkersReady")[2]
+    assert 'FailedMount: MountVolume.SetUp failed for volume "keys"' in w.message("WorkersReady")
 
 
-def test_a_warning_that_says_the_same_is_not_repeated(world: Any) -> None:
+def test_a_warning_that_says_the_same_is_not_repeated(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     w.worker(0)
@@ -143,20 +144,20 @@ def test_a_warning_that_says_the_same_is_not_repeated(world: Any) -> None:
     w.later(60)
     w.warns(f"FailedScheduling: {UNBOUND['message']}")
     w.settle()
-    assert w.condition("WorkersReady")[2].count("unbound") == 1
+    assert w.message("WorkersReady").count("unbound") == 1
 
 
-def test_of_several_late_workers_the_first_is_named(world: Any) -> None:
+def test_of_several_late_workers_the_first_is_named(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     for index in (1, 0):
         hold(w, index, STATES["no such scheduler"][0])
     w.later(60)
     w.settle()
-    assert "pod demo-0-x: " in w.condition("WorkersReady")[2]
+    assert "pod demo-0-x: " in w.message("WorkersReady")
 
 
-def test_an_elastic_job_above_its_minimum_says_why_others_are_missing(world: Any) -> None:
+def test_a_job_above_its_minimum_says_why_workers_are_missing(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     for index in (0, 1):
@@ -169,7 +170,7 @@ def test_an_elastic_job_above_its_minimum_says_why_others_are_missing(world: Any
     assert "2 of 3 workers of Job demo are ready; pod demo-2-x: container trainer waits (ContainerCreating)" in message
 
 
-def test_an_elastic_job_says_at_once_that_others_find_no_node(world: Any) -> None:
+def test_an_elastic_job_reports_unschedulable_workers_at_once(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     for index in (0, 1):
@@ -177,10 +178,10 @@ def test_an_elastic_job_says_at_once_that_others_find_no_node(world: Any) -> Non
     full = UNBOUND | {"message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."}
     hold(w, 2, {"node": "", "conditions": [full]})
     w.settle()
-    assert "are ready; pod demo-2-x: 0/3 nodes are available: 3 Insufficient" in w.condition("WorkersReady")[2]
+    assert "are ready; pod demo-2-x: 0/3 nodes are available: 3 Insufficient" in w.message("WorkersReady")
 
 
-def test_a_worker_that_is_up_done_or_stopped_is_not_late(world: Any) -> None:
+def test_a_worker_up_done_or_stopped_is_not_late(world: type[World]) -> None:
     w = world(ELASTIC)
     w.settle()
     born = {"creationTimestamp": w.now}
@@ -189,11 +190,11 @@ def test_a_worker_that_is_up_done_or_stopped_is_not_late(world: Any) -> None:
     w.worker(2, "Pending", metadata=born | {"deletionTimestamp": w.now + timedelta(seconds=90)}, conditions=[])
     w.later(60)
     w.settle()
-    assert w.last.asks is None
+    assert w.steps.asks is None
 
 
 class TestPodsThatAreNotThere:
-    def test_a_large_job_whose_pods_still_appear_is_not_refused(self, world: Any) -> None:
+    def test_a_large_job_whose_pods_still_appear_is_not_refused(self, world: type[World]) -> None:
         """The Job controller makes 500 pods at once, and those of a large Job bit by bit."""
         w = world("{jobQueue: research, numNodes: 3, command: python train.py}")
         w.settle()
@@ -201,7 +202,7 @@ class TestPodsThatAreNotThere:
             w.later(25)
             w.worker(index, metadata={"creationTimestamp": w.now})
             w.settle()
-            assert w.condition("WorkersReady")[1] == "WorkersStarting"
+            assert w.reason("WorkersReady") == "WorkersStarting"
         w.later(30)
         w.settle()
-        assert w.condition("WorkersReady")[1] == "PodsNotCreated"
+        assert w.reason("WorkersReady") == "PodsNotCreated"

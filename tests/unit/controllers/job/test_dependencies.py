@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from world import World
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -111,7 +112,8 @@ def test_succeeded_meets_both_wishes_and_running_only_its_own(phase: str, condit
     assert "TorchrunJob prep" in found.message
 
 
-def test_all_that_is_missing_is_named_with_what_to_do_and_what_is_waited_for_besides() -> None:
+def test_missing_jobs_are_named_with_what_to_do() -> None:
+    """The message also names the jobs that are there and waited for."""
     found = judged(a_job("train", "a", "b", "c!", "d"), a_job("c"), a_job("d", phase="Succeeded"))
     assert (found.reason, found.warn) == ("DependencyNotFound", True)
     assert found.message == (
@@ -121,7 +123,7 @@ def test_all_that_is_missing_is_named_with_what_to_do_and_what_is_waited_for_bes
 
 
 @pytest.mark.parametrize("condition", ["", "!"])
-def test_a_job_fails_with_the_one_that_it_waits_for_and_names_why(condition: str) -> None:
+def test_a_job_fails_with_its_dependency_and_says_why(condition: str) -> None:
     prep = a_job("prep", phase="Failed", failed="WorkerFailed")
     found = judged(a_job("train", "missing", f"prep{condition}"), prep)
     assert (found.ok, found.reason, found.warn) == (False, "DependencyFailed", True)
@@ -129,18 +131,20 @@ def test_a_job_fails_with_the_one_that_it_waits_for_and_names_why(condition: str
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Running", "Pending"])
-def test_a_job_that_is_being_deleted_is_as_good_as_missing_so_that_it_can_be_submitted_again(phase: str) -> None:
+def test_a_job_that_is_being_deleted_counts_as_missing(phase: str) -> None:
+    """It can be submitted again."""
     found = judged(a_job("train", "prep!"), a_job("prep", phase=phase, deleting=True))
     assert (found.reason, found.warn) == ("DependencyNotFound", True)
     assert "TorchrunJob prep is being deleted: create it again" in found.message
 
 
-def test_a_job_that_has_succeeded_is_enough_also_while_it_is_being_deleted() -> None:
+def test_a_succeeded_job_is_enough_even_while_being_deleted() -> None:
     assert judged(a_job("train", "prep"), a_job("prep", phase="Succeeded", deleting=True)).ok
 
 
 @pytest.mark.parametrize("others", [[], [a_job("prep", phase="Failed")], [a_job("prep", "train")]])
-def test_what_was_met_once_stays_so_whatever_becomes_of_the_others(others: list[TorchrunJob]) -> None:
+def test_dependencies_met_once_stay_met(others: list[TorchrunJob]) -> None:
+    """It does not matter what becomes of the other jobs."""
     shelf = Shelf.of(a_job("train", "prep", met="DependenciesMet"), *others)
     assert (shelf.judged("train").ok, shelf.judged("train").reason) == (True, "DependenciesMet")
     assert shelf.reads == []
@@ -149,7 +153,7 @@ def test_what_was_met_once_stays_so_whatever_becomes_of_the_others(others: list[
 # Cycles.
 
 
-def test_a_cycle_is_named_with_its_path_as_each_of_its_jobs_sees_it() -> None:
+def test_each_job_of_a_cycle_names_its_own_path() -> None:
     shelf = Shelf.of(a_job("a", "b"), a_job("b", "c!"), a_job("c", "a"))
     said = {name: shelf.judged(name) for name in "abc"}
     assert {one.reason for one in said.values()} == {"DependencyCycle"}
@@ -158,14 +162,15 @@ def test_a_cycle_is_named_with_its_path_as_each_of_its_jobs_sees_it() -> None:
         assert f", {path}: none of them can start; delete one" in said[name].message
 
 
-def test_a_job_that_waits_for_one_in_a_cycle_names_that_cycle() -> None:
+def test_a_job_that_waits_for_a_cycle_names_it() -> None:
     shelf = Shelf.of(a_job("train", "b"), a_job("other", "c"), a_job("b", "c"), a_job("c", "a"), a_job("a", "b"))
     for name in ("train", "other"):
         assert shelf.judged(name).reason == "DependencyCycle"
         assert ", a -> b -> c -> a: " in shelf.judged(name).message
 
 
-def test_a_cycle_that_one_of_its_jobs_has_left_holds_nobody_up() -> None:
+def test_a_broken_cycle_holds_nobody_up() -> None:
+    """One of its jobs has left it."""
     jobs = (a_job("a", "b"), a_job("b", "c", met="DependenciesMet", phase="Running"), a_job("c", "a"))
     assert {Shelf.of(*jobs).judged(name).reason for name in "ac"} == {"WaitingForDependency"}
 
@@ -230,7 +235,8 @@ def knots(jobs: Mapping[str, TorchrunJob]) -> set[str]:
 
 
 @given(graphs())
-def test_a_cycle_is_told_exactly_where_no_order_would_let_the_job_start(shelf: Shelf) -> None:
+def test_a_cycle_is_reported_exactly_if_no_order_works(shelf: Shelf) -> None:
+    """No order of running lets the job start."""
     stuck = knots(shelf.jobs)
     for name, job in shelf.jobs.items():
         if not still_waits(job, shelf.jobs):
@@ -256,7 +262,7 @@ def begun(job: TorchrunJob, phase: str) -> TorchrunJob:
 
 
 @given(graphs(phases=("Pending",)), st.sets(st.sampled_from(NAMES)))
-def test_every_job_ends_unless_one_that_it_waits_for_is_missing_or_in_a_cycle(shelf: Shelf, failing: set[str]) -> None:
+def test_every_job_ends_unless_one_is_missing_or_cyclic(shelf: Shelf, failing: set[str]) -> None:
     """Each job runs as soon as it may; what then still waits says why, and nobody is forgotten."""
     live = replace(shelf, jobs=dict(shelf.jobs))
     woken = set(live.jobs)
@@ -288,7 +294,7 @@ def test_every_job_ends_unless_one_that_it_waits_for_is_missing_or_in_a_cycle(sh
 # Who is woken.
 
 
-def test_a_change_of_a_job_concerns_those_that_wait_for_it_and_not_those_that_wait_for_these() -> None:
+def test_a_change_wakes_only_direct_dependents() -> None:
     shelf = Shelf.of(
         a_job("prep"),
         a_job("train", "prep"),
@@ -300,7 +306,7 @@ def test_a_change_of_a_job_concerns_those_that_wait_for_it_and_not_those_that_wa
     assert shelf.waiting(shelf.jobs["prep"]) == {"train"}
 
 
-def test_a_cycle_that_closes_or_opens_concerns_all_that_wait_for_its_jobs() -> None:
+def test_a_cycle_that_closes_or_opens_wakes_all_dependents() -> None:
     closing = a_job("a", "b")
     shelf = Shelf.of(closing, a_job("b", "a"), a_job("train", "b"), a_job("report", "train"))
     assert shelf.waiting(None, closing) == {"a", "b", "train", "report"}
@@ -308,13 +314,14 @@ def test_a_cycle_that_closes_or_opens_concerns_all_that_wait_for_its_jobs() -> N
     assert shelf.waiting(closing, None) == {"b", "train", "report"}
 
 
-def test_a_job_that_comes_between_a_cycle_and_those_that_wait_concerns_all_of_these() -> None:
+def test_a_job_between_a_cycle_and_its_dependents_wakes_them() -> None:
+    """It is new; all that wait behind it are concerned."""
     between = a_job("between", "a")
     shelf = Shelf.of(a_job("a", "b"), a_job("b", "a"), between, a_job("train", "between"), a_job("report", "train"))
     assert shelf.waiting(None, between) == {"train", "report"}
 
 
-def test_where_not_all_upstream_is_read_a_cycle_is_taken_to_be_there() -> None:
+def test_a_cycle_is_assumed_unless_all_upstream_is_read() -> None:
     chain = [a_job(f"job-{index}", f"job-{index + 1}") for index in range(2 * MOST)]
     shelf = Shelf.of(a_job("report", "train"), a_job("train", "job-0"), *chain)
     assert shelf.waiting(chain[0]) == {"train", "report"}
@@ -343,7 +350,7 @@ def changes(draw: st.DrawFn) -> tuple[Shelf, TorchrunJob | None, TorchrunJob | N
 
 
 @given(changes())
-def test_whoever_is_not_woken_by_a_change_is_judged_as_before(change_of: Any) -> None:
+def test_a_job_that_is_not_woken_is_judged_as_before(change_of: Any) -> None:
     """Or names a cycle that is there still, where there are now several to choose from."""
     shelf, old, new = change_of
     before, after = (
@@ -374,16 +381,17 @@ def test_only_what_can_be_waited_for_wakes_others() -> None:
         assert not upstream_turned(change(after, after))
 
 
-def test_a_job_that_was_there_from_the_first_wakes_nobody_for_all_are_looked_at_then() -> None:
+def test_a_job_in_the_first_list_wakes_nobody() -> None:
+    """Every job is looked at then."""
     assert not upstream_turned(Change(TORCHRUN_JOB, "added", None, a_job("prep"), initial=True))
 
 
-def test_a_job_that_comes_to_or_from_waiting_concerns_those_that_it_waits_for() -> None:
+def test_a_job_that_starts_or_stops_waiting_wakes_its_upstream() -> None:
     assert jobs_waited_for(a_job("train", "prep", "data")) == (Key("team", "prep"), Key("team", "data"))
     assert jobs_waited_for(a_job("train")) == ()
 
 
-def test_a_job_is_awaited_by_those_that_can_still_be_held_up_by_it() -> None:
+def test_a_job_is_awaited_while_it_can_hold_others_up() -> None:
     def awaited(*others: TorchrunJob) -> bool:
         return is_awaited(cast(Cache, Shelf.of(a_job("prep"), *others)), a_job("prep"))
 
@@ -398,25 +406,25 @@ def test_a_job_is_awaited_by_those_that_can_still_be_held_up_by_it() -> None:
 # In the life of a job.
 
 
-def let(world: Any, **upstream: TorchrunJob | None) -> Any:
-    world.seen = replace(world.seen, upstream=upstream)
-    return world
+def let(w: World, **upstream: TorchrunJob | None) -> World:
+    w.seen = replace(w.seen, upstream=upstream)
+    return w
 
 
 WAITS = "{jobQueue: research, numNodes: 1, command: python a.py, dependsOn: [{job: prep}]}"
 
 
 @pytest.mark.parametrize("prep", [None, a_job("prep"), a_job("prep", phase="Running")])
-def test_a_job_that_waits_has_conditions_and_nothing_else(world: Any, prep: TorchrunJob | None) -> None:
+def test_a_job_that_waits_has_conditions_and_nothing_else(world: type[World], prep: TorchrunJob | None) -> None:
     w = let(world(WAITS), prep=prep)
     w.settle()
-    assert (w.phase, w.objects, w.seen.job.status.queue_revision) == ("Pending", {}, "")
+    assert (w.phase, w.objects, w.status.queue_revision) == ("Pending", {}, "")
     for later in ("WorkspaceReady", "Admitted", "WorkersReady"):
         assert w.condition(later)[:2] == ("False", "NotStarted")
-    assert w.condition("WorkspaceReady")[2] == "waits for the jobs that it depends on"
+    assert w.message("WorkspaceReady") == "waits for the jobs that it depends on"
 
 
-def test_nothing_is_made_before_it_is_written_down_that_the_job_was_let_through(world: Any) -> None:
+def test_nothing_is_made_before_status_says_dependencies_are_met(world: type[World]) -> None:
     w = let(world(WAITS), prep=a_job("prep"))
     w.settle()
     let(w, prep=a_job("prep", phase="Succeeded"))
@@ -425,10 +433,10 @@ def test_nothing_is_made_before_it_is_written_down_that_the_job_was_let_through(
     assert w.condition("DependenciesMet")[:2] == ("True", "DependenciesMet")
     let(w, prep=None)
     w.settle()
-    assert ("Job", "demo") in w.objects
+    assert w.has("Job", "demo")
 
 
-def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: Any) -> None:
+def test_an_awaited_job_outlives_its_time_to_live(world: type[World]) -> None:
     w = world(
         "{jobQueue: research, numNodes: 1, command: python a.py, runPolicy: {ttlSecondsAfterFinished: 60}}",
     )
@@ -439,23 +447,24 @@ def test_a_job_that_another_waits_for_outlives_its_time_to_live(world: Any) -> N
     w.seen = replace(w.seen, awaited=True)
     w.later(3600)
     w.step()
-    assert (w.last.actions.remove, w.last.actions.look_again_s) == ((), None)
+    assert (w.last.actions.remove, w.look_again_s()) == ((), None)
     w.seen = replace(w.seen, awaited=False)
     w.step()
     assert [removal.kind for removal in w.last.actions.remove] == [TORCHRUN_JOB]
 
 
-def test_a_job_takes_its_queue_as_it_is_when_it_is_let_through(world: Any) -> None:
+def test_a_job_freezes_its_queue_once_dependencies_are_met(world: type[World]) -> None:
     w = let(world(WAITS), prep=a_job("prep"))
     w.settle()
     w.has_queue("image: later:2")
     w.settle()
     let(w, prep=a_job("prep", phase="Succeeded"))
     w.settle()
-    assert w.spec("Job", "demo")["template"]["spec"]["containers"][0]["image"] == "later:2"
+    assert w.trainer()["image"] == "later:2"
 
 
-def test_a_failure_that_is_passed_on_is_the_end_and_told_once(world: Any) -> None:
+def test_a_failure_that_is_passed_on_is_reported_once(world: type[World]) -> None:
+    """It ends the job."""
     w = let(world(WAITS), prep=a_job("prep"))
     w.settle()
     let(w, prep=a_job("prep", phase="Failed", failed="WorkerFailed"))

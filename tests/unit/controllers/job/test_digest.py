@@ -25,7 +25,7 @@ def revision(name: str, data: Mapping[str, Any]) -> ControllerRevision:
 
 
 @given(DATA)
-def test_what_was_frozen_is_recognised_after_its_way_through_json_in_any_order(data: dict[str, Any]) -> None:
+def test_a_frozen_template_is_recognised_after_json_in_any_order(data: dict[str, Any]) -> None:
     turned = msgspec.json.decode(json.dumps(dict(reversed(data.items()))))
     assert is_sealed(revision(f"demo-{seal(data)}", turned))
 

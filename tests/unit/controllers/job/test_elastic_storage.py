@@ -1,19 +1,20 @@
 """Storage of an elastic job: it goes by the most nodes that the job can have."""
 
-from typing import Any
+from world import World
 
 GIT = "{source: git, url: 'https://git.example.com/a.git'}"
 ELASTIC = "{jobQueue: research, numNodes: 1, elastic: {minNodes: 1, maxNodes: 3}, command: python a.py%s}"
 
 
-def test_an_elastic_job_that_may_grow_is_served(world: Any) -> None:
+def test_an_elastic_job_that_may_grow_is_served(world: type[World]) -> None:
     w = world(ELASTIC % f", volumes: {{workspace: {GIT}}}", "image: trainer:1")
     w.settle()
-    assert w.seen.revision.data["workspace"]["distribution"] == "serve"
+    assert w.revision.data["workspace"]["distribution"] == "serve"
 
 
-def test_an_elastic_job_that_may_grow_is_told_of_checkpoints_on_one_node(world: Any) -> None:
+def test_a_growing_job_is_warned_of_checkpoints_on_one_node(world: type[World]) -> None:
+    """An elastic job goes by the most nodes that it can have."""
     w = world(ELASTIC % "", "{image: trainer:1, storage: {checkpoints: {enabled: true}}}")
     w.settle()
-    assert w.condition("Accepted")[1] == "CheckpointsOnOneNode"
-    assert "the job has up to 3 pods" in w.condition("Accepted")[2]
+    assert w.reason("Accepted") == "CheckpointsOnOneNode"
+    assert "the job has up to 3 pods" in w.message("Accepted")

@@ -35,7 +35,8 @@ def test_a_pod_that_a_scheduler_says_it_preempted_was_preempted() -> None:
 
 
 @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "DeletionByTaintManager", "TerminationByKubelet"])
-def test_a_pod_that_another_says_it_disrupted_was_not_preempted_whatever_kai_did_meanwhile(reason: str) -> None:
+def test_a_pod_that_somebody_else_disrupted_was_not_preempted(reason: str) -> None:
+    """It does not matter what KAI did meanwhile."""
     assert not preempted(pod(disrupted=reason), at(0))
 
 
@@ -45,21 +46,23 @@ def test_a_disruption_that_was_called_off_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "so"), [(0, True), (-1, True), (15, True), (-15, True), (16, False), (-16, False)])
-def test_a_plain_deletion_is_kais_if_kai_evicted_at_that_time(seconds: float, so: bool) -> None:
+def test_a_plain_deletion_during_kais_eviction_is_kais(seconds: float, so: bool) -> None:
     assert preempted(pod(), at(seconds)) is so
 
 
 @pytest.mark.parametrize("there", [None, group(None), group(""), group("yesterday")])
-def test_a_plain_deletion_of_which_kai_says_nothing_is_a_persons(there: KaiPodGroup | None) -> None:
+def test_a_plain_deletion_without_kais_word_is_a_persons(there: KaiPodGroup | None) -> None:
     assert not preempted(pod(), there)
     assert last_eviction(there) is None
 
 
-def test_a_pod_that_nobody_told_to_stop_was_not_preempted_though_others_of_its_gang_were() -> None:
+def test_a_pod_that_nobody_told_to_stop_was_not_preempted() -> None:
+    """Others of its gang were."""
     assert not preempted(pod(told=None), at(0))
 
 
-def test_of_a_pod_that_is_gone_the_time_at_which_it_was_missed_is_compared() -> None:
+def test_a_pod_that_is_gone_counts_from_its_loss() -> None:
+    """The time at which it was missed is compared with KAI's eviction."""
     assert evicted_around(at(0), TOLD)
     assert not evicted_around(at(0), TOLD + timedelta(minutes=5))
 

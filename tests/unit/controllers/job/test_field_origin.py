@@ -1,9 +1,9 @@
 """A field that the API server cannot read is told of the TorchrunQueue or TorchrunJob that has it, and where it is."""
 
 import time
-from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.controllers.complaints import complaints
 from torchctl.controllers.finding import Refusal
@@ -17,7 +17,7 @@ JOB = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
 QUEUE = "{image: a:1%s}"
 
 
-def refused(world: Any, said: str, job: str = "", queue: str = "", kind: str = "Job") -> Any:
+def refused(world: type[World], said: str, job: str = "", queue: str = "", kind: str = "Job") -> World:
     """A job whose child the API server cannot read."""
     w = world(JOB % (job and f", {job}"), QUEUE % (queue and f", {queue}"))
 
@@ -80,7 +80,7 @@ def refused(world: Any, said: str, job: str = "", queue: str = "", kind: str = "
         ),
     ],
 )
-def test_a_field_is_told_where_it_was_written(world: Any, path: str, job: str, queue: str, told: str) -> None:
+def test_a_field_is_told_where_it_was_written(world: type[World], path: str, job: str, queue: str, told: str) -> None:
     w = refused(world, f".spec.template{path}: {UNKNOWN}", job, queue)
     assert w.condition("WorkersReady") == (
         "False",
@@ -89,7 +89,7 @@ def test_a_field_is_told_where_it_was_written(world: Any, path: str, job: str, q
     )
 
 
-def test_of_several_fields_each_is_told(world: Any) -> None:
+def test_of_several_fields_each_is_told(world: type[World]) -> None:
     wrong = {
         ".spec.template.spec.affinty": UNKNOWN,
         ".spec.template.spec.tolerations": "expected list",
@@ -97,14 +97,14 @@ def test_of_several_fields_each_is_told(world: Any) -> None:
     }
     said = "\n  ".join(("errors:", *(f"{path}: {what}" for path, what in wrong.items())))
     w = refused(world, said, queue="podTemplate: {spec: {affinty: {}, tolerations: [{key: a}]}}")
-    assert w.condition("WorkersReady")[2].partition(" (so")[0] == (
+    assert w.message("WorkersReady").partition(" (so")[0] == (
         f"TorchrunQueue research: spec.podTemplate.spec.affinty: {UNKNOWN}; "
         "TorchrunQueue research: spec.podTemplate.spec.tolerations: expected list; "
         "Job demo: .spec.x: no"
     )
 
 
-def test_a_sync_pod_has_the_field_at_another_place(world: Any) -> None:
+def test_a_sync_pod_has_the_field_at_another_place(world: type[World]) -> None:
     w = refused(
         world,
         f".spec.affinity.nodeAfinity: {UNKNOWN}",
@@ -112,35 +112,35 @@ def test_a_sync_pod_has_the_field_at_another_place(world: Any) -> None:
         "scheduling: {affinity: {nodeAfinity: {}}}",
         kind="Pod",
     )
-    message = w.condition("WorkspaceReady")[2]
+    message = w.message("WorkspaceReady")
     assert message.startswith(f"TorchrunQueue research: spec.scheduling.affinity.nodeAfinity: {UNKNOWN} (so")
     assert "Pod demo-sync-0" in message
 
 
 @pytest.mark.parametrize("path", [".spec.template.spec.affinty", ".spec.paralelism", ".metadata.labls"])
-def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: Any, path: str) -> None:
+def test_a_field_that_nobody_wrote_is_told_as_the_childs(world: type[World], path: str) -> None:
     w = refused(world, f"{path}: {UNKNOWN}")
-    message = w.condition("WorkersReady")[2]
+    message = w.message("WorkersReady")
     assert message.startswith("Job demo: the API server cannot read it: ")
     assert f"{path}: {UNKNOWN}; correct this field" in message
 
 
 @pytest.mark.parametrize("part", [".a", "[]", ".-", " [", " .", " .a[b=a"])
-def test_a_name_of_any_length_and_kind_is_read_in_no_time(world: Any, part: str) -> None:
+def test_a_name_of_any_length_is_read_in_no_time(world: type[World], part: str) -> None:
     """The name is a user's, and while it is read nothing else is done: no renewal of the lease either."""
     began = time.process_time()
     w = refused(world, f".spec.template.spec{part * 20_000}!: {UNKNOWN}")
-    assert w.condition("WorkersReady")[1] == "Refused"
+    assert w.reason("WorkersReady") == "Refused"
     assert time.process_time() - began < 2
 
 
-def test_what_was_turned_down_for_another_reason_is_told_as_it_was(world: Any) -> None:
+def test_a_refusal_for_another_reason_is_reported_unchanged(world: type[World]) -> None:
     w = world(JOB % "", QUEUE % "")
     w.refuse = lambda kind, name: (
         Refusal(kind, name, "Refused", ".spec.template.spec.affinty: no") if kind == "Job" else None
     )
     w.settle()
-    assert w.condition("WorkersReady")[2] == "Job demo: .spec.template.spec.affinty: no"
+    assert w.message("WorkersReady") == "Job demo: .spec.template.spec.affinty: no"
 
 
 BODY = {
@@ -205,8 +205,8 @@ VOLUMES = "volumes: {additionalVolumes: [{name: big, nfs: {}}], additionalMounts
         ),
     ],
 )
-def test_an_invalid_field_is_told_by_name_where_it_was_written(
-    world: Any, path: str, wrong: str, job: str, queue: str, told: str
+def test_an_invalid_field_is_named_where_it_was_written(
+    world: type[World], path: str, wrong: str, job: str, queue: str, told: str
 ) -> None:
     message = invalid(world, path, wrong, job, queue)
     assert told in message
@@ -214,7 +214,7 @@ def test_an_invalid_field_is_told_by_name_where_it_was_written(
     assert "env[" not in message or "env[name=" in message
 
 
-def invalid(world: Any, path: str, wrong: str, job: str, queue: str) -> str:
+def invalid(world: type[World], path: str, wrong: str, job: str, queue: str) -> str:
     """What is told of a Job that validation refuses."""
     w = world(JOB % (job and f", {job}"), QUEUE % (queue and f", {queue}"))
     cause = StatusCause(field=f"spec.template.spec.{path}", message=wrong)
@@ -222,9 +222,10 @@ def invalid(world: Any, path: str, wrong: str, job: str, queue: str) -> str:
     refusal = Refusal("Job", "demo", *refusal_reason(error, "Job demo"), fields=complaints(error, BODY))
     w.refuse = lambda kind, name: refusal if kind == "Job" else None
     w.settle()
-    return str(w.condition("WorkersReady")[2])
+    return str(w.message("WorkersReady"))
 
 
-def test_an_invalid_field_of_the_operators_own_is_told_as_the_server_does(world: Any) -> None:
+def test_an_invalid_field_of_the_operator_is_reported_unchanged(world: type[World]) -> None:
+    """The message is the API server's."""
     message = invalid(world, "containers[0].env[0].name", "Invalid value", "", "")
     assert message.startswith('Job demo: the API server refused it: Job.batch "demo" is invalid')

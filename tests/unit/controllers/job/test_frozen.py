@@ -21,7 +21,7 @@ def read(kind: Kind[Any], spec: str) -> Any:
     return msgspec.json.decode(body, type=kind.type, dec_hook=kind.dec_hook)
 
 
-def test_a_default_that_is_written_out_has_the_digest_of_one_that_is_not() -> None:
+def test_a_written_default_does_not_change_the_digest() -> None:
     """The API server writes defaults into a spec, and another version of it may write other ones."""
     job = read(TORCHRUN_JOB, "{jobQueue: a, numNodes: 1, command: python a.py}")
     digests = {

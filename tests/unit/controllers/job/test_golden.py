@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import yaml
 from goldens import LEFT_OUT, is_regenerated, written
+from world import World
 
 JOBS = Path(__file__).parents[3] / "golden" / "jobs"
 SHOWN_WHOLE = "cpu-single-node-zip"
 
 
-def children_of(world: Any, queue: dict[str, Any], job: dict[str, Any]) -> list[dict[str, Any]]:
+def children_of(world: type[World], queue: dict[str, Any], job: dict[str, Any]) -> list[dict[str, Any]]:
     """Every object of a job whose workspace is brought, in the order of their making."""
     w = world(yaml.safe_dump(job["spec"]), yaml.safe_dump(queue["spec"]))
     if job["spec"].get("volumes", {}).get("workspace", {}).get("source") == "existing":
@@ -26,7 +27,7 @@ def children_of(world: Any, queue: dict[str, Any], job: dict[str, Any]) -> list[
 
 
 @pytest.mark.parametrize("path", sorted(JOBS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_job_becomes_exactly_these_objects(path: Path, world: Any) -> None:
+def test_a_job_becomes_exactly_these_objects(path: Path, world: type[World]) -> None:
     queue, job, *expected = yaml.safe_load_all(path.read_text())
     actual = json.loads(json.dumps(children_of(world, queue, job)))
     for child in actual:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
 from torchctl.controllers.job.observed import Observed
@@ -38,7 +39,7 @@ class Answer:
         raise NotImplementedError
 
 
-def steps(observed: Observed, w: Any) -> Steps:
+def steps(observed: Observed, w: World) -> Steps:
     """The plan for what was observed, of a job that goes on."""
     todo = plan(observed, w.settings, w.now)
     assert isinstance(todo, Steps)
@@ -52,7 +53,7 @@ def worker_job(owner: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def late(world: Any) -> Any:
+def late(world: type[World]) -> World:
     """A job that runs, and a cache that has heard of its start and not of its Job."""
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
@@ -60,12 +61,11 @@ def late(world: Any) -> Any:
         w.worker(index)
     w.settle()
     w.remove("Job", "demo")
-    for index in range(2):
-        w.remove("Pod", f"demo-{index}-x")
+    w.pod_goes(0, 1)
     return w
 
 
-async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: Any) -> None:
+async def test_a_job_goes_on_if_its_worker_job_exists(late: World) -> None:
     transport = Answer(200, worker_job(UID))
     todo = steps(late.seen, late)
     assert todo.asks is Question.WORKER_JOB
@@ -75,21 +75,22 @@ async def test_a_job_whose_worker_job_is_there_after_all_goes_on(late: Any) -> N
 
 
 @pytest.mark.parametrize("answer", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
-async def test_a_job_whose_worker_job_is_gone_or_another_has_ended(late: Any, answer: tuple[int, Any]) -> None:
+async def test_a_job_ends_if_its_worker_job_is_not_there(late: World, answer: tuple[int, Any]) -> None:
+    """It is gone, or one of somebody else's has its name."""
     known = await LiveReads(Client(Answer(*answer))).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
     outcome = steps(known, late).life.outcome
     assert outcome is not None
     assert outcome.reason == "JobDisappeared"
 
 
-async def test_a_pass_asks_before_it_believes_that_a_job_is_gone(late: Any) -> None:
+async def test_a_job_is_gone_only_if_the_server_says_so(late: World) -> None:
     manager = SimpleNamespace(client=Client(Answer(200, worker_job(UID))), events=None, clock=ManualClock())
     known, todo = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
     assert isinstance(todo, Steps)
     assert (known.worker_job is not None, todo.life.outcome) == (True, None)
 
 
-async def test_nothing_is_asked_where_nothing_is_missed(world: Any) -> None:
+async def test_nothing_is_asked_where_nothing_is_missed(world: type[World]) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Answer(500, {})
     w.settle()
     manager = SimpleNamespace(client=Client(transport), events=None, clock=ManualClock())
@@ -107,36 +108,37 @@ def revision(owner: str, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def edited(world: Any) -> Any:
+def edited(world: type[World]) -> World:
     """A job whose template is frozen, a queue that was edited after that, and a cache that lacks the revision."""
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.step()
-    w.frozen_as = w.seen.job.status.queue_revision
-    assert w.frozen_as
+    assert w.status.queue_revision
     w.has_queue("image: later:2")
     return w
 
 
-async def test_a_template_that_is_frozen_after_all_is_not_recorded_anew(edited: Any) -> None:
+async def test_a_template_that_is_there_is_not_recorded_anew(edited: World) -> None:
+    """The cache lacks it; the API server has it."""
     todo = steps(edited.seen, edited)
     assert todo.asks is Question.REVISION
-    transport = Answer(200, revision(UID, edited.frozen_as))
+    transport = Answer(200, revision(UID, edited.status.queue_revision))
     known = await LiveReads(Client(transport)).answered(edited.seen, Question.REVISION, 0.0, edited.now)
-    path = f"/apis/apps/v1/namespaces/team/controllerrevisions/{edited.frozen_as}"
+    path = f"/apis/apps/v1/namespaces/team/controllerrevisions/{edited.status.queue_revision}"
     assert [request.path for request in transport.requests] == [path]
     after = steps(known, edited)
-    assert (after.revision, after.asks) == (edited.frozen_as, None)
+    assert (after.revision, after.asks) == (edited.status.queue_revision, None)
 
 
 @pytest.mark.parametrize("owner", [None, "somebody-else"])
-async def test_a_template_that_was_never_frozen_is_recorded_as_the_queue_is_now(edited: Any, owner: str | None) -> None:
-    answer = (200, revision(owner, edited.frozen_as)) if owner else (404, {"reason": "NotFound"})
+async def test_a_template_that_is_missing_comes_from_the_queue(edited: World, owner: str | None) -> None:
+    """It is recorded as the queue is now."""
+    answer = (200, revision(owner, edited.status.queue_revision)) if owner else (404, {"reason": "NotFound"})
     known = await LiveReads(Client(Answer(*answer))).answered(edited.seen, Question.REVISION, 0.0, edited.now)
     after = steps(known, edited)
-    assert after.revision not in ("", edited.frozen_as)
+    assert after.revision not in ("", edited.status.queue_revision)
 
 
-async def test_nobody_asks_for_the_template_of_a_job_while_its_queue_is_as_it_was(world: Any) -> None:
+async def test_an_unedited_queue_asks_for_no_template(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     assert steps(w.seen, w).asks is None
     w.step()
@@ -160,7 +162,8 @@ class Refused(Answer):
         return HttpResponse(200, {}, msgspec.json.encode(body))
 
 
-async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(world: Any) -> None:
+async def test_why_pods_are_refused_is_asked_once_a_period(world: type[World]) -> None:
+    """The number of passes does not matter."""
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
     w.settle()
     reads = LiveReads(Client(transport))
@@ -173,12 +176,12 @@ async def test_why_pods_are_refused_is_asked_once_in_a_period_whatever_passes(wo
     assert len(transport.requests) == 2
 
 
-async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(world: Any) -> None:
+async def test_an_answer_holds_for_one_job_and_attempt_only(world: type[World]) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Refused()
     w.settle()
     reads = LiveReads(Client(transport))
     await reads.answered(w.seen, Question.WHY_NO_PODS, 5.0, w.now)
-    child = w.seen.worker_job
+    child = w.worker_job
     again = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, uid="of-attempt-1"))
     await reads.answered(replace(w.seen, worker_job=again), Question.WHY_NO_PODS, 5.0, w.now)
     reads.forget(Key("team", "demo"))
@@ -186,7 +189,7 @@ async def test_what_was_said_of_one_job_or_attempt_is_not_believed_of_another(wo
     assert len(transport.requests) == 3
 
 
-async def test_where_nothing_was_said_it_is_asked_again_soon(world: Any) -> None:
+async def test_where_nothing_was_said_it_is_asked_again_soon(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
     transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": []})
@@ -197,9 +200,8 @@ async def test_where_nothing_was_said_it_is_asked_again_soon(world: Any) -> None
 
 
 @pytest.mark.parametrize(("minutes", "said"), [(9, "exceeded quota"), (11, "")])
-async def test_what_was_said_long_ago_is_mended_and_asked_for_no_more_often_than_what_is_not(
-    world: Any, minutes: int, said: str
-) -> None:
+async def test_an_old_event_counts_as_mended_and_is_not_reread(world: type[World], minutes: int, said: str) -> None:
+    """It is asked for no more often than a new one."""
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
     meta = {"name": "e", "namespace": "team", "resourceVersion": "3"}

@@ -105,7 +105,8 @@ LIST = st.lists(WORD, max_size=3, unique=True)
 @merges("labels")
 @pytest.mark.proves("TorchrunJob.spec.labels")
 @given(template=maybe(MAP), job=maybe(MAP), owned=st.sampled_from(labels.OWNED_KEYS))
-def test_labels_by_key_the_job_last_and_none_of_the_operators(template: Any, job: Any, owned: str) -> None:
+def test_labels_merge_by_key_except_the_operators(template: Any, job: Any, owned: str) -> None:
+    """The job has the last word."""
     queue = {"podTemplate": {"metadata": {"labels": {**(template or {}), owned: "theirs"}}}}
     found = merged(queue=queue, labels=job)
     assert found.pod["metadata"].get("labels", {}) == together(template, job)
@@ -114,9 +115,8 @@ def test_labels_by_key_the_job_last_and_none_of_the_operators(template: Any, job
 @merges("annotations")
 @pytest.mark.proves("TorchrunJob.spec.annotations")
 @given(template=maybe(MAP), job=maybe(MAP), queue_key=st.booleans())
-def test_annotations_by_key_and_keys_of_kais_only_from_the_queues_admin(
-    template: Any, job: Any, queue_key: bool
-) -> None:
+def test_annotations_merge_by_key(template: Any, job: Any, queue_key: bool) -> None:
+    """KAI's keys are taken from the queue's administrator only."""
     key = labels.KAI_QUEUE if queue_key else "kai.scheduler/gpu-fraction-num-devices"
     queue = {"podTemplate": {"metadata": {"annotations": {**(template or {}), key: "1"}}}}
     found = merged(queue=queue, annotations=job).pod["metadata"].get("annotations", {})
@@ -147,9 +147,8 @@ def test_the_command_is_the_jobs(command: Any, args: Any) -> None:
 
 @merges("workingDir")
 @given(template=maybe(WORD), mount=maybe(WORD), job=maybe(WORD), enabled=st.booleans())
-def test_of_the_working_directory_the_last_word_the_workspaces_where_there_is_one(
-    template: Any, mount: Any, job: Any, enabled: bool
-) -> None:
+def test_the_working_directory_is_the_last_word(template: Any, mount: Any, job: Any, enabled: bool) -> None:
+    """A workspace has its own."""
     paths = [f"/{word}a" if word else None for word in (template, mount, job)]
     workspace = said({"enabled": enabled, "mountPath": paths[1], "accessModes": ["ReadWriteMany"]})
     found = merged(trainer={"workingDir": paths[0]}, queue={"storage": {"workspace": workspace}}, workingDir=paths[2])
@@ -203,9 +202,8 @@ AMOUNT = st.sampled_from(["1", "2500m", "3Gi", "1e3"])
     part=st.booleans(),
     resource=st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]),
 )
-def test_resources_by_name_and_a_part_of_the_gpus_has_that_part_of_all(
-    requests: Any, cpus: Any, memory: Any, gpus: int, part: bool, resource: str
-) -> None:
+def test_resources_merge_by_name(requests: Any, cpus: Any, memory: Any, gpus: int, part: bool, resource: str) -> None:
+    """A part of the GPUs has that part of all other resources."""
     node = said({"cpus": cpus, "memory": memory, "gpus": gpus, "gpuResourceName": resource})
     job: Json = {"numGPUs": gpus // 2} if part and gpus else {}
     base = {"requests": requests or {}}
@@ -306,7 +304,7 @@ def test_mounts_by_path_the_jobs_own_last(words: Any, shm: bool) -> None:
     "TorchrunJob.spec.volumes.datasets[].readOnly",
 )
 @given(queue=maybe(LIST), job=maybe(LIST), read_only=st.booleans())
-def test_a_dataset_of_the_jobs_takes_claim_and_path_of_the_queues_away(queue: Any, job: Any, read_only: bool) -> None:
+def test_a_jobs_dataset_takes_claim_and_path_from_the_queues(queue: Any, job: Any, read_only: bool) -> None:
     own = [{**item, "readOnly": read_only} for item in datasets(job, "j")]
     found = merged(queue={"storage": {"datasets": datasets(queue, "q")}}, volumes={"datasets": own})
     claims = {item["name"]: item["persistentVolumeClaim"] for item in pod_of(found).get("volumes", [])}
@@ -326,7 +324,8 @@ def test_a_dataset_of_the_jobs_takes_claim_and_path_of_the_queues_away(queue: An
     "TorchrunJob.spec.nodeSelector",
 )
 @given(words=three(MAP), gpu_type=maybe(WORD), gpus=st.sampled_from([0, 1]))
-def test_node_labels_by_key_and_the_gpus_type_where_there_are_gpus(words: Any, gpu_type: Any, gpus: int) -> None:
+def test_node_labels_merge_by_key(words: Any, gpu_type: Any, gpus: int) -> None:
+    """The GPU type is added if there are GPUs."""
     template, queue, job = words
     found = merged(
         pod={"nodeSelector": template},
@@ -379,9 +378,8 @@ def test_pull_secrets_all_in_order_each_once(template: Any, queue: Any) -> None:
 @merges("serviceAccountName")
 @pytest.mark.proves("TorchrunQueue.spec.serviceAccountName")
 @given(template=maybe(WORD), queue=maybe(WORD), token=maybe(st.booleans()))
-def test_of_the_service_account_the_last_word_and_no_token_where_nobody_has_one(
-    template: Any, queue: Any, token: Any
-) -> None:
+def test_the_service_account_is_the_last_word(template: Any, queue: Any, token: Any) -> None:
+    """No token is mounted if nobody names an account."""
     pod = {"serviceAccountName": template, "automountServiceAccountToken": token}
     found = pod_of(merged(pod=pod, queue={"serviceAccountName": queue}))
     account = last(template, queue)
@@ -418,7 +416,7 @@ OWNED = ("restartPolicy", "subdomain", "hostname", "schedulerName", "activeDeadl
     owned=st.dictionaries(st.sampled_from(OWNED), WORD),
     setup=st.booleans(),
 )
-def test_the_rest_of_a_pod_is_kept_but_for_what_only_the_operator_decides(rest: Json, owned: Json, setup: bool) -> None:
+def test_other_pod_fields_are_kept_except_the_operators(rest: Json, owned: Json, setup: bool) -> None:
     init = [{"name": "setup", "image": "setup:1", "command": ["sh"]}] if setup else []
     template = {"spec": {**rest, **owned, "containers": [{"name": "trainer"}], "initContainers": init}}
     found = pod_of(merged(queue={"podTemplate": template}))
@@ -453,9 +451,10 @@ def test_containers_beside_the_trainer_become_native_sidecars_unless_named(asked
     revision=st.booleans(),
     sizes=st.tuples(st.sampled_from([{}, {"size": "3Gi"}, {"sizePerGPU": "2Gi"}]), maybe(st.just("5Gi"))),
 )
-def test_a_workspace_is_the_jobs_word_then_the_queues_and_its_size_is_one_statement(
+def test_the_job_overrides_the_queues_workspace(
     queue: Any, enabled: Any, source: bool, revision: bool, sizes: tuple[Json, Any]
 ) -> None:
+    """Its size is one statement."""
     base = None if queue is None else {"workspace": {"enabled": queue, "mountPath": "/q", **sizes[0]}}
     own = said(
         {
@@ -485,9 +484,8 @@ ORIGIN = st.sampled_from([{}, {"size": "3Gi"}, {"sizePerGPU": "2Gi"}, {"claimNam
     own=ORIGIN,
     paths=st.tuples(maybe(WORD), maybe(WORD)),
 )
-def test_checkpoints_by_field_and_where_the_claim_comes_from_is_one_statement(
-    queue: Any, base: Json, enabled: Any, own: Json, paths: tuple[Any, Any]
-) -> None:
+def test_checkpoints_merge_by_field(queue: Any, base: Json, enabled: Any, own: Json, paths: tuple[Any, Any]) -> None:
+    """The origin of the claim is one statement."""
     there = {"enabled": queue, **base, **said({"mountPath": f"/{paths[0]}q" if paths[0] else None})}
     asked = {**said({"enabled": enabled, "mountPath": f"/{paths[1]}j" if paths[1] else None}), **own}
     storage = None if queue is None else {"checkpoints": there}
@@ -521,9 +519,8 @@ DISTRIBUTED = st.fixed_dictionaries(
     "TorchrunQueue.spec.distributed.port",
 )
 @given(queue=DISTRIBUTED, job=DISTRIBUTED, gpus=st.sampled_from([0, 1]))
-def test_distributed_settings_field_by_field_and_an_endpoint_goes_with_its_backend(
-    queue: Json, job: Json, gpus: int
-) -> None:
+def test_distributed_settings_merge_by_field(queue: Json, job: Json, gpus: int) -> None:
+    """An endpoint goes with its backend."""
     found = merged(queue={"distributed": queue, "nodeResources": {"gpus": gpus}}, distributed=job)
     assert found.backend == last("nccl" if gpus else "gloo", queue.get("backend"), job.get("backend"))
     backend = last("c10d", queue.get("rdzvBackend"), job.get("rdzvBackend"))
@@ -539,7 +536,8 @@ def test_distributed_settings_field_by_field_and_an_endpoint_goes_with_its_backe
 @merges("rdzvConf")
 @pytest.mark.proves("TorchrunQueue.spec.distributed.rdzvConf", "TorchrunJob.spec.distributed.rdzvConf")
 @given(queue=maybe(MAP), job=maybe(MAP), other=st.booleans())
-def test_rendezvous_settings_by_key_for_the_backend_that_they_are_for(queue: Any, job: Any, other: bool) -> None:
+def test_rendezvous_settings_merge_by_key(queue: Any, job: Any, other: bool) -> None:
+    """They hold for the backend that they were written for."""
     asked = said({"rdzvConf": job, "rdzvBackend": "static" if other else None})
     found = merged(queue={"distributed": said({"rdzvConf": queue})}, distributed=asked)
     assert found.rendezvous.conf == together(None if other else queue, job)
@@ -582,7 +580,8 @@ DEFAULTS = {
     "TorchrunQueue.spec.runPolicy.podRetention",
 )
 @given(queue=POLICY, job=POLICY)
-def test_the_run_policy_field_by_field_zero_and_none_are_words_too(queue: Json, job: Json) -> None:
+def test_the_run_policy_merges_by_field(queue: Json, job: Json) -> None:
+    """Zero and None are words too."""
     subject = JobSpec.model_validate({**JOB, "runPolicy": job})
     found = effective.run_policy(QueueSpec.model_validate({"runPolicy": queue}), subject)
     assert {camel(name): getattr(found, name) for name in found.__slots__} == DEFAULTS | queue | job
@@ -599,9 +598,8 @@ def test_every_rule_of_the_table_is_proved_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("spec", "column", "alone"), [(QueueSpec, "queue", ONLY_QUEUE), (JobSpec, "job", ONLY_JOB)], ids=["queue", "job"]
 )
-def test_every_field_is_in_the_table_or_said_by_one_alone(
-    spec: type[Model], column: str, alone: tuple[str, ...]
-) -> None:
+def test_every_field_is_in_the_table_unless_unshared(spec: type[Model], column: str, alone: tuple[str, ...]) -> None:
+    """A field outside the table is said by the job or by the queue alone."""
     told = {*alone, *(field for rule in RULES for field in getattr(rule, column))}
     known = {*paths(spec)}
     assert told <= known
@@ -625,7 +623,8 @@ def paths(spec: type[Model], prefix: str = "") -> Iterator[str]:
 
 
 @given(prefix=st.booleans(), name=st.sampled_from(["settings", "other"]))
-def test_what_a_pod_says_by_a_prefix_is_said_by_the_objects_name_everywhere(prefix: bool, name: str) -> None:
+def test_a_prefix_becomes_the_objects_name_everywhere(prefix: bool, name: str) -> None:
+    """A pod template may name an object by its prefix."""
     entries = [
         {"name": "settings", "template": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}},
         {"name": "cache", "template": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {}}},

@@ -104,7 +104,7 @@ def test_pods_whose_job_is_gone_still_tell_how_they_ended() -> None:
     assert [pod.metadata.name for pod in found.pods] == ["demo-0-x"]
 
 
-def test_what_is_left_of_earlier_attempts_is_told_from_what_says_so() -> None:
+def test_earlier_attempts_are_recognised_by_owner_and_label() -> None:
     labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/role": "worker"}
     first, second = (labels | {"torchrun.ai/attempt": number} for number in ("0", "1"))
 
@@ -136,7 +136,7 @@ def revision(name: str, number: int, owner: str = "uid-demo") -> tuple[Kind[Any]
     return CONTROLLER_REVISION, {"metadata": meta(name, owner, labels=labels), "revision": number}
 
 
-def test_an_older_template_is_one_of_ours_that_was_made_before_the_one_that_status_names() -> None:
+def test_older_templates_were_made_before_the_one_in_status() -> None:
     """A newer one may be what the job runs with by now, where the cache has its status late."""
     templates = (
         revision("demo-old", 1),
@@ -152,7 +152,8 @@ def test_an_older_template_is_one_of_ours_that_was_made_before_the_one_that_stat
         assert [one.metadata.name for one in found.old_revisions] == older
 
 
-def test_a_checkpoints_claim_is_ours_or_left_by_a_job_of_this_name_and_else_not_seen() -> None:
+def test_a_foreign_checkpoints_claim_is_not_seen() -> None:
+    """Ours is seen, and one that an earlier job of this name left."""
     left: dict[str, Any] = {"labels": {"torchrun.ai/job-name": "demo"}}
     for metadata, there in (
         (meta("demo-checkpoints", "uid-demo"), True),
@@ -163,7 +164,7 @@ def test_a_checkpoints_claim_is_ours_or_left_by_a_job_of_this_name_and_else_not_
         assert (seen(job(), (PVC, {"metadata": metadata})).checkpoints is not None) is there
 
 
-def test_a_claim_that_the_job_names_is_looked_up_and_told_when_it_is_not_there() -> None:
+def test_a_named_claim_that_is_missing_is_reported() -> None:
     asks = job(volumes={"workspace": {"source": "existing", "claimName": "code"}})
     assert seen(asks).claims == {"code": None}
     assert seen(asks, (PVC, {"metadata": meta("code")})).claims["code"] is not None

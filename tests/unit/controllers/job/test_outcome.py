@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.api.job import Failure
 from torchctl.controllers.job.failure.verdict import sentence
@@ -37,38 +38,33 @@ Root Cause (first observed failure):
 """
 
 
-def running(world: Any, job: str = TWO) -> Any:
+def running(world: type[World], job: str = TWO) -> World:
     w = world(job)
     w.settle()
-    w.worker(0)
-    w.worker(1)
-    w.settle()
-    assert w.phase == "Running"
-    return w
+    return w.runs()
 
 
-def ends(w: Any) -> Any:
+def ends(w: World) -> World:
     """Lets the open incident settle."""
-    w.settle()
-    w.later(5)
-    w.settle()
+    w.incident_settles()
     return w
 
 
-def test_a_failure_that_no_policy_retries_ends_the_job_and_is_described(world: Any) -> None:
+def test_a_failure_that_is_not_retried_ends_the_job(world: type[World]) -> None:
+    """Status describes it."""
     w = running(world, NEVER)
     w.worker_fails(1, 42, "boom")
     ends(w)
     assert w.condition("Failed")[:2] == ("True", "WorkerFailed")
-    assert w.condition("Failed")[2] == (
+    assert w.message("Failed") == (
         "pod demo-1-x on node node-1, rank 1 failed with exit code 42: boom; restartPolicy is Never; "
         "see `kubectl logs demo-1-x`"
     )
-    failure = w.seen.job.status.failure
+    failure = w.failure
     assert (failure.pod, failure.node, failure.rank, failure.exit_code) == ("demo-1-x", "node-1", 1, 42)
     assert (failure.reason, failure.message) == ("Error", "boom")
     assert [event[:2] for event in w.events][-2:] == [("Warning", "Incident"), ("Warning", "WorkerFailed")]
-    assert w.condition("WorkersReady")[1] == "Finished"
+    assert w.reason("WorkersReady") == "Finished"
 
 
 @pytest.mark.parametrize(
@@ -79,85 +75,90 @@ def test_a_failure_that_no_policy_retries_ends_the_job_and_is_described(world: A
         (Failure(pod="a-0", reason="Evicted", message="low on disk"), "pod a-0 failed (Evicted): low on disk"),
     ],
 )
-def test_a_failure_has_its_code_and_the_reason_that_says_more_than_the_code(failure: Failure, says: str) -> None:
+def test_a_failure_shows_code_and_reason(failure: Failure, says: str) -> None:
+    """The reason is shown only if it says more than the code."""
     assert sentence(failure) == says
 
 
-def test_the_code_that_counts_is_the_one_of_torchruns_root_cause(world: Any) -> None:
+def test_the_exit_code_is_that_of_torchruns_root_cause(world: type[World]) -> None:
     w = running(world)
     w.worker_fails(0, 1, BLOCK)
     w.settle()
-    failure = w.seen.job.status.failure
+    failure = w.failure
     assert (failure.rank, failure.exit_code) == (1, 42)
 
 
-def test_the_earliest_pod_counts_and_among_those_of_one_second_the_one_that_knows_the_cause(world: Any) -> None:
+def test_the_earliest_pod_is_the_cause(world: type[World]) -> None:
+    """If two failed in one second, the pod that knows the cause counts."""
     w = running(world)
     w.worker_fails(0, 1, "lost connection", after_s=10)
     w.worker_fails(1, 1, BLOCK, after_s=10)
     w.settle()
-    assert w.seen.job.status.failure.pod == "demo-1-x"
+    assert w.failure.pod == "demo-1-x"
     w = running(world)
     w.worker_fails(0, 1, "first", after_s=9)
     w.worker_fails(1, 1, BLOCK, after_s=10)
     w.settle()
-    assert w.seen.job.status.failure.pod == "demo-0-x"
+    assert w.failure.pod == "demo-0-x"
 
 
-def test_a_pod_that_the_job_controller_stops_after_the_first_failure_is_not_the_cause(world: Any) -> None:
+def test_a_pod_stopped_after_a_failure_is_not_the_cause(world: type[World]) -> None:
+    """The Job controller stops it."""
     w = running(world)
     deleted = {"deletionTimestamp": w.now + timedelta(seconds=40), "deletionGracePeriodSeconds": 30}
     w.worker_fails(0, 143, after_s=11, metadata=deleted)
     w.worker_fails(1, 7, "the cause", after_s=10)
     w.settle()
-    assert (w.seen.job.status.failure.pod, w.seen.job.status.failure.exit_code) == ("demo-1-x", 7)
+    assert (w.failure.pod, w.failure.exit_code) == ("demo-1-x", 7)
 
 
-def test_a_pod_that_is_told_to_stop_is_an_incident_at_once_and_the_rest_is_stopped(world: Any) -> None:
+def test_a_pod_told_to_stop_is_an_incident_at_once(world: type[World]) -> None:
+    """The other pods are stopped."""
     w = running(world, NEVER)
-    w.worker(0, metadata={"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30})
+    w.told_to_stop(0)
     w.step()
     assert w.phase == "Restarting"
-    assert w.seen.job.status.failure.reason == "Deleted"
+    assert w.failure.reason == "Deleted"
     w.later(5)
     w.step()
     assert w.phase == "Failed"
     assert w.last.actions.children == (), "nothing is stopped before the outcome stands"
     w.settle()
-    assert w.spec("Job", "demo").get("suspend", False) is True
+    assert w.stopped()
     assert not w.step()
 
 
-def test_pods_that_are_told_to_stop_because_their_job_was_deleted_are_not_the_cause(world: Any) -> None:
+def test_pods_stopped_by_their_jobs_deletion_are_not_the_cause(world: type[World]) -> None:
     w = running(world)
     w.remove("Job", "demo")
-    w.worker(0, metadata={"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30})
+    w.told_to_stop(0)
     w.settle()
     assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
 
 
-def test_a_pod_that_failed_before_its_job_was_deleted_is_the_cause(world: Any) -> None:
+def test_a_failure_before_the_jobs_deletion_is_the_cause(world: type[World]) -> None:
     w = running(world)
     w.worker_fails(0, 7)
     w.remove("Job", "demo")
     w.settle()
-    assert w.seen.job.status.failure.exit_code == 7
+    assert w.failure.exit_code == 7
 
 
-def test_a_job_with_a_failed_pod_is_left_to_its_controller(world: Any) -> None:
+def test_the_job_controller_ends_a_job_with_failed_pods(world: type[World]) -> None:
     w = running(world)
     w.worker_fails(0)
     w.settle()
-    assert w.spec("Job", "demo").get("suspend", False) is False
+    assert not w.stopped()
 
 
-def test_a_trainer_that_fails_beside_a_living_sidecar_is_a_failure_and_the_pod_is_stopped(world: Any) -> None:
+def test_a_trainer_that_fails_beside_a_sidecar_is_a_failure(world: type[World]) -> None:
+    """The sidecar lives; the pod is stopped."""
     w = running(world, NEVER)
     ended = {"name": "trainer", "state": {"terminated": {"exitCode": 5, "finishedAt": w.now}}}
     w.worker(0, "Running", containerStatuses=[ended, {"name": "logs", "state": {"running": {}}}])
     ends(w)
-    assert (w.phase, w.seen.job.status.failure.exit_code) == ("Failed", 5)
-    assert [pod.metadata.name for pod in w.seen.pods if pod.spec.active_deadline_seconds] == ["demo-0-x"]
+    assert (w.phase, w.failure.exit_code) == ("Failed", 5)
+    assert w.halted == ["demo-0-x"]
 
 
 def sidecar_failed(code: int) -> list[dict[str, Any]]:
@@ -167,25 +168,28 @@ def sidecar_failed(code: int) -> list[dict[str, Any]]:
     return [{"name": "trainer", "state": {"terminated": ended}}, {"name": "logs", "state": {"terminated": before}}]
 
 
-def test_a_sidecar_that_had_failed_long_before_the_trainer_is_not_the_cause(world: Any) -> None:
+def test_a_sidecar_that_failed_long_before_is_not_the_cause(world: type[World]) -> None:
     w = running(world, NEVER)
     w.later(3600)
     w.worker(0, "Failed", containerStatuses=sidecar_failed(42))
     ends(w)
-    failure = w.seen.job.status.failure
+    failure = w.failure
     assert (failure.exit_code, failure.message, failure.rank) == (42, "boom", 0)
 
 
-def test_the_time_that_a_trainer_ran_beside_a_sidecar_that_had_failed_is_active(world: Any) -> None:
+def test_time_beside_a_failed_sidecar_is_active(world: type[World]) -> None:
+    """The trainer runs on."""
     w = running(world)
     w.later(3600)
     w.worker(0, "Failed", containerStatuses=sidecar_failed(42))
     ends(w)
-    status = w.seen.job.status
-    assert (status.attempt, status.active_seconds, status.failure.exit_code) == (1, 3600, 42)
+    assert (w.attempt, w.status.active_seconds, w.failure.exit_code) == (1, 3600, 42)
 
 
-def test_a_sidecar_that_is_stopped_for_a_peer_is_not_the_cause_though_its_trainer_exited_0_before(world: Any) -> None:
+def test_a_sidecar_stopped_for_a_peer_is_not_the_cause(
+    world: type[World],
+) -> None:
+    """Its trainer exited 0 before."""
     w = running(
         world, "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: ExitCode}}"
     )
@@ -203,15 +207,12 @@ def test_a_sidecar_that_is_stopped_for_a_peer_is_not_the_cause_though_its_traine
         metadata={"deletionTimestamp": until, "deletionGracePeriodSeconds": 30},
     )
     ends(w)
-    status = w.seen.job.status
-    assert (w.phase, status.failure.pod, status.failure.exit_code) == ("Failed", "demo-1-x", 2)
-    assert status.active_seconds == 300
+    assert (w.phase, w.failure.pod, w.failure.exit_code) == ("Failed", "demo-1-x", 2)
+    assert w.status.active_seconds == 300
 
 
 @pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
-def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
-    world: Any, told_after: int, phase: str
-) -> None:
+def test_exit_0_after_being_told_to_stop_is_no_success(world: type[World], told_after: int, phase: str) -> None:
     w = running(world)
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now + timedelta(seconds=10)}}}]
     until = w.now + timedelta(seconds=told_after + 30)
@@ -229,7 +230,7 @@ def test_a_trainer_that_was_told_to_stop_before_it_exited_0_is_no_success(
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])
-def test_the_kubelets_last_delete_does_not_hide_that_a_pod_was_told_to_stop(world: Any, code: int) -> None:
+def test_the_kubelets_last_delete_does_not_hide_the_first(world: type[World], code: int) -> None:
     """It comes when the containers have ended, has no grace, and moves the deletion time to that moment."""
     w = running(world)
     at = w.now + timedelta(seconds=10)
@@ -237,13 +238,11 @@ def test_the_kubelets_last_delete_does_not_hide_that_a_pod_was_told_to_stop(worl
     last = {"deletionTimestamp": at + timedelta(seconds=1), "deletionGracePeriodSeconds": 0}
     w.worker(1, "Failed" if code else "Succeeded", containerStatuses=ended, metadata=last)
     w.later(20)
-    w.settle()
-    w.later(5)
-    w.settle()
-    assert w.seen.job.status.restarts.by_cause == {"Deleted": 1}
+    w.incident_settles()
+    assert w.restarts.by_cause == {"Deleted": 1}
 
 
-def test_a_pod_that_is_deleted_long_after_its_end_had_ended_by_itself(world: Any) -> None:
+def test_a_pod_deleted_long_afterwards_had_ended_by_itself(world: type[World]) -> None:
     w = running(world)
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
     late = {"deletionTimestamp": w.now + timedelta(minutes=1), "deletionGracePeriodSeconds": 0}
@@ -255,36 +254,35 @@ def test_a_pod_that_is_deleted_long_after_its_end_had_ended_by_itself(world: Any
     assert w.phase == "Succeeded"
 
 
-def test_a_complete_job_whose_pods_are_long_gone_is_believed(world: Any) -> None:
+def test_a_complete_job_whose_pods_are_long_gone_is_believed(world: type[World]) -> None:
     w = running(world)
-    w.remove("Pod", "demo-0-x")
-    w.remove("Pod", "demo-1-x")
+    w.pod_goes(0, 1)
     w.job_is("Complete")
     w.settle()
     assert w.phase == "Succeeded"
 
 
-def test_a_job_that_failed_waits_a_moment_for_the_pod_that_failed(world: Any) -> None:
+def test_a_failed_job_waits_for_its_failed_pod(world: type[World]) -> None:
     w = running(world, NEVER)
     w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     w.settle()
-    assert (w.phase, w.last.actions.look_again_s) == ("Restarting", 5)
+    assert (w.phase, w.look_again_s()) == ("Restarting", 5)
     w.later(5)
     w.settle()
     assert w.phase == "Failed"
-    assert "Job demo failed: Job has reached the specified backoff limit" in w.condition("Failed")[2]
+    assert "Job demo failed: Job has reached the specified backoff limit" in w.message("Failed")
 
 
-def test_an_evicted_pod_is_told_with_its_reason(world: Any) -> None:
+def test_an_evicted_pod_is_told_with_its_reason(world: type[World]) -> None:
     w = running(world, NEVER)
     w.worker(1, "Failed", reason="Evicted", message="The node was low on resource: memory.", conditions=[])
     ends(w)
-    failure = w.seen.job.status.failure
+    failure = w.failure
     assert (failure.reason, failure.exit_code) == ("Evicted", None)
-    assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.condition("Failed")[2]
+    assert "pod demo-1-x on node node-1, rank 1 failed (Evicted): The node was low" in w.message("Failed")
 
 
-def test_a_job_that_is_complete_has_succeeded_also_while_it_is_being_deleted(world: Any) -> None:
+def test_a_complete_job_has_succeeded_even_while_being_deleted(world: type[World]) -> None:
     w = running(world)
     w.succeeds()
     w.job_deleting()
@@ -301,13 +299,13 @@ def test_a_job_that_is_complete_has_succeeded_also_while_it_is_being_deleted(wor
         ("{rdzvBackend: etcd}", 1, None),
     ],
 )
-def test_the_rank_of_a_pod_is_said_where_it_is_known(world: Any, distributed: str, pod: int, rank: int | None) -> None:
+def test_the_rank_of_a_pod_is_said_if_known(world: type[World], distributed: str, pod: int, rank: int | None) -> None:
     """c10d sorts the names of its workers as text: 0, 1, 10, 11, 2, ..."""
     w = world(f"{{jobQueue: research, numNodes: 12, command: python a.py, distributed: {distributed}}}")
     w.settle()
     w.worker_fails(pod, 3)
     w.settle()
-    assert w.seen.job.status.failure.rank == rank
+    assert w.failure.rank == rank
 
 
 HOSTILE = [
@@ -321,12 +319,12 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("message", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_termination_message_keeps_a_failure_from_being_told(world: Any, message: str) -> None:
+def test_no_termination_message_keeps_a_failure_from_being_told(world: type[World], message: str) -> None:
     w = running(world, NEVER)
     w.worker_fails(1, 3, message)
     ends(w)
     assert w.phase == "Failed"
-    failure = w.seen.job.status.failure
-    msgspec.json.encode(w.seen.job.status)
+    failure = w.failure
+    msgspec.json.encode(w.status)
     assert failure.rank is None or failure.rank < 2**31
     assert failure.exit_code == 3

@@ -1,8 +1,7 @@
 """A job from its creation to its end, reconcile by reconcile, against a cluster in memory."""
 
-from typing import Any
-
 import pytest
+from world import World
 
 CPU = "{jobQueue: research, numNodes: 1, command: python train.py}"
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
@@ -16,36 +15,36 @@ volumes: {workspace: {source: git, url: "https://git.example.com/a.git"}}
 REPORT = '{"revision": "abc123", "digest": "sha256:00", "bytes": 12, "files": 3, "source": "git"}'
 
 
-def test_a_job_of_one_cpu_node_goes_through_to_succeeded_and_then_rests(world: Any) -> None:
+def test_a_job_of_one_cpu_node_succeeds_and_rests(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
     assert w.phase == "Starting"
     assert {kind for kind, _ in w.objects} == {"ControllerRevision", "Service", "Job"}
     w.worker(0)
     w.settle()
-    assert (w.phase, w.seen.job.status.workers_status) == ("Running", "1/1 running")
+    assert (w.phase, w.status.workers_status) == ("Running", "1/1 running")
     w.worker(0, "Succeeded")
     w.later(60)
     w.job_is("Complete")
     w.settle()
     assert w.phase == "Succeeded"
     assert w.condition("Complete")[:2] == ("True", "Succeeded")
-    assert w.seen.job.status.active_seconds == 60
+    assert w.status.active_seconds == 60
     w.later(3600)
     assert not w.step()
     assert w.last.actions.children == ()
     assert w.log == ["Starting", "Starting", "Running", "Succeeded"]
 
 
-def test_nothing_is_written_before_the_template_is_named_in_status(world: Any) -> None:
+def test_nothing_is_written_before_the_template_is_named_in_status(world: type[World]) -> None:
     w = world(CPU)
     w.step()
     assert w.objects == {}
     w.step()
-    assert ("ControllerRevision", w.seen.job.status.queue_revision) in w.objects
+    assert ("ControllerRevision", w.status.queue_revision) in w.objects
 
 
-def test_an_uploaded_workspace_is_waited_for_until_the_pod_ends_well(world: Any) -> None:
+def test_a_job_waits_until_its_workspace_is_uploaded(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
     w.play("demo-sync-0", phase="Running")
@@ -56,15 +55,15 @@ def test_an_uploaded_workspace_is_waited_for_until_the_pod_ends_well(world: Any)
         "WaitingForUpload",
         "pod demo-sync-0 waits for the workspace to be uploaded, as docs/storage.md says; it gives up after 600 s",
     )
-    assert ("Job", "demo") not in w.objects
+    assert not w.has("Job", "demo")
     w.sync_succeeds(message=REPORT)
     w.settle()
-    assert ("Job", "demo") in w.objects
-    assert w.seen.job.status.workspace.revision == "abc123"
+    assert w.has("Job", "demo")
+    assert w.workspace.revision == "abc123"
     assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
 
 
-def test_a_synced_workspace_stays_ready_when_its_pod_is_deleted(world: Any) -> None:
+def test_a_synced_workspace_stays_ready_when_its_pod_is_deleted(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
     w.sync_succeeds(message=REPORT)
@@ -72,27 +71,27 @@ def test_a_synced_workspace_stays_ready_when_its_pod_is_deleted(world: Any) -> N
     w.remove("Pod", "demo-sync-0")
     w.settle()
     assert w.condition("WorkspaceReady")[0] == "True"
-    assert ("Pod", "demo-sync-0") not in w.objects
-    assert w.seen.job.status.workspace.files == 3
+    assert not w.has("Pod", "demo-sync-0")
+    assert w.workspace.files == 3
 
 
-def test_a_claim_that_was_filled_is_never_made_again_empty(world: Any) -> None:
+def test_a_claim_that_was_filled_is_never_made_again_empty(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
     w.sync_succeeds(message=REPORT)
     w.settle()
     w.remove("PersistentVolumeClaim", "demo-workspace")
     w.settle()
-    assert ("PersistentVolumeClaim", "demo-workspace") not in w.objects
+    assert not w.has("PersistentVolumeClaim", "demo-workspace")
 
 
-def test_a_served_workspace_is_handed_out_until_the_job_has_ended(world: Any) -> None:
+def test_a_workspace_is_served_until_the_job_ends(world: type[World]) -> None:
     w = world(GIT)
     w.settle()
     assert w.phase == "Syncing"
     w.sync_serves(message=REPORT)
     w.settle()
-    assert ("Job", "demo") in w.objects
+    assert w.has("Job", "demo")
     pulled = [{"name": "workspace", "state": {"terminated": {"exitCode": 0}}}]
     for index in range(2):
         w.worker(index, initContainerStatuses=pulled)
@@ -104,10 +103,11 @@ def test_a_served_workspace_is_handed_out_until_the_job_has_ended(world: Any) ->
     w.succeeds()
     w.settle()
     assert w.phase == "Succeeded"
-    assert ("Pod", "demo-sync-0") not in w.objects
+    assert not w.has("Pod", "demo-sync-0")
 
 
-def test_a_serving_pod_that_fails_before_all_have_pulled_is_replaced(world: Any) -> None:
+def test_a_server_that_fails_too_early_is_replaced(world: type[World]) -> None:
+    """Not all workers have pulled the workspace."""
     w = world(GIT)
     w.settle()
     w.sync_serves(message=REPORT)
@@ -115,27 +115,28 @@ def test_a_serving_pod_that_fails_before_all_have_pulled_is_replaced(world: Any)
     w.play("demo-sync-0", phase="Failed", reason="Evicted")
     w.settle()
     assert w.condition("WorkspaceReady")[:2] == ("False", "Syncing")
-    assert ("Pod", "demo-sync-1") in w.objects
+    assert w.has("Pod", "demo-sync-1")
     assert w.phase == "Starting"
 
 
-def test_a_sync_is_tried_three_times_and_then_fails_the_job_with_the_pods_words(world: Any) -> None:
+def test_the_third_failed_sync_ends_the_job(world: type[World]) -> None:
+    """The message has the pod's words."""
     w = world(ZIP)
     w.settle()
     for number in range(3):
-        assert ("Pod", f"demo-sync-{number}") in w.objects
+        assert w.has("Pod", f"demo-sync-{number}")
         w.sync_fails(number, "fetch: the connection broke")
         w.settle()
-    assert ("Pod", "demo-sync-3") not in w.objects
+    assert not w.has("Pod", "demo-sync-3")
     assert w.phase == "Failed"
     status, reason, message = w.condition("Failed")
     assert (status, reason) == ("True", "WorkspaceSyncFailed")
     assert "pod demo-sync-2 failed (try 3 of 3): fetch: the connection broke" in message
-    assert (w.seen.job.status.failure.pod, w.seen.job.status.failure.exit_code) == ("demo-sync-2", 137)
-    assert ("Job", "demo") not in w.objects
+    assert (w.failure.pod, w.failure.exit_code) == ("demo-sync-2", 137)
+    assert not w.has("Job", "demo")
 
 
-def test_a_sync_pod_that_is_being_deleted_is_waited_for(world: Any) -> None:
+def test_a_sync_pod_that_is_being_deleted_is_waited_for(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
     w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now})
@@ -143,47 +144,48 @@ def test_a_sync_pod_that_is_being_deleted_is_waited_for(world: Any) -> None:
     assert not any(child.kind.kind == "Pod" for child in w.last.actions.children)
     w.remove("Pod", "demo-sync-0")
     w.settle()
-    assert ("Pod", "demo-sync-0") in w.objects
+    assert w.has("Pod", "demo-sync-0")
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_job_that_ended_is_never_run_again_even_if_its_job_is_deleted(world: Any, phase: str) -> None:
+def test_a_job_that_ended_is_never_run_again(world: type[World], phase: str) -> None:
+    """Its child Job is deleted."""
     w = world(CPU.replace("}", ", runPolicy: {restartPolicy: Never}}"))
     w.settle()
     if phase == "Succeeded":
         w.job_is("Complete")
     else:
         w.worker_fails(0)
-    w.settle()
-    w.later(5)
-    w.settle()
+    w.incident_settles()
     w.remove("Job", "demo")
-    w.remove("Pod", "demo-0-x")
+    w.pod_goes(0)
     w.settle()
     assert w.phase == phase
-    assert ("Job", "demo") not in w.objects
+    assert not w.has("Job", "demo")
 
 
-def test_a_job_whose_child_job_was_deleted_fails_and_is_not_run_again(world: Any) -> None:
+def test_a_job_whose_child_job_was_deleted_fails(world: type[World]) -> None:
+    """It is not run again."""
     w = world(CPU)
     w.settle()
     w.remove("Job", "demo")
     w.settle()
     assert w.condition("Failed")[:2] == ("True", "JobDisappeared")
-    assert ("Job", "demo") not in w.objects
+    assert not w.has("Job", "demo")
 
 
-def test_a_queue_may_come_later_and_the_job_goes_on_by_itself(world: Any) -> None:
+def test_a_job_goes_on_once_its_queue_exists(world: type[World]) -> None:
     w = world(CPU, None)
     w.settle()
-    assert (w.phase, w.condition("QueueFound")[1]) == ("Pending", "QueueNotFound")
-    assert "TorchrunQueue research does not exist" in w.condition("QueueFound")[2]
+    assert (w.phase, w.reason("QueueFound")) == ("Pending", "QueueNotFound")
+    assert "TorchrunQueue research does not exist" in w.message("QueueFound")
     w.has_queue("image: trainer:1")
     w.settle()
     assert w.phase == "Starting"
 
 
-def test_a_later_edit_or_the_end_of_the_queue_changes_nothing_for_a_job_that_is_frozen(world: Any) -> None:
+def test_a_frozen_job_ignores_edits_of_its_queue(world: type[World]) -> None:
+    """The end of the queue changes nothing either."""
     w = world(CPU)
     w.settle()
     before = dict(w.objects)
@@ -196,31 +198,33 @@ def test_a_later_edit_or_the_end_of_the_queue_changes_nothing_for_a_job_that_is_
     assert w.phase == "Starting"
 
 
-def test_a_revision_that_was_lost_is_made_again_from_the_same_queue(world: Any) -> None:
+def test_a_lost_revision_is_made_again_from_its_queue(world: type[World]) -> None:
     w = world(CPU)
     w.settle()
-    name = w.seen.job.status.queue_revision
+    name = w.status.queue_revision
     w.remove("ControllerRevision", name)
     w.settle()
-    assert ("ControllerRevision", name) in w.objects
+    assert w.has("ControllerRevision", name)
 
 
-def test_a_queue_edited_between_naming_and_making_the_revision_is_named_anew(world: Any) -> None:
+def test_an_edit_before_the_revision_exists_names_another(world: type[World]) -> None:
+    """The queue is edited between naming and making the revision."""
     w = world(CPU)
     w.step()
-    first = w.seen.job.status.queue_revision
+    first = w.status.queue_revision
     w.has_queue("image: other:2")
     w.settle()
-    assert w.seen.job.status.queue_revision != first
-    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.seen.job.status.queue_revision]
+    assert w.status.queue_revision != first
+    assert [name for kind, name in w.objects if kind == "ControllerRevision"] == [w.status.queue_revision]
 
 
-def test_a_running_job_without_its_revision_and_with_another_queue_is_left_to_end(world: Any) -> None:
+def test_a_running_job_without_its_revision_may_end(world: type[World]) -> None:
+    """The queue is another one by now."""
     w = world(CPU)
     w.settle()
     w.worker(0)
     w.settle()
-    w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+    w.remove("ControllerRevision", w.status.queue_revision)
     w.has_queue("image: other:2")
     w.settle()
     assert (w.phase, w.last.actions.children) == ("Running", ())
@@ -229,7 +233,7 @@ def test_a_running_job_without_its_revision_and_with_another_queue_is_left_to_en
     assert w.phase == "Succeeded"
 
 
-def test_a_job_that_is_being_deleted_is_left_alone(world: Any) -> None:
+def test_a_job_that_is_being_deleted_is_left_alone(world: type[World]) -> None:
     w = world(CPU)
     w.step()
     w.deleting()
@@ -237,13 +241,14 @@ def test_a_job_that_is_being_deleted_is_left_alone(world: Any) -> None:
     assert w.last.actions.children == ()
 
 
-def test_claims_of_one_name_find_each_other_again(world: Any) -> None:
+def test_claims_of_one_name_find_each_other_again(world: type[World]) -> None:
     queue = "{image: a:1, storage: {checkpoints: {enabled: true}}}"
     w = world(CPU, queue)
     w.settle()
     claim = w.objects["PersistentVolumeClaim", "demo-checkpoints"]
     assert "ownerReferences" not in claim["metadata"]
     left = w.seen.checkpoints
+    assert left is not None
     for retain in ("true", "false"):
         again = world(CPU, f"{{image: a:1, storage: {{checkpoints: {{enabled: true, retain: {retain}}}}}}}")
         again.leave(left)
@@ -253,19 +258,19 @@ def test_claims_of_one_name_find_each_other_again(world: Any) -> None:
         assert child.ours(left.metadata)
 
 
-def test_a_checkpoints_claim_that_is_not_retained_goes_with_the_job(world: Any) -> None:
+def test_an_unretained_checkpoints_claim_goes_with_its_job(world: type[World]) -> None:
     w = world(CPU, "{image: a:1, storage: {checkpoints: {enabled: true, retain: false}}}")
     w.settle()
     assert w.objects["PersistentVolumeClaim", "demo-checkpoints"]["metadata"]["ownerReferences"][0]["controller"]
 
 
-def test_status_tells_sizes_and_endpoints(world: Any) -> None:
+def test_status_tells_sizes_and_endpoints(world: type[World]) -> None:
     w = world(TWO, "{image: a:1, nodeResources: {gpus: 4}}")
     w.settle()
-    status = w.seen.job.status
+    status = w.status
     uid = w.seen.job.metadata.uid
     assert (status.nodes.desired, status.gpus, status.job_id) == (2, 8, uid)
     assert status.master_endpoint == "demo-0.demo.team.svc.cluster.local:29500"
     assert status.rendezvous_id == f"{uid}-0"
     assert status.selector == f"torchrun.ai/job-uid={uid},torchrun.ai/role=worker"
-    assert status.start_time == w.seen.worker_job.metadata.creation_timestamp
+    assert status.start_time == w.worker_job.metadata.creation_timestamp

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from world import World
 
 from torchctl.api.queue import QueueSpec
 from torchctl.controllers.job.template.errors import Impossible
@@ -47,10 +48,10 @@ specs = st.fixed_dictionaries(
 
 @given(spec=specs)
 @settings(deadline=None)
-def test_a_pod_template_is_refused_with_its_reason_or_merged(world: Any, spec: dict[str, Any]) -> None:
+def test_a_pod_template_is_refused_with_its_reason_or_merged(world: type[World], spec: dict[str, Any]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python a.py}")
     queue = msgspec.structs.replace(
-        w.seen.queue, spec=QueueSpec.model_validate({"image": "a:1", "podTemplate": {"spec": spec}})
+        w.queue, spec=QueueSpec.model_validate({"image": "a:1", "podTemplate": {"spec": spec}})
     )
     problem = problem_of(queue, None)
     if problem is not None:

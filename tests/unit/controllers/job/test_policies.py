@@ -1,33 +1,27 @@
 """The run policy of a queue holds for its jobs, whose own word wins; and the moments of an attempt stand in status."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.api.jobstatus import Incident
 
 JOB = "{jobQueue: research, numNodes: 2, command: python train.py%s}"
 
 
-def running(world: Any, queue: str, job: str = "") -> Any:
+def running(world: type[World], queue: str, job: str = "") -> World:
     """A job whose two workers run."""
     w = world(JOB % (f", runPolicy: {job}" if job else ""), f"{{image: a:1, runPolicy: {queue}}}")
     w.settle()
-    for index in range(2):
-        w.worker(index)
-    w.settle()
-    assert w.phase == "Running"
-    return w
+    return w.runs()
 
 
-def failing(world: Any, queue: str, job: str = "") -> Any:
+def failing(world: type[World], queue: str, job: str = "") -> World:
     """A job whose second worker has failed, a while after that."""
     w = running(world, queue, job)
     w.worker_fails(1, 1)
-    w.settle()
-    w.later(5)
-    w.settle()
+    w.incident_settles()
     return w
 
 
@@ -58,9 +52,7 @@ def failing(world: Any, queue: str, job: str = "") -> Any:
         ("{restartPolicy: ExitCode}", "", "Failed"),
     ],
 )
-def test_whether_a_job_starts_over_is_the_queues_word_and_the_jobs_over_it(
-    world: Any, queue: str, job: str, phase: str
-) -> None:
+def test_the_job_overrides_the_queues_restart_policy(world: type[World], queue: str, job: str, phase: str) -> None:
     assert failing(world, queue, job).phase == phase
 
 
@@ -76,11 +68,11 @@ def test_whether_a_job_starts_over_is_the_queues_word_and_the_jobs_over_it(
         ("{ttlSecondsAfterFinished: 60}", "{ttlSecondsAfterFinished: 5}", 5),
     ],
 )
-def test_a_finished_job_stays_as_long_as_the_queue_says_or_the_job(world: Any, queue: str, job: str, due: int) -> None:
+def test_the_job_overrides_the_queues_time_to_live(world: type[World], queue: str, job: str, due: int) -> None:
     w = running(world, queue, job)
     w.succeeds()
     w.settle()
-    assert (w.last.actions.look_again_s, w.last.actions.remove) == (due, ())
+    assert (w.look_again_s(), w.last.actions.remove) == (due, ())
     w.later(due)
     w.step()
     assert [removal.kind.kind for removal in w.last.actions.remove] == ["TorchrunJob"]
@@ -98,7 +90,7 @@ def test_a_finished_job_stays_as_long_as_the_queue_says_or_the_job(world: Any, q
         ("{activeDeadlineSeconds: 300}", "{activeDeadlineSeconds: 30}", 30),
     ],
 )
-def test_active_time_is_limited_by_the_queue_or_the_job(world: Any, queue: str, job: str, due: int) -> None:
+def test_active_time_is_limited_by_the_queue_or_the_job(world: type[World], queue: str, job: str, due: int) -> None:
     w = running(world, queue, job)
     w.later(due - 1)
     w.settle()
@@ -110,7 +102,7 @@ def test_active_time_is_limited_by_the_queue_or_the_job(world: Any, queue: str, 
 
 @pytest.mark.proves("TorchrunQueue.spec.runPolicy.startupTimeoutSeconds")
 @pytest.mark.parametrize(("job", "due"), [("", 60), (", runPolicy: {startupTimeoutSeconds: 5}", 5)])
-def test_starting_is_limited_by_the_queue_or_the_job(world: Any, job: str, due: int) -> None:
+def test_starting_is_limited_by_the_queue_or_the_job(world: type[World], job: str, due: int) -> None:
     w = world(JOB % job, "{image: a:1, runPolicy: {startupTimeoutSeconds: 60}}")
     w.settle()
     for index in range(2):
@@ -134,14 +126,12 @@ def test_starting_is_limited_by_the_queue_or_the_job(world: Any, job: str, due: 
         ("{}", "", True),
     ],
 )
-def test_a_failed_attempt_can_be_read_as_the_queue_says_or_the_job(
-    world: Any, queue: str, job: str, kept: bool
-) -> None:
+def test_the_job_overrides_the_queues_pod_retention(world: type[World], queue: str, job: str, kept: bool) -> None:
     w = failing(world, queue, job)
     w.later(10)
-    w.remove("Pod", "demo-0-x")
+    w.pod_goes(0)
     w.settle()
-    assert (("Job", "demo") in w.objects, ("Job", "demo-r1") in w.objects) == (kept, True)
+    assert (w.has("Job", "demo"), w.has("Job", "demo-r1")) == (kept, True)
 
 
 # Moments.
@@ -150,18 +140,18 @@ def test_a_failed_attempt_can_be_read_as_the_queue_says_or_the_job(
 @pytest.mark.proves(
     "TorchrunJob.status.incident.cause", "TorchrunJob.status.incident.opened", "TorchrunJob.status.incident.lost"
 )
-def test_an_incident_stands_in_status_while_it_is_open(world: Any) -> None:
+def test_an_incident_stands_in_status_while_it_is_open(world: type[World]) -> None:
     w = running(world, "{}")
     begin = w.now
     w.later(30)
     w.worker_fails(1, 137, after_s=28)
     w.settle()
-    assert w.seen.job.status.incident == Incident(
+    assert w.status.incident == Incident(
         cause="Error", opened=begin + timedelta(seconds=30), lost=begin + timedelta(seconds=28)
     )
     w.later(5)
     w.settle()
-    assert w.seen.job.status.incident is None
+    assert w.status.incident is None
 
 
 @pytest.mark.proves(
@@ -171,9 +161,10 @@ def test_an_incident_stands_in_status_while_it_is_open(world: Any) -> None:
     "TorchrunJob.status.attemptReadyTime",
     "TorchrunJob.status.nextAttemptTime",
 )
-def test_the_moments_of_an_attempt_are_those_at_which_its_job_its_pods_and_all_its_workers_were_there(
-    world: Any,
+def test_status_has_the_moments_of_an_attempt(
+    world: type[World],
 ) -> None:
+    """They are those at which its Job, its pods and all its workers were there."""
     w = world(JOB % "", "{image: a:1, kaiQueue: gpus}")
     w.settle()
     begin = w.now
@@ -185,16 +176,14 @@ def test_the_moments_of_an_attempt_are_those_at_which_its_job_its_pods_and_all_i
     for index in range(2):
         w.worker(index)
     w.settle()
-    status = w.seen.job.status
+    status = w.status
     moments = (status.attempt_start_time, status.attempt_active_time, status.attempt_ready_time)
     assert moments == (begin, begin + timedelta(seconds=10), begin + timedelta(seconds=20))
     assert (status.attempt, status.next_attempt_time) == (0, None)
     w.later(10)
     w.worker_fails(1, 1, after_s=30)
-    w.settle()
-    w.later(5)
-    w.settle()
-    status = w.seen.job.status
+    w.incident_settles()
+    status = w.status
     assert (status.attempt, status.next_attempt_time) == (1, w.now + timedelta(seconds=10))
     assert (status.attempt_start_time, status.attempt_active_time, status.attempt_ready_time) == (None, None, None)
     assert status.start_time == begin

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from world import World
 
 from torchctl.api import labels, quantity
 from torchctl.api.causes import Budget, Cause
@@ -25,9 +26,8 @@ OWNED_ENV = st.sampled_from([*labels.OWNED_ENV, "PET_NNODES", "PET_RDZV_ID", "TO
 
 
 @given(total=st.integers(1, 500), per_node=st.integers(1, 16))
-def test_gpus_are_spread_evenly_over_as_few_nodes_as_hold_them_or_two_totals_that_work_are_named(
-    total: int, per_node: int
-) -> None:
+def test_gpus_are_spread_evenly_over_the_fewest_nodes(total: int, per_node: int) -> None:
+    """If they cannot be, two totals that work are named."""
     job = JobSpec(job_queue="q", num_gpus=total, command="a")
     fewest = -(-total // per_node)
     try:
@@ -46,7 +46,9 @@ def test_gpus_are_spread_evenly_over_as_few_nodes_as_hold_them_or_two_totals_tha
 
 @given(keys=st.lists(OWNED_KEYS, max_size=5), names=st.lists(OWNED_ENV, max_size=5))
 @settings(deadline=None)
-def test_nobody_but_the_operator_sets_what_is_the_operators(world: Any, keys: list[str], names: list[str]) -> None:
+def test_nobody_but_the_operator_sets_what_is_the_operators(
+    world: type[World], keys: list[str], names: list[str]
+) -> None:
     theirs = dict.fromkeys(keys, "theirs")
     trainer = {"name": "trainer", "image": "a:1", "env": [{"name": name, "value": "theirs"} for name in set(names)]}
     queue = {"podTemplate": {"metadata": {"labels": theirs, "annotations": theirs}, "spec": {"containers": [trainer]}}}
@@ -74,9 +76,10 @@ def amounts(value: Any) -> list[str]:
 
 @given(cpu=AMOUNT, memory=AMOUNT, size=AMOUNT, per_gpu=AMOUNT, gpus=st.integers(1, 8))
 @settings(deadline=None)
-def test_every_quantity_is_written_as_the_api_server_writes_it_back(
-    world: Any, cpu: Any, memory: Any, size: Any, per_gpu: Any, gpus: int
+def test_every_quantity_is_canonical(
+    world: type[World], cpu: Any, memory: Any, size: Any, per_gpu: Any, gpus: int
 ) -> None:
+    """The API server writes it back as it is."""
     other = {"name": "other", "image": "b:1", "resources": {"requests": {"cpu": cpu}, "limits": {"memory": memory}}}
     queue = {
         "image": "a:1",
@@ -97,23 +100,26 @@ def test_every_quantity_is_written_as_the_api_server_writes_it_back(
     assert found == [quantity.canonical(amount) for amount in found]
 
 
-def test_a_template_survives_its_revision_and_its_name_does_not_depend_on_the_order_of_keys(world: Any) -> None:
+def test_a_template_survives_its_revision(world: type[World]) -> None:
+    """Its name does not depend on the order of keys."""
     w = world("{jobQueue: research, numNodes: 1, command: python a.py}")
     w.settle()
-    template = w.last.template
+    template = w.steps.template
+    assert template is not None
+    assert template is not None
     data = json.loads(json.dumps(template.data()))
     assert FrozenTemplate.load(data) == template
     turned = {key: data[key] for key in reversed(data)}
     assert FrozenTemplate.load(turned).digest() == template.digest()
 
 
-def test_the_name_of_a_template_is_the_same_in_every_process(world: Any) -> None:
+def test_a_templates_name_is_the_same_in_every_process(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 1, command: python a.py}", "image: trainer:1")
     w.step()
     w.step()
     again = world("{command: python a.py, numNodes: 1, jobQueue: research}", "image: trainer:1")
     again.step()
-    assert again.seen.job.status.queue_revision == w.seen.job.status.queue_revision
+    assert again.status.queue_revision == w.status.queue_revision
 
 
 HAPPENINGS = (
@@ -158,12 +164,12 @@ HAPPENINGS = (
 class Walk:
     """Things happen to a world in any order; what must always hold is checked after each."""
 
-    def __init__(self, world: Any, job: str, queue: str) -> None:
+    def __init__(self, world: type[World], job: str, queue: str) -> None:
         self.w = world(job, queue)
         self.gone: set[str] = set()
         self.bodies: dict[str, Any] = {}
         self.outcome: Any = None
-        self.before = self.w.seen.job.status
+        self.before = self.w.status
 
     def happen(self, what: str) -> None:
         w, job = self.w, self.w.seen.worker_job
@@ -188,7 +194,7 @@ class Walk:
             case "refuse":
                 w.refuse = lambda kind, name: Refusal(kind, name, "Refused", "no") if kind in ("Pod", "Job") else None
             case "accept":
-                w.refuse = lambda kind, name: None
+                w.refuses_nothing()
             case "sync ok" if sync:
                 w.sync_succeeds(int(sync[-1]))
             case "sync serves" if sync:
@@ -214,9 +220,9 @@ class Walk:
             case "complete" | "failed" if job and not job.status.conditions:
                 w.job_is(what.capitalize())
             case "revision gone":
-                w.remove("ControllerRevision", w.seen.job.status.queue_revision)
+                w.remove("ControllerRevision", w.status.queue_revision)
             case "job gone" if job:
-                if w.seen.job.status.attempt_start_time is not None:
+                if w.status.attempt_start_time is not None:
                     self.gone.add(job.metadata.name)
                 self.bodies.pop(job.metadata.name, None)
                 w.remove("Job", job.metadata.name)
@@ -237,12 +243,12 @@ class Walk:
                     else:
                         w.old_worker(pod.metadata.name, phase="Failed")
             case "scaled" if w.seen.job.spec.elastic:
-                w.edit(num_nodes=5 - w.seen.job.spec.num_nodes)
+                w.edit(num_nodes=5 - w.nodes)
             case "long later":
                 w.later(700)
 
     def check(self) -> None:
-        w, status, before = self.w, self.w.seen.job.status, self.before
+        w, status, before = self.w, self.w.status, self.before
         jobs = {name: body["spec"]["template"] for (kind, name), body in w.objects.items() if kind == "Job"}
         assert set(jobs) <= {worker_job("demo", number) for number in range(status.attempt + 1)}
         assert not self.gone & set(jobs), "a Job that was seen is never made again"
@@ -291,7 +297,7 @@ SHAPES = ("", ", elastic: {minNodes: 1, maxNodes: 3}", ", queueUpdatePolicy: Nex
 )
 @settings(deadline=None, max_examples=200)
 def test_whatever_happens_in_whatever_order(
-    world: Any, queue: str, happenings: list[str], workspace: str, shaped: str
+    world: type[World], queue: str, happenings: list[str], workspace: str, shaped: str
 ) -> None:
     """One incident for one cause, attempts only go forward, budgets hold, an end is an end, rest is rest."""
     source = {"": "", "zip": "{workspace: {source: zip}}", "git": "{workspace: {source: git, url: 'https://g/a'}}"}

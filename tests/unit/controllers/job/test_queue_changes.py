@@ -20,7 +20,7 @@ def test_a_count_that_one_job_changed_wakes_no_other() -> None:
     assert not queue_turned(change(QueueStatus(jobs=JobCounts(running=3))))
 
 
-def test_a_kai_queue_that_turned_wakes_the_jobs_that_wait_for_it() -> None:
+def test_a_kai_queue_that_turned_wakes_its_waiting_jobs() -> None:
     turned = change(QueueStatus(conditions=(Condition("KaiQueueReady", "False", "Conflict", "theirs"),)))
     assert queue_turned(turned)
     assert queue_turned(replace(turned, old=None))

@@ -1,10 +1,10 @@
 """A job that comes together with its queue: it must not run in a KAI Queue before it is known whose that is."""
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.api.queue import QueueStatus
 from torchctl.runtime.kinds import Condition
@@ -14,15 +14,15 @@ JOB = "{jobQueue: research, numNodes: 1, command: python train.py}"
 
 
 @pytest.fixture
-def fresh(world: Any) -> Any:
+def fresh(world: type[World]) -> World:
     """The queue's own reconciler has not looked at it yet."""
     return with_conditions(world(JOB, QUEUE))
 
 
-def with_conditions(subject: Any, *conditions: Condition) -> Any:
-    queue = msgspec.structs.replace(subject.seen.queue, status=QueueStatus(conditions=conditions))
-    subject.seen = replace(subject.seen, queue=queue)
-    return subject
+def with_conditions(w: World, *conditions: Condition) -> World:
+    queue = msgspec.structs.replace(w.queue, status=QueueStatus(conditions=conditions))
+    w.seen = replace(w.seen, queue=queue)
+    return w
 
 
 def verdict(reason: str, generation: int) -> Condition:
@@ -30,25 +30,26 @@ def verdict(reason: str, generation: int) -> Condition:
     return Condition("KaiQueueReady", status, reason, "said so", observed_generation=generation)
 
 
-def test_a_job_waits_until_it_is_known_whose_the_kai_queue_is(fresh: Any) -> None:
+def test_a_job_waits_until_the_kai_queues_owner_is_known(fresh: World) -> None:
     fresh.step()
     assert fresh.condition("QueueFound")[:2] == ("False", "WaitingForQueue")
-    assert fresh.seen.job.status.queue_revision == ""
+    assert fresh.status.queue_revision == ""
     assert not fresh.objects
 
 
-def test_a_verdict_on_an_earlier_spec_does_not_count(fresh: Any) -> None:
+def test_a_verdict_on_an_earlier_spec_does_not_count(fresh: World) -> None:
     with_conditions(fresh, verdict("KaiQueueReady", 0)).step()
-    assert fresh.condition("QueueFound")[1] == "WaitingForQueue"
+    assert fresh.reason("QueueFound") == "WaitingForQueue"
 
 
-def test_a_good_verdict_lets_it_go_on_and_a_conflict_does_not(fresh: Any) -> None:
+def test_only_a_good_verdict_lets_the_job_go_on(fresh: World) -> None:
+    """A conflict does not."""
     with_conditions(fresh, verdict("Conflict", 1)).step()
-    assert fresh.condition("QueueFound")[1] == "QueueNotReady"
+    assert fresh.reason("QueueFound") == "QueueNotReady"
     with_conditions(fresh, verdict("KaiQueueReady", 1)).step()
-    assert fresh.seen.job.status.queue_revision != ""
+    assert fresh.status.queue_revision != ""
 
 
-def test_waiting_is_no_event(fresh: Any) -> None:
+def test_waiting_is_no_event(fresh: World) -> None:
     fresh.step()
     assert not [event for event in fresh.events if event[1] == "WaitingForQueue"]

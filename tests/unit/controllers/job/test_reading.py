@@ -1,38 +1,36 @@
 """What a person reads of a job: the column Workers, and the Events."""
 
-from typing import Any
-
 import pytest
+from world import World
 
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: Never}}"
 UNEVEN = "{jobQueue: research, numGPUs: 17, command: python train.py}"
 
 
-def test_a_job_that_succeeded_says_so_of_its_workers_also_when_their_pods_are_gone(world: Any) -> None:
+def test_workers_of_a_success_count_as_succeeded(world: type[World]) -> None:
+    """Their pods are gone."""
     w = world(TWO)
     w.settle()
     w.worker(0)
     w.worker(1, "Succeeded")
     w.settle()
-    assert w.seen.job.status.workers_status == "1/2 running"
-    w.remove("Pod", "demo-0-x")
+    assert w.status.workers_status == "1/2 running"
+    w.pod_goes(0)
     w.job_is("Complete")
     w.settle()
-    assert w.seen.job.status.workers_status == "2/2 succeeded"
+    assert w.status.workers_status == "2/2 succeeded"
 
 
-def test_a_job_that_failed_says_how_many_workers_did(world: Any) -> None:
+def test_a_job_that_failed_says_how_many_workers_did(world: type[World]) -> None:
     w = world(TWO)
     w.settle()
     w.worker(0)
     w.worker_fails(1)
-    w.settle()
-    w.later(5)
-    w.settle()
-    assert (w.phase, w.seen.job.status.workers_status) == ("Failed", "1/2 failed")
+    w.incident_settles()
+    assert (w.phase, w.status.workers_status) == ("Failed", "1/2 failed")
 
 
-def test_the_events_of_a_good_run_tell_its_story(world: Any) -> None:
+def test_the_events_of_a_good_run_tell_its_story(world: type[World]) -> None:
     w = world(TWO)
     w.settle()
     for index in (0, 1):
@@ -48,7 +46,7 @@ def test_the_events_of_a_good_run_tell_its_story(world: Any) -> None:
 
 
 @pytest.mark.parametrize("queue", [None, "{image: trainer:1, nodeResources: {gpus: 8}}"], ids=["no queue", "uneven"])
-def test_a_job_that_waits_tells_why_and_nothing_else(world: Any, queue: str | None) -> None:
+def test_a_job_that_waits_tells_why_and_nothing_else(world: type[World], queue: str | None) -> None:
     w = world(UNEVEN, queue)
     w.settle()
     reason = "QueueNotFound" if queue is None else "ImpossibleGPUCount"

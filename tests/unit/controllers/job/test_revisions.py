@@ -1,8 +1,7 @@
 """Another revision of the workspace: status names it, and the sync pod that is to bring it, before there is one."""
 
-from typing import Any
-
 import pytest
+from world import World
 
 from torchctl.api.job import WorkspaceStatus
 
@@ -10,19 +9,19 @@ ZIP = "{jobQueue: research, numNodes: 1, command: python a.py, suspend: %s, volu
 REPORT = '{"revision": "sha256:aa", "digest": "sha256:aa", "bytes": 12, "files": 3, "source": "zip"}'
 
 
-def synced(world: Any, *, suspended: bool) -> Any:
+def synced(world: type[World], *, suspended: bool) -> World:
     """A job whose workspace has been uploaded."""
     w = world(ZIP % str(suspended).lower())
     w.settle()
     w.sync_succeeds(message=REPORT)
     w.settle()
-    assert w.seen.job.status.workspace.revision == "sha256:aa"
+    assert w.workspace.revision == "sha256:aa"
     return w
 
 
-def ask_for(w: Any, revision: str) -> None:
+def ask_for(w: World, revision: str) -> None:
     volumes = w.seen.job.spec.volumes
-    workspace = volumes.workspace.model_copy(update={"revision": revision})
+    workspace = w.source.model_copy(update={"revision": revision})
     w.edit(volumes=volumes.model_copy(update={"workspace": workspace}))
     w.step()
 
@@ -32,26 +31,26 @@ def ask_for(w: Any, revision: str) -> None:
     "TorchrunJob.status.workspace.requested",
     "TorchrunJob.status.workspace.pod",
 )
-def test_another_revision_is_written_down_with_the_pod_that_is_to_bring_it(world: Any) -> None:
+def test_status_names_another_revision_with_its_sync_pod(world: type[World]) -> None:
     w = synced(world, suspended=True)
     ask_for(w, "bb")
-    assert w.seen.job.status.workspace == WorkspaceStatus(requested="bb", pod="demo-sync-1")
+    assert w.status.workspace == WorkspaceStatus(requested="bb", pod="demo-sync-1")
     assert w.condition("WorkspaceReady")[:2] == ("False", "Syncing")
-    assert ("Pod", "demo-sync-1") not in w.objects
+    assert not w.has("Pod", "demo-sync-1")
 
 
-def test_the_revision_that_is_there_is_not_brought_again(world: Any) -> None:
+def test_the_revision_that_is_there_is_not_brought_again(world: type[World]) -> None:
     w = synced(world, suspended=True)
-    before = w.seen.job.status.workspace
+    before = w.status.workspace
     for there in ("sha256:aa", "aa"):
         ask_for(w, there)
-        assert w.seen.job.status.workspace == before
+        assert w.status.workspace == before
 
 
-def test_an_attempt_that_runs_keeps_the_revision_that_it_has(world: Any) -> None:
+def test_an_attempt_that_runs_keeps_the_revision_that_it_has(world: type[World]) -> None:
     w = synced(world, suspended=False)
     w.worker(0)
     w.settle()
     ask_for(w, "bb")
-    assert (w.phase, w.seen.job.status.workspace.revision) == ("Running", "sha256:aa")
-    assert "revision bb follows with the next attempt" in w.condition("WorkspaceReady")[2]
+    assert (w.phase, w.workspace.revision) == ("Running", "sha256:aa")
+    assert "revision bb follows with the next attempt" in w.message("WorkspaceReady")

@@ -109,7 +109,8 @@ def test_the_worker_that_only_lost_its_peer_says_so(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", FOLLOWERS)
-def test_a_worker_that_waits_for_one_who_never_comes_is_not_the_cause(case: str) -> None:
+def test_a_worker_that_waits_in_vain_is_not_the_cause(case: str) -> None:
+    """Another one never came."""
     ((_, text),) = reports(case).values()
     found = root_cause(text)
     assert (found.rank, found.exit_code, found.follows) == (None, None, True)
@@ -117,7 +118,7 @@ def test_a_worker_that_waits_for_one_who_never_comes_is_not_the_cause(case: str)
 
 
 @pytest.mark.parametrize("case", [case for case in {**CAUSES, **FOLLOWERS} if "recorded" in case or "agent" in case])
-def test_a_report_that_is_cut_anywhere_still_says_what_it_can(case: str) -> None:
+def test_a_report_cut_anywhere_still_says_what_it_can(case: str) -> None:
     """The kubelet keeps the end of a long file, and of that the beginning where a pod has many containers."""
     for _, text in reports(case).values():
         whole = root_cause(text)
@@ -181,7 +182,7 @@ def test_nccl_and_the_store_tell_of_others_too(said: str) -> None:
         "OSError: [Errno 32] Broken pipe",
     ],
 )
-def test_a_connection_of_the_programs_own_is_the_programs_own_failure(said: str) -> None:
+def test_a_programs_own_connection_is_its_own_failure(said: str) -> None:
     assert not root_cause(said).follows
 
 

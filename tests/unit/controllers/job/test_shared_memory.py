@@ -1,13 +1,12 @@
 """How large /dev/shm of a worker is."""
 
-from typing import Any
-
 import pytest
+from world import World
 
 GPUS = "nodeResources: {gpus: 4"
 
 
-def shm(world: Any, queue: str, job: str = "numNodes: 1") -> str | None:
+def shm(world: type[World], queue: str, job: str = "numNodes: 1") -> str | None:
     """The size of what the trainer has at /dev/shm; None if that is the container runtime's, or somebody else's."""
     w = world(f"{{jobQueue: research, command: python a.py, {job}}}", f"{{image: a:1, {queue}}}")
     w.settle()
@@ -35,15 +34,16 @@ def shm(world: Any, queue: str, job: str = "numNodes: 1") -> str | None:
         (f"{GPUS}}}, podTemplate: {{spec: {{hostIPC: true}}}}", None),
     ],
 )
-def test_pods_with_gpus_have_a_large_shared_memory(world: Any, queue: str, expected: str | None) -> None:
+def test_pods_with_gpus_have_a_large_shared_memory(world: type[World], queue: str, expected: str | None) -> None:
     assert shm(world, queue) == expected
 
 
-def test_a_part_of_a_node_has_that_part_of_the_shared_memory(world: Any) -> None:
+def test_shared_memory_is_shared_like_the_node(world: type[World]) -> None:
+    """A part of a node has that part of it."""
     assert shm(world, f"{GPUS}, memory: 100Gi}}", "numGPUs: 1") == "12800Mi"
 
 
-def test_who_mounts_something_on_dev_shm_gets_no_default(world: Any) -> None:
+def test_who_mounts_something_on_dev_shm_gets_no_default(world: type[World]) -> None:
     mine = "[{name: mem, mountPath: /dev/shm}]"
     template = f"podTemplate: {{spec: {{containers: [{{name: trainer, volumeMounts: {mine}}}]}}}}"
     assert shm(world, f"{GPUS}}}, {template}") is None

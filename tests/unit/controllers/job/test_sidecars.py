@@ -1,11 +1,11 @@
 """A worker is up when its trainer runs and done when its trainer exited 0, whatever runs beside it."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from world import World
 
 from torchctl.api.kube import JobStatus
 
@@ -18,7 +18,7 @@ DONE = {"ready": False, "state": {"terminated": {"exitCode": 0, "reason": "Compl
 DEAD = {"ready": False, "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
 
 
-def running(world: Any, text: str) -> Any:
+def running(world: type[World], text: str) -> World:
     w = world(text)
     w.settle()
     for index in range(2):
@@ -28,18 +28,18 @@ def running(world: Any, text: str) -> Any:
     return w
 
 
-def beside(w: Any, index: int, trainer: dict[str, Any], other: dict[str, Any], phase: str = "Running") -> None:
+def beside(w: World, index: int, trainer: dict[str, Any], other: dict[str, Any], phase: str = "Running") -> None:
     """A worker with a plain sidecar."""
     both = [{"name": "trainer", **trainer}, {"name": "proxy", **other}]
     ready = trainer is RUNS and other is RUNS
     w.worker(index, phase, containerStatuses=both, conditions=READY if ready else UNREADY)
 
 
-def completed(w: Any, indexes: str) -> None:
+def completed(w: World, indexes: str) -> None:
     """What the Job controller has counted."""
-    job = w.seen.worker_job
+    job = w.worker_job
     status = msgspec.structs.replace(job.status, completed_indexes=indexes)
-    w.seen = replace(w.seen, worker_job=msgspec.structs.replace(job, status=status))
+    w.worker_job_has(status=status)
 
 
 def test_completed_indexes_are_read_as_the_job_controller_writes_them() -> None:
@@ -48,35 +48,61 @@ def test_completed_indexes_are_read_as_the_job_controller_writes_them() -> None:
 
 
 @pytest.mark.parametrize("text", [TWO, ELASTIC])
-def test_trainers_that_are_done_beside_a_living_sidecar_have_succeeded(world: Any, text: str) -> None:
+def test_trainers_that_are_done_beside_a_living_sidecar_have_succeeded(world: type[World], text: str) -> None:
     w = running(world, text)
     for index in range(2):
         beside(w, index, DONE, RUNS)
     w.settle()
     assert w.phase == "Succeeded"
-    assert w.seen.job.status.restarts.total == 0
+    assert w.restarts.total == 0
 
 
 @pytest.mark.parametrize("text", [TWO, ELASTIC])
-def test_the_outcome_is_written_before_the_sidecars_are_stopped(world: Any, text: str) -> None:
+def test_the_outcome_is_written_before_the_sidecars_are_stopped(world: type[World], text: str) -> None:
     w = running(world, text)
     for index in range(2):
         beside(w, index, DONE, RUNS)
     w.step()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", False)
+    assert (w.phase, w.stopped()) == ("Succeeded", False)
     w.step()
-    assert w.spec("Job", "demo").get("suspend", False) is True
+    assert w.stopped()
 
 
-def test_a_job_whose_pods_have_ended_is_not_suspended(world: Any) -> None:
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_a_job_whose_native_sidecars_end_is_left_alone(world: type[World], text: str) -> None:
+    """Kubernetes ends them after the trainer, and the Job then ends by itself."""
+    w = running(world, text)
+    for index in range(2):
+        native = [{"name": "log", "restartPolicy": "Always", "state": {"running": {}}}]
+        trainer = [{"name": "trainer", **DONE}]
+        w.worker(index, "Running", containerStatuses=trainer, initContainerStatuses=native)
+    w.settle()
+    assert (w.phase, w.last.actions.children) == ("Succeeded", ())
+
+
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_a_worker_that_is_made_after_the_success_is_stopped(world: type[World], text: str) -> None:
+    """Whoever released or replaced it: a job that is done is never run again."""
+    w = running(world, text)
+    for index in range(2):
+        beside(w, index, DONE, DONE, "Succeeded")
+    w.settle()
+    assert w.phase == "Succeeded"
+    w.pod_goes(0)
+    w.worker(0)
+    w.settle()
+    assert (w.phase, w.stopped()) == ("Succeeded", True)
+
+
+def test_a_job_whose_pods_have_ended_is_not_ended(world: type[World]) -> None:
     w = running(world, TWO)
     for index in range(2):
         beside(w, index, DONE, DONE, "Succeeded")
     w.settle()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", False)
+    assert (w.phase, w.stopped()) == ("Succeeded", False)
 
 
-def test_a_helper_that_ends_by_itself_leaves_its_worker_ready(world: Any) -> None:
+def test_a_helper_that_ends_by_itself_leaves_its_worker_ready(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: x, runPolicy: {startupTimeoutSeconds: 60}}")
     w.settle()
     for index in range(2):
@@ -84,21 +110,21 @@ def test_a_helper_that_ends_by_itself_leaves_its_worker_ready(world: Any) -> Non
     w.settle()
     w.later(120)
     w.settle()
-    assert (w.phase, w.seen.job.status.nodes.ready) == ("Running", 2)
+    assert (w.phase, w.status.nodes.ready) == ("Running", 2)
 
 
 @pytest.mark.parametrize("text", [TWO, ELASTIC])
-def test_a_dead_sidecar_restarts_no_training(world: Any, text: str) -> None:
+def test_a_dead_sidecar_restarts_no_training(world: type[World], text: str) -> None:
     w = running(world, text)
     for index in range(2):
         beside(w, index, RUNS, DEAD)
     w.settle()
     w.later(300)
     w.settle()
-    assert (w.phase, w.seen.job.status.restarts.total) == ("Running", 0)
+    assert (w.phase, w.restarts.total) == ("Running", 0)
 
 
-def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: Any) -> None:
+def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: type[World]) -> None:
     """Its pods are Failed, and so is its Job, which ends them all before the last trainer is seen to be done."""
     w = running(world, TWO)
     beside(w, 0, DONE, DEAD, "Failed")
@@ -107,25 +133,25 @@ def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: An
     assert w.phase == "Restarting"
     beside(w, 1, DONE, DEAD, "Failed")
     w.settle()
-    assert (w.phase, w.seen.job.status.failure, w.seen.job.status.restarts.total) == ("Succeeded", None, 0)
+    assert (w.phase, w.status.failure, w.restarts.total) == ("Succeeded", None, 0)
 
 
-def test_an_elastic_job_makes_no_other_worker_0_for_a_dead_sidecar(world: Any) -> None:
-    """Its pod is Failed, and its Job would replace it."""
+def test_a_dead_sidecar_does_not_replace_worker_0(world: type[World]) -> None:
+    """Its pod is Failed, and its elastic Job would replace it."""
     w = running(world, ELASTIC)
     beside(w, 0, DONE, DEAD, "Failed")
     w.settle()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", True)
+    assert (w.phase, w.stopped()) == ("Succeeded", True)
 
 
-def test_an_elastic_job_whose_worker_0_succeeded_is_not_suspended(world: Any) -> None:
+def test_an_elastic_job_whose_worker_0_succeeded_is_not_ended(world: type[World]) -> None:
     w = running(world, ELASTIC)
     beside(w, 0, DONE, DONE, "Succeeded")
     w.settle()
-    assert (w.phase, w.spec("Job", "demo").get("suspend", False)) == ("Succeeded", False)
+    assert (w.phase, w.stopped()) == ("Succeeded", False)
 
 
-def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: Any) -> None:
+def test_an_evicted_trainer_that_exits_0_is_not_done(world: type[World]) -> None:
     w = running(world, TWO)
     beside(w, 0, DONE, DONE, "Succeeded")
     both = [{"name": "trainer", **DONE}]
@@ -134,7 +160,7 @@ def test_a_trainer_that_exits_0_because_it_is_evicted_is_not_done(world: Any) ->
     assert w.phase == "Restarting"
 
 
-def test_a_trainer_that_was_done_before_its_pod_was_told_to_stop_is_done(world: Any) -> None:
+def test_a_trainer_done_before_its_pods_deletion_is_done(world: type[World]) -> None:
     w = running(world, TWO)
     ended = {"terminated": {"exitCode": 0, "finishedAt": w.now}}
     until = {"deletionTimestamp": w.now + timedelta(seconds=90), "deletionGracePeriodSeconds": 30}
@@ -145,7 +171,7 @@ def test_a_trainer_that_was_done_before_its_pod_was_told_to_stop_is_done(world: 
     assert w.phase == "Succeeded"
 
 
-def test_a_failing_readiness_gate_does_not_keep_a_worker_from_being_up(world: Any) -> None:
+def test_a_worker_is_up_despite_a_failing_readiness_gate(world: type[World]) -> None:
     gate = [
         {"type": "ContainersReady", "status": "True"},
         {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"},
@@ -158,7 +184,7 @@ def test_a_failing_readiness_gate_does_not_keep_a_worker_from_being_up(world: An
     assert w.phase == "Running"
 
 
-def test_a_worker_whose_node_does_not_answer_is_not_up(world: Any) -> None:
+def test_a_worker_whose_node_does_not_answer_is_not_up(world: type[World]) -> None:
     silent = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
     w = running(world, ELASTIC)
     w.worker(1, containerStatuses=[{"name": "trainer", **RUNS}], conditions=silent)
@@ -168,35 +194,34 @@ def test_a_worker_whose_node_does_not_answer_is_not_up(world: Any) -> None:
 
 class TestPodsThatAreGone:
     @pytest.mark.parametrize("text", [TWO, ELASTIC])
-    def test_a_worker_that_succeeded_and_is_gone_is_not_missed(self, world: Any, text: str) -> None:
+    def test_a_worker_that_succeeded_and_is_gone_is_not_missed(self, world: type[World], text: str) -> None:
         w = running(world, text)
-        w.remove("Pod", "demo-1-x")
+        w.pod_goes(1)
         completed(w, "1")
         w.settle()
         w.later(300)
         w.settle()
-        status = w.seen.job.status
+        status = w.status
         assert (w.phase, status.restarts.total, status.workers.succeeded) == ("Running", 0, 1)
         assert w.condition("WorkersReady")[:2] == ("True", "WorkersReady")
 
-    def test_workers_that_are_all_completed_and_gone_have_succeeded(self, world: Any) -> None:
+    def test_workers_that_are_all_completed_and_gone_have_succeeded(self, world: type[World]) -> None:
         w = running(world, TWO)
-        for index in range(2):
-            w.remove("Pod", f"demo-{index}-x")
+        w.pod_goes(0, 1)
         completed(w, "0,1")
         w.settle()
         assert w.phase == "Succeeded"
 
-    def test_a_worker_that_exited_0_because_it_was_told_is_not_done_when_it_is_gone(self, world: Any) -> None:
-        """The incident that its deletion opened is the only thing left that tells of it."""
+    def test_a_deleted_worker_that_exited_0_is_never_done(self, world: type[World]) -> None:
+        """Its pod is gone, and only the incident that its deletion opened tells of it."""
         w = running(world, TWO)
-        until = {"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30}
+        until = w.told()
         w.worker(1, "Succeeded", containerStatuses=[{"name": "trainer", **DONE}], metadata=until)
         w.settle()
         assert w.phase == "Restarting"
-        w.remove("Pod", "demo-1-x")
+        w.pod_goes(1)
         completed(w, "0,1")
         beside(w, 0, DONE, DONE, "Succeeded")
         w.later(5)
         w.settle()
-        assert (w.phase, w.seen.job.status.attempt) == ("Restarting", 1)
+        assert (w.phase, w.attempt) == ("Restarting", 1)

@@ -31,7 +31,7 @@ def test_changes_of_counts_within_the_period_are_one_write() -> None:
     assert lagging.left_s(JOB, BEFORE, more, 11.0) == 0.5, "what was written is forgotten"
 
 
-def test_counts_that_are_as_they_were_leave_nothing_to_wait_for() -> None:
+def test_counts_that_did_not_change_delay_nothing() -> None:
     lagging = StatusThrottle(0.5)
     lagging.left_s(JOB, BEFORE, COUNTED, 10.0)
     assert lagging.left_s(JOB, BEFORE, BEFORE, 10.25) == 0
@@ -55,7 +55,7 @@ def test_no_period_no_wait() -> None:
         {"conditions": (STARTING, Condition("Failed", "True", "WorkerFailed", "pod job-0 failed"))},
     ],
 )
-def test_whatever_else_changes_is_written_at_once_and_the_counts_with_it(change: dict[str, Any]) -> None:
+def test_other_changes_are_written_at_once_with_the_counts(change: dict[str, Any]) -> None:
     lagging = StatusThrottle(0.5)
     lagging.left_s(JOB, BEFORE, COUNTED, 10.0)
     turned = replace(COUNTED, **change)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from world import World
 
 GIT = "{source: git, url: 'https://git.example.com/a.git'}"
 EXISTING = "{source: existing, claimName: code}"
@@ -14,7 +15,9 @@ QUEUE = (
 )
 
 
-def sync_pod(world: Any, workspace: str = "{}", *, nodes: int = 1, source: str = GIT, more: str = "") -> Any:
+def sync_pod(
+    world: type[World], workspace: str = "{}", *, nodes: int = 1, source: str = GIT, more: str = ""
+) -> dict[str, Any]:
     w = world(JOB % (nodes, source, MINE), QUEUE % (more, workspace))
     if source == EXISTING:
         w.has_claim("code", "ReadWriteOnce")
@@ -33,16 +36,17 @@ def sync_pod(world: Any, workspace: str = "{}", *, nodes: int = 1, source: str =
         ("{}", 1, EXISTING, False),  # it has its volume, whose place the scheduler knows
     ],
 )
-def test_only_a_volume_of_one_node_puts_the_sync_pod_where_workers_run(
-    world: Any, workspace: str, nodes: int, source: str, pinned: bool
+def test_only_a_single_node_volume_pins_the_sync_pod(
+    world: type[World], workspace: str, nodes: int, source: str, pinned: bool
 ) -> None:
+    """It goes to the nodes that workers run on."""
     spec = sync_pod(world, workspace, nodes=nodes, source=source)["spec"]
     wanted = {"nvidia.com/gpu.product": "H100", "pool": "gpu"} if pinned else None
     assert spec.get("nodeSelector") == wanted
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_the_sync_pod_tolerates_what_workers_do_and_gpu_nodes(world: Any, nodes: int) -> None:
+def test_the_sync_pod_tolerates_what_workers_do_and_gpu_nodes(world: type[World], nodes: int) -> None:
     """ExtendedResourceToleration adds the latter to pods with GPUs, and the sync pod has none."""
     spec = sync_pod(world, nodes=nodes, more=", gpuResourceName: amd.com/gpu")["spec"]
     assert spec["tolerations"] == [
@@ -51,7 +55,7 @@ def test_the_sync_pod_tolerates_what_workers_do_and_gpu_nodes(world: Any, nodes:
     ]
 
 
-def test_every_child_has_the_users_labels_and_annotations(world: Any) -> None:
+def test_every_child_has_the_users_labels_and_annotations(world: type[World]) -> None:
     queue = (
         "{image: trainer:1, kaiQueue: team, podTemplate: {metadata: {labels: {mesh: 'off', kai.scheduler/node-pool: a},"
         " annotations: {container.apparmor.security.beta.kubernetes.io/trainer: unconfined}}}, storage: {workspace: {},"
@@ -72,7 +76,7 @@ def test_every_child_has_the_users_labels_and_annotations(world: Any) -> None:
         assert theirs == {"example.com/cost"}
 
 
-def test_what_the_queue_says_of_sync_pods_is_put_over_ours(world: Any) -> None:
+def test_the_queues_sync_pod_template_overrides_ours(world: type[World]) -> None:
     template = """{podTemplate: {
         metadata: {labels: {team: storage, torchrun.ai/role: worker}, annotations: {sidecar.istio.io/inject: 'false'}},
         spec: {
@@ -100,7 +104,7 @@ def test_what_the_queue_says_of_sync_pods_is_put_over_ours(world: Any) -> None:
     assert [volume["name"] for volume in spec["volumes"]] == ["torchrun-workspace", "torchrun-tmp", "ca"]
 
 
-def test_a_template_for_fetch_reaches_it_where_the_pod_serves(world: Any) -> None:
+def test_a_template_for_fetch_reaches_it_where_the_pod_serves(world: type[World]) -> None:
     template = "{podTemplate: {spec: {containers: [{name: fetch, resources: {limits: {memory: 8Gi}}}]}}}"
     spec = sync_pod(world, template, nodes=2)["spec"]
     (fetch,), (serve,) = spec["initContainers"], spec["containers"]
@@ -108,8 +112,8 @@ def test_a_template_for_fetch_reaches_it_where_the_pod_serves(world: Any) -> Non
     assert serve["resources"]["limits"]["memory"] == "512Mi"
 
 
-def test_a_template_that_is_no_pod_is_the_queues_condition(world: Any) -> None:
+def test_a_template_that_is_no_pod_is_the_queues_condition(world: type[World]) -> None:
     w = world(JOB % (1, GIT, ""), QUEUE % ("", "{podTemplate: {spec: {tolerations: {key: a}}}}"))
     w.settle()
-    found = w.condition("QueueFound")[2]
+    found = w.message("QueueFound")
     assert "spec.storage.workspace.podTemplate.spec.tolerations must be a list of objects" in found

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from world import World
 
 from torchctl.api.job import JobWorkspace, Volumes
 from torchctl.controllers.job.steps.tries import revision_of
@@ -24,20 +25,20 @@ def report(revision: str) -> str:
     return json.dumps({"revision": revision, "digest": "sha256:00", "bytes": 1, "files": 1, "source": "git"})
 
 
-def asks_for(w: Any, revision: str | None) -> None:
+def asks_for(w: World, revision: str | None) -> None:
     """The user edits spec.volumes.workspace.revision."""
     volumes: Volumes = w.seen.job.spec.volumes
     workspace = (volumes.workspace or JobWorkspace()).model_copy(update={"revision": revision})
     w.edit(volumes=volumes.model_copy(update={"workspace": workspace}))
 
 
-def args(w: Any, number: int) -> list[str]:
+def args(w: World, number: int) -> list[str]:
     spec = w.spec("Pod", f"demo-sync-{number}")
     (fetch,) = [one for one in (*spec.get("initContainers", ()), *spec["containers"]) if one["name"] == "fetch"]
     return list(fetch["args"])
 
 
-def synced(world: Any, text: str, queue: str = SHARED, nodes: int = 1, revision: str = "one") -> Any:
+def synced(world: type[World], text: str, queue: str = SHARED, nodes: int = 1, revision: str = "one") -> World:
     """A job whose first attempt runs with its workspace."""
     w = world(text, queue)
     w.settle()
@@ -51,16 +52,16 @@ def synced(world: Any, text: str, queue: str = SHARED, nodes: int = 1, revision:
     return w
 
 
-def fails(w: Any) -> None:
+def fails(w: World) -> None:
     """The attempt fails, and the next one may begin."""
     w.worker_fails(0)
     w.settle()
     w.later(20)
     w.settle()
-    assert w.seen.job.status.attempt == 1
+    assert w.attempt == 1
 
 
-def server_fails(w: Any, number: int) -> None:
+def server_fails(w: World, number: int) -> None:
     """The sync pod brings the workspace and then ends, before anybody has it."""
     fetched = {"terminated": {"exitCode": 0, "reason": "Completed", "message": report("one")}}
     killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
@@ -73,7 +74,7 @@ def server_fails(w: Any, number: int) -> None:
 
 
 class TestRevisions:
-    def test_a_revision_that_is_asked_for_at_first_is_what_the_pod_is_told(self, world: Any) -> None:
+    def test_the_first_pod_gets_the_requested_revision(self, world: type[World]) -> None:
         w = world(a_job(workspace=GIT % ", revision: v1"))
         w.settle()
         assert "--revision=v1" in args(w, 0)
@@ -82,17 +83,18 @@ class TestRevisions:
         assert meta["annotations"]["torchrun.ai/workspace-revision"] == "v1"
         w.sync_succeeds(message=report("abc"))
         w.settle()
-        status = w.seen.job.status.workspace
+        status = w.workspace
         assert (status.requested, status.revision, status.pod) == ("v1", "abc", "")
-        assert ("Job", "demo") in w.objects
+        assert w.has("Job", "demo")
 
-    def test_a_job_that_asks_for_none_has_the_pod_that_it_always_had(self, world: Any) -> None:
+    def test_a_job_without_a_revision_has_a_plain_pod(self, world: type[World]) -> None:
         w = world(a_job())
         w.settle()
         assert "annotations" not in w.objects["Pod", "demo-sync-0"]["metadata"]
         assert not [word for word in args(w, 0) if "revision" in word]
 
-    def test_a_running_attempt_keeps_what_it_has_and_says_what_follows(self, world: Any) -> None:
+    def test_a_running_attempt_keeps_its_revision(self, world: type[World]) -> None:
+        """The condition says which one follows."""
         w = synced(world, a_job())
         before = dict(w.objects)
         asks_for(w, "v2")
@@ -106,96 +108,97 @@ class TestRevisions:
         assert w.phase == "Running"
         asks_for(w, "v3")
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("at one; revision v3 follows with the next attempt")
+        assert w.message("WorkspaceReady").endswith("at one; revision v3 follows with the next attempt")
         asks_for(w, None)
         w.settle()
-        assert w.condition("WorkspaceReady")[2].endswith("at one")
+        assert w.message("WorkspaceReady").endswith("at one")
 
-    def test_the_next_attempt_waits_for_the_revision_that_was_asked_for(self, world: Any) -> None:
+    def test_the_next_attempt_waits_for_the_requested_revision(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         fails(w)
-        assert ("Job", "demo-r1") not in w.objects
+        assert not w.has("Job", "demo-r1")
         assert w.condition("WorkspaceReady")[:2] == ("False", "Syncing")
         assert "--revision=v2" in args(w, 1)
         w.sync_succeeds(1, report("two"))
         w.settle()
-        assert ("Job", "demo-r1") in w.objects
-        status = w.seen.job.status.workspace
+        assert w.has("Job", "demo-r1")
+        status = w.workspace
         assert (status.requested, status.revision, status.pod) == ("v2", "two", "demo-sync-1")
 
-    def test_what_is_asked_for_stands_in_status_before_its_pod_exists(self, world: Any) -> None:
+    def test_status_has_the_requested_revision_before_its_pod_exists(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         w.worker_fails(0)
         w.settle()
         w.later(20)
-        while not (workspace := w.seen.job.status.workspace).pod:
-            assert ("Pod", "demo-sync-1") not in w.objects
+        while not (workspace := w.workspace).pod:
+            assert not w.has("Pod", "demo-sync-1")
             assert w.step()
         assert (workspace.requested, workspace.pod, workspace.revision) == ("v2", "demo-sync-1", "")
         w.forget()
         w.settle()
-        assert ("Pod", "demo-sync-1") in w.objects
-        assert ("Pod", "demo-sync-2") not in w.objects
+        assert w.has("Pod", "demo-sync-1")
+        assert not w.has("Pod", "demo-sync-2")
 
-    def test_the_next_attempt_starts_at_once_where_nothing_else_is_asked_for(self, world: Any) -> None:
+    def test_the_next_attempt_starts_at_once_without_another_request(self, world: type[World]) -> None:
         w = synced(world, a_job())
         fails(w)
-        assert ("Job", "demo-r1") in w.objects
-        assert ("Pod", "demo-sync-1") not in w.objects
+        assert w.has("Job", "demo-r1")
+        assert not w.has("Pod", "demo-sync-1")
 
     @pytest.mark.parametrize("same", ["one", "sha256:one"])
-    def test_the_revision_that_is_there_is_not_synced_again(self, world: Any, same: str) -> None:
+    def test_the_revision_that_is_there_is_not_synced_again(self, world: type[World], same: str) -> None:
         w = synced(world, a_job(), revision=same)
         asks_for(w, "one")
         fails(w)
-        assert ("Job", "demo-r1") in w.objects
+        assert w.has("Job", "demo-r1")
 
-    def test_a_revision_goes_back_and_is_synced_again_though_its_old_pod_is_still_there(self, world: Any) -> None:
+    def test_a_revision_that_goes_back_is_synced_again(self, world: type[World]) -> None:
+        """Its old pod is still there."""
         w = synced(world, a_job(workspace=GIT % ", revision: v1"))
         asks_for(w, "v2")
         fails(w)
         asks_for(w, "v1")
         w.settle()
-        assert ("Pod", "demo-sync-1") not in w.objects  # it would have written v2 over the claim
+        assert not w.has("Pod", "demo-sync-1")  # it would have written v2 over the claim
         assert "--revision=v1" in args(w, 2)
-        assert ("Job", "demo-r1") not in w.objects
+        assert not w.has("Job", "demo-r1")
         w.sync_succeeds(2, report("one again"))
         w.settle()
-        assert ("Job", "demo-r1") in w.objects
+        assert w.has("Job", "demo-r1")
 
-    def test_an_edit_during_the_first_sync_stops_its_pod_and_waits_until_it_is_gone(self, world: Any) -> None:
+    def test_an_edit_during_the_first_sync_replaces_its_pod(self, world: type[World]) -> None:
+        """The next pod waits until the first one is gone."""
         w = world(a_job())
         w.settle()
         w.play("demo-sync-0", phase="Running")
         asks_for(w, "v2")
         w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now})
         w.settle()
-        assert "demo-sync-0 of another revision is being stopped" in w.condition("WorkspaceReady")[2]
-        assert ("Pod", "demo-sync-1") not in w.objects
+        assert "demo-sync-0 of another revision is being stopped" in w.message("WorkspaceReady")
+        assert not w.has("Pod", "demo-sync-1")
         w.play("demo-sync-0", phase="Failed", metadata={"deletionTimestamp": w.now})
         w.settle()
         assert "--revision=v2" in args(w, 1)
 
-    def test_an_edit_just_after_the_first_sync_ended_starts_no_attempt_with_the_old_code(self, world: Any) -> None:
+    def test_an_edit_after_the_first_sync_keeps_old_code_out(self, world: type[World]) -> None:
+        """No attempt starts with the old code."""
         w = world(a_job())
         w.settle()
         w.sync_succeeds(message=report("one"))
         asks_for(w, "v2")
         w.settle()
-        assert ("Job", "demo") not in w.objects
+        assert not w.has("Job", "demo")
         assert "--revision=v2" in args(w, 1)
         asks_for(w, None)
         w.settle()
-        assert ("Job", "demo") not in w.objects  # v2 is half written
+        assert not w.has("Job", "demo")  # v2 is half written
         w.sync_succeeds(1, report("two"))
         w.settle()
-        assert ("Job", "demo") in w.objects
+        assert w.has("Job", "demo")
 
-    def test_a_revision_that_cannot_be_brought_is_tried_three_times_and_is_then_the_jobs_failure(
-        self, world: Any
-    ) -> None:
+    def test_the_third_failed_sync_of_a_revision_ends_the_job(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         fails(w)
@@ -203,62 +206,62 @@ class TestRevisions:
             w.sync_fails(number, "fetch: there is no branch or tag 'v2'")
             w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceSyncFailed")
-        assert "pod demo-sync-3 failed (try 3 of 3)" in w.condition("Failed")[2]
-        assert ("Job", "demo-r1") not in w.objects
+        assert "pod demo-sync-3 failed (try 3 of 3)" in w.message("Failed")
+        assert not w.has("Job", "demo-r1")
 
-    def test_a_report_that_cannot_be_read_does_not_have_it_synced_for_ever(self, world: Any) -> None:
+    def test_an_unreadable_report_does_not_repeat_the_sync(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         fails(w)
         w.sync_succeeds(1, "no report")
         w.settle()
-        assert ("Job", "demo-r1") in w.objects
-        assert w.seen.job.status.workspace.requested == "v2"
+        assert w.has("Job", "demo-r1")
+        assert w.workspace.requested == "v2"
 
-    def test_an_old_server_goes_before_another_revision_is_synced(self, world: Any) -> None:
+    def test_an_old_server_goes_before_another_revision_is_synced(self, world: type[World]) -> None:
         w = synced(world, a_job(2), "image: trainer:1", nodes=2)
         asks_for(w, "v2")
         w.settle()
-        assert ("Pod", "demo-sync-0") in w.objects
+        assert w.has("Pod", "demo-sync-0")
         w.worker_fails(0)
         w.settle()
         w.worker_fails(1)
         w.settle()
         w.later(20)
         w.settle()
-        assert ("Pod", "demo-sync-0") not in w.objects
+        assert not w.has("Pod", "demo-sync-0")
         assert "--revision=v2" in args(w, 1)
         w.sync_serves(1, report("two"))
         w.settle()
-        assert ("Job", "demo-r1") in w.objects
+        assert w.has("Job", "demo-r1")
 
-    def test_a_lost_server_is_replaced_by_one_of_the_revision_that_the_attempt_has(self, world: Any) -> None:
+    def test_a_lost_server_is_replaced_at_the_attempts_revision(self, world: type[World]) -> None:
         w = synced(world, a_job(2, GIT % ", revision: v1"), "image: trainer:1", nodes=2)
         asks_for(w, "v2")
         w.remove("Pod", "demo-sync-0")
         w.settle()
         assert "--revision=v1" in args(w, 0)
 
-    def test_servers_that_fail_one_after_another_follow_each_other_ever_later(self, world: Any) -> None:
+    def test_servers_that_fail_repeatedly_back_off(self, world: type[World]) -> None:
         """Such as one that has too little memory for the workspace: each of them leaves a pod behind."""
-        w, waits = world(a_job(2), "image: trainer:1"), []
+        w = world(a_job(2), "image: trainer:1")
+        waits: list[float] = []
         w.settle()
         for number in range(10):
             server_fails(w, number)
             w.settle()
-            waits.append(0)
-            while ("Pod", f"demo-sync-{number + 1}") not in w.objects:
-                waits[-1] += w.last.actions.look_again_s
-                w.later(w.last.actions.look_again_s)
+            waits.append(0.0)
+            while not w.has("Pod", f"demo-sync-{number + 1}"):
+                waits[-1] += w.waits()
                 w.settle()
         assert waits == [0, 10, 20, 40, 80, 160, 300, 300, 300, 300]
         assert "Failed" not in w.log
         server_fails(w, 10)
         w.later(7200)
         w.settle()
-        assert ("Pod", "demo-sync-11") in w.objects
+        assert w.has("Pod", "demo-sync-11")
 
-    def test_what_follows_is_said_while_the_workspace_is_still_served(self, world: Any) -> None:
+    def test_what_follows_is_said_while_the_workspace_is_still_served(self, world: type[World]) -> None:
         w = world(a_job(2, more="elastic: {minNodes: 1, maxNodes: 3}"), "image: trainer:1")
         w.settle()
         w.sync_serves(message=report("one"))
@@ -268,7 +271,7 @@ class TestRevisions:
         said = "pod demo-sync-0 has brought the workspace at one; revision v2 follows with the next attempt"
         assert w.condition("WorkspaceReady") == ("True", "WorkspaceReady", said)
 
-    def test_a_template_that_has_the_workspace_served_from_now_on_gets_a_server(self, world: Any) -> None:
+    def test_a_template_that_begins_to_serve_gets_a_server(self, world: type[World]) -> None:
         w = synced(world, a_job(2, more="queueUpdatePolicy: NextAttempt"), nodes=2)
         w.has_queue("{image: trainer:1, storage: {workspace: {distribution: serve}}}")
         w.worker_fails(0)
@@ -277,30 +280,30 @@ class TestRevisions:
         w.settle()
         w.later(20)
         w.settle()
-        assert ("Pod", "demo-sync-1") in w.objects
+        assert w.has("Pod", "demo-sync-1")
         w.sync_serves(1, report("one"))
         w.settle()
-        assert ("Job", "demo-r1") in w.objects
+        assert w.has("Job", "demo-r1")
         assert "SyncFailed" not in [reason for _, reason, _ in w.events]
 
-    def test_an_upload_is_waited_for_by_its_revision(self, world: Any) -> None:
+    def test_an_upload_is_waited_for_by_its_revision(self, world: type[World]) -> None:
         w = world(a_job(workspace="{source: zip, revision: 'sha256:77'}"))
         w.settle()
         assert args(w, 0) == ["wait", "--root=/workspace", "--timeout=inf", "--revision=sha256:77"]
 
-    def test_a_claim_that_is_gone_is_not_made_again_for_another_revision(self, world: Any) -> None:
+    def test_a_lost_claim_is_not_remade_for_another_revision(self, world: type[World]) -> None:
         w = synced(world, a_job())
         asks_for(w, "v2")
         w.remove("PersistentVolumeClaim", "demo-workspace")
         fails(w)
         assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimLost")
-        assert ("Pod", "demo-sync-1") not in w.objects
+        assert not w.has("Pod", "demo-sync-1")
 
 
 class TestClaimOfEarlierAttempts:
     """The claim stays the one that it is, whatever accessModes the queue has by the next attempt."""
 
-    def frozen_again(self, world: Any, before: str, after: str) -> Any:
+    def frozen_again(self, world: type[World], before: str, after: str) -> World:
         """A job of two nodes whose queue has another storage.workspace when its second attempt is frozen."""
         queue = "{image: trainer:1, storage: {workspace: %s}}"
         w = synced(world, a_job(2, more="queueUpdatePolicy: NextAttempt"), queue % before, nodes=2)
@@ -318,17 +321,17 @@ class TestClaimOfEarlierAttempts:
             ("{accessModes: [ReadWriteMany]}", "{accessModes: [ReadOnlyMany]}", "copy"),
         ],
     )
-    def test_how_it_reaches_the_workers_is_decided_by_its_own_access_modes(
-        self, world: Any, before: str, after: str, distribution: str
+    def test_the_claims_access_modes_decide_the_distribution(
+        self, world: type[World], before: str, after: str, distribution: str
     ) -> None:
         w = self.frozen_again(world, before, after)
-        found = w.seen.revision.data["workspace"]
+        found = w.revision.data["workspace"]
         assert (found["distribution"], list(found["accessModes"])) == (
             distribution,
             w.spec("PersistentVolumeClaim", "demo-workspace")["accessModes"],
         )
 
-    def test_what_it_cannot_do_is_said_of_the_claim_with_what_can_be_done(self, world: Any) -> None:
+    def test_a_claims_limits_are_reported_with_the_next_step(self, world: type[World]) -> None:
         w = self.frozen_again(
             world, "{accessModes: [ReadWriteOnce]}", "{accessModes: [ReadWriteMany], distribution: copy}"
         )
@@ -345,18 +348,18 @@ class TestClaimOfEarlierAttempts:
 
 
 class TestTime:
-    def test_all_tries_together_have_the_time_of_one(self, world: Any) -> None:
+    def test_all_tries_together_have_the_time_of_one(self, world: type[World]) -> None:
         w = world(a_job(workspace=GIT % ", timeoutSeconds: 100"))
         w.settle()
         w.sync_runs(0)
         w.settle()
-        assert w.last.actions.look_again_s == 100
+        assert w.look_again_s() == 100
         w.later(60)
         w.sync_fails(0, "fetch: the disk was full", ran_s=60)
         w.settle()
         w.sync_runs(1)
         w.settle()
-        assert (w.phase, w.last.actions.look_again_s) == ("Syncing", 40)
+        assert (w.phase, w.look_again_s()) == ("Syncing", 40)
         w.later(40)
         w.settle()
         status, reason, message = w.condition("Failed")
@@ -365,12 +368,12 @@ class TestTime:
             "the workspace was not there after 100 s (volumes.workspace.timeoutSeconds): pod demo-sync-1 is bringing "
             "the workspace (git); before that pod demo-sync-0 failed: fetch: the disk was full"
         )
-        failure = w.seen.job.status.failure
+        failure = w.failure
         assert (failure.pod, failure.reason) == ("demo-sync-1", "WorkspaceTimeout")
-        assert ("Pod", "demo-sync-1") not in w.objects
+        assert not w.has("Pod", "demo-sync-1")
         assert ("Warning", "WorkspaceTimeout") in [event[:2] for event in w.events]
 
-    def test_a_claim_that_is_never_bound_is_waited_for_and_named(self, world: Any) -> None:
+    def test_an_unbound_claim_is_waited_for_and_named(self, world: type[World]) -> None:
         w = world(a_job())
         w.settle()
         said = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
@@ -380,28 +383,29 @@ class TestTime:
         w.later(600)
         w.settle()
         assert w.condition("Failed")[0] == "False"
-        assert "waits for its PersistentVolumeClaim to be bound" in w.condition("WorkspaceReady")[2]
+        assert "waits for its PersistentVolumeClaim to be bound" in w.message("WorkspaceReady")
 
-    def test_another_revision_has_a_time_of_its_own(self, world: Any) -> None:
+    def test_another_revision_has_a_time_of_its_own(self, world: type[World]) -> None:
         w = synced(world, a_job(workspace=GIT % ", timeoutSeconds: 100"))
         w.later(5000)
         asks_for(w, "v2")
         fails(w)
-        assert w.condition("WorkspaceReady")[1] == "Syncing"
+        assert w.reason("WorkspaceReady") == "Syncing"
         w.sync_runs(1)
         w.settle()
-        assert w.last.actions.look_again_s == 100
+        assert w.look_again_s() == 100
         w.later(100)
         w.settle()
         assert w.condition("Failed")[:2] == ("True", "WorkspaceTimeout")
 
-    def test_a_workspace_that_is_there_has_no_time_left_to_lose(self, world: Any) -> None:
+    def test_a_workspace_that_is_there_never_times_out(self, world: type[World]) -> None:
         w = synced(world, a_job())
         w.later(100_000)
         w.settle()
         assert w.phase == "Running"
 
-    def test_a_server_that_is_lost_late_has_the_time_of_its_successor(self, world: Any) -> None:
+    def test_a_server_lost_late_is_still_replaced(self, world: type[World]) -> None:
+        """Its successor has a time of its own."""
         w = world(a_job(2), "image: trainer:1")
         w.settle()
         w.sync_fails(0)
@@ -413,9 +417,9 @@ class TestTime:
         w.play("demo-sync-1", phase="Failed", reason="Evicted", initContainerStatuses=fetched)
         w.settle()
         assert w.phase == "Starting"
-        assert ("Pod", "demo-sync-2") in w.objects
+        assert w.has("Pod", "demo-sync-2")
 
-    def test_a_server_that_is_lost_again_and_again_is_no_failed_sync(self, world: Any) -> None:
+    def test_a_server_lost_repeatedly_is_no_failed_sync(self, world: type[World]) -> None:
         w = world(a_job(2), "image: trainer:1")
         w.settle()
         fetched = [{"name": "fetch", "state": {"terminated": {"exitCode": 0, "message": report("one")}}}]
@@ -425,13 +429,13 @@ class TestTime:
             w.later(300)
             w.play(f"demo-sync-{number}", phase="Failed", reason="Evicted", initContainerStatuses=fetched)
             w.settle()
-        assert ("Pod", "demo-sync-6") in w.objects
+        assert w.has("Pod", "demo-sync-6")
         assert w.phase == "Starting"
         told = [message for _, reason, message in w.events if reason == "SyncFailed"]
         assert told[0] == "pod demo-sync-0, which served the workspace, failed: Evicted"
 
     @pytest.mark.parametrize("elastic", [False, True])
-    def test_a_server_is_missed_only_while_somebody_may_still_come(self, world: Any, elastic: bool) -> None:
+    def test_a_server_is_missed_only_while_somebody_may_still_come(self, world: type[World], elastic: bool) -> None:
         more = "elastic: {minNodes: 1, maxNodes: 3}" if elastic else ""
         w = world(a_job(2, more=more), "image: trainer:1")
         w.settle()
@@ -442,9 +446,9 @@ class TestTime:
         w.settle()
         w.remove("Pod", "demo-sync-0")
         w.settle()
-        assert (("Pod", "demo-sync-0") in w.objects) is elastic
+        assert (w.has("Pod", "demo-sync-0")) is elastic
 
-    def test_a_server_on_a_node_that_is_gone_is_not_waited_for(self, world: Any) -> None:
+    def test_a_server_on_a_lost_node_is_not_waited_for(self, world: type[World]) -> None:
         w = world(a_job(2), "image: trainer:1")
         w.settle()
         w.sync_serves(0, report("one"))
@@ -456,70 +460,70 @@ class TestTime:
             initContainerStatuses=[{"name": "fetch", "state": {"terminated": {"exitCode": 0}}}],
         )
         w.settle()
-        assert ("Pod", "demo-sync-1") in w.objects
+        assert w.has("Pod", "demo-sync-1")
 
     @pytest.mark.parametrize("asked", [None, "v2"])
-    def test_a_sync_pod_on_a_node_that_does_not_answer_is_removed_by_force_and_another_follows(
-        self, world: Any, asked: str | None
-    ) -> None:
-        """Also where another revision is asked for and waits for it."""
+    def test_a_stuck_sync_pod_is_forced_and_replaced(self, world: type[World], asked: str | None) -> None:
+        """Its node does not answer. The same holds if another revision is asked for and waits for it."""
         w = world(a_job())
         w.settle()
         w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now + timedelta(seconds=30)})
         asks_for(w, asked)
         w.settle()
-        assert w.last.actions.look_again_s == 60
+        assert w.look_again_s() == 60
         w.later(59)
         w.settle()
         assert w.last.actions.remove == ()
         w.later(1)
         w.step()
-        assert [(removal.key.name, removal.force) for removal in w.last.actions.remove] == [("demo-sync-0", True)]
+        assert [one[1:] for one in w.removals] == [("demo-sync-0", True)]
         w.settle()
         (pod,) = w.seen.sync_pods
         assert (pod.metadata.deletion_timestamp, revision_of(pod)) == (None, asked or "")
         w.sync_succeeds(message=report("one"))
         w.settle()
-        assert ("Job", "demo") in w.objects
+        assert w.has("Job", "demo")
 
 
 class TestCaveats:
     CHECKPOINTS = "{image: trainer:1, storage: {checkpoints: {enabled: true%s}}}"
     TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 
-    def test_checkpoints_that_one_node_can_mount_are_accepted_with_a_word(self, world: Any) -> None:
+    def test_single_node_checkpoints_are_accepted_with_a_warning(self, world: type[World]) -> None:
         w = world(self.TWO, self.CHECKPOINTS % "")
         w.settle()
         status, reason, message = w.condition("Accepted")
         assert (status, reason) == ("True", "CheckpointsOnOneNode")
         assert "PersistentVolumeClaim demo-checkpoints is ReadWriteOnce and the job has 2 pods" in message
         assert next(event[:2] for event in w.events) == ("Warning", "CheckpointsOnOneNode")
-        assert ("Job", "demo") in w.objects
+        assert w.has("Job", "demo")
 
     @pytest.mark.parametrize(
         ("nodes", "more"),
         [(1, ""), (2, ", accessModes: [ReadWriteOnce, ReadWriteMany]"), (2, ", claimName: shared")],
     )
-    def test_others_are_just_accepted(self, world: Any, nodes: int, more: str) -> None:
+    def test_others_are_just_accepted(self, world: type[World], nodes: int, more: str) -> None:
         w = world(f"{{jobQueue: research, numNodes: {nodes}, command: python a.py}}", self.CHECKPOINTS % more)
         w.settle()
         assert w.condition("Accepted")[:2] == ("True", "Accepted")
 
-    def test_a_claim_that_was_left_is_judged_by_what_it_can_do(self, world: Any) -> None:
+    def test_a_claim_that_was_left_is_judged_by_itself(self, world: type[World]) -> None:
+        """Its own access modes count."""
         left = world(self.TWO, self.CHECKPOINTS % ", accessModes: [ReadWriteMany]")
         left.settle()
         w = world(self.TWO, self.CHECKPOINTS % "")
         claim = ("PersistentVolumeClaim", "demo-checkpoints")
         w.objects[claim] = left.objects[claim]
+        assert left.seen.checkpoints is not None
         w.leave(left.seen.checkpoints)
         w.settle()
-        assert w.condition("Accepted")[1] == "Accepted"
+        assert w.reason("Accepted") == "Accepted"
 
 
 class Claim:
     """What is on the volume: a revision, or nothing whole while somebody writes."""
 
-    def __init__(self, w: Any) -> None:
+    def __init__(self, w: World) -> None:
         self.w = w
         self.holds: str | None = None
 
@@ -559,7 +563,7 @@ MOVES = ("edit v1", "edit v2", "edit", "well", "well and v1", "well and v2", "ba
 
 
 @given(st.lists(st.sampled_from(MOVES), max_size=40))
-def test_no_attempt_ever_starts_on_half_a_workspace_or_on_another_than_asked_for(world: Any, moves: list[str]) -> None:
+def test_no_attempt_starts_on_a_partial_or_wrong_workspace(world: type[World], moves: list[str]) -> None:
     w = world(a_job(more="runPolicy: {maxRestarts: 1000}"), SHARED)
     claim = Claim(w)
     for move in moves:
@@ -578,14 +582,14 @@ def test_no_attempt_ever_starts_on_half_a_workspace_or_on_another_than_asked_for
         if w.phase == "Failed":
             return
         if {name for kind, name in w.objects if kind == "Job"} - started:
-            wanted = w.seen.job.spec.volumes.workspace.revision
+            wanted = w.source.revision
             assert claim.holds is not None
             assert wanted is None or claim.holds == wanted
         running = {revision_of(pod) for pod in claim.pods("Pending", "Running")}
         assert len(running) <= 1
 
 
-def test_the_property_sees_attempts_with_each_revision(world: Any) -> None:
+def test_the_property_sees_attempts_with_each_revision(world: type[World]) -> None:
     """The moves do lead somewhere: a history that has three attempts with three revisions."""
     w = world(a_job(more="runPolicy: {maxRestarts: 1000}"), SHARED)
     claim = Claim(w)

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.controllers.job.template import security
 
 
-def pod(world: Any, job: str, queue: str) -> dict[str, Any]:
+def pod(world: type[World], job: str, queue: str) -> dict[str, Any]:
     w = world(f"{{jobQueue: research, command: python a.py, {job}}}", queue)
     w.settle()
     if w.seen.sync_pods:
@@ -17,7 +18,8 @@ def pod(world: Any, job: str, queue: str) -> dict[str, Any]:
     return spec
 
 
-def test_a_part_of_a_nodes_gpus_gets_that_part_of_its_cpus_and_memory(world: Any) -> None:
+def test_cpus_and_memory_follow_the_share_of_gpus(world: type[World]) -> None:
+    """A part of a node's GPUs gets that part of the node."""
     queue = "{image: a:1, nodeResources: {gpus: 8, cpus: 7, memory: 10Gi}}"
     spec = pod(world, "numGPUs: 3", queue)
     assert spec["containers"][0]["resources"] == {
@@ -26,7 +28,7 @@ def test_a_part_of_a_nodes_gpus_gets_that_part_of_its_cpus_and_memory(world: Any
     }
 
 
-def test_gpus_that_only_the_pod_template_has_count(world: Any) -> None:
+def test_gpus_that_only_the_pod_template_has_count(world: type[World]) -> None:
     queue = """
     podTemplate: {spec: {containers: [{name: trainer, image: a:1, resources:
       {requests: {nvidia.com/gpu: 4, cpu: 8}, limits: {nvidia.com/gpu: 4}}}]}}
@@ -35,7 +37,8 @@ def test_gpus_that_only_the_pod_template_has_count(world: Any) -> None:
     assert spec["containers"][0]["resources"] == {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": "2"}}
 
 
-def test_the_jobs_word_wins_over_the_queues_and_the_queues_over_the_pod_template(world: Any) -> None:
+def test_the_job_overrides_the_queue_and_its_pod_template(world: type[World]) -> None:
+    """The queue overrides the pod template."""
     queue = """
     image: queue:1
     serviceAccountName: queue
@@ -66,7 +69,7 @@ def test_the_jobs_word_wins_over_the_queues_and_the_queues_over_the_pod_template
     assert (values["A"], values["B"], values["C"]) == ("queue", "job", "template")
 
 
-def test_what_only_the_operator_decides_is_not_taken_from_a_pod_template(world: Any) -> None:
+def test_a_pod_template_cannot_set_the_operators_fields(world: type[World]) -> None:
     queue = """
     image: a:1
     podTemplate: {spec: {restartPolicy: Always, hostname: me, subdomain: there, schedulerName: mine,
@@ -79,7 +82,7 @@ def test_what_only_the_operator_decides_is_not_taken_from_a_pod_template(world: 
     assert spec["containers"][0]["args"] == []
 
 
-def test_a_mount_of_the_jobs_replaces_the_one_of_its_path(world: Any) -> None:
+def test_a_jobs_mount_replaces_the_queues_at_its_path(world: type[World]) -> None:
     job = """numNodes: 1, volumes: {additionalVolumes: [{name: mem, emptyDir: {}}],
         additionalMounts: [{name: mem, mountPath: /dev/shm}]}"""
     spec = pod(world, job, "{image: a:1, storage: {shmSizePerGPU: 1Gi}}")
@@ -100,7 +103,8 @@ def test_who_chooses_root_gets_a_pod_that_can_be_root(given: dict[str, Any], exp
     assert {key: found[key] for key in ("runAsNonRoot", "runAsUser") if key in found} == expected
 
 
-def test_container_defaults_give_way_where_the_api_would_refuse_the_combination() -> None:
+def test_container_defaults_never_conflict_with_the_users_fields() -> None:
+    """The API server would refuse some combinations."""
     assert "allowPrivilegeEscalation" not in security.container({"privileged": True})
     assert "allowPrivilegeEscalation" not in security.container({"capabilities": {"add": ["SYS_ADMIN"]}})
     assert security.container({"runAsUser": 0})["runAsNonRoot"] is False
@@ -112,7 +116,8 @@ def test_defaults_are_not_shared_between_pods() -> None:
     assert security.pod({})["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_the_sync_pod_writes_as_the_workers_read_but_never_as_root() -> None:
+def test_the_sync_pod_writes_as_the_workers_user() -> None:
+    """It never writes as root."""
     assert security.sync_pod(security.pod({"runAsUser": 1000, "fsGroup": 7}))["runAsUser"] == 1000
     root = security.sync_pod(security.pod({"runAsUser": 0}))
     assert (root["runAsUser"], root["runAsNonRoot"]) == (65532, True)
@@ -127,21 +132,21 @@ podTemplate:
 """
 
 
-def test_a_null_takes_a_default_of_the_workers_security_away(world: Any) -> None:
+def test_a_null_takes_a_default_of_the_workers_security_away(world: type[World]) -> None:
     spec = pod(world, "numNodes: 1", OPENSHIFT)
     assert spec["securityContext"] == {"runAsNonRoot": True, "fsGroupChangePolicy": "OnRootMismatch"}
     assert spec["containers"][0]["securityContext"] == {"allowPrivilegeEscalation": False}
     assert {"name": "HOME", "value": "/tmp"} in spec["containers"][0]["env"]
 
 
-def test_a_null_takes_a_default_of_the_sync_pods_security_away(world: Any) -> None:
+def test_a_null_removes_a_security_default_of_the_sync_pod(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: zip}}}", OPENSHIFT)
     w.settle()
     found = w.spec("Pod", "demo-sync-0")["securityContext"]
     assert found == {"runAsNonRoot": True, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
-def test_a_security_context_of_null_has_no_defaults(world: Any) -> None:
+def test_a_security_context_of_null_has_no_defaults(world: type[World]) -> None:
     queue = """
     image: a:1
     podTemplate: {spec: {securityContext: null, containers: [{name: trainer, securityContext: null}]}}
@@ -150,7 +155,7 @@ def test_a_security_context_of_null_has_no_defaults(world: Any) -> None:
     assert (spec["securityContext"], spec["containers"][0]["securityContext"]) == ({}, {})
 
 
-def test_a_null_elsewhere_in_a_pod_template_is_as_if_not_written(world: Any) -> None:
+def test_a_null_elsewhere_in_a_pod_template_is_ignored(world: type[World]) -> None:
     queue = """
     image: a:1
     podTemplate: {spec: {volumes: null, hostNetwork: null, containers: [{name: trainer, env: null}]}}

@@ -42,12 +42,15 @@ class Ground:
 
 
 def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
-    """The children that should exist at a stage of the job's life, in the order in which they are made."""
+    """The children that should exist at a stage of the job's life, in the order in which they are made.
+
+    A Job of an earlier attempt is ended whenever it goes on: somebody else may release one that they suspended.
+    """
     match stage:
         case Run():
-            return () if ground.hold else _workers(ground)
+            return (*retention.stopped(ground.case), *(() if ground.hold else _workers(ground)))
         case Suspended():
-            return _suspended(ground)
+            return (*_suspended(ground), *retention.stopped(ground.case))
         case Wait():
             return retention.stopped(ground.case)
         case Settle() | Ended():
@@ -55,10 +58,10 @@ def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
 
 
 def _suspended(ground: Ground) -> tuple[Child, ...]:
-    """Everything but the workers, whose Job, if there is one, is kept without pods."""
+    """Everything but the workers, whose Job, if there is one, is ended: resuming makes another."""
     job = ground.case.observed.worker_job
-    stop = retention.stop(ground.case, job) if job is not None and not retention.has_ended(job) else ()
-    return (*_before_workers(ground), *stop, *retention.stopped(ground.case))
+    stop = retention.stop(ground.case, job) if job is not None else ()
+    return (*_before_workers(ground), *stop)
 
 
 def _before_workers(ground: Ground) -> list[Child]:

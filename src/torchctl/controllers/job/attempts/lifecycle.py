@@ -176,8 +176,9 @@ def _is_going_on(case: Case) -> bool:
 
 
 def _replaces(job: Job) -> bool:
-    ended = any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed"))
-    return not (ended or job.spec.get("suspend") or job.metadata.deletion_timestamp is not None)
+    done = any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed"))
+    stopped = job.spec.get("suspend") or job.spec.get("activeDeadlineSeconds") is not None
+    return not (done or stopped or job.metadata.deletion_timestamp is not None)
 
 
 # It stands still.

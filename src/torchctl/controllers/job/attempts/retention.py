@@ -53,7 +53,7 @@ def after_the_end(case: Case) -> Actions:
     if _would_go_on(observed):
         stops = (*stops, *stop(case, current))
         if case.template is None and not _is_leaving(current):
-            remove.append(_removal(JOB, current))  # nobody can say any more how to suspend it
+            remove.append(_removal(JOB, current))  # nobody can say any more what it is made of
     read = job.status.phase == Phase.FAILED and not case.is_elastic
     halts += _halted(observed.pods, job.status.failure, case.now) if read else ()
     return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
@@ -81,10 +81,9 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
 
 
 def stopped(case: Case) -> tuple[Child, ...]:
-    """The Jobs of earlier attempts that are kept and would go on, suspended."""
-    going_on = [job for job in _kept(case) if not has_ended(job) and not job.spec.get("suspend")]
-    unread = [job for job in going_on if case.is_elastic or not _failed_pods(case.observed, job)]
-    return tuple(child for job in unread for child in stop(case, job))
+    """The Jobs of earlier attempts that are kept and would go on, ended."""
+    kept = [job for job in _kept(case) if case.is_elastic or not _failed_pods(case.observed, job)]
+    return tuple(child for job in kept for child in stop(case, job))
 
 
 def halted(case: Case) -> tuple[Halt, ...]:
@@ -100,15 +99,16 @@ def halted(case: Case) -> tuple[Halt, ...]:
 
 
 def stop(case: Case, job: Job) -> tuple[Child, ...]:
-    """A Job without its pods: each is told to stop and has its grace period; those that have ended stay.
+    """A Job that has no pods any more: each is told to stop and has its grace period; those that have ended stay.
 
+    Nothing if it has ended. Nothing if somebody has suspended it: it has no pods, and it is ended when it is released.
     Nothing without a template: nobody can say any more what the Job is made of.
     """
-    if case.template is None:
+    if case.template is None or has_ended(job) or job.spec.get("suspend"):
         return ()
-    owner = Owner.of(case.observed.job)
+    owner, attempt = Owner.of(case.observed.job), labels.attempt_of(job.metadata.labels)
     nodes = int(job.spec.get("completions") or case.template.nodes)
-    body = workers.worker_job(owner, case.template, labels.attempt_of(job.metadata.labels), nodes=nodes, suspend=True)
+    body = workers.worker_job(owner, case.template, attempt, nodes=nodes, stop=True)
     return (Child(JOB, body, controlled_by(owner.uid)),)
 
 
@@ -127,8 +127,7 @@ def look_again_s(case: Case) -> float | None:
 def _would_go_on(observed: Observed) -> bool:
     """Whether the Job does not end by itself.
 
-    Of one that failed no pod counts as failed; of one that succeeded other containers keep the workers' pods from
-    ending.
+    Of one that failed no pod counts as failed; one that succeeded lingers.
     """
     job = observed.worker_job
     if job is None or has_ended(job):

@@ -42,12 +42,12 @@ _ONCE: Json = {"backoffLimit": 0}
 _FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
 
 
-def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, suspend: bool = False) -> Json:
+def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, stop: bool = False) -> Json:
     """The Job of an attempt with `nodes` pods.
 
     Args:
-        suspend: Stops its pods and keeps it. If it is False nothing is said of it, so that a queueing system such as
-            Kueue may suspend and release the Job.
+        stop: Ends it for good and keeps it, by a deadline that has passed. `suspend` is never said: it belongs to a
+            queueing system such as Kueue, which also takes back a suspension of ours.
     """
     body = owner.body(
         JOB,
@@ -66,7 +66,7 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: i
             "podReplacementPolicy": "TerminatingOrFailed" if template.elastic else "Failed",
             "template": _pod(owner, template, attempt),
         }
-        | ({"suspend": True} if suspend else {})
+        | ({"activeDeadlineSeconds": 1} if stop else {})
         | (_FOR_EVER if template.elastic else _ONCE)
     }
 

@@ -155,7 +155,7 @@ def test_what_only_prepares_the_shell_may_come_first(line: str, expected: str | 
         ("./train.sh && python -m torch.distributed.run train.py", False),
     ],
 )
-def test_a_line_that_torchrun_does_not_get_is_known_as_such(line: str, expected: bool) -> None:
+def test_a_line_that_torchrun_does_not_run_is_recognised(line: str, expected: bool) -> None:
     assert runs_as_written(line=line, args=(), launcher=Launcher.TORCHRUN) is expected
     assert not runs_as_written(line=line, args=(), launcher=Launcher.NONE)
     assert runs_as_written(line=None, args=["sh", "-c", line], launcher=Launcher.TORCHRUN) is not ("torch" in line)
@@ -203,7 +203,8 @@ def test_an_argv_follows_the_same_rule_without_a_shell(args: list[str], expected
         *((line, line) for line in ("python x.py | tee log", "python x.py &", "$PROGRAM x.py", '"./my train.sh"')),
     ],
 )
-def test_a_program_takes_the_place_of_the_shell_which_is_deaf_to_sigterm(line: str, expected: str) -> None:
+def test_a_program_replaces_its_shell(line: str, expected: str) -> None:
+    """A shell in its place would be deaf to SIGTERM."""
     assert in_place(line) == expected
 
 
@@ -211,9 +212,7 @@ def test_a_program_takes_the_place_of_the_shell_which_is_deaf_to_sigterm(line: s
 @pytest.mark.parametrize(
     "line", ["python x.py", "SEED=1 python x.py", "torchrun x.py > log; cat log", "SEED=1 ./torchrun x.py"]
 )
-def test_torchrun_is_the_process_that_the_container_is_told_to_stop(
-    line: str, setup: str | None, tmp_path: Path
-) -> None:
+def test_torchrun_is_the_process_that_gets_the_stop_signal(line: str, setup: str | None, tmp_path: Path) -> None:
     (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$$ $PPID $SEED"\n')
     (tmp_path / "torchrun").chmod(0o755)
     words = [kubelet(word) for word in argv(line=line, args=(), setup=setup)]
@@ -285,7 +284,7 @@ def test_an_argv_after_setup_keeps_its_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("index", "host"), [("0", "1"), ("1", "0"), ("10", "0")])
-def test_with_the_hosts_network_the_index_says_who_hosts_the_store(index: str, host: str, tmp_path: Path) -> None:
+def test_the_index_names_the_stores_host_on_the_hosts_network(index: str, host: str, tmp_path: Path) -> None:
     words = argv(line="python x.py", args=(), host_by_index=True)
     done = run(words, tmp_path, JOB_COMPLETION_INDEX=index, PET_RDZV_CONF="join_timeout=9")
     assert done.stdout == f"torchrun:1:x.py::join_timeout=9,is_host={host}\n"
@@ -310,7 +309,7 @@ def test_quoted_words_are_always_one_simple_command(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("opening", ["$(", "${", "$((", '"$('])
-def test_a_line_that_nests_deeper_than_anybody_writes_runs_as_it_was_written(opening: str) -> None:
+def test_a_deeply_nested_line_runs_as_written(opening: str) -> None:
     line = f"python train.py {opening * 8_000}"
     assert scan(line) is None
     assert with_torchrun(line) == line

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.api import names
 
@@ -14,7 +15,7 @@ LAST_ATTEMPT = 99_999
 Json = dict[str, Any]
 
 
-def whole(world: Any, backend: str) -> Any:
+def whole(world: type[World], backend: str) -> World:
     w = world(
         f"{{jobQueue: research, numGPUs: 512, command: python train.py, distributed: {{rdzvBackend: {backend}}}}}",
         QUEUE,
@@ -42,13 +43,13 @@ def pods(job: Json) -> list[Json]:
 
 
 @pytest.mark.parametrize("backend", ["c10d", "static", "etcd-v2", "etcd"])
-def test_512_ranks_are_one_world(world: Any, backend: str) -> None:
+def test_512_ranks_are_one_world(world: type[World], backend: str) -> None:
     w = whole(world, backend)
     job = w.spec("Job", "demo")
     assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", NODES, NODES)
     workers = pods(job)
     assert [int(worker["NODE_RANK"]) for worker in workers] == list(range(NODES))
-    assert sum(int(worker["PET_NPROC_PER_NODE"]) for worker in workers) == 512 == w.seen.job.status.gpus
+    assert sum(int(worker["PET_NPROC_PER_NODE"]) for worker in workers) == 512 == w.status.gpus
     assert {worker["PET_NNODES"] for worker in workers} == {"64"}
     ranks = [int(worker["NODE_RANK"]) * GPUS + local for worker in workers for local in range(GPUS)]
     assert ranks == list(range(512))
@@ -70,9 +71,7 @@ OWN = {"POD_IP", "NODE_RANK", "PET_NODE_RANK"}
         ("etcd", "etcd.etcd-system.svc:2379"),
     ],
 )
-def test_they_meet_at_one_endpoint_and_nccl_finds_the_variables_it_reads(
-    world: Any, backend: str, endpoint: str
-) -> None:
+def test_workers_meet_at_one_endpoint_with_nccls_variables(world: type[World], backend: str, endpoint: str) -> None:
     job = whole(world, backend).spec("Job", "demo")
     worker = pods(job)[63]
     assert (worker["PET_RDZV_BACKEND"], worker["PET_RDZV_ENDPOINT"]) == (backend, endpoint)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels, pod_group
@@ -40,14 +41,15 @@ def test_a_gang_of_fixed_size_is_all_of_its_pods() -> None:
     assert job_annotations(template()) == {"kai.scheduler/batch-min-member": "4"}
 
 
-def test_an_elastic_gang_is_the_fewest_pods_with_which_the_job_can_train() -> None:
+def test_an_elastic_gang_is_the_minimum_of_the_job() -> None:
     given = template(elastic=FrozenElastic(min_nodes=2, max_nodes=8))
     assert pod_group(OWNER, given, 0)["spec"]["minMember"] == 2
     assert job_annotations(given) == {"kai.scheduler/batch-min-member": "2"}
 
 
 @pytest.mark.parametrize(("attempt", "name"), [(0, "pg-demo-0c5f"), (3, "pg-demo-r3-0c5f")])
-def test_each_attempt_has_a_pod_group_of_its_own_which_its_pods_name(attempt: int, name: str) -> None:
+def test_each_attempt_has_its_own_pod_group(attempt: int, name: str) -> None:
+    """The pods of the attempt name it."""
     assert pod_group(OWNER, template(), attempt)["metadata"]["name"] == name
     assert gang_annotations(OWNER, template(), attempt) == {
         "pod-group-name": name,
@@ -76,7 +78,7 @@ def test_a_topology_is_the_pod_groups_constraint(topology: FrozenTopology, const
 
 
 @pytest.mark.parametrize("kai", [None, FrozenKai(queue="gpus", gang=False), FrozenKai(queue="", gang=True)])
-def test_without_a_gang_in_a_queue_the_pods_name_no_pod_group(kai: FrozenKai | None) -> None:
+def test_pods_name_no_pod_group_without_a_gang(kai: FrozenKai | None) -> None:
     assert gang_annotations(OWNER, template(kai), 0) == {}
 
 
@@ -84,7 +86,8 @@ def test_who_is_not_kais_says_nothing_to_it() -> None:
     assert (kai_labels(template(None)), job_annotations(template(None))) == ({}, {})
 
 
-def test_a_gang_of_kais_without_a_queue_has_a_pod_group_in_kais_default_queue(world: Any) -> None:
+def test_a_gang_without_a_queue_is_in_kais_default_queue(world: type[World]) -> None:
+    """It has a PodGroup there."""
     w = world("{jobQueue: research, numNodes: 2, command: a}", "{image: a:1, scheduling: {scheduler: kai-scheduler}}")
     w.settle()
     (group,) = (body for (kind, _), body in w.objects.items() if kind == "PodGroup")
@@ -94,7 +97,7 @@ def test_a_gang_of_kais_without_a_queue_has_a_pod_group_in_kais_default_queue(wo
     assert pod["spec"]["schedulerName"] == "kai-scheduler"
 
 
-def test_without_a_gang_kai_chooses_the_queue(world: Any) -> None:
+def test_without_a_gang_kai_chooses_the_queue(world: type[World]) -> None:
     queue = "{image: a:1, scheduling: {scheduler: kai-scheduler, gang: false}}"
     w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
     w.settle()
@@ -102,7 +105,7 @@ def test_without_a_gang_kai_chooses_the_queue(world: Any) -> None:
     assert "kai.scheduler/queue" not in w.spec("Job", "demo")["template"]["metadata"]["labels"]
 
 
-def test_the_queues_topology_is_what_the_job_is_frozen_with(world: Any) -> None:
+def test_the_queues_topology_is_what_the_job_is_frozen_with(world: type[World]) -> None:
     queue = "{image: a:1, kaiQueue: gpus, scheduling: {topology: {name: net, required: rack}}}"
     w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
     w.settle()

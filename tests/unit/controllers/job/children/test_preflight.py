@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.api.conditions import JobReason
+from torchctl.api.kube import Pod
 from torchctl.controllers.job.failure.preflights import preflight
 
 JOB = "{{jobQueue: research, numNodes: 2, command: python a.py, distributed: {distributed}{more}}}"
@@ -15,7 +17,7 @@ VOLUMES = """, volumes: {
     {name: tls, mountPath: /tls}, {name: keys, mountPath: /keys, subPath: of-etcd}, {name: tls, mountPath: /t}]}"""
 
 
-def containers(world: Any, distributed: str, more: str = "", queue: str = "image: a:1") -> list[dict[str, Any]]:
+def containers(world: type[World], distributed: str, more: str = "", queue: str = "image: a:1") -> list[dict[str, Any]]:
     """The init containers of a worker."""
     w = world(JOB.format(distributed=distributed, more=more), queue)
     w.settle()
@@ -28,7 +30,7 @@ def containers(world: Any, distributed: str, more: str = "", queue: str = "image
 
 
 @pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
-def test_workers_that_meet_in_etcd_ask_it_first(world: Any, backend: str) -> None:
+def test_workers_that_meet_in_etcd_ask_it_first(world: type[World], backend: str) -> None:
     (container,) = containers(world, f"{{rdzvBackend: {backend}, rdzvEndpoint: etcd.mine}}")
     assert container["name"] == "preflight"
     assert container["image"] == "torchctl:test"
@@ -39,7 +41,7 @@ def test_workers_that_meet_in_etcd_ask_it_first(world: Any, backend: str) -> Non
     assert "volumeMounts" not in container
 
 
-def test_the_question_comes_before_the_work(world: Any) -> None:
+def test_the_question_comes_before_the_work(world: type[World]) -> None:
     queue = "{image: a:1, storage: {workspace: {enabled: true}}, podTemplate: {spec: {initContainers: [{name: own}]}}}"
     more = ", volumes: {workspace: {source: git, url: 'https://git.example.com/a.git'}}"
     names = [container["name"] for container in containers(world, "{rdzvBackend: etcd-v2}", more, queue)]
@@ -56,11 +58,11 @@ def test_the_question_comes_before_the_work(world: Any) -> None:
         ("{rdzvBackend: etcd-v2, rdzvConf: {protocol: carrier-pigeon}}", ""),
     ],
 )
-def test_nobody_asks_where_etcd_is_not_used(world: Any, distributed: str, more: str) -> None:
+def test_nobody_asks_where_etcd_is_not_used(world: type[World], distributed: str, more: str) -> None:
     assert containers(world, distributed, more) == []
 
 
-def test_it_asks_with_the_certificates_that_torchrun_is_given(world: Any) -> None:
+def test_it_asks_with_the_certificates_that_torchrun_is_given(world: type[World]) -> None:
     distributed = f"{{rdzvBackend: etcd-v2, rdzvEndpoint: 'etcd:2379', rdzvConf: {{{TLS}}}}}"
     (container,) = containers(world, distributed, VOLUMES)
     assert container["args"] == [
@@ -78,24 +80,25 @@ def test_it_asks_with_the_certificates_that_torchrun_is_given(world: Any) -> Non
     ]
 
 
-def test_the_older_backend_calls_its_certificates_otherwise(world: Any) -> None:
+def test_the_older_backend_calls_its_certificates_otherwise(world: type[World]) -> None:
     conf = "protocol: HTTPS, cacert: /tls/ca.crt, ca_cert: /elsewhere"
     (container,) = containers(world, f"{{rdzvBackend: etcd, rdzvConf: {{{conf}}}}}", VOLUMES)
     assert container["args"][2:4] == ["--protocol=https", "--ca=/tls/ca.crt"]
 
 
 @pytest.mark.parametrize("path", ["/etc/ssl/ca.crt", "/tlsx/ca.crt", "/tls"])
-def test_nobody_asks_with_a_certificate_that_only_the_trainers_image_has(world: Any, path: str) -> None:
+def test_no_preflight_uses_a_certificate_of_the_trainers_image(world: type[World], path: str) -> None:
+    """Only the trainer can read that certificate."""
     distributed = f"{{rdzvBackend: etcd-v2, rdzvConf: {{protocol: https, ca_cert: {path}}}}}"
     assert containers(world, distributed, VOLUMES) == []
 
 
-def test_certificates_mean_nothing_without_tls(world: Any) -> None:
+def test_certificates_mean_nothing_without_tls(world: type[World]) -> None:
     (container,) = containers(world, "{rdzvBackend: etcd-v2, rdzvConf: {ca_cert: /etc/ssl/ca.crt}}")
     assert container["args"] == ["etcd", "--endpoint=etcd.etcd-system.svc:2379", "--timeout=300"]
 
 
-def ended(world: Any, code: int, message: str, name: str = "preflight") -> Any:
+def ended(world: type[World], code: int, message: str, name: str = "preflight") -> Pod:
     w = world(JOB.format(distributed="{rdzvBackend: etcd-v2}", more=""))
     state = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
     w.play("demo-1-x", phase="Failed", initContainerStatuses=[{"name": name, "state": state}])
@@ -110,14 +113,16 @@ def ended(world: Any, code: int, message: str, name: str = "preflight") -> Any:
         (75, JobReason.PREFLIGHT_FAILED, False),
     ],
 )
-def test_what_it_found_is_a_reason_with_its_own_words(world: Any, code: int, reason: str, permanent: bool) -> None:
+def test_what_it_found_is_a_reason_with_its_own_words(
+    world: type[World], code: int, reason: str, permanent: bool
+) -> None:
     found = preflight(ended(world, code, "preflight: etcd 3.4.23 at etcd:2379 answers.\nStart it"))
     assert found is not None
     assert (found.reason, found.permanent) == (reason, permanent)
     assert found.message == "pod demo-1-x: etcd 3.4.23 at etcd:2379 answers. Start it"
 
 
-def test_a_kubelet_that_lost_the_words_leaves_the_code(world: Any) -> None:
+def test_a_kubelet_that_lost_the_words_leaves_the_code(world: type[World]) -> None:
     found = preflight(ended(world, 69, ""))
     assert found is not None
     assert found.message == "pod demo-1-x: exit code 69"
@@ -126,7 +131,7 @@ def test_a_kubelet_that_lost_the_words_leaves_the_code(world: Any) -> None:
 @pytest.mark.parametrize(
     ("code", "name"), [(0, "preflight"), (143, "preflight"), (137, "preflight"), (69, "workspace")]
 )
-def test_a_preflight_that_was_stopped_found_nothing(world: Any, code: int, name: str) -> None:
+def test_a_preflight_that_was_stopped_found_nothing(world: type[World], code: int, name: str) -> None:
     assert preflight(ended(world, code, "x", name)) is None
 
 

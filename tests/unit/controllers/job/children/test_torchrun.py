@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import ValidationError
+from world import World
 
 from torchctl.api.common import Distributed
 from torchctl.api.job import JobSpec, TorchrunJob
@@ -20,14 +21,14 @@ TWO = "{{jobQueue: research, numNodes: 2, command: python train.py, distributed:
 MASTER = "demo-0.demo.team.svc.cluster.local"
 
 
-def environment(world: Any, distributed: str = "{}", queue: str = "image: a:1") -> dict[str, Any]:
+def environment(world: type[World], distributed: str = "{}", queue: str = "image: a:1") -> dict[str, Any]:
     w = world(TWO.format(distributed=distributed), queue)
     w.settle()
-    trainer = w.spec("Job", "demo")["template"]["spec"]["containers"][0]
+    trainer = w.trainer()
     return {variable["name"]: variable.get("value", "(field)") for variable in trainer["env"]}
 
 
-def test_c10d_meets_at_worker_0_by_its_fully_qualified_name(world: Any) -> None:
+def test_c10d_meets_at_worker_0_by_its_fully_qualified_name(world: type[World]) -> None:
     found = environment(world)
     assert (found["PET_RDZV_BACKEND"], found["PET_RDZV_ENDPOINT"]) == ("c10d", f"{MASTER}:29500")
     assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == (MASTER, "29500")
@@ -42,15 +43,15 @@ def test_c10d_meets_at_worker_0_by_its_fully_qualified_name(world: Any) -> None:
         ("{join_timeout: '900', read_timeout: '60'}", "join_timeout=900,read_timeout=60"),
     ],
 )
-def test_workers_wait_for_worker_0_as_long_as_for_each_other(world: Any, conf: str, expected: str) -> None:
+def test_workers_wait_equally_long_for_worker_0_and_each_other(world: type[World], conf: str, expected: str) -> None:
     assert environment(world, f"{{rdzvConf: {conf}}}")["PET_RDZV_CONF"] == expected
 
 
-def test_the_store_s_timeout_is_no_setting_of_other_backends(world: Any) -> None:
+def test_the_store_s_timeout_is_no_setting_of_other_backends(world: type[World]) -> None:
     assert "PET_RDZV_CONF" not in environment(world, "{rdzvBackend: static}")
 
 
-def test_static_says_the_rank_by_index_and_who_the_master_is(world: Any) -> None:
+def test_static_sets_the_rank_by_index_and_names_the_master(world: type[World]) -> None:
     found = environment(world, "{rdzvBackend: static, port: 29400}")
     assert (found["PET_NODE_RANK"], found["NODE_RANK"]) == ("(field)", "(field)")
     assert (found["PET_MASTER_ADDR"], found["PET_MASTER_PORT"]) == (MASTER, "29400")
@@ -58,7 +59,7 @@ def test_static_says_the_rank_by_index_and_who_the_master_is(world: Any) -> None
 
 
 @pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
-def test_etcd_meets_at_the_operators_endpoint_or_at_the_one_that_is_named(world: Any, backend: str) -> None:
+def test_etcd_uses_the_named_endpoint_or_the_operators(world: type[World], backend: str) -> None:
     found = environment(world, f"{{rdzvBackend: {backend}}}")
     assert found["PET_RDZV_ENDPOINT"] == "etcd.etcd-system.svc:2379"
     assert found["MASTER_ADDR"] == MASTER
@@ -66,7 +67,7 @@ def test_etcd_meets_at_the_operators_endpoint_or_at_the_one_that_is_named(world:
     assert named["PET_RDZV_ENDPOINT"] == "etcd.mine:4001"
 
 
-def test_a_store_that_the_user_names_is_used_as_it_is_named(world: Any) -> None:
+def test_a_store_that_the_user_names_is_used_unchanged(world: type[World]) -> None:
     assert environment(world, "{rdzvEndpoint: store.team}")["PET_RDZV_ENDPOINT"] == "store.team:29500"
     found = environment(world, "{rdzvEndpoint: 'store.team:4000', rdzvConf: {is_host: '0'}}")
     assert found["PET_RDZV_ENDPOINT"] == "store.team:4000"
@@ -74,21 +75,22 @@ def test_a_store_that_the_user_names_is_used_as_it_is_named(world: Any) -> None:
     assert found["PET_RDZV_CONF"] == "is_host=0,read_timeout=600"
 
 
-def test_the_jobs_settings_win_over_the_queues_by_key(world: Any) -> None:
+def test_the_jobs_settings_win_over_the_queues_by_key(world: type[World]) -> None:
     queue = "{image: a:1, distributed: {backend: mpi, port: 30000, rdzvConf: {a: '1', b: '1'}}}"
     found = environment(world, "{rdzvConf: {b: '2'}}", queue)
     assert found["PET_RDZV_CONF"] == "a=1,b=2,read_timeout=600"
     assert (found["TORCHRUN_BACKEND"], found["MASTER_PORT"]) == ("mpi", "30000")
 
 
-def test_backend_follows_the_gpus_and_processes_are_never_none(world: Any) -> None:
+def test_backend_follows_the_gpus_and_processes_are_never_none(world: type[World]) -> None:
     cpu = environment(world)
     assert (cpu["TORCHRUN_BACKEND"], cpu["PET_NPROC_PER_NODE"]) == ("gloo", "1")
     gpu = environment(world, queue="{image: a:1, nodeResources: {gpus: 4}}")
     assert (gpu["TORCHRUN_BACKEND"], gpu["PET_NPROC_PER_NODE"], gpu["NPROC_PER_NODE"]) == ("nccl", "4", "4")
 
 
-def test_user_variables_come_after_those_that_they_may_refer_to_and_win_over_defaults(world: Any) -> None:
+def test_user_variables_come_last_and_win_over_defaults(world: type[World]) -> None:
+    """They may refer to the variables before them."""
     queue = (
         "{image: a:1, env: [{name: TORCH_DISABLE_SHARE_RDZV_TCP_STORE, value: '0'}, {name: X, value: $(MASTER_ADDR)}]}"
     )
@@ -97,19 +99,19 @@ def test_user_variables_come_after_those_that_they_may_refer_to_and_win_over_def
     assert list(found).index("MASTER_ADDR") < list(found).index("X")
 
 
-def test_the_users_own_choice_of_user_leaves_home_alone(world: Any) -> None:
+def test_the_users_own_choice_of_user_leaves_home_alone(world: type[World]) -> None:
     assert environment(world)["HOME"] == "/tmp"
     chosen = "{image: a:1, podTemplate: {spec: {securityContext: {runAsUser: 0}}}}"
     assert "HOME" not in environment(world, queue=chosen)
 
 
-def test_another_cluster_domain_is_another_endpoint(world: Any) -> None:
+def test_another_cluster_domain_is_another_endpoint(world: type[World]) -> None:
     from torchctl.controllers.settings import OperatorSettings
 
     settings = OperatorSettings(image="torchctl:test", cluster_domain="example.internal")
     w = world(TWO.format(distributed="{}"), "image: a:1", settings)
     w.settle()
-    assert w.seen.job.status.master_endpoint == "demo-0.demo.team.svc.example.internal:29500"
+    assert w.status.master_endpoint == "demo-0.demo.team.svc.example.internal:29500"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_another_cluster_domain_is_another_endpoint(world: Any) -> None:
         ("{rdzvEndpoint: '[fd00::7]:4000'}", "[fd00::7]:4000"),
     ],
 )
-def test_an_endpoint_without_a_port_gets_the_one_of_its_backend(world: Any, distributed: str, endpoint: str) -> None:
+def test_an_endpoint_without_a_port_gets_its_backends_port(world: type[World], distributed: str, endpoint: str) -> None:
     assert environment(world, distributed)["PET_RDZV_ENDPOINT"] == endpoint
 
 
@@ -131,7 +133,7 @@ def test_an_endpoint_that_is_no_host_and_port_is_refused(endpoint: str) -> None:
         Distributed.model_validate({"rdzvEndpoint": endpoint})
 
 
-def test_on_the_hosts_network_workers_tell_each_other_their_address(world: Any) -> None:
+def test_on_the_hosts_network_workers_tell_each_other_their_address(world: type[World]) -> None:
     """The name that a pod finds for itself there is the node's."""
     host = "{image: a:1, podTemplate: {spec: {hostNetwork: true}}}"
     assert environment(world, queue=host)["PET_LOCAL_ADDR"] == "(field)"
@@ -162,7 +164,8 @@ ELASTIC = "numNodes: {}, elastic: {{minNodes: 1, maxNodes: 3}}"
     "TorchrunJob.spec.runPolicy.maxWorkerRestarts",
 )
 @pytest.mark.parametrize("backend", ["c10d", "etcd", "etcd-v2"])
-def test_an_elastic_job_tells_torchrun_its_bounds_and_restarts_in_place(backend: str) -> None:
+def test_an_elastic_job_passes_its_bounds_and_restarts_in_place(backend: str) -> None:
+    """torchrun gets the bounds of the job."""
     found = worker(rendered(f"{{rdzvBackend: {backend}}}", ELASTIC.format(2)))
     assert (found["PET_NNODES"], found["NNODES"]) == ("1:3", "1:3")
     assert found["PET_MAX_RESTARTS"] == "100"
