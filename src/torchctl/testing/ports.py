@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 __all__ = ["reserve"]
 
-# Below the kernel's ephemeral range, where an outgoing connection of anybody could take a port while its
+# Below the kernel's ephemeral range, in which any outgoing connection could take a port while its
 # server is being restarted, and below the NodePort range 30000-32767.
 _LOWEST, _HIGHEST = 20000, 29999
 
