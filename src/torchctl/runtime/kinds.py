@@ -172,7 +172,15 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     api_version: str = ""
 
 
+class Repetition(msgspec.Struct, frozen=True, rename="camel"):
+    """core/v1 EventSeries, as far as it is read."""
+
+    last_observed_time: datetime | None = None
+
+
 class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """core/v1 Event. Who writes events.k8s.io/v1, as kube-scheduler does, sets other times than who writes core/v1."""
+
     metadata: ObjectMeta
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
@@ -180,6 +188,15 @@ class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     type: str = ""
     count: int = 0
     last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+    series: Repetition | None = None
+
+    @property
+    def last_seen(self) -> datetime | None:
+        """When it happened last; when the Event was made if nothing says that."""
+        repeated = self.series.last_observed_time if self.series is not None else None
+        times = [time for time in (self.last_timestamp, self.event_time, repeated) if time is not None]
+        return max(times, default=self.metadata.creation_timestamp)
 
 
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)
