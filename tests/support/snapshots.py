@@ -164,11 +164,6 @@ def normalised(
     return _by_name(json.loads(text))
 
 
-def _order(item: Json) -> tuple[str, str, str]:
-    meta = item["metadata"]
-    return item["kind"], meta["creationTimestamp"], meta["name"]
-
-
 def _by_name(items: Iterable[Json]) -> Snapshot:
     """Two objects whose names differ only in what is random are two, and not one."""
     snapshot: Snapshot = {}

@@ -282,12 +282,13 @@ class JobSpec(Model):
     )
     labels: Labels | None = Field(
         default=None,
-        description="Labels of the worker pods and of all other children; those of the operator are refused. "
-        "Default: none.",
+        description="Labels of the worker pods and of all other children, except that only the workers have those of "
+        "Kueue (kueue.x-k8s.io/*); those of the operator are refused. Default: none.",
     )
     annotations: Annotations | None = Field(
         default=None,
-        description="Annotations of the worker pods and of all other children; those of the operator are refused. "
+        description="Annotations of the worker pods, and of Job, sync pods and claims, except that only worker pods "
+        "have networks (k8s.v1.cni.cncf.io/*) and only the workers those of Kueue; those of the operator are refused. "
         "Default: none.",
     )
     node_selector: Labels | None = Field(

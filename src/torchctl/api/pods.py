@@ -235,10 +235,14 @@ class PodTemplateMetadata(KeptModel):
     rules: ClassVar[tuple[Rule, ...]] = (qualified_keys("labels"), qualified_keys("annotations"))
 
     labels: Labels | None = Field(
-        default=None, description="Labels of the worker pods and of all other children; the operator's own win."
+        default=None,
+        description="Labels of the worker pods and of all other children, except that only the workers have those of "
+        "Kueue (kueue.x-k8s.io/*); the operator's own win.",
     )
     annotations: Annotations | None = Field(
-        default=None, description="Annotations of the worker pods and of all other children; the operator's own win."
+        default=None,
+        description="Annotations of the worker pods, and of Job, sync pods and claims, except that only worker pods "
+        "have networks (k8s.v1.cni.cncf.io/*) and only the workers those of Kueue; the operator's own win.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The `torchctl` command: a list of names; a command's module is imported when it is the one that runs."""
+"""The `torchctl` command: a list of subcommands. A subcommand's module is imported only if it runs."""
 
 import importlib
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""`torchctl preflight`: what a worker's init container asks before torchrun starts.
+"""`torchctl preflight`: checks that a worker's init container runs before torchrun starts.
 
-Exit status: 0 when torchrun can meet there; 69 when etcd has its v2 API off; 76 when it cannot be used as it is; 75
-when nobody answered in time. The termination message says what is wrong and the next step.
+Exit status: 0 if torchrun can use the server; 69 if etcd has its v2 API off; 76 if it cannot be used as it is; 75 if
+no server answered in time. The termination message says what is wrong and the next step.
 """
 
 import re

@@ -6,7 +6,7 @@ DEFAULT_DOMAIN = "cluster.local"
 
 
 def cluster_domain_of(resolv_conf: str) -> str:
-    """The domain behind the search entry `svc.<domain>`, else cluster.local.
+    """Returns the domain of the search entry `svc.<domain>`, else cluster.local.
 
     A pod's search list is `<namespace>.svc.<domain> svc.<domain> <domain>`, then the node's own.
     """

@@ -35,7 +35,7 @@ ENTRY_POINTS = "torchctl.reconcilers"
 """Entry-point group of reconcilers from other packages: functions that add their controllers to the manager."""
 
 MOST_CAUSES = 10
-"""Lines that say why the operator ends."""
+"""The maximum number of lines that explain why the operator ends."""
 
 log = structlog.get_logger("torchctl.run")
 
@@ -52,7 +52,7 @@ class Operator:
 async def operator(
     connection: Connection, settings: Operator, *, setups: Iterable[Setup] = ()
 ) -> AsyncIterator[Manager]:
-    """A manager with the two reconcilers, and those of `setups`, ready to run."""
+    """Yields a manager with the two reconcilers and those of `setups`, ready to run."""
     clock, metrics = SystemClock(), Metrics()
     election = settings.runtime.election
     fence = Fence(clock) if election.enabled else Fence.open()
@@ -79,7 +79,7 @@ async def operator(
 
 
 def installed_setups() -> list[Setup]:
-    """The reconcilers that other installed packages offer."""
+    """Returns the reconcilers of other installed packages."""
     return [entry_point.load() for entry_point in entry_points(group=ENTRY_POINTS)]
 
 
@@ -96,13 +96,13 @@ async def _serve(kubeconfig: str | None, context: str | None, settings: Operator
 
 
 async def _settle(manager: Manager) -> None:
-    with suppress(NotSynced):  # the manager says so, and ends
+    with suppress(NotSynced):  # the manager reports it and ends
         await manager.cache.wait_synced(manager.settings.cache_sync_timeout_s)
         settle()
 
 
 async def _signals(stop: anyio.Event, scope: anyio.CancelScope) -> None:
-    """The first SIGTERM or SIGINT asks for a graceful stop, the second one for an immediate one."""
+    """Handles signals: the first SIGTERM or SIGINT stops gracefully, the second one immediately."""
     with anyio.open_signal_receiver(SIGTERM, SIGINT) as signals:
         async for number in signals:
             if stop.is_set():

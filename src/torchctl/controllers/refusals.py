@@ -31,8 +31,13 @@ WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]*)": (?P<cause>.*)',
 """How the API server says, with status 500, that it could not ask an admission webhook that it may not do without."""
 CONVERSION = re.compile(r"conversion webhook for (?P<name>.*?) failed: (?P<cause>.*)", re.DOTALL)
 """The same of the webhook that converts a kind between its versions."""
-CHANGING = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+(\.\d+){3}:\d+")
-"""What is another at each try: uids of requests, addresses."""
+CHANGING = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+(\.\d+){3}:\d+"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
+)
+"""What is another at each try: uids of requests, addresses, times."""
+CERTIFICATE = "x509: "
+"""From here on the API server says what is wrong with a certificate, in more than one part."""
 
 
 def is_refusal(error: Exception) -> bool:
@@ -96,7 +101,10 @@ def _failed_webhook(error: Exception) -> str | None:
 
 def _last(cause: str) -> str:
     """The end of a chain of causes, which is the one that tells most; what comes before are calls and addresses."""
-    *_, call, last = ("", *CHANGING.sub("...", cause).split(": "))
+    stable = CHANGING.sub("...", cause)
+    if CERTIFICATE in stable:
+        return stable[stable.index(CERTIFICATE) :]
+    *_, call, last = ("", *stable.split(": "))
     return last if any(map(str.isalpha, last)) else f"{call}: {last}"
 
 

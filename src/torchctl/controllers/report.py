@@ -1,5 +1,6 @@
 """Writes a derived status if it changed, to the version that it was derived from, and records Events."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -7,11 +8,11 @@ import msgspec
 import structlog
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.events import EventRecorder
 from torchctl.runtime.kinds import Kind, ObjectMeta, ObjectReference
 
-__all__ = ["Reporter", "reference"]
+__all__ = ["Reporter", "reference", "undeclared_field"]
 
 log = structlog.get_logger("torchctl.controllers")
 
@@ -30,12 +31,23 @@ def reference(kind: Kind[Any], meta: ObjectMeta) -> ObjectReference:
     )
 
 
+def undeclared_field(message: str) -> str | None:
+    """Returns the field that the CRD lacks, if that is why the API server refuses an apply.
+
+    It refuses the whole apply then, with code 500, as often as it is sent.
+    """
+    found = re.search(r"\.(\S+): field not declared in schema", message)
+    return found[1] if found else None
+
+
 class Reporter:
     """Writes the status of objects, and Events about them."""
 
     def __init__(self, client: Client, events: EventRecorder) -> None:
         self._client = client
         self._events = events
+        self._older: set[str] = set()
+        """Kinds whose CRD is older than the operator, which is logged once."""
 
     async def report(
         self, kind: Kind[Any], obj: Reported, status: msgspec.Struct, events: Iterable[tuple[str, str, str]]
@@ -64,6 +76,17 @@ class Reporter:
             await self._client.apply(kind, body, subresource="status", force=True)
         except NotFound:
             return  # deleted since it was read, and with it everybody who wants to know
+        except ApiError as error:
+            self._say_if_older(kind, error)
+            raise
         for type_, reason, message in events:
             log.info(message, kind=kind.kind, reason=reason, type=type_)
             self._events.event(reference(kind, meta), type_, reason, message)
+
+    def _say_if_older(self, kind: Kind[Any], error: ApiError) -> None:
+        field = undeclared_field(error.message)
+        if field is None or kind.kind in self._older:
+            return
+        self._older.add(kind.kind)
+        crd = f"{kind.plural}.{kind.group}"
+        log.error("the CRD is older than the operator: apply config/crd", kind=kind.kind, crd=crd, lacks=field)

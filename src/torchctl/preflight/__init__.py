@@ -1,1 +1,1 @@
-"""What a worker asks before it starts: programs of its init container, which know nothing of Kubernetes."""
+"""Checks that a worker's init container runs before the worker starts. They do not use Kubernetes."""

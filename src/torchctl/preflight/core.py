@@ -1,9 +1,9 @@
-"""What the answers of an etcd server say about its v2 API, which torchrun's backends etcd and etcd-v2 need.
+"""Judges from an etcd server's answers if it has the v2 API, which torchrun's backends etcd and etcd-v2 need.
 
 An etcd that has the v2 API switched off (the default of 3.4 and 3.5) or has none (3.6) answers, is healthy, and
-makes every torchrun fail with a bare connection error. It is told apart by asking for a key: the v2 API answers in
-JSON, also when there is no such key, and a server without it does not know the path. Nothing of an answer is shown
-but a version, for the server may be any.
+makes every torchrun fail with a bare connection error. A request for a key shows the difference: the v2 API
+answers in JSON even if there is no such key, and a server without it does not know the path. Messages show only the
+version of an answer, because the server may be anything.
 """
 
 import json
@@ -17,7 +17,7 @@ __all__ = ["KEYS", "VERSION", "Answer", "NotUsable", "OutOfReach", "Silence", "V
 
 VERSION = "/version"
 KEYS = "/v2/keys/torch/elastic?quorum=true"
-"""Where torchrun keeps its rendezvous (etcd_rendezvous_backend.py); read so that the answer is a majority's."""
+"""The key of torchrun's rendezvous (etcd_rendezvous_backend.py), with a quorum read."""
 
 _KEY_NOT_FOUND = 100
 _NEEDS_USER = 110
@@ -27,24 +27,24 @@ _VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}([-+][A-Za-z0-9.-]{1,32})?\
 
 
 class NotUsable(Refused):
-    """What listens is no etcd that torchrun could use: whoever runs it, or named it, has to change something."""
+    """The server is no etcd that torchrun can use. Its administrator, or the job's author, must change something."""
 
     exit_code = 76
 
 
 class V2Off(NotUsable):
-    """It is etcd, and its v2 API is off."""
+    """The server is etcd, and its v2 API is off."""
 
     exit_code = 69
 
 
 class OutOfReach(Unreachable):
-    """Nobody answered within the time that was given."""
+    """No server answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """A server's answer."""
 
     status: int
     body: str = ""
@@ -52,13 +52,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Why there is no answer; it may come later."""
+    """The reason why there is no answer. One may come later."""
 
     why: str
 
 
 def judge(where: str, version: Answer | Silence, keys: Answer | Silence) -> Silence | None:
-    """Whether torchrun can meet there.
+    """Decides if torchrun can use the server for its rendezvous.
 
     Args:
         where: host:port, for messages.
@@ -66,11 +66,11 @@ def judge(where: str, version: Answer | Silence, keys: Answer | Silence) -> Sile
         keys: The answer to KEYS.
 
     Returns:
-        None when it can, else why it is too early to tell.
+        None if it can, else the reason why there is no decision yet.
 
     Raises:
         V2Off: It is etcd without its v2 API.
-        NotUsable: It is something else, or wants what torchrun cannot give.
+        NotUsable: It is no etcd, or requires something that torchrun cannot provide.
     """
     if isinstance(keys, Silence):
         return keys
@@ -90,7 +90,7 @@ def judge(where: str, version: Answer | Silence, keys: Answer | Silence) -> Sile
 
 
 def _refused(where: str, version: Answer) -> NotUsable:
-    """The server does not know the path."""
+    """Returns the error for a server that does not know the path."""
     number = str(_object(version.body).get("etcdserver"))
     if not _VERSION.match(number):
         return NotUsable(
@@ -109,7 +109,7 @@ def _refused(where: str, version: Answer) -> NotUsable:
 
 
 def _is_gone(version: str) -> bool:
-    """Whether no flag would bring the v2 API back: it was removed in 3.6."""
+    """Tells if no flag can enable the v2 API, because it was removed in 3.6."""
     major, minor = re.findall("[0-9]+", version)[:2]
     return (int(major), int(minor)) >= (3, 6)
 

@@ -1,4 +1,4 @@
-"""Asks an etcd server whether torchrun can meet there, again and again until it answers or the time is over."""
+"""Asks an etcd server if torchrun can use it for its rendezvous, and repeats until it answers or time is over."""
 
 import asyncio
 import ssl
@@ -15,20 +15,20 @@ from .core import KEYS, VERSION, Answer, NotUsable, OutOfReach, Silence, judge
 __all__ = ["Server", "check"]
 
 _ONE_S = 5.0
-"""Seconds for one question."""
+"""Seconds for one request."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
 _MAX_BODY = 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """How torchrun reaches etcd.
+    """The address and certificates with which torchrun reaches etcd.
 
     Args:
         endpoint: host:port.
         ca: Authority of the server's certificate, which is not verified without one (as python-etcd does not).
         certificate: Client certificate.
-        key: Its key, where it is not in the same file.
+        key: Its key, if it is not in the same file.
     """
 
     endpoint: str
@@ -42,12 +42,12 @@ class Server:
 
 
 async def check(server: Server, *, timeout_s: float) -> None:
-    """Returns once torchrun can meet there.
+    """Returns once torchrun can use the server for its rendezvous.
 
     Raises:
         V2Off: It is etcd without its v2 API.
-        NotUsable: It is something else, or wants what torchrun cannot give, or a certificate is wrong.
-        OutOfReach: Nobody answered in time.
+        NotUsable: It is no etcd, requires something that torchrun cannot provide, or a certificate is wrong.
+        OutOfReach: No server answered in time.
     """
     context = _context(server) if server.tls else False
     last = Silence("it has not been asked yet")
@@ -80,7 +80,7 @@ async def _ask(session: aiohttp.ClientSession, url: URL) -> Answer | Silence:
 
 
 async def _body(content: aiohttp.StreamReader) -> bytes:
-    """An answer, as far as it is read, in however many pieces it comes."""
+    """Reads an answer up to a limit, however many chunks it arrives in."""
     try:
         return await content.readexactly(_MAX_BODY)
     except asyncio.IncompleteReadError as whole:
@@ -88,7 +88,7 @@ async def _body(content: aiohttp.StreamReader) -> bytes:
 
 
 def _unheard(url: URL, error: Exception) -> Silence:
-    """Why there is no answer. A handshake that was refused does not become better by waiting, a lost connection may."""
+    """Returns the reason why there is no answer. Raises if waiting cannot help, as after a refused handshake."""
     causes = [cause for cause in (error, error.__cause__) if isinstance(cause, aiohttp.ClientSSLError | ssl.SSLError)]
     if causes and not isinstance(causes[-1], ssl.SSLEOFError):
         raise NotUsable(
@@ -99,7 +99,7 @@ def _unheard(url: URL, error: Exception) -> Silence:
 
 
 def _reason(error: Exception) -> str:
-    """What the system said, without what aiohttp adds."""
+    """Returns the system's error text, without the one that aiohttp adds."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 

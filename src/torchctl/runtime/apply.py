@@ -3,12 +3,12 @@
 The decision is `intent.decide`; here is the I/O around it. What it promises beyond the decision:
 
 - the first apply of a child follows a live read that says NotFound, and does not force;
-- should the answer show that the object was somebody else's after all (made between the read and the apply),
-  our fields are taken out of it again and `ForeignObject` is raised;
+- if the answer shows that somebody else made the object between the read and the apply, our fields are taken out
+  of it again and `ForeignObject` is raised;
 - every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back.
 
-The API server says Conflict where the object is gone, and Invalid (metadata.uid is immutable) where another one has
-taken its name; here both are `Conflict`, for both mean that what was decided on is no more.
+The API server answers Conflict if the object is gone, and Invalid (metadata.uid is immutable) if another one has taken
+its name. Here both are `Conflict`, because in both cases the object that the decision was about no longer exists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Object)
 
 
 class ForeignObject(Exception):
-    """An object of the name that a child must have exists and is not ours. It was left as it was."""
+    """A child's name is taken by an object that is not ours. That object was left unchanged."""
 
     def __init__(self, kind: Kind[Any], key: Key) -> None:
         super().__init__(f"{kind.kind} {key} exists and does not belong to this object")
@@ -40,10 +40,10 @@ class ForeignObject(Exception):
 
 
 class StillDeleting(Exception):
-    """An object of the name that a child must have, and not ours, is on its way out. The name is free when it is gone.
+    """A child's name is taken by an object that is not ours and is being deleted. Try again when it is gone.
 
     Attributes:
-        finalizers: Who is waited for, if the deletion has begun.
+        finalizers: The finalizers that the deletion waits for; empty if it has not begun.
     """
 
     def __init__(self, kind: Kind[Any], key: Key, finalizers: Sequence[str] = ()) -> None:
@@ -70,7 +70,7 @@ class _Managed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of one apply: the verdict, and the metadata of the object as it now is."""
+    """The result of one apply: the verdict, and the object's metadata after it."""
 
     verdict: Verdict
     metadata: ObjectMeta
@@ -78,23 +78,23 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
-    """What a name stands for: an object, nothing (None), or the reason for which that is not known."""
+    """The result of looking up a name: an object, None if there is none, or the error that prevented the read."""
 
     live: T | None = None
     error: ApiError | None = None
 
 
 class Applier:
-    """Applies children with one field manager, the full intent each time, and nothing where nothing would change."""
+    """Applies children with one field manager. Sends the full intent, or nothing if nothing would change."""
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client = client
         self._cache = cache
 
     async def look(self, wanted: Sequence[tuple[Kind[Any], Key]]) -> list[Found[Any]]:
-        """What is there: of the cache, and of the API server where that has nothing; it is asked for all at once.
+        """Looks up objects in the cache and, concurrently, those that the cache lacks at the API server.
 
-        For several children that are applied one after another: none then waits for a read of its own.
+        Call it before applying several children one after another, so that none of them waits for its own read.
         RBAC: get on the kinds.
         """
         found = [Found(self._cache.get(kind, key)) for kind, key in wanted]
@@ -116,18 +116,18 @@ class Applier:
         once: bool = False,
         found: Found[T] | None = None,
     ) -> Applied:
-        """Makes the object that `intent` describes exist as described, or with `once` just exist.
+        """Makes the object exist as `intent` describes it; with `once`, only makes sure that it exists.
 
         The kind must be registered with the cache, and its struct must keep every mutable field that intents
         name. RBAC: get, create and patch on the kind.
 
         Args:
-            found: What `look` found of it. Default: it looks.
+            found: The result of `look` for this object. By default, `apply` calls it.
 
         Raises:
             ForeignObject: The name is taken by an object that is not ours.
             StillDeleting: It is taken by one that is being deleted, such as the child of an earlier owner.
-            Conflict: The object is no longer the one that the cache has, or somebody made one this very moment.
+            Conflict: The object is no longer the one in the cache, or somebody else has just created it.
             ApiError: The API server refused, or could not be asked.
         """
         key = Key(intent["metadata"].get("namespace", ""), intent["metadata"]["name"])
@@ -168,13 +168,16 @@ class Applier:
         if any(map(self._is_foreign, answer.metadata.managed_fields)):
             await self._withdraw(managed, answer.metadata, body)
             raise ForeignObject(kind, key)
-        # The client noted it as of the kind that shows managers, which no cache has.
+        # The client noted the write under the kind with managed fields, which no cache has: note it under the real one.
         note_write(Written(kind, key, answer.metadata.uid, answer.metadata.resource_version))
         return answer.metadata
 
     def _is_foreign(self, entry: _ManagedField) -> bool:
-        """Whether the entry tells of another maker. A controller that wrote the status may have done so to our own
-        earlier attempt, whose answer was lost."""
+        """Tells if the entry shows that somebody else created the object.
+
+        An entry for the status shows nothing: if the answer to our own earlier attempt was lost, a controller may
+        have written the status of the object that we created.
+        """
         ours = (self._client.field_manager, "Apply")
         return not entry.subresource and (entry.manager, entry.operation) != ours
 

@@ -1,7 +1,7 @@
-"""Tells a cancellation that was asked for from one that merely came by.
+"""Distinguishes a requested cancellation of this task from the cancellation of something that it awaits.
 
-Whoever awaits a future or a task that somebody else cancels gets the same CancelledError as a task that is itself told
-to stop. Passed on, it ends the task in silence: nothing asked for that, and a task group takes it for a regular end.
+Both raise the same CancelledError. If the second kind is passed on, the task ends silently although nobody asked it to,
+and a task group takes that for a regular end.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ __all__ = ["StrayCancellation", "cancelled_only_if_asked", "is_asked_to_cancel"]
 
 
 class StrayCancellation(Exception):
-    """Something that was awaited was cancelled by somebody else. A defect of the code that awaited it."""
+    """An awaited future or task was cancelled by somebody else. This is a defect of the code that awaited it."""
 
 
 def is_asked_to_cancel() -> bool:
-    """Whether the current task, or a cancel scope around it, was told to cancel."""
+    """Tells if somebody requested the cancellation of the current task or of a cancel scope around it."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0 or anyio.get_current_task().has_pending_cancellation()
 

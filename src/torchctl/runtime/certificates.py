@@ -1,4 +1,4 @@
-"""What a server shows over TLS: the pair of a directory, as it is at the moment, or one of its own making."""
+"""A server's TLS certificate: read from a directory and reloaded when it changes, or self-signed."""
 
 import hashlib
 import os
@@ -12,20 +12,20 @@ from torchctl.runtime.clock import Clock
 __all__ = ["Certificates"]
 
 CHECK_PERIOD_S = 10.0
-"""How old what was read may get."""
+"""Seconds after which the directory is read again."""
 
 log = structlog.get_logger("torchctl.certificates")
 
 
 class Certificates:
-    """The TLS of a server.
+    """The certificate and key of a server.
 
-    The directory has `tls.crt` and `tls.key`, as a volume of a Secret of type kubernetes.io/tls has. While they cannot
-    be used, the last pair that could stays; before there was any, a self-signed one serves.
+    The directory has `tls.crt` and `tls.key`, like the volume of a Secret of type kubernetes.io/tls. While they are
+    unusable, the last usable pair stays in place; if there was none yet, a self-signed one is used.
 
     Args:
-        directory: Where they are; None: self-signed.
-        clock: For when to look again.
+        directory: Contains certificate and key; None: self-signed.
+        clock: Times the next look at the directory.
     """
 
     def __init__(self, directory: str | None, clock: Clock) -> None:
@@ -68,18 +68,18 @@ class Certificates:
 
 
 def _self_signed() -> ssl.SSLContext:
-    # Here, for it takes megabytes that a process with a certificate, or without TLS, has better use for.
+    # Imported only when needed, because it takes megabytes of memory.
     from torchctl.runtime.selfsigned import self_signed
 
     return _context(self_signed())
 
 
 def _context(pair: bytes) -> ssl.SSLContext:
-    """Raises SSLError where certificate and key are not a pair, or none."""
+    """Builds the TLS context. Raises SSLError if certificate and key are no pair or cannot be parsed."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # It reads files only; this one is in memory, and both halves of it are of one moment.
+    # `load_cert_chain` reads files only. This one is in memory, and its two halves were read together.
     with open(os.memfd_create("pair"), "wb", buffering=0) as file:
         file.write(pair)
-        # A password is never asked for on a terminal.
+        # With a password given, OpenSSL never asks for one on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
     return context

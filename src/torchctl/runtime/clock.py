@@ -1,4 +1,4 @@
-"""Time as an argument: the one place where the runtime asks what time it is."""
+"""Clocks that the runtime gets as arguments. Nothing else in the runtime reads the time."""
 
 import time
 from datetime import UTC, datetime

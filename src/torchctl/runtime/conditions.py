@@ -1,4 +1,4 @@
-"""The life of metav1.Conditions: a condition's transition time moves only when its status does."""
+"""Rules for metav1.Conditions: a condition's transition time changes only if its status does."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,11 +12,11 @@ __all__ = ["MAX_MESSAGE", "State", "carry_over", "find", "is_true"]
 
 
 MAX_MESSAGE = 32768
-"""Characters of a condition's message."""
+"""The maximum number of characters in a condition's message."""
 
 
 class State(Protocol):
-    """A condition, or as much of one as a kind keeps."""
+    """The part of a condition that every kind keeps."""
 
     @property
     def type(self) -> str: ...
@@ -29,10 +29,10 @@ S = TypeVar("S", bound=State)
 
 
 def carry_over(old: Iterable[Condition], new: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
-    """The new conditions, each with its old transition time where its status is the old one, else `now`.
+    """Returns the new conditions; each keeps its old transition time if its status is unchanged, else gets `now`.
 
     Times are whole seconds, as the API server keeps them: a finer `now` would read back as a difference. A message
-    is cut at what metav1.Condition allows: else what is too long to be told would not be told at all.
+    is cut at the length that metav1.Condition allows, because the API server would refuse a longer one.
     """
     known = {condition.type: condition for condition in old}
     return tuple(

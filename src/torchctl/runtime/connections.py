@@ -1,4 +1,4 @@
-"""HTTP connections, bounded in number and time from their first moment on, a TLS handshake included."""
+"""Limits the number and duration of HTTP connections from their first byte on, TLS handshake included."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,14 +13,14 @@ from torchctl.runtime.certificates import Certificates
 __all__ = ["Gate", "listen"]
 
 STOP_S = 1.0
-"""How long a request that is being answered may take to end when the server stops."""
+"""Seconds that requests in progress get to finish when the server stops."""
 
 
 class Gate:
     """Counts the connections of a port, and cuts each of them when its time is over.
 
-    Where the port is full, the one that has been there longest makes room: who only holds connections shuts nobody
-    out, a probe of the kubelet's least of all, for that is answered long before it could be the oldest.
+    If the port is full, the oldest connection is cut to make room. So a client that only holds connections shuts
+    nobody out. A kubelet's probe in particular is answered long before it could be the oldest.
     """
 
     def __init__(self, limit: int, timeout_s: float) -> None:
@@ -40,7 +40,7 @@ class Gate:
         self._open[who] = transport, asyncio.get_running_loop().call_later(self.timeout_s, transport.abort)
 
     def leave(self, who: object) -> None:
-        """The connection is over; once more is no harm."""
+        """Notes that a connection is over. Safe to call twice."""
         if who in self._open:
             self._open.pop(who)[1].cancel()
 
@@ -55,7 +55,7 @@ async def listen(
         OSError: The port is taken or may not be used.
     """
     if certificates is not None:
-        certificates.current()  # what is wrong is said now, and not in a handshake
+        certificates.current()  # log what is wrong now, not in the first handshake
     loop = asyncio.get_running_loop()
     handshakes: set[asyncio.Task[None]] = set()
     listener = await loop.create_server(lambda: _Door(http, gate, certificates, handshakes), host, port)
@@ -106,7 +106,7 @@ class _Door(asyncio.Protocol):
             secure = await asyncio.get_running_loop().start_tls(
                 transport, self, certificates.current(), server_side=True
             )
-        if secure is None:  # cut meanwhile, where start_tls raised nothing
+        if secure is None:  # the connection was cut meanwhile, and start_tls did not raise
             transport.abort()
             self._gate.leave(self)
         elif self in self._gate:
@@ -121,7 +121,7 @@ class _Door(asyncio.Protocol):
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection, which says when it is over."""
+    """An aiohttp connection that reports its own end."""
 
     __slots__ = ("_leave",)
 

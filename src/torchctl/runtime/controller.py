@@ -1,4 +1,4 @@
-"""What a controller is: a name, a reconciler, and the kinds whose changes lead to a reconcile.
+"""Declares controllers: a name, a reconciler, and the kinds whose changes lead to a reconcile.
 
     Controller("fleet", reconcile).for_(FLEET).owns(POD).watches(NODE, fleets_on_node)
 
@@ -19,16 +19,16 @@ __all__ = ["Controller", "Source"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kind that is watched, and which keys its changes concern.
+    """A watched kind and the function that maps its changes to keys.
 
     Attributes:
-        kind: What is watched.
-        mapper: From an object to the keys to reconcile.
-        predicate: Which changes count.
+        kind: The kind that is watched.
+        mapper: Maps an object to the keys to reconcile.
+        predicate: Selects the changes that count.
         labels: Label selector of the watch; empty for all.
         optional: The kind may be missing in the cluster; the controller starts without it and sees its
             objects once it is installed.
-        delay_s: A change leads to a reconcile so many seconds later, one for all changes that come meanwhile.
+        delay_s: Seconds from a change to its reconcile. All changes within that time share one reconcile.
     """
 
     kind: Kind[Any]
@@ -45,7 +45,7 @@ class Controller:
     Args:
         name: Unique within a manager; the value of the label `controller` in metrics and logs.
         reconcile: Called with one key at a time; never twice at once for the same key.
-        workers: How many keys are reconciled at once. None: as the manager's settings say.
+        workers: The number of keys that are reconciled at once. None: as the manager's settings say.
         timeout_s: A reconcile that takes longer is cancelled and retried. None: as the manager's settings say.
         max_retry_s: The longest delay between retries of a key that keeps failing.
     """
@@ -70,13 +70,13 @@ class Controller:
         return f"<Controller {self.name} of {', '.join(source.kind.kind for source in self.sources)}>"
 
     def for_(self, kind: Kind[Any], *, predicate: Predicate = ALWAYS, labels: str = "") -> Self:
-        """The kind that is reconciled. Declared once, and first."""
+        """Declares the kind that is reconciled. Call it once, and first."""
         if self.sources:
             raise ValueError(f"controller {self.name}: for_() is declared once, and before owns() and watches()")
         return self._watch(Source(kind, map_to_self, predicate, labels))
 
     def owns(self, kind: Kind[Any], *, predicate: Predicate = ALWAYS, labels: str = "", optional: bool = False) -> Self:
-        """A kind whose objects have the reconciled one as their controller owner."""
+        """Declares a kind whose objects are owned (`controller: true`) by the reconciled object."""
         if not self.sources:
             raise ValueError(f"controller {self.name}: owns() needs for_() first")
         mapper = map_to_controller(self.sources[0].kind)
@@ -92,9 +92,9 @@ class Controller:
         optional: bool = False,
         delay_s: float = 0.0,
     ) -> Self:
-        """Any other kind that the reconciler reads, and which keys a change of it concerns.
+        """Declares any other kind that the reconciler reads, with a mapper from its objects to the keys to reconcile.
 
-        What is only counted bears a `delay_s`: a reconcile then follows within that time, however many changes come.
+        Use `delay_s` for objects that are only counted: one reconcile within that time serves any number of changes.
         """
         return self._watch(Source(kind, mapper, predicate, labels, optional, delay_s))
 

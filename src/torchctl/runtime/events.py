@@ -1,4 +1,4 @@
-"""Records Kubernetes Events in the background: what happened, for whoever runs `kubectl describe`.
+"""Records Kubernetes Events in the background, which `kubectl describe` shows.
 
 Needs RBAC for core `events` in every namespace: create, patch.
 """
@@ -34,13 +34,13 @@ RETRY_AFTER_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Waits between the attempts to write an Event while the API server is away."""
 
 FLUSH_S = 2.0
-"""How long the writing of what is queued may take at the end."""
+"""Seconds for which queued Events are still written when the recorder stops."""
 
 log = structlog.get_logger("torchctl.events")
 
 
 class EventRecorder:
-    """Takes Events at once and writes them when it can. Events are never worth blocking or failing for."""
+    """Queues Events at once and writes them in the background. It never blocks or fails its caller."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class EventRecorder:
         self._more.set()
 
     async def run(self) -> None:
-        """Writes until cancelled, then for at most two seconds what is still queued."""
+        """Writes Events until cancelled, then spends at most two seconds on those still queued."""
         try:
             while True:
                 await self._flush()
@@ -98,7 +98,7 @@ class EventRecorder:
     async def _flush(self) -> None:
         while self._queue:
             await self._record(self._queue[0])
-            self._queue.popleft()  # only now: what a cancellation cuts off is written at the end
+            self._queue.popleft()  # only after the write: one that a cancellation cuts off is written again at the end
 
     async def _record(self, series: Series) -> None:
         for wait_s in (*RETRY_AFTER_S, None):
@@ -130,7 +130,7 @@ class EventRecorder:
         if series.count > 1:
             try:
                 await self._update(series, namespace)
-            except NotFound:  # its time to live is over
+            except NotFound:  # the Event has expired
                 self._series.resume(series, 1)
             else:
                 return
@@ -138,12 +138,12 @@ class EventRecorder:
         try:
             await self._client.create(EVENT, self._body(series, namespace), namespace)
         except AlreadyExists:
-            if not again:  # then it was not our own first attempt but the process before this one
+            if not again:  # then the earlier process made it, not our own first attempt
                 await self._continue(series, namespace)
         self._unanswered = ""
 
     async def _continue(self, series: Series, namespace: str) -> None:
-        # A patch without the count tells the count, and needs no right to read Events.
+        # The answer to a patch without the count contains the count, and a patch needs no right to read Events.
         patch = {"lastTimestamp": _seconds(series.last_at)}
         existing = await self._client.merge_patch(EVENT, series.name, patch, namespace=namespace)
         series = replace(series, count=existing.count + 1)

@@ -1,7 +1,7 @@
-"""Which Events are written: repeats become counts, floods become one line, and a chatterbox is cut off.
+"""Decides which Events to write: counts repeats, combines similar Events, and limits the rate of each object.
 
-Pure, with client-go's rules and constants (tools/record/events_cache.go). Names are derived from what an Event
-says, so that a process that restarts continues the count of the one before it.
+Pure, with client-go's rules and constants (tools/record/events_cache.go). An Event's name is derived from its
+content, so that a restarted process continues the count of the one before it.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ class EventSeries:
         self._buckets: _Recent[ObjectReference, tuple[float, float]] = _Recent()
 
     def observe(self, occurrence: Occurrence, now: float) -> Series | None:
-        """The Event to write, or None if the object has had too many.
+        """Returns the Event to write, or None if the object has exceeded its rate limit.
 
         Args:
             now: Seconds of a monotonic clock.
@@ -91,7 +91,7 @@ class EventSeries:
         return series
 
     def resume(self, series: Series, count: int) -> None:
-        """Takes in the true count of a series, which somebody else had begun or ended."""
+        """Corrects the count of a series that an earlier process began, or that has expired."""
         known = self._series.get(series.name)
         if known is not None:
             self._series.put(series.name, replace(known, count=count))
@@ -104,7 +104,7 @@ class EventSeries:
         return granted
 
     def _combine(self, occurrence: Occurrence, now: float) -> tuple[str, str]:
-        """What identifies the series besides object, type and reason, and the message to show."""
+        """Returns the text that identifies the series beside object, type and reason, and the message to show."""
         message = occurrence.message[:MAX_MESSAGE]
         key = (occurrence.regarding, occurrence.type, occurrence.reason)
         seen = {text: at for text, at in (self._messages.get(key) or {}).items() if now - at < SIMILAR_WITHIN_S}
@@ -112,7 +112,7 @@ class EventSeries:
             seen[message] = now
             self._messages.put(key, seen)
             return message, message
-        # Those that are combined keep the flood alive, so that its end is ten quiet minutes.
+        # Combined Events extend the series too, so that it ends only after ten quiet minutes.
         newest = max(seen, key=lambda text: seen[text])
         seen[newest] = now
         self._messages.put(key, seen)
@@ -127,7 +127,7 @@ def _name(occurrence: Occurrence, subject: str) -> str:
 
 
 class _Recent(Generic[K, V]):
-    """A mapping that forgets what was not used for longest."""
+    """A mapping of limited size that drops the least recently used entry."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[K, V] = OrderedDict()

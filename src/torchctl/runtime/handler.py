@@ -1,4 +1,4 @@
-"""From a change of one object to the keys that it concerns."""
+"""Maps a change of one object to the keys that must be reconciled."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from torchctl.runtime.reconcile import Request
 __all__ = ["Mapper", "map_to_controller", "map_to_self", "requests_for"]
 
 Mapper = Callable[[Any], Iterable[Request]]
-"""Names what has to be reconciled when an object changed. Is given the object before and after the change."""
+"""Maps a changed object to the keys to reconcile. Called with the object before and after the change."""
 
 
 def map_to_self(obj: Object) -> Iterable[Request]:
@@ -30,5 +30,5 @@ def map_to_controller(owner: Kind[Any]) -> Mapper:
 
 
 def requests_for(change: Change[Any], mapper: Mapper) -> dict[Request, None]:
-    """The keys of both sides of a change, each once and in order: a child that changed hands concerns two owners."""
+    """Returns the keys for the object before and after a change, each once: a child may move between two owners."""
     return {request: None for side in (change.old, change.new) if side is not None for request in mapper(side)}

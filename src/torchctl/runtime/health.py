@@ -1,4 +1,4 @@
-"""Named checks that say whether the process is alive and whether it is ready. Whoever makes progress adds one."""
+"""Named checks that tell if the process is alive and ready. Each component that makes progress adds its own."""
 
 from asyncio import CancelledError
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 __all__ = ["Check", "HealthChecks", "Report"]
 
 Check = Callable[[], str]
-"""Says what is wrong, in a few words, or "" if nothing is. Must not block."""
+"""Returns a short complaint, or "" if nothing is wrong. Must not block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the checks of one kind said: each one's name and its complaint, "" if it had none."""
+    """The results of the checks of one kind: each one's name and its complaint, "" if it has none."""
 
     answers: tuple[tuple[str, str], ...]
 
@@ -21,7 +21,7 @@ class Report:
         return not any(complaint for _, complaint in self.answers)
 
     def text(self, path: str) -> str:
-        """The report as kube-apiserver prints it."""
+        """Formats the report as kube-apiserver does."""
         lines = [f"[-]{name} failed: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in self.answers]
         return "\n".join([*lines, f"{path} check {'passed' if self.ok else 'failed'}", ""])
 

@@ -1,15 +1,15 @@
-"""Apply's decision, pure: given what should be and what is, what is to be sent.
+"""Decides, without I/O, what to send to make a live object match an intent.
 
 Server-side apply is an upsert that takes the full intent each time. Three dangers come with that, and each
 rule below removes one:
 
 - *An apply that changes nothing still costs a write.* The intent's digest travels with the object as an
-  annotation. Same digest and every field of the intent still in place: nothing is sent. A field that somebody
-  else changed is drift, and a digest that differs is a new intent (which is how a field that is no longer
-  wanted gets removed): both are sent.
+  annotation. If the digest is the same and every field of the intent is still in place, nothing is sent. A field
+  that somebody else changed is drift; a digest that differs is a new intent (which is how a field that is no
+  longer wanted gets removed). Both are sent.
 - *An apply may bring a deleted object back, or change one that is not ours.* An object that exists is applied
-  with its `metadata.uid`, which the server checks; an object whose owner is another is left alone. One that an
-  earlier owner of the same name has left behind is waited for: it is being deleted.
+  with its `metadata.uid`, which the server checks; an object of another owner is left alone. If an earlier owner
+  of the same name left it behind, it is waited for, because it is being deleted.
 - *An immutable field that differs makes the server refuse the whole intent, for ever.* Such fields are taken
   from the live object, and are not compared.
 """
@@ -26,10 +26,10 @@ from torchctl.runtime.kinds import ObjectMeta, controller_in
 __all__ = ["INTENT_ANNOTATION", "Decision", "Ownership", "Verdict", "controlled_by", "decide", "digest_of", "holds"]
 
 INTENT_ANNOTATION = "torchctl.runtime/intent"
-"""Holds the digest of what was last applied."""
+"""The annotation with the digest of the intent that was last applied."""
 
 Ownership = Callable[[ObjectMeta], bool]
-"""Whether an object that carries our child's name is our child."""
+"""Tells if an object that has our child's name is our child."""
 
 IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("v1", "PersistentVolumeClaim"): (("spec",),),
@@ -43,20 +43,20 @@ IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
         ("spec", "template"),
     ),
 }
-"""Fields that the API server never lets change, by apiVersion and kind, of the kinds that are applied here."""
+"""Immutable fields of the kinds that are applied here, by apiVersion and kind."""
 
 ATOMIC: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {("v1", "Service"): (("spec", "selector"),)}
-"""Maps that have one owner as a whole, so that what somebody adds to them is drift too."""
+"""Maps that have one owner as a whole, so that a key that somebody adds is drift too."""
 
 CREATED_ONCE = frozenset({("v1", "Pod")})
-"""Kinds of which nothing that we say may change: what exists is kept as it is. Of pods only a part is cached, too."""
+"""Kinds that are never updated once they exist. A pod's spec is immutable, and only a part of it is cached."""
 
 IDENTITY = ("apiVersion", "kind")
-"""Not compared: a typed object says them by its type."""
+"""Fields that are not compared, because a typed object implies them."""
 
 
 class Verdict(Enum):
-    """What is to be done about one child."""
+    """The action to take for one child."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -68,14 +68,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict, and the body to send where the verdict is CREATE or UPDATE."""
+    """A verdict, and the body to send if the verdict is CREATE or UPDATE."""
 
     verdict: Verdict
     body: Mapping[str, Any] | None = None
 
 
 def controlled_by(uid: str) -> Ownership:
-    """The ownership of a child by its controller reference."""
+    """Returns an `Ownership` that recognizes children by the uid in their controller reference."""
 
     def ours(meta: ObjectMeta) -> bool:
         found = controller_in(meta)
@@ -85,7 +85,7 @@ def controlled_by(uid: str) -> Ownership:
 
 
 def digest_of(intent: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that are the same for the same JSON value, whatever the order of its keys."""
+    """Returns 16 hexadecimal digits that identify a JSON value, whatever the order of its keys."""
     text = json.dumps(intent, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -98,15 +98,15 @@ def decide(
     *,
     once: bool = False,
 ) -> Decision:
-    """Compares an intent with the object of that name.
+    """Compares an intent with the live object of the same name.
 
     Args:
         intent: The whole object as it should be, in its JSON form.
-        meta: The live object's metadata, or None where there is no such object.
+        meta: The live object's metadata, or None if there is no such object.
         live: The live object in its JSON form, with every field that the intent may name outside of the
-            immutable ones; None where `meta` is.
+            immutable ones; None if `meta` is.
         ours: Recognises our own child.
-        once: Whether a child that exists is kept as it is, whatever the intent says.
+        once: Keep a child that exists as it is, whatever the intent says.
     """
     digest = digest_of(intent)
     if meta is None or live is None:
@@ -129,10 +129,10 @@ def decide(
 
 
 def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
-    """Whether an object that is not ours is on its way out: it is being deleted, or will be, as its owner is gone.
+    """Tells if an object that is not ours is being deleted, or will be because its owner is gone.
 
-    A controller of our own owner's kind and name, and of another uid, is an earlier one. As two objects of one kind
-    cannot have one name, it is gone, and the garbage collector comes for what it left.
+    If its controller has our owner's kind and name but another uid, that is an earlier owner. Two objects of one kind
+    cannot have the same name, so the earlier owner is gone and its children are being garbage-collected.
     """
     if meta.deletion_timestamp is not None:
         return True
@@ -161,7 +161,7 @@ def _without(intent: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dic
 
 
 def _with_live(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """The intent, in which an immutable field that the live object contradicts is the live object's."""
+    """Returns the intent with each immutable field that differs taken from the live object."""
     body = dict(intent)
     for *parents, leaf in paths:
         body = _opened(body, parents)
@@ -176,7 +176,7 @@ def _with_live(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequen
 
 
 def _opened(body: Mapping[str, Any], parents: Sequence[str]) -> dict[str, Any]:
-    """A copy that may be written to along the path; what is beside the path is shared."""
+    """Returns a copy that may be changed along the path; everything else is shared with `body`."""
     copy = dict(body)
     if parents and isinstance(copy.get(parents[0]), dict):
         copy[parents[0]] = _opened(copy[parents[0]], parents[1:])
@@ -192,13 +192,13 @@ def _descend(body: Any, parents: Sequence[str]) -> Any:
 
 
 def _equal(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> bool:
-    """Whether each of the maps that the intent names has the live object's keys."""
+    """Tells if each atomic map in the intent has the same keys as in the live object."""
     pairs = [(_descend(intent, path), _descend(live, path)) for path in paths]
     return all(want is None or want.keys() == (have or {}).keys() for want, have in pairs)
 
 
 def holds(want: Any, have: Any) -> bool:
-    """Whether every field of `want` has its value in `have`, which may have more.
+    """Tells if every field of `want` has the same value in `have`. Further fields of `have` are ignored.
 
     An empty map or list equals an absent one: the server drops both. Lists of named things are compared by
     name, since others may add to them; all other lists are compared as a whole.
@@ -222,7 +222,7 @@ def _list_holds(want: Sequence[Any], have: Any) -> bool:
 
 
 def _by_name(items: Sequence[Any]) -> dict[str, Any] | None:
-    """Items by their merge key `uid` (owner references) or `name`, or None where these do not tell them apart."""
+    """Returns items by their merge key `uid` (owner references) or `name`; None if that key is not unique."""
     for key in ("uid", "name"):
         if items and all(isinstance(item, Mapping) and key in item for item in items):
             named = {item[key]: item for item in items}

@@ -1,4 +1,4 @@
-"""What any controller needs to know of any object: its kind, its key, its metadata, its conditions.
+"""Types for any Kubernetes object: its kind, key, metadata and conditions.
 
 Objects are immutable projections: a struct has only the fields that somebody reads, and decoding skips
 the rest of the bytes. A consumer declares a further kind by writing such a struct and a `Kind` for it.
@@ -84,7 +84,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A kind of object: where the API serves it and the type that it is decoded to.
+    """A kind of object: its API path and the type that it is decoded to.
 
     `type` is a msgspec struct with a `metadata: ObjectMeta`. Fields of other types (pydantic models) are
     decoded by `dec_hook`, as msgspec defines it.
@@ -130,7 +130,7 @@ class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """metav1.StatusDetails, as far as it is read."""
+    """The fields of metav1.StatusDetails that are read."""
 
     name: str = ""
     kind: str = ""
@@ -139,7 +139,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """metav1.Status: what the API server answers when it refuses."""
+    """metav1.Status: the API server's answer if it refuses a request."""
 
     code: int = 0
     reason: str = ""
@@ -163,7 +163,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """core/v1 ObjectReference: what an Event is about."""
+    """core/v1 ObjectReference: the object that an Event is about."""
 
     kind: str = ""
     namespace: str = ""
@@ -172,7 +172,15 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     api_version: str = ""
 
 
+class Repetition(msgspec.Struct, frozen=True, rename="camel"):
+    """core/v1 EventSeries, as far as it is read."""
+
+    last_observed_time: datetime | None = None
+
+
 class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """core/v1 Event. Who writes events.k8s.io/v1, as kube-scheduler does, sets other times than who writes core/v1."""
+
     metadata: ObjectMeta
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
@@ -180,6 +188,15 @@ class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     type: str = ""
     count: int = 0
     last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+    series: Repetition | None = None
+
+    @property
+    def last_seen(self) -> datetime | None:
+        """When it happened last; when the Event was made if nothing says that."""
+        repeated = self.series.last_observed_time if self.series is not None else None
+        times = [time for time in (self.last_timestamp, self.event_time, repeated) if time is not None]
+        return max(times, default=self.metadata.creation_timestamp)
 
 
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)

@@ -18,7 +18,7 @@ from torchctl.runtime.settings import LogSettings
 __all__ = ["configure", "reconcile_context"]
 
 QUIET = ("aiohttp.access", "asyncio", "kubernetes_asyncio.client.rest")
-"""Loggers that say at level info and debug what nobody reads."""
+"""Loggers whose info and debug lines are dropped, because nobody reads them."""
 
 
 def configure(settings: LogSettings | None = None, *, stream: TextIO | None = None) -> None:
@@ -50,7 +50,7 @@ def configure(settings: LogSettings | None = None, *, stream: TextIO | None = No
 
 
 def reconcile_context(controller: str, key: Key, reconcile_id: str) -> AbstractContextManager[None]:
-    """Puts a reconcile's coordinates on every line that is logged inside."""
+    """Adds controller, namespace, name and reconcileID to every line that is logged inside."""
     coordinates: dict[str, Any] = {"controller": controller, "name": key.name, "reconcileID": reconcile_id}
     if key.namespace:
         coordinates["namespace"] = key.namespace
@@ -88,7 +88,7 @@ def _json() -> list[Processor]:
 
 
 def _console(*, colors: bool) -> list[Processor]:
-    # The plain traceback: the rich one prints local variables, tokens among them.
+    # Plain tracebacks, because rich ones print local variables, which may hold tokens.
     return [
         structlog.dev.ConsoleRenderer(
             colors=colors, timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback

@@ -1,4 +1,4 @@
-"""How late the event loop is: a timer that measures its own delay."""
+"""Measures the lag of the event loop with a timer that records its own delay."""
 
 from prometheus_client import Histogram
 
@@ -28,12 +28,12 @@ class LoopLag:
 
     @property
     def seconds(self) -> float:
-        """The lag of the last wake-up, or of the one that is overdue."""
+        """Returns the lag of the last wake-up or, if larger, of the one that is overdue."""
         overdue = 0.0 if self._due is None else self._clock.monotonic() - self._due
         return max(self._last_s, overdue)
 
     def check(self) -> str:
-        """For `HealthChecks.add_live`."""
+        """Complains about a lag above the limit. A check for `HealthChecks.add_live`."""
         lag = self.seconds
         return f"the event loop is {lag:.1f} s late" if lag >= self._limit_s else ""
 

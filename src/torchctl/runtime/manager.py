@@ -1,4 +1,4 @@
-"""The manager: everything that a process of controllers is, started in order and stopped in reverse.
+"""The manager: starts all parts of a controller process in order and stops them in reverse.
 
     servers     first up, last down: a probe must find an answer while the caches still load
     loop lag    measures from the start
@@ -104,7 +104,7 @@ class Manager:
         """Runs until `stop` is set, then stops gracefully: reconciles end, the lease is released, caches close.
 
         Raises:
-            ExceptionGroup: With an `EssentialTaskError` for each task that ended by itself, or `NotSynced` where the
+            ExceptionGroup: With an `EssentialTaskError` for each task that ended by itself, or `NotSynced` if the
                 caches did not get in sync in time.
         """
         self._add_checks()
@@ -123,7 +123,7 @@ class Manager:
             await self._drain()
 
     async def _load(self, stop: anyio.Event) -> bool:
-        """Waits for the caches. Returns False where `stop` came first."""
+        """Waits for the caches. Returns False if `stop` was set first."""
         async with anyio.create_task_group() as tasks:
 
             async def give_up() -> None:
@@ -142,7 +142,7 @@ class Manager:
             await self._elector.run(self._lead)
 
     async def _lead(self) -> None:
-        """One term: fresh queues over warm caches. After a graceful stop it waits to be cancelled."""
+        """Runs the controllers for one term of leadership. After a graceful stop it waits to be cancelled."""
         if self._stopping:
             await anyio.sleep_forever()
         self._runners = [self._new_runner(*each) for each in self._controllers.items()]
@@ -206,4 +206,4 @@ class Manager:
 
 
 Setup = Callable[[Manager], None]
-"""What an entry point of the group `torchctl.reconcilers` is: it adds its controllers to the manager."""
+"""An entry point of the group `torchctl.reconcilers`: a function that adds its controllers to the manager."""

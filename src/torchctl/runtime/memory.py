@@ -1,7 +1,7 @@
-"""How the garbage collector treats a process that holds a cache: seldom, and never what was there from the start.
+"""Tunes the garbage collector for a process that holds a cache: collections are rare and skip long-lived objects.
 
 A full collection stops the event loop for 50 ms for the operator's modules alone (on two shared cores), and for longer
-with a cache of dicts. What is frozen costs nothing.
+with a cache of dicts. Frozen objects cost nothing.
 """
 
 import gc
@@ -14,12 +14,12 @@ long; decoded objects have no cycles, so nothing waits to be found."""
 
 
 def relax() -> None:
-    """Makes collections rare, and leaves the modules out of them. Call it once, when the process starts."""
+    """Makes collections rare and excludes the loaded modules. Call it once, when the process starts."""
     gc.set_threshold(*THRESHOLDS)
     gc.freeze()
 
 
 def settle() -> None:
-    """Takes what there is now (modules, caches) out of all later collections. Call it once, when caches are in sync."""
+    """Excludes all present objects (modules, caches) from later collections. Call it once, when caches are in sync."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What the runtime measures, under the names that controller-runtime and client-go use.
+"""The runtime's Prometheus metrics, under the names that controller-runtime and client-go use.
 
 Dashboards and alerts written for Go operators work unchanged. Series of our own begin with `torchctl_`.
 A registry is passed in, never global, and every series whose labels are known exists at zero from the start,
@@ -41,12 +41,12 @@ class Metrics:
     """All metric objects of one process (or of one test), registered with `registry`.
 
     Args:
-        registry: Where the metrics live; what `/metrics` serves.
-        process: Whether the process, platform and garbage collector series are included too.
+        registry: Holds the metrics; `/metrics` serves it.
+        process: Include the process, platform and garbage collector series.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None, *, process: bool = True) -> None:
-        # Creation times double every series, and Prometheus reads none of them.
+        # Creation times would double every series, and Prometheus reads none of them.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in prometheus_client
         self.registry = registry if registry is not None else CollectorRegistry()
         if process:
@@ -60,11 +60,11 @@ class Metrics:
         self._process()
 
     def for_controller(self, name: str) -> "ControllerMetrics":
-        """The series of one controller, all of them created at zero."""
+        """Returns the series of one controller, all of them created at zero."""
         return ControllerMetrics(self, name)
 
     def for_resource(self, resource: str) -> "ResourceMetrics":
-        """The series of one informer, e.g. of `jobs.batch`, all of them created at zero."""
+        """Returns the series of one informer, e.g. of `jobs.batch`, all of them created at zero."""
         return ResourceMetrics(self, resource)
 
     def for_host(self, host: str) -> None:
@@ -73,7 +73,7 @@ class Metrics:
             self.rest_client_request_duration_seconds.labels(verb, host)
 
     def for_lease(self, name: str) -> Gauge:
-        """1 while this process leads by the Lease `name`, else 0."""
+        """Returns the gauge that is 1 while this process leads by the Lease `name`, else 0."""
         self.leader_election_slowpath_total.labels(name)
         return self.leader_election_master_status.labels(name)
 
@@ -226,7 +226,7 @@ class QueueMetrics:
         self.set_depth({})
 
     def set_depth(self, due_by_priority: Mapping[int, int]) -> None:
-        """Publishes how many keys are due; a priority that is missing from the mapping falls to zero."""
+        """Publishes the number of due keys by priority; a priority that is missing falls to zero."""
         self._priorities |= due_by_priority.keys()
         for priority in self._priorities:
             self._depth.labels(*self._labels, str(priority)).set(due_by_priority.get(priority, 0))

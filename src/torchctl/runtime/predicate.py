@@ -1,4 +1,4 @@
-"""Which changes of an object are worth a reconcile. Predicates compose with `&`, `|` and `~`."""
+"""Predicates select the changes that lead to a reconcile. They compose with `&`, `|` and `~`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["ALWAYS", "Predicate", "annotations_changed", "generation_changed", "
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A test of a change. What appears or goes always passes the ready-made ones; they judge updates."""
+    """A test of a change. The predefined ones test updates only: additions and deletions always pass."""
 
     test: Callable[[Change[Any]], bool]
 
@@ -41,11 +41,11 @@ def _on_update_of(read: Callable[[Object], object]) -> Predicate:
 ALWAYS = Predicate(lambda change: True)
 
 generation_changed = _on_update_of(lambda obj: (obj.metadata.generation, obj.metadata.deletion_timestamp))
-"""The spec changed or deletion began; writes to status do not pass."""
+"""Passes if the spec changed or deletion began; writes to status do not pass."""
 
 labels_changed = _on_update_of(lambda obj: obj.metadata.labels)
 
 annotations_changed = _on_update_of(lambda obj: obj.metadata.annotations)
 
 version_changed = _on_update_of(lambda obj: obj.metadata.resource_version)
-"""Anything changed; a resync or a relist that repeats an object does not pass."""
+"""Passes if anything changed; a resync or a relist that repeats an object does not pass."""

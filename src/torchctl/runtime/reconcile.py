@@ -1,4 +1,4 @@
-"""The contract between a controller and what it runs: a key goes in, a wish for later comes out."""
+"""The contract between the runtime and a reconciler: it gets a key and returns when to requeue it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from torchctl.runtime.kinds import Key
 __all__ = ["Outcome", "OutcomeKind", "Reconciler", "Request", "Result", "TerminalError", "outcome_of_error"]
 
 Request = Key
-"""What is reconciled: a namespace and a name, never the event that led to it."""
+"""The key of the object to reconcile: namespace and name, never the event that led to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a reconciler wants next.
+    """A reconciler's wish for when to run again.
 
     Attributes:
-        requeue_after_s: Look at the key again in so many seconds, whatever happens until then. None: only a
-            change brings it back.
-        back_off: Look at the key again with the delay of one that fails, which doubles each time, though nothing has
-            failed. With both, the earlier one counts.
+        requeue_after_s: Requeue the key after this many seconds, whatever happens until then. None: only a change
+            brings it back.
+        back_off: Requeue the key with the rate limiter's delay, which doubles each time, although nothing has failed.
+            If both are set, the earlier one counts.
     """
 
     requeue_after_s: float | None = None
@@ -34,7 +34,7 @@ safe to run at any time, any number of times. An exception means a retry with ba
 
 
 class TerminalError(Exception):
-    """Raised by a reconciler for what no retry can mend; the key waits for its next change."""
+    """Raised by a reconciler if no retry can help; the key waits for its next change."""
 
 
 class OutcomeKind(StrEnum):
@@ -48,15 +48,15 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one reconcile ended, and what the queue and the metrics make of it.
+    """The end of one reconcile, as the queue and the metrics see it.
 
     Attributes:
         kind: The label in the metrics.
-        requeue_after_s: When to look again on the reconciler's own wish.
-        retry: Whether to come back with the rate limiter's delay.
-        error: What was raised, if anything.
-        panic: The error is none of the API's: a fault in the reconciler.
-        terminal: The error is one that no retry can mend.
+        requeue_after_s: The delay that the reconciler asked for, in seconds.
+        retry: Requeue with the rate limiter's delay.
+        error: The exception that was raised, if any.
+        panic: The error is not from the API: it is a fault in the reconciler.
+        terminal: No retry can help.
         timeout: The reconciler used up its time.
     """
 
@@ -80,10 +80,10 @@ class Outcome:
 
 
 def outcome_of_error(error: Exception) -> Outcome:
-    """Sorts what a reconciler raised.
+    """Classifies the exception that a reconciler raised.
 
-    A conflict is how optimistic concurrency says "look again", no error; a write that the fence refused ends
-    with the leadership that it belonged to.
+    A conflict is no error: with optimistic concurrency it means "look again". A write that the fence refused needs no
+    retry, because the leadership that it belonged to is over.
     """
     if isinstance(error, Conflict | NotLeader):
         return Outcome(OutcomeKind.REQUEUE, retry=True, error=error)

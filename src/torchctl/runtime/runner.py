@@ -1,4 +1,4 @@
-"""Runs one controller for one term of leadership: from changes to keys, from keys to reconciles.
+"""Runs one controller for one term of leadership: turns changes into keys and reconciles the keys.
 
 A runner starts with an empty queue. Attaching its handlers replays every cached object, so each term begins by
 looking at everything once, with low priority.
@@ -32,7 +32,7 @@ from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statist
 __all__ = ["Runner"]
 
 PUBLISH_PERIOD_S = 0.5
-"""How often the gauges of work in progress are set; client-go's period."""
+"""Seconds between updates of the gauges of work in progress; client-go's period."""
 
 log = structlog.get_logger("torchctl.controller")
 
@@ -126,7 +126,7 @@ class Runner:
                 self._metrics.queue.set_depth(statistics.due_by_priority)
                 self._metrics.queue.set_work(statistics.processing_s, statistics.longest_processing_s)
                 await self._clock.sleep(PUBLISH_PERIOD_S)
-        finally:  # the queue goes with the term, and what it held is nobody's backlog any more
+        finally:  # the queue ends with the term, and its keys are no longer a backlog
             self._metrics.queue.set_depth({})
             self._metrics.queue.set_work(0.0, 0.0)
 

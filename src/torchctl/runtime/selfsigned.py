@@ -1,4 +1,4 @@
-"""A certificate that nobody vouches for: it keeps what is sent from who only listens."""
+"""Makes self-signed certificates, which protect against eavesdropping but prove no identity."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,11 +10,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 __all__ = ["self_signed"]
 
 LIFETIME = timedelta(days=3650)
-"""Longer than a process lives. Who does not know the certificate does not look at its end either."""
+"""The validity of a certificate: longer than a process lives. A client that does not verify it ignores its end."""
 
 
 def self_signed() -> bytes:
-    """A new serving certificate and its key, which are nowhere else; PEM."""
+    """Returns a new serving certificate and its key as PEM. They are stored nowhere."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "torchctl")])
     now = datetime.now(UTC)

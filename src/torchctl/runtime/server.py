@@ -1,11 +1,11 @@
 """Serves `/metrics`, `/healthz` and `/readyz`, bounded in connections and in time.
 
-Each connection carries one request and is cut when its time is over, and a port that is full cuts the oldest one for
-each that comes in: neither a flood nor a client that reads a byte a minute takes more than a fixed part of the process,
-and who only holds connections keeps no probe out.
+Each connection carries one request and is cut when its time is over. A port that is full cuts the oldest connection for
+each new one. So neither a flood nor a client that reads a byte a minute takes more than a fixed part of the process,
+and a client that only holds connections keeps no probe out.
 
-Health is for everybody. Metrics are for readers where there are any, and then, or with a certificate, over TLS:
-a token never crosses the network in the clear.
+Health is for everybody. Metrics are restricted if `readers` are given. Then, or if there is a certificate, they are
+served over TLS, so that a token never crosses the network in the clear.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ __all__ = ["METRICS", "Server"]
 METRICS = "/metrics"
 
 RENDERING_KEPT_S = 0.2
-"""A scrape within this time of another one gets the same bytes, so that a flood of them costs little."""
+"""Seconds for which a rendered page is reused, so that a flood of scrapes costs little."""
 
 REFUSALS = {
     Verdict.UNAUTHENTICATED: "a valid bearer token is needed\n",
@@ -50,15 +50,16 @@ Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 class Server:
     """The HTTP side of a process.
 
-    Metrics and health listen on ports of their own, so that whoever fills the one leaves the other working.
+    Metrics and health have separate ports, so that a client that fills one leaves the other working.
     `metrics_port` and `health_port` are the real ports once it listens.
 
     Args:
-        settings: Where it listens, and how much it takes.
+        settings: Ports and limits.
         registry: The metrics.
-        checks: Behind the health.
-        clock: For what is kept for a while.
-        readers: Who may read the metrics; None: who reaches the port. Needed where the settings ask for it.
+        checks: The health checks.
+        clock: Times what is kept for a while.
+        readers: Decides who may read the metrics; None: everybody who reaches the port. Required if the settings say
+            `metrics_auth`.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Server:
         self._settings = settings
         page = _MetricsPage(registry, clock)
         self._metrics: dict[str, Page] = {METRICS: page if readers is None else _Guarded(page, readers)}
-        # A review takes its time before the page can be sent.
+        # The API server's review comes before the page is sent, and takes time too.
         self._metrics_timeout_s = settings.request_timeout_s + (0.0 if readers is None else REVIEW_TIMEOUT_S)
         encrypted = readers is not None or settings.metrics_cert_dir is not None
         self._certificates = Certificates(settings.metrics_cert_dir, clock) if encrypted else None
@@ -130,7 +131,7 @@ class _MetricsPage:
 
 
 class _Guarded:
-    """A page for readers."""
+    """A page that is sent only to clients that the API server lets read it."""
 
     def __init__(self, page: Page, readers: Readers) -> None:
         self._page = page

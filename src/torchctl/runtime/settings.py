@@ -1,4 +1,4 @@
-"""What a user of the runtime can set, each value with its meaning, default and consequence."""
+"""The runtime's settings, each value with its meaning, default and consequence."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -6,12 +6,12 @@ from typing import Literal
 __all__ = ["ClientSettings", "ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings"]
 
 ELECTION_JITTER = 1.2
-"""A standby polls every `retry_period_s` times 1 to this much more again (client-go's JitterFactor)."""
+"""A standby polls every `retry_period_s` times a random 1 to 1 + this factor (client-go's JitterFactor)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How long the API server may take for one request. The Lease has a shorter deadline of its own, see
+    """Deadlines of requests to the API server. The Lease has a shorter deadline of its own, see
     `ElectionSettings.request_timeout_s`.
 
     Raises:
@@ -19,14 +19,14 @@ class ClientSettings:
     """
 
     read_timeout_s: float = 10.0
-    """For the read of one object. It is repeated after that, for 30 s in all."""
+    """Deadline for the read of one object. A read that fails is repeated, for 30 s in all."""
 
     list_timeout_s: float = 30.0
-    """For one page of a list, for a log, and until a watch begins."""
+    """Deadline for one page of a list, for a log, and for the beginning of a watch."""
 
     write_timeout_s: float = 65.0
-    """For one write. Admission webhooks are asked meanwhile, each of which may take 30 s; a write that is given up
-    sooner than the API server does (60 s, its `--request-timeout`) is never made, however often it is tried."""
+    """Deadline for one write. Admission webhooks run meanwhile, and each may take 30 s. It must exceed the API server's
+    own `--request-timeout` (60 s): else a slow write is given up each time and never made."""
 
     def __post_init__(self) -> None:
         if min(self.read_timeout_s, self.list_timeout_s, self.write_timeout_s) <= 0:
@@ -35,7 +35,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionSettings:
-    """How replicas agree on the one that acts. The defaults are client-go's.
+    """Settings of leader election. The defaults are client-go's.
 
     Raises:
         ValueError: The periods do not leave the old leader time to stop before another one may start.
@@ -46,19 +46,20 @@ class ElectionSettings:
 
     lease_name: str = "torchctl"
     lease_namespace: str = ""
-    """Empty: the namespace that the process runs in."""
+    """Namespace of the Lease. Empty: the namespace that the process runs in."""
 
     lease_duration_s: float = 15.0
-    """How long the others wait after the last renewal that they saw. A killed leader is replaced within it.
+    """Seconds that standbys wait after the last renewal that they saw. A killed leader is replaced within this time.
     Written to the Lease in whole seconds, rounded up."""
 
     renew_deadline_s: float = 10.0
-    """How long after sending its last good renewal a leader may still write. The API server may be away for
+    """Seconds after sending its last good renewal for which a leader may still write. The API server may be away for
     that long, less `retry_period_s`, without a change of leader. The lease should last more than 4 s longer: a write
     that the fence has let pass may take that long to connect."""
 
     retry_period_s: float = 2.0
-    """How often the leader renews and a standby whose watch is broken looks. Each renewal is one write."""
+    """Seconds between renewals by the leader, and between polls by a standby whose watch is broken. Each renewal is one
+    write."""
 
     release: bool = True
     """Give the Lease up on a graceful stop, so that another replica leads at once."""
@@ -79,33 +80,33 @@ class ElectionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where `/metrics`, `/healthz` and `/readyz` listen. A port of None is not served, 0 takes a free one."""
+    """Settings of `/metrics`, `/healthz` and `/readyz`. A port of None is not served, 0 takes a free one."""
 
     host: str | None = None
-    """None: all addresses, IPv4 and IPv6."""
+    """The address to listen on. None: all addresses, IPv4 and IPv6."""
 
     metrics_port: int | None = 8080
     health_port: int | None = 8081
 
     metrics_auth: bool = False
-    """Whether `/metrics` is only for bearer tokens that the API server knows, of who may `get` it there. Always over
-    TLS, with a self-signed certificate where there is no other."""
+    """Serve `/metrics` only to clients with a bearer token that the API server accepts and whose RBAC rules allow `get`
+    on the path. Always over TLS, with a self-signed certificate if there is no other."""
 
     metrics_cert_dir: str | None = None
-    """A directory with `tls.crt` and `tls.key`, which may change: `/metrics` is served over TLS. Without usable ones
-    it is self-signed."""
+    """A directory with `tls.crt` and `tls.key`, which may change. If set, `/metrics` is served over TLS; while the
+    files are unusable, with a self-signed certificate."""
 
     max_connections: int = 32
-    """Per port. A further one takes the place of the oldest, so that a flood cannot exhaust file descriptors."""
+    """Connections per port. A further one replaces the oldest, so that a flood cannot exhaust file descriptors."""
 
     request_timeout_s: float = 10.0
-    """How long a connection may last, slow clients included; 10 s more where somebody has to be asked about it."""
+    """Seconds that a connection may last, slow clients included; 10 s more if the API server must review its token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     format: Literal["auto", "json", "console"] = "auto"
-    """auto: console where the stream is a terminal, else one JSON object a line."""
+    """auto: console if the stream is a terminal, else one JSON object a line."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -122,33 +123,33 @@ class RuntimeSettings:
     """The namespace to watch; empty watches all."""
 
     workers: int = 4
-    """Reconciles that a controller runs at once, where the controller does not say."""
+    """Reconciles that a controller runs at once, unless the controller says otherwise."""
 
     reconcile_timeout_s: float = 150.0
     """A reconcile that takes longer is cancelled, counted and retried with back-off; a controller may say otherwise.
     Two writes that use up their time fit in."""
 
     cache_sync_timeout_s: float = 120.0
-    """How long the first lists may take. Then the process ends with an error that names the kinds."""
+    """Seconds that the first lists may take. Then the process ends with an error that names the kinds."""
 
     barrier_timeout_s: float = 10.0
-    """How long a reconcile waits for the cache to see the writes of the previous one."""
+    """Seconds that a reconcile waits for the cache to see the writes of the previous one."""
 
     watch_age_limit_s: float = 300.0
-    """A watch that did not even try for longer fails `/healthz`; an API server that is away does not."""
+    """Seconds without any attempt after which a watch fails `/healthz`; an API server that is away does not."""
 
     watch_refused_limit_s: float = 300.0
-    """A required kind whose watch the API server refuses (401, 403, 404) for longer fails `/healthz`, because its cache
-    shows the past. The restarted process says which kind is refused, and ends."""
+    """Seconds of refusals (401, 403, 404) after which the watch of a required kind fails `/healthz`, because its cache
+    is stale. The restarted process says which kind is refused, and ends."""
 
     queue_age_limit_s: float = 300.0
-    """Keys that are due while no worker takes any for longer fail `/healthz`. A long backlog alone does not."""
+    """Seconds that keys may be due while no worker takes any before `/healthz` fails. A long backlog alone is fine."""
 
     loop_lag_limit_s: float = 10.0
-    """An event loop that is later than this fails `/healthz`."""
+    """Seconds of event loop lag above which `/healthz` fails."""
 
     shutdown_grace_s: float = 30.0
-    """How long reconciles may take to end after SIGTERM. Then they are cancelled."""
+    """Seconds that reconciles may take to end after SIGTERM. Then they are cancelled."""
 
     client: ClientSettings = field(default_factory=ClientSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)

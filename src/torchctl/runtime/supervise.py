@@ -1,4 +1,4 @@
-"""Essential tasks: each is started before what needs it, stopped after it, and its death is never silent."""
+"""Runs essential tasks: each starts before the code that needs it, stops after it, and never ends silently."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ __all__ = ["EssentialTaskError", "essential"]
 
 
 class EssentialTaskError(Exception):
-    """A task that must run as long as the process does ended. The process ends with it, loudly."""
+    """An essential task ended although the process still runs. The process ends with this error."""
 
     def __init__(self, name: str, cause: BaseException | None = None) -> None:
         super().__init__(f"{name} ended: {cause!r}" if cause else f"{name} ended although nothing asked it to")
@@ -23,9 +23,9 @@ async def essential(name: str, run: Callable[..., Awaitable[None]], *, ready: bo
     """Runs a task beside the body, cancels it when the body ends, and waits until it has ended.
 
     Args:
-        name: For the message.
-        run: What runs for ever.
-        ready: Whether `run` takes `task_status` and says when it is ready; the body begins then.
+        name: Names the task in the error.
+        run: The task, which must not return.
+        ready: `run` takes `task_status` and reports when it is ready; the body begins then.
 
     Raises:
         EssentialTaskError: `run` returned or raised (inside an exception group); the body is cancelled.

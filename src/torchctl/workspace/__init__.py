@@ -1,1 +1,1 @@
-"""Workspaces: fetching a user's code safely onto a claim, and handing it to every worker unchanged."""
+"""Fetches a user's code safely onto a claim, and hands it to every worker unchanged."""

@@ -1,4 +1,4 @@
-"""Recreating a tree elsewhere: on another volume, or as a tar stream that can be resumed at any offset."""
+"""Copies a tree to another volume, or into a tar stream that can be resumed at any offset."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -15,10 +15,10 @@ __all__ = ["Listing", "copy_tree", "list_tree", "tar_chunks"]
 
 
 def copy_tree(source: Path, target: Path, limits: Limits) -> Generator[None, None, None]:
-    """Copy a tree into an empty directory: dotfiles, modes, times, links as links; pauses after each chunk.
+    """Copy a tree into an empty directory with dotfiles, modes, times, and links as links; pause after each chunk.
 
     Raises:
-        Refused: the tree has what a workspace cannot have.
+        Refused: the tree contains something that a workspace must not contain.
         Unreachable: the source changed while it was read.
     """
     with Unpacker(target, Guard(limits)) as unpacker:
@@ -34,7 +34,7 @@ def copy_tree(source: Path, target: Path, limits: Limits) -> Generator[None, Non
 
 @dataclass(frozen=True)
 class Listing:
-    """The members of a tree and where each one's header begins in the tar stream."""
+    """The members of a tree, each with the offset of its header in the tar stream."""
 
     members: tuple[Member, ...]
     offsets: tuple[int, ...]
@@ -42,8 +42,10 @@ class Listing:
 
 
 def list_tree(root: Path, limits: Limits) -> Listing:
-    """Raises:
-    Refused, Unreachable: as `tree.walk`.
+    """List the members of a tree and their offsets in the tar stream.
+
+    Raises:
+        Refused, Unreachable: as `tree.walk`.
     """
     members = tuple(walk(root, limits))
     offsets, at = [], 0
@@ -54,10 +56,10 @@ def list_tree(root: Path, limits: Limits) -> Listing:
 
 
 def tar_chunks(root: Path, listing: Listing, start: int = 0) -> Iterator[bytes]:
-    """The tar stream of a tree from byte `start` on, in chunks of at most 1 MiB; `listing.size - start` bytes in all.
+    """Yield the tar stream of a tree from byte `start` on, in chunks of at most 1 MiB: `listing.size - start` bytes.
 
     Raises:
-        Unreachable: a file is no longer of the size that was listed.
+        Unreachable: a file no longer has the size that was listed.
     """
     for member, offset in zip(listing.members, listing.offsets, strict=True):
         header = tar_header(member)

@@ -1,10 +1,10 @@
-"""The rules of a workspace tree: which names, links, kinds and amounts a source may bring in.
+"""The rules of a workspace tree: the names, links, kinds and amounts that a source may contain.
 
 Every source (zip, git, another claim, the archive server) is reduced to a sequence of members and passes through
-one `Guard`, so there is one place where a hostile archive is stopped:
+one `Guard`, so that a hostile archive is stopped in one place:
 
 - a name is relative, has no `..`, no empty part, no NUL and is of bounded length;
-- nothing is written through a link: an entry below a link, or of a name already used, is refused;
+- nothing is written through a link: an entry below a link, or with a name already used, is refused;
 - a link's target is relative, has `..` only at its start, and not more of them than the link is deep. The directory of
   a link is never itself a link, so the leading `..` are exact; what follows can only go down, or through another
   link for which the same holds. By induction no chain of links leaves the root;
@@ -44,7 +44,7 @@ Kind = Literal["file", "directory", "link"]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a source may bring in.
+    """Limits on the size of a source.
 
     Args:
         max_bytes: sum of the sizes of all files.
@@ -62,7 +62,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Member:
-    """One entry of a tree: its parts below the root, what it is, and what a reader needs to recreate it."""
+    """One entry of a tree: its path below the root, its kind, and everything needed to recreate it."""
 
     parts: tuple[str, ...]
     kind: Kind
@@ -96,7 +96,7 @@ def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
 
 
 def link_stays_inside(parts: tuple[str, ...], target: str) -> bool:
-    """Whether a link at `parts` can only ever lead to something below the root (see the module's essay)."""
+    """Tell if a link at `parts` can only lead to something below the root (see the top of this module)."""
     if not target or target.startswith("/") or "\0" in target:
         return False
     steps = [step for step in target.split("/") if step not in ("", ".")]
@@ -105,7 +105,7 @@ def link_stays_inside(parts: tuple[str, ...], target: str) -> bool:
 
 
 def kind_of(mode: int) -> Kind | None:
-    """The kind of a file by its st_mode, None for what a workspace cannot hold."""
+    """Return the kind of a file by its st_mode, None if a workspace must not contain it."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -114,7 +114,7 @@ def kind_of(mode: int) -> Kind | None:
 
 
 def file_mode(mode: int) -> int:
-    """Permission bits a file gets: the source's, without setuid and its like, readable and writable by its owner."""
+    """Return a file's permission bits: the source's without setuid, setgid and sticky, plus owner read and write."""
     return (mode & 0o777) | 0o600
 
 
@@ -123,15 +123,15 @@ def directory_mode(mode: int) -> int:
 
 
 def show(name: str, limit: int = 120) -> str:
-    """A name for a message: quoted, escaped, and shortened, so that it can neither forge nor flood a log."""
+    """Quote, escape and shorten a name for a message, so that it can neither forge nor flood a log."""
     quoted = ascii(name)
     return quoted if len(quoted) <= limit else quoted[:limit] + "...'"
 
 
 class Guard:
-    """Admits members one by one, and their bytes as they come; everything it refuses, it refuses before a write.
+    """Admits members one by one, and their bytes as they arrive. It refuses before anything is written.
 
-    `packed_bytes` is how many compressed bytes the source has, None where nothing is compressed.
+    `packed_bytes` is the compressed size of the source, None if it is not compressed.
     """
 
     def __init__(self, limits: Limits, packed_bytes: int | None = None) -> None:
@@ -220,5 +220,5 @@ class Guard:
 
 
 def _length(name: str) -> int:
-    """In bytes, as the file system counts; a byte that is no UTF-8 is a surrogate in Python's text."""
+    """Return the length in bytes, as the file system counts it; a non-UTF-8 byte is a surrogate in Python's text."""
     return len(name.encode(errors="surrogateescape"))

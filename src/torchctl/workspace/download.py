@@ -1,4 +1,4 @@
-"""Downloading one file: bounded in bytes and time, resumed after a broken connection, hashed on the way."""
+"""Downloads one file: limited in bytes and time, resumed after a broken connection, hashed while it arrives."""
 
 import asyncio
 import hashlib
@@ -24,12 +24,12 @@ __all__ = ["Server", "WebServer", "download", "session", "tls"]
 _TRIES = 5
 _MAX_REFUSAL = 64 * 1024
 _RETRIED = frozenset({408, 425, 429})
-"""Besides every answer of 500 and above."""
+"""Statuses that are retried, besides all of 500 and above."""
 _MOVED = frozenset({301, 302, 303, 307, 308})
 
 
 class _PublicResolver(AbstractResolver):
-    """Resolves like the machine, and refuses names that lead to a metadata service."""
+    """Resolves names with the system's resolver, and refuses those that lead to a metadata service."""
 
     def __init__(self) -> None:
         self._inner = aiohttp.ThreadedResolver()
@@ -47,13 +47,13 @@ class _PublicResolver(AbstractResolver):
 
 
 def tls(ca: Path | None) -> ssl.SSLContext:
-    """Trust `ca`, else what SSL_CERT_FILE and SSL_CERT_DIR say, else the machine's authorities."""
+    """Make a TLS context that trusts `ca`, else SSL_CERT_FILE and SSL_CERT_DIR, else the system's authorities."""
     return ssl.create_default_context(cafile=str(ca) if ca else None)
 
 
 @asynccontextmanager
 async def session(context: ssl.SSLContext) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session for one source: the environment's proxies, no cookies, silence of 60 s is an error, no total limit."""
+    """Open a session for one source: the environment's proxies, no cookies, at most 60 s of silence, no total limit."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=20, sock_read=60)
     connector = aiohttp.TCPConnector(ssl=context, resolver=_PublicResolver())
     async with aiohttp.ClientSession(
@@ -68,31 +68,31 @@ async def session(context: ssl.SSLContext) -> AsyncIterator[aiohttp.ClientSessio
 
 
 class Server(Protocol):
-    """How one kind of server is asked, and what its refusals mean."""
+    """The request headers and error messages for one kind of server."""
 
     @property
     def schemes(self) -> tuple[str, ...]: ...
 
     @property
     def redirects(self) -> int:
-        """How many are followed."""
+        """The number of redirects that are followed."""
 
     @property
     def condition(self) -> str:
-        """The header that makes a resumed download safe: If-Range, or If-Match where the server knows only that."""
+        """The header that makes a resumed download safe: If-Range, or If-Match if the server supports only that."""
 
     def shown(self, text: str) -> str:
-        """A text without what is secret in it."""
+        """Return a text with all secrets removed."""
 
     def headers(self, url: str, *, home: bool) -> Mapping[str, str]:
-        """What authorizes a request; `home` is false once a redirect has led to another origin."""
+        """Return the headers that authorize a request; `home` is false after a redirect to another origin."""
 
     def refusal(self, shown: str, response: aiohttp.ClientResponse, body: bytes) -> WorkspaceError:
-        """The error behind an answer that is neither a success nor worth another try."""
+        """Return the error for an answer that is no success and not worth a retry."""
 
 
 class WebServer:
-    """A web server with a file: https, a user name and a password or none."""
+    """A web server: https, with a user name and password or without."""
 
     schemes = ("https",)
     redirects = 5
@@ -129,16 +129,16 @@ async def download(
     """Download `url` into `target`.
 
     Args:
-        url: credentials stay with its origin, whatever a redirect says.
+        url: credentials are sent to its origin only, even after a redirect.
         sha256: hexadecimal; when given, the file must have it.
-        etag: when given, the file must be of this version.
+        etag: when given, the file must have this version.
 
     Returns:
         The SHA-256 of the file, hexadecimal.
 
     Raises:
         Refused: the URL, the answer or the checksum is not acceptable, or the file is larger than `max_bytes`.
-        Unreachable: the server did not answer well after a few tries, or has another version by now.
+        Unreachable: the server failed after a few tries, or has another version by now.
     """
     check_url(url, server.schemes)
     transfer = _Transfer(server, url, target, max_bytes, etag)
@@ -159,9 +159,9 @@ async def download(
 
 
 def _give_up(error: Exception, attempt: int, shown: str) -> None:
-    """Raise what a failed attempt means, unless it is worth another."""
+    """Raise the error of a failed attempt, unless it is worth a retry."""
     cause: BaseException | None = error
-    while cause is not None:  # a refused address arrives wrapped
+    while cause is not None:  # aiohttp wraps the error of a refused address
         if isinstance(cause, Refused):
             raise cause from None
         cause = cause.__cause__
@@ -180,7 +180,7 @@ def _give_up(error: Exception, attempt: int, shown: str) -> None:
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """Of an answer as much as says why, in however many pieces it comes."""
+    """Read the beginning of an error's body, however many chunks it arrives in."""
     try:
         return await content.readexactly(_MAX_REFUSAL)
     except asyncio.IncompleteReadError as whole:
@@ -188,7 +188,7 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 
 class _Transfer:
-    """One file, over as many connections as it takes."""
+    """The download of one file over as many connections as needed."""
 
     def __init__(self, server: Server, url: str, target: Path, max_bytes: int, etag: str) -> None:
         self.hash = hashlib.sha256()
@@ -202,8 +202,10 @@ class _Transfer:
         self._etag = ""
 
     async def run(self, http: aiohttp.ClientSession) -> None:
-        """Raises:
-        Refused, Unreachable, aiohttp.ClientError: the latter two are worth another call, which resumes.
+        """Download over one connection, from where the last one broke off.
+
+        Raises:
+            Refused, Unreachable, aiohttp.ClientError: after the latter two, call again to resume.
         """
         async with self._follow(http) as response:
             await self._check_status(response)
@@ -250,7 +252,7 @@ class _Transfer:
         if status == 412:
             self._done = 0
             raise Unreachable(f"{self.shown} was changed while it was fetched")
-        if status == 416 and self._done:  # all of it had come but the end of the answer
+        if status == 416 and self._done:  # the whole file had arrived, but not the end of the answer
             self._done = 0
             raise Unreachable("the server has no more of it")
         if status in _RETRIED or status >= 500:

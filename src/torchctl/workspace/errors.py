@@ -1,10 +1,10 @@
-"""What can go wrong with a workspace, said so that the person who can fix it knows what to do."""
+"""Errors of workspaces. Each message tells the person who can fix it what to do."""
 
 __all__ = ["Refused", "Unexplained", "Unreachable", "WorkspaceError"]
 
 
 class WorkspaceError(Exception):
-    """A step failed. `message` names the object at fault, `next_step` says what to do about it."""
+    """A step failed. `message` names the object at fault, `next_step` the fix."""
 
     exit_code = 1
 
@@ -15,16 +15,16 @@ class WorkspaceError(Exception):
 
 
 class Refused(WorkspaceError):
-    """The source, its contents or the request is not acceptable: the user changes it; a retry fails again."""
+    """The source, its contents or the request is not acceptable. The user must change it; a retry fails again."""
 
 
 class Unreachable(WorkspaceError):
-    """A server, a marker or a deadline was missed: the same request may work later (exit status EX_TEMPFAIL)."""
+    """A server or marker was not there in time. The same request may work later (exit status EX_TEMPFAIL)."""
 
     exit_code = 75
 
 
 class Unexplained(WorkspaceError):
-    """Nobody knows what it means, so that a few more tries are worth it (exit status EX_SOFTWARE)."""
+    """The cause of the failure is unknown, so a few retries are worth it (exit status EX_SOFTWARE)."""
 
     exit_code = 70

@@ -1,4 +1,4 @@
-"""`torchctl workspace fetch`: bring a source onto a claim, once, however often it is tried."""
+"""`torchctl workspace fetch`: copies a source onto a claim, once, however often it is run."""
 
 import errno
 from collections.abc import Mapping
@@ -54,12 +54,12 @@ async def fetch(request: FetchRequest, *, environ: Mapping[str, str]) -> Marker:
 
 
 async def _fill(request: FetchRequest, staging: Staging, secret: Secret, environ: Mapping[str, str]) -> str:
-    """Fetch into the staging area. Returns the commit or the archive's digest; nothing where only the tree has one."""
+    """Fetch into the staging area. Returns the commit or the archive's digest; empty if only the tree has one."""
     if request.source == "git":
         return await fetch_git(
             request.git, staging.tree, staging.scratch, secret=secret, limits=request.limits, environ=environ
         )
-    # aiohttp is half of the program's start-up, and git needs none of it
+    # imported here because aiohttp takes half of the program's start-up time, and git does not need it
     checksum = await (_fill_s3 if request.source == "s3" else _fill_zip)(request, staging, secret)
     return f"sha256:{checksum}" if checksum else ""
 
@@ -94,7 +94,7 @@ def _expect(request: FetchRequest, found: str) -> None:
 
 
 async def _adopt(request: FetchRequest) -> Marker:
-    """A claim that a user filled: look, digest, and mark; nothing else is written, and nothing at all if read-only."""
+    """Digest and mark a claim that a user filled. Writes only the marker, and nothing if the claim is read-only."""
     root = request.root
     for part in parts_of(request.sub_path, request.limits):
         root = root / part

@@ -1,4 +1,4 @@
-"""Fetching one commit from a git server: init, resolve, shallow fetch, and `git archive` into our own unpacker.
+"""Fetches one commit from a git server: init, resolve, shallow fetch, and `git archive` into our own unpacker.
 
 No checkout: the tree comes as a tar stream through the same rules as every other source, so there is no index, no
 filter, no hook and no submodule that could run or fetch something.
@@ -38,7 +38,7 @@ async def fetch_git(
 
     Raises:
         Refused: URL, ref, credentials or content are not acceptable; the message says which.
-        Unreachable: the server did not answer well after a few tries.
+        Unreachable: the server failed after a few tries.
     """
     split = source.check()
     if split.scheme == "ssh" and not (secret.known_hosts and secret.ssh_privatekey):
@@ -56,7 +56,7 @@ async def fetch_git(
 
 
 class _Repository:
-    """A scratch repository and the few commands that are run in it."""
+    """A scratch repository and the git commands that run in it."""
 
     def __init__(self, source: GitSource, path: Path, env: Mapping[str, str], secret: Secret) -> None:
         self._source = source
@@ -71,7 +71,7 @@ class _Repository:
         (info / "attributes").write_text(gitcommand.ATTRIBUTES, encoding="ascii")
 
     async def fetch(self) -> str:
-        """Fetch the ref and return its commit; a few tries when the server cannot be reached."""
+        """Fetch the ref and return its commit; retry a few times if the server cannot be reached."""
         for attempt in range(1, _TRIES):
             try:
                 return await self._fetch()
@@ -148,7 +148,7 @@ class _Repository:
     async def _process(
         self, *arguments: str, inside: bool = True, errors: int = subprocess.PIPE
     ) -> AsyncIterator[anyio.abc.Process]:
-        """git in a process group of its own: whoever leaves early kills it with its helpers (ssh, remote-https)."""
+        """Run git in its own process group. Leaving the block early kills it with its helpers (ssh, remote-https)."""
         where = [f"--git-dir={self._path}"] if inside else []
         try:
             process = await anyio.open_process(
@@ -172,7 +172,7 @@ class _Repository:
 
 
 async def _collect(stream: anyio.abc.ByteReceiveStream | None, into: bytearray) -> None:
-    """Read a pipe to its end; of a flood the beginning is kept."""
+    """Read a pipe to its end, but keep only a limited beginning."""
     assert stream is not None
     async for data in stream:
         into += data[: _MAX_ANSWER - len(into)]
@@ -180,9 +180,9 @@ async def _collect(stream: anyio.abc.ByteReceiveStream | None, into: bytearray) 
 
 @contextmanager
 def _keys(secret: Secret) -> Iterator[str]:
-    """The ssh command, with the key in a file of memory that nobody else can read, for as long as it is needed.
+    """Yield the ssh command, with the key in a private in-memory file until the block ends.
 
-    ssh refuses a key as a Secret mounts it (readable by the group), and one without a line end.
+    ssh refuses a key file as a Secret mounts it (readable by the group), and one without a final newline.
     """
     memory = "/dev/shm"  # writable in a container with a read-only root; else the temporary directory
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:

@@ -1,4 +1,4 @@
-"""What git is told, and what its answers mean: command lines, environment and refs, as values."""
+"""Git's command lines, environment and refs as values, and the meaning of its errors. Pure."""
 
 import os
 import shlex
@@ -38,7 +38,7 @@ ATTRIBUTES = "* -export-ignore -export-subst -filter\n"
 
 
 class NotAdvertised(Refused):
-    """An old server gives only the tips of its refs: a commit must be looked for in the whole history."""
+    """The server serves only the tips of its refs, so the commit must be searched in the whole history."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,10 @@ class GitSource:
     ref: str = ""
 
     def check(self) -> SplitResult:
-        """Raises:
-        Refused: the URL's scheme is not https or ssh, it holds credentials, or the ref is no name.
+        """Check the URL and the ref, and return the parsed URL.
+
+        Raises:
+            Refused: the URL's scheme is not https or ssh, it contains credentials, or the ref is invalid.
         """
         if "://" not in self.url and "@" in self.url.partition(":")[0]:
             host, _, path = self.url.partition(":")
@@ -66,7 +68,7 @@ class GitSource:
 
 
 def ref_patterns(ref: str) -> list[str]:
-    """What to ask the server for, best first: a branch wins over a tag of the same name, as in `git clone --branch`."""
+    """Return the refs to look for, best first: a branch wins over a tag of that name, as in `git clone --branch`."""
     if not ref:
         return ["HEAD"]
     if ref.startswith("refs/"):
@@ -75,7 +77,7 @@ def ref_patterns(ref: str) -> list[str]:
 
 
 def choose_ref(ref: str, listing: str) -> str | None:
-    """The ref to fetch, from the answer of `git ls-remote` ("<sha> TAB <name>" lines); None when there is none."""
+    """Choose the ref to fetch from the lines "<sha> TAB <name>" of `git ls-remote`; None if there is none."""
     names = {line.partition("\t")[2] for line in listing.splitlines()}
     return next((name for name in ref_patterns(ref) if name in names), None)
 
@@ -85,7 +87,7 @@ def is_commit(ref: str) -> bool:
 
 
 def ssh_command(key: Path | None, known_hosts: Path) -> str:
-    """GIT_SSH_COMMAND: git splits it like a shell, so it has our own paths only, quoted; never anything of a user."""
+    """Return GIT_SSH_COMMAND. Git splits it like a shell, so it contains only our own quoted paths, no user input."""
     options = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -111,10 +113,10 @@ def ssh_command(key: Path | None, known_hosts: Path) -> str:
 def environment(
     split: SplitResult, inherited: Mapping[str, str], *, home: Path, basic: str | None, ca: Path | None, ssh: str
 ) -> dict[str, str]:
-    """The whole environment of git: nothing of the machine's or a user's git configuration, no prompt, two protocols.
+    """Return the whole environment of git: no system or user configuration, no prompt, only https and ssh.
 
-    A password travels as an extra header of this origin only, in the environment: not in an argument, a URL or a file.
-    With one, redirects are off, because git would take the header along to wherever the first answer sends it.
+    A password is sent as an extra header to this origin only, and is passed in the environment: not in an argument, a
+    URL or a file. With a password, redirects are off, because git would send the header to the redirect's target.
     """
     env = {name: inherited[name] for name in (*_PASSED_ON, *_PROXIES) if name in inherited}
     env |= {
@@ -153,7 +155,7 @@ _AWAY = (
 )
 
 _MEANINGS: Sequence[tuple[tuple[str, ...], type[WorkspaceError], str, str]] = (
-    # Names and connections first: their words for it may have "not found", "SSL" or "protocol" in them.
+    # Name and connection errors come first, because their texts may contain "not found", "SSL" or "protocol".
     (
         (
             "Could not resolve",
@@ -247,12 +249,12 @@ _MEANINGS: Sequence[tuple[tuple[str, ...], type[WorkspaceError], str, str]] = (
 
 
 def explain(stderr: str, url: str, source: str) -> WorkspaceError:
-    """The error behind a failed git command, from what it wrote.
+    """Return the error for a failed git command, based on its stderr.
 
     Args:
-        stderr: already redacted.
-        url: as git was given it; words in it mean nothing.
-        source: the URL and ref, as shown to a person.
+        stderr: the output of git, already redacted.
+        url: the URL that git was given; its words are ignored in stderr.
+        source: the URL and ref as shown to people.
     """
     said = next((line for line in stderr.splitlines() if line.strip()), "git said nothing")[:300]
     signs_in = stderr.replace(url, "").replace(url.rstrip("/") + "/", "")

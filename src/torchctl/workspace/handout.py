@@ -1,4 +1,4 @@
-"""Getting a finished workspace: waiting for its marker, and copying it to another volume."""
+"""Waits for a finished workspace's marker, and copies the workspace to another volume."""
 
 from pathlib import Path
 
@@ -19,10 +19,10 @@ _TRIES = 3
 
 
 async def wait(root: Path, *, timeout_s: float, revision: str = "") -> Marker:
-    """Wait until the claim has its marker. Polled: a network file system tells nobody of another machine's writes.
+    """Wait until the claim has its marker. Polls: network file systems do not report other machines' writes.
 
     Args:
-        revision: a marker of another revision or digest is not the one; empty: any is.
+        revision: the revision or digest that the marker must have; empty: any.
 
     Raises:
         Unreachable: it did not appear in time.
@@ -40,11 +40,11 @@ async def copy(source: Path, target: Path, *, timeout_s: float, limits: Limits, 
     """Copy a finished workspace, verify it, and mark the copy; a target that has it already is left alone.
 
     Args:
-        marked: wait for the source's marker and hold the copy against it. Without it the source is taken as it is.
+        marked: wait for the source's marker and verify the copy against it. If false, the source is copied as it is.
 
     Raises:
         Unreachable: no marker in time, or the source kept changing.
-        Refused: the source has what a workspace cannot have, or the target is not empty.
+        Refused: the source contains something that a workspace must not contain, or the target is not empty.
     """
     _check_apart(source, target)
     async with deadline(timeout_s, f"copying the workspace from {source}"):
@@ -70,14 +70,16 @@ def _names_of(marker: Marker) -> tuple[str, ...]:
 
 
 def already_there(target: Path, digest_: str) -> bool:
-    """Whether an earlier run of this container already delivered this workspace; the user's files stay as they are."""
+    """Tell if an earlier run of this container already delivered this workspace, so that it is left unchanged."""
     present = read_marker(target)
     return present is not None and present.digest == digest_
 
 
 async def verify(tree: Path, expected: str, limits: Limits) -> None:
-    """Raises:
-    Unreachable: the tree is not the one with that digest.
+    """Compare the digest of a tree with the expected one.
+
+    Raises:
+        Unreachable: the tree has another digest.
     """
     found = (await drive(digest(tree, limits))).digest
     if found != expected:
@@ -102,8 +104,10 @@ async def _unmarked(source: Path, limits: Limits) -> Marker:
 
 
 def check_directory(path: Path) -> None:
-    """Raises:
-    Refused: there is no such directory.
+    """Check that a directory exists.
+
+    Raises:
+        Refused: there is no such directory.
     """
     if not path.is_dir():
         raise Refused(f"there is no directory {path}", next_step="Mount the volume there")

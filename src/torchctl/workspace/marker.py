@@ -1,4 +1,4 @@
-"""The marker `.sync_success`: written last, it says that the claim holds a complete workspace, and which one."""
+"""The marker `.sync_success`, written last: shows that the claim holds a complete workspace, and which one."""
 
 import contextlib
 import ctypes
@@ -16,15 +16,15 @@ __all__ = ["Marker", "fingerprint", "flush_filesystem", "read_marker", "remove_m
 
 @dataclass(frozen=True, kw_only=True)
 class Marker:
-    """What a claim holds.
+    """The description of the workspace that a claim holds.
 
     Args:
         revision: the commit id (git), `sha256:` of the archive (zip, s3), or the digest (existing, a folder of s3).
-        digest: of the tree as `tree.digest` defines it; every copy of the workspace is held against it.
+        digest: of the tree as `tree.digest` defines it; every copy of the workspace is verified against it.
         bytes: sum of the sizes of all files.
         files: number of files and links.
         source: git, zip, s3, existing.
-        request: fingerprint of what was asked for, so that asking again is a no-op.
+        request: fingerprint of the request, so that repeating it is a no-op.
     """
 
     revision: str
@@ -38,13 +38,15 @@ class Marker:
         return json.dumps(asdict(self), sort_keys=True)
 
     def report(self) -> str:
-        """The termination message: what the operator writes into the job's status."""
+        """Return the termination message, which the operator copies into the job's status."""
         return json.dumps({k: v for k, v in asdict(self).items() if k != "request"}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "Marker":
-        """Raises:
-        Refused: the text is not a marker.
+        """Parse a marker.
+
+        Raises:
+            Refused: the text is not a marker.
         """
         try:
             data = json.loads(text)
@@ -61,15 +63,15 @@ class Marker:
 
 
 def fingerprint(**request: str) -> str:
-    """One short value for what was asked for; equal requests have equal fingerprints."""
+    """Return a short hash of a request; equal requests have equal fingerprints."""
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def read_marker(root: Path) -> Marker | None:
-    """The marker of a claim, None while there is none.
+    """Read the marker of a claim; None while there is none.
 
     Raises:
-        Refused: there is something of that name that is no marker.
+        Refused: the file of that name is no marker.
     """
     try:
         descriptor = os.open(root / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -82,7 +84,7 @@ def read_marker(root: Path) -> Marker | None:
 
 
 def write_marker(root: Path, marker: Marker) -> None:
-    """Make everything below root durable, then the marker: who sees it after a power cut sees the tree as well."""
+    """Flush everything below root to disk, then write the marker, so that after a power cut it implies the tree."""
     temporary = root / (MARKER + ".tmp")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
@@ -111,7 +113,7 @@ def flush_directory(directory: Path) -> None:
 
 
 def flush_filesystem(root: Path) -> None:
-    """syncfs(2) of the claim: one call for any number of files, and nobody else's disks."""
+    """Flush the claim with syncfs(2): one call for any number of files, without other file systems."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:

@@ -1,4 +1,4 @@
-"""How a workspace command runs as a container: one result in the termination message, one exit status, SIGTERM."""
+"""Runs a workspace command as a container: termination message, exit status and SIGTERM."""
 
 import asyncio
 import contextlib
@@ -29,11 +29,11 @@ def run(step: str, main: Outcome, *, termination_log: Path, redact: Redactor) ->
     Args:
         step: first word of a failure's message.
         termination_log: gets the marker's JSON, or the failure; skipped when it does not exist.
-        redact: applied to everything that is written.
+        redact: removes secrets from everything that is written.
 
     Returns:
         0; 1 if it will fail again unless somebody changes something; 75 if it may work later; 143 after SIGTERM; 70 if
-        nobody knows what the failure means, a fault of this program included.
+        the cause of the failure is unknown, a fault of this program included.
     """
     try:
         marker = asyncio.run(_until_sigterm(main))
@@ -80,7 +80,7 @@ def _fail(message: str, status: int, termination_log: Path, redact: Redactor) ->
 
 
 def _write(path: Path, text: str) -> None:
-    """Write in place: the kubelet mounted this very file. No such file (not in a container): nothing to tell."""
+    """Write in place, because the kubelet mounted this very file. Outside of a container it does not exist: skip it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         with os.fdopen(descriptor, "wb") as file:

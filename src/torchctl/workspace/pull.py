@@ -1,4 +1,4 @@
-"""`torchctl workspace pull`: get the archive from the sync pod's server, resuming until it is whole and verified."""
+"""`torchctl workspace pull`: downloads the archive from the sync pod's server until it is complete and verified."""
 
 import random
 from pathlib import Path
@@ -27,15 +27,15 @@ async def pull(
 ) -> Marker:
     """Fetch the archive into an empty volume; a target that has it already is left alone.
 
-    A server that is not there yet, is busy or breaks off is asked again until the deadline.
+    If the server is not there yet, is busy or breaks off, the request is repeated until the deadline.
 
     Args:
-        expected: the digest that the workspace must have; empty: the server's word is taken.
-        first_pause_s: doubles up to 10 s, with jitter.
+        expected: the digest that the workspace must have; empty: the one that the server sends.
+        first_pause_s: the first pause between tries; it doubles up to 10 s, with jitter.
 
     Raises:
-        Refused: the archive has what a workspace cannot have, or is another one than expected.
-        Unreachable: the deadline passed; the message says what happened last.
+        Refused: the archive contains something that a workspace must not contain, or is not the expected one.
+        Unreachable: the deadline passed; the message contains the last error.
     """
     check_url(url, ("http", "https"))
     check_directory(target)
@@ -64,7 +64,7 @@ async def _until_done(client: "_Pull", first_pause_s: float) -> Marker:
 
 
 class _Pull:
-    """One workspace on its way, over as many connections as it takes."""
+    """The download of one workspace over as many connections as needed."""
 
     def __init__(self, url: str, target: Path, limits: Limits, expected: str) -> None:
         self.received = 0
@@ -78,8 +78,10 @@ class _Pull:
         self._unpacker = Unpacker(self._staging.tree, Guard(limits))
 
     async def run(self, http: aiohttp.ClientSession) -> Marker:
-        """Raises:
-        Unreachable, aiohttp.ClientError: call again, which resumes.
+        """Download over one connection, from where the last one broke off.
+
+        Raises:
+            Unreachable, aiohttp.ClientError: call again to resume.
         """
         headers = {"Range": f"bytes={self.received}-", "If-Range": f'"{self._digest}"'} if self.received else {}
         async with http.get(self._url, headers=headers, allow_redirects=False) as response:

@@ -1,4 +1,4 @@
-"""What a sync pod is asked to do, checked before anything is touched."""
+"""The request to a sync pod, validated before anything is changed."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,18 +17,18 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, kw_only=True)
 class FetchRequest:
-    """Where a workspace comes from and where it goes.
+    """The source and the destination of a workspace.
 
     Args:
         source: `git`, `zip`, `s3` or `existing`.
         root: the claim's mount point; for `existing` the claim that has the workspace.
-        url, ref: of a git repository, a zip file or what is in a bucket; a ref is a branch, a tag or a full commit id.
+        url, ref: of a git repository, a zip file or a bucket's content; a ref is a branch, a tag or a full commit id.
         sub_path: for `existing`: the directory in the claim that is the workspace.
-        revision: which one it must be. For `git` what is checked out, over `ref`; for the others a SHA-256 in
-            hexadecimal, with or without `sha256:` before it, of the archive or, where there is none, of the tree.
-            Another value makes another request of the same source.
+        revision: the revision that the workspace must have. For `git`, the commit to check out, instead of `ref`;
+            for the others, a SHA-256 in hexadecimal, with or without the prefix `sha256:`, of the archive or, if
+            there is none, of the tree. Another value makes another request of the same source.
         secret: directory of the mounted Secret.
-        timeout_s: for everything together.
+        timeout_s: limit for the whole request.
     """
 
     source: str
@@ -42,8 +42,10 @@ class FetchRequest:
     limits: Limits = field(default_factory=Limits)
 
     def check(self) -> None:
-        """Raises:
-        Refused: a field is missing, unknown to the source, or unacceptable.
+        """Validate the fields.
+
+        Raises:
+            Refused: a field is missing, unknown to the source, or unacceptable.
         """
         for name in _UNUSED[self.source]:
             if getattr(self, name):
@@ -69,12 +71,12 @@ class FetchRequest:
 
     @property
     def sha256(self) -> str:
-        """The digest that the content must have, in hexadecimal; empty where any will do."""
+        """The digest that the content must have, in hexadecimal; empty if any is accepted."""
         return "" if self.source == "git" else self.revision.removeprefix("sha256:").lower()
 
     @property
     def fingerprint(self) -> str:
-        """Equal for requests that ask for the same workspace."""
+        """Return a hash that is equal for requests of the same workspace."""
         return fingerprint(
             source=self.source,
             url=self.url,

@@ -1,9 +1,8 @@
-"""What an s3 URL names, where its bytes are, and what an S3 server's answers mean: values, no I/O.
+"""Parses s3 URLs and the answers of S3 servers, and builds request URLs. Pure.
 
 `s3://bucket/code.zip` is an archive (.zip, .tar, .tar.gz, .tgz) and `s3://bucket/team/code/` is a folder: every object
-whose key begins so is a file of the workspace. Nothing else is one of the two, so a slash that was forgotten is an
-error and never an empty workspace. Keys are written as they are, without percent-encoding, as AWS's own tools take
-them.
+whose key has this prefix is a file of the workspace. Any other URL is an error, so that a forgotten slash never gives
+an empty workspace. Keys are written without percent-encoding, as in AWS's own tools.
 """
 
 import re
@@ -27,15 +26,17 @@ _ENDINGS = {".zip": "zip", ".tar": "tar", ".tar.gz": "tar.gz", ".tgz": "tar.gz"}
 
 @dataclass(frozen=True)
 class S3Source:
-    """A bucket and a key in it, or the beginning of keys."""
+    """A bucket and a key in it, or a prefix of keys."""
 
     bucket: str
     key: str
 
     @classmethod
     def parse(cls, url: str) -> "S3Source":
-        """Raises:
-        Refused: it is no s3 URL, or names neither a folder nor an archive of a known kind.
+        """Parse an s3 URL.
+
+        Raises:
+            Refused: it is no s3 URL, or names neither a folder nor an archive of a known kind.
         """
         split = check_url(url, ("s3",))
         if split.query or split.fragment or split.username or split.port:
@@ -59,7 +60,7 @@ class S3Source:
 
     @property
     def archive(self) -> str:
-        """The kind of archive: zip, tar, tar.gz; empty where it is none."""
+        """The kind of archive: zip, tar, tar.gz; empty if it is none."""
         return next((kind for ending, kind in _ENDINGS.items() if self.key.lower().endswith(ending)), "")
 
     def __str__(self) -> str:
@@ -68,17 +69,17 @@ class S3Source:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Where a bucket is asked: its own host name, or a path of the server's."""
+    """The URL of a bucket: its own host name, or a path on the server."""
 
     base: str
     region: str
 
     @classmethod
     def of(cls, name: str, access: S3Access) -> "Bucket":
-        """The bucket as the Secret's keys say it.
+        """Build the URL of a bucket from the Secret's keys.
 
         Raises:
-            Refused: AWS_ENDPOINT_URL, AWS_REGION or AWS_S3_ADDRESSING_STYLE is not one.
+            Refused: AWS_ENDPOINT_URL, AWS_REGION or AWS_S3_ADDRESSING_STYLE is invalid.
         """
         region = access.region or _DEFAULT_REGION
         if not _REGION.match(region):
@@ -91,7 +92,7 @@ class Bucket:
         split = check_url(endpoint, _SCHEMES)
         if split.query or split.fragment:
             raise Refused("AWS_ENDPOINT_URL has no '?' and no '#'", next_step="Correct it in the Secret")
-        at_aws = not access.endpoint and "." not in name  # a certificate's star is for one label
+        at_aws = not access.endpoint and "." not in name  # a wildcard certificate covers one label only
         if access.addressing == "virtual" or (access.addressing != "path" and at_aws):
             return cls(f"{split.scheme}://{name}.{split.netloc}{split.path}", region)
         return cls(f"{endpoint}/{name}", region)
@@ -100,7 +101,7 @@ class Bucket:
         return f"{self.base}/{quote(key, safe='/')}"
 
     def listing_url(self, prefix: str, token: str = "") -> str:
-        """A page of at most 1000 objects."""
+        """Return the URL of a listing page of at most 1000 objects."""
         query = {"continuation-token": token} if token else {}
         query |= {"encoding-type": "url", "list-type": "2", "prefix": prefix}
         return f"{self.base}/?{urlencode(query, quote_via=quote)}"
@@ -108,7 +109,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object as a listing has it."""
+    """An object in a listing."""
 
     key: str
     size: int
@@ -127,7 +128,7 @@ def parse_page(document: bytes) -> Page:
     """Read an answer to ListObjectsV2.
 
     Raises:
-        Refused: it is none.
+        Refused: the document is no such answer.
     """
     root = _xml(document)
     if root is None or _name(root) != "ListBucketResult":
@@ -165,11 +166,11 @@ _UNKNOWN = ("", "Check volumes.workspace.url, and AWS_ENDPOINT_URL and the keys 
 
 
 def explain(shown: str, status: int, document: bytes, *, region: str = "", signed: bool = True) -> WorkspaceError:
-    """The error behind an answer of a status that is none of success.
+    """Return the error for an unsuccessful answer.
 
     Args:
-        region: where the server says that the bucket is.
-        signed: whether the request had credentials.
+        region: the region of the bucket according to the server.
+        signed: the request had credentials.
     """
     root = _xml(document)
     code = _text(root, "Code") if root is not None and _name(root) == "Error" else ""
@@ -186,7 +187,7 @@ def explain(shown: str, status: int, document: bytes, *, region: str = "", signe
 
 
 def _xml(document: bytes) -> ElementTree.Element | None:
-    if b"<!DOCTYPE" in document:  # S3 has none, and entities are how a small document becomes a large one
+    if b"<!DOCTYPE" in document:  # S3 sends none, and entities can blow up a small document
         return None
     try:
         return ElementTree.fromstring(document)

@@ -1,4 +1,4 @@
-"""Fetching an archive or a folder from an S3 server: signed requests, and the same downloads as from a web server."""
+"""Fetches an archive or a folder from an S3 server, with signed requests and the downloader for web servers."""
 
 from collections.abc import AsyncIterator, Generator, Mapping
 from datetime import UTC, datetime
@@ -27,17 +27,17 @@ _REGION_HEADER = "x-amz-bucket-region"
 async def fetch_s3(
     source: S3Source, target: Path, scratch: Path, *, secret: Secret, limits: Limits, sha256: str = ""
 ) -> str:
-    """Put an archive's content, or a folder, into `target` (empty); `scratch` holds what is downloaded meanwhile.
+    """Put an archive's content, or a folder, into `target` (empty); `scratch` holds the downloads meanwhile.
 
     Args:
         sha256: hexadecimal; when given, the archive must have it.
 
     Returns:
-        The SHA-256 of the archive, hexadecimal; empty for a folder, which is no one file.
+        The SHA-256 of the archive, hexadecimal; empty for a folder, which is not a single file.
 
     Raises:
         Refused: URL, credentials or content are not acceptable; the message says which.
-        Unreachable: the server did not answer well after a few tries, or something changed meanwhile.
+        Unreachable: the server failed after a few tries, or the source changed meanwhile.
     """
     server = _S3Server(Bucket.of(source.bucket, secret.s3), secret)
     async with session(tls(secret.ca)) as http:
@@ -57,7 +57,7 @@ async def fetch_s3(
 
 
 class _S3Server:
-    """A bucket's server. It is never followed elsewhere: a bucket of another region is an error that says which."""
+    """A bucket's server. Redirects are not followed: a bucket in another region is an error that names the region."""
 
     schemes = ("https", "http")
     redirects = 0
@@ -117,7 +117,7 @@ def _page(file: Path) -> Page:
 
 
 def _member(source: S3Source, stored: StoredObject, limits: Limits) -> Member | None:
-    """The file, or for a key that ends in a slash the directory, that an object is; nothing for the folder itself."""
+    """Return the file or, if the key ends in a slash, the directory for an object; None for the folder itself."""
     name = stored.key.removeprefix(source.key)
     if not stored.key.startswith(source.key):
         raise Refused(f"the server lists {show(stored.key)}, which is not below {source}")

@@ -1,4 +1,4 @@
-"""Signing a request to an S3 server (AWS Signature Version 4), by the library that AWS's own SDKs use."""
+"""Signs requests to an S3 server (AWS Signature Version 4) with the library of AWS's own SDKs."""
 
 import hashlib
 from datetime import datetime
@@ -14,7 +14,7 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 def signature(url: str, access: S3Access, region: str, now: datetime) -> dict[str, str]:
-    """The headers that sign a GET of `url`, percent-encoded as it is sent; none without keys."""
+    """Return the headers that sign a GET of `url` (percent-encoded as it is sent); none without keys."""
     if not access.access_key_id:
         return {}
     split = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Credentials as a mounted Secret offers them: a directory with a file for each key."""
+"""Reads credentials from a mounted Secret: a directory with a file for each key."""
 
 import base64
 import os
@@ -15,11 +15,11 @@ _MAX_BYTES = 256 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class S3Access:
-    """Who asks an S3 server, and where it is.
+    """The credentials, address and region of an S3 server.
 
     Args:
-        region: us-east-1 where nothing is said, which is also what most servers besides AWS go by.
-        endpoint: `https://host` or `http://host`; AWS's own where it is empty.
+        region: us-east-1 by default, which most servers besides AWS accept too.
+        endpoint: `https://host` or `http://host`; AWS's own if it is empty.
         addressing: `path` (bucket in the path) or `virtual` (bucket in the host); empty: virtual at AWS, else path.
     """
 
@@ -33,13 +33,15 @@ class S3Access:
 
 @dataclass(frozen=True)
 class Secret:
-    """What a source may need: the keys of `kubernetes.io/basic-auth` and `kubernetes.io/ssh-auth`, those that AWS's
-    tools call their variables, and a few more.
+    """The credentials of a source.
+
+    The Secret's keys are those of `kubernetes.io/basic-auth` and `kubernetes.io/ssh-auth`, the names of AWS's
+    environment variables, and a few more.
 
     Args:
         username, password: for https; a password alone (a token) goes with the user name `git`.
         ssh_privatekey, known_hosts: for ssh; both are needed.
-        s3: for s3; without keys of its own the bucket is asked as anybody.
+        s3: for s3; without keys the requests are anonymous.
         ca: certificates to trust for this source instead of the machine's, PEM.
     """
 
@@ -51,21 +53,21 @@ class Secret:
     ca: Path | None = None
 
     def basic(self) -> str | None:
-        """The value of an Authorization header, None without a password."""
+        """Return the value of the Authorization header, None without a password."""
         if not self.password:
             return None
         pair = f"{self.username or 'git'}:{self.password}"
         return "Basic " + base64.b64encode(pair.encode()).decode()
 
     def redactor(self) -> Redactor:
-        """A redactor that knows every form in which these credentials are used."""
+        """Return a redactor that knows every form in which these credentials are used."""
         key = [line for line in self.ssh_privatekey.splitlines() if not line.startswith("---")]
         basic = (self.basic() or "").removeprefix("Basic ")
         return Redactor([self.password, basic, *key, self.s3.secret_access_key, self.s3.session_token])
 
 
 def load_secret(directory: Path | None) -> Secret:
-    """Read the known keys of a mounted Secret; no directory, no credentials.
+    """Read the known keys of a mounted Secret; without a directory there are no credentials.
 
     Raises:
         Refused: the directory is missing, or a value is too large or not text.
@@ -86,8 +88,10 @@ def load_secret(directory: Path | None) -> Secret:
 
 
 def _s3(directory: Path) -> S3Access:
-    """Raises:
-    Refused: there is one of the two keys without the other.
+    """Read the keys for S3.
+
+    Raises:
+        Refused: only one of the two access keys is there.
     """
 
     def first(*keys: str) -> str:

@@ -1,8 +1,8 @@
-"""`torchctl workspace serve`: the sync pod's archive server, for claims that only one node can mount.
+"""`torchctl workspace serve`: runs the sync pod's archive server, for claims that only one node can mount.
 
 `GET /archive/KEY` streams the tree as tar with Content-Length, an ETag (the digest) and single ranges, so that a client
-goes on where it was cut off; `GET /readyz` says whether there is a workspace. Nothing else: no listing, no write. The
-pod network reaches further than a namespace, so whoever does not know the key is told that there is nothing.
+can resume a broken download; `GET /readyz` tells if there is a workspace. There is nothing else: no listing, no write.
+The pod network reaches beyond the namespace, so a client that does not know the key gets a 404.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _SEND_TIMEOUT_S = 60.0
 
 
 class _Archive:
-    """The handlers, and the listing of the tree for as long as the marker stays the same."""
+    """The request handlers, and a listing of the tree that is cached while the marker stays the same."""
 
     def __init__(self, root: Path, limits: Limits, streams: int) -> None:
         self._root = root
@@ -70,7 +70,7 @@ class _Archive:
         for chunk in tar_chunks(self._root, listing, start):
             async with asyncio.timeout(_SEND_TIMEOUT_S):
                 await response.write(chunk)
-            await anyio.lowlevel.checkpoint()  # a fast client never makes a write wait, and the probes want their turn
+            await anyio.lowlevel.checkpoint()  # writes to a fast client never wait, so let the probes run
         await response.write_eof()
         return response
 
@@ -84,7 +84,7 @@ class _Archive:
 
 
 def _start(request: web.Request, marker: Marker) -> int:
-    """Where to begin: at 0 unless the client has a part of this very workspace."""
+    """Return the offset to begin at: 0 unless the client has a part of this very workspace."""
     match = _RANGE.match(request.headers.get("Range", ""))
     return int(match[1]) if match and request.headers.get("If-Range") == f'"{marker.digest}"' else 0
 
@@ -103,9 +103,9 @@ def _headers(marker: Marker, listing: Listing, start: int) -> dict[str, str]:
 
 
 def application(root: Path, *, limits: Limits, streams: int = 16, key: str = "") -> web.Application:
-    """The server as an aiohttp application; `streams` downloads at once, more are told to come again.
+    """Make the server as an aiohttp application with at most `streams` downloads at once; others are told to retry.
 
-    Without a `key` the archive is at `/archive`, for whoever asks.
+    Without a `key` the archive is at `/archive`, for everybody.
     """
     archive = _Archive(root, limits, streams)
     app = web.Application(client_max_size=1024)

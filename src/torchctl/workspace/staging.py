@@ -1,9 +1,9 @@
-"""Putting a tree in place so that a crash at any moment leaves a claim that the next try can clean up.
+"""Moves a tree into place so that, after a crash at any moment, the next try can clean up the claim.
 
 A claim's root is a mount point and cannot be renamed over, so a tree is written below `.torchctl-staging`, and when it
 is complete its top-level entries are renamed into the root and the marker is written last. A journal beside the staged
-tree names what may have been renamed or half removed: with a journal and no marker they are rubbish of a crashed try.
-What neither a marker nor a journal accounts for belongs to somebody else, and nothing is touched.
+tree names what may have been renamed or half removed: with a journal and no marker they are leftovers of a crashed try.
+Files that neither a marker nor a journal accounts for belong to somebody else, and then nothing is changed.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ __all__ = ["Staging"]
 
 
 class Staging:
-    """The staging area of one root: `open()` cleans up, `tree` is filled, `publish()` puts it in place."""
+    """The staging area of one root: `open()` cleans up, the caller fills `tree`, `publish()` moves it into place."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -33,7 +33,7 @@ class Staging:
         return f"<Staging {self.directory}>"
 
     def open(self) -> None:
-        """Make an empty staging area, and the root empty: of a crashed try, or of the workspace that was here.
+        """Make an empty staging area, and remove a crashed try or an earlier workspace from the root.
 
         Raises:
             Refused: the root holds files that no sync put there.
@@ -46,7 +46,7 @@ class Staging:
         self.scratch.mkdir()
 
     def publish(self, marker: Marker) -> None:
-        """Move the staged tree into the root and say so; afterwards the staging area is gone."""
+        """Move the staged tree into the root, write the marker, and remove the staging area."""
         names = sorted(os.listdir(self.tree))
         self._doom(names)
         for name in names:
@@ -60,7 +60,7 @@ class Staging:
     def _empty_root(self) -> None:
         present = sorted(set(os.listdir(self.root)) - RESERVED)
         if os.path.lexists(self.root / MARKER):
-            read_marker(self.root)  # what is no marker is somebody's file
+            read_marker(self.root)  # a file of that name that is no marker is a user's
             self._doom(present)
             remove_marker(self.root)
         doomed = self._doomed()

@@ -1,4 +1,4 @@
-"""Running work that is written as a generator so that deadlines and signals get a turn between its steps."""
+"""Runs work that is written as a generator, so that deadlines and signals are handled between its steps."""
 
 import math
 from collections.abc import AsyncIterator, Generator
@@ -34,10 +34,10 @@ async def drive(work: Generator[None, None, T]) -> T:
 
 @asynccontextmanager
 async def deadline(seconds: float, waiting_for: str) -> AsyncIterator[None]:
-    """Bound what is inside.
+    """Limit the time of a block.
 
     Raises:
-        Unreachable: it took longer; the message says what was being done.
+        Unreachable: the block took longer; the message contains `waiting_for`.
     """
     try:
         with anyio.fail_after(seconds if math.isfinite(seconds) else None):

@@ -1,4 +1,4 @@
-"""Unpacking a tar file, plain or gzipped, by the rules for every other source."""
+"""Unpacks a tar file, plain or gzipped, by the same rules as every other source."""
 
 import zlib
 from collections.abc import Generator, Iterator
@@ -19,7 +19,7 @@ def unpack_tar(archive: Path, target: Path, limits: Limits, *, gzipped: bool) ->
     """Unpack into an empty directory, pausing after each chunk.
 
     Raises:
-        Refused: it is no tar file, is cut off or damaged, or holds what a workspace may not have.
+        Refused: it is no tar file, is cut off or damaged, or contains something that a workspace must not contain.
     """
     parser = TarParser(limits)
     guard = Guard(limits, archive.stat().st_size if gzipped else None)
@@ -45,7 +45,7 @@ def _chunks(archive: Path) -> Iterator[bytes]:
 
 
 def _inflated(archive: Path) -> Iterator[bytes]:
-    """At most a chunk at once, however much a few bytes would become; further gzip members are read on."""
+    """Inflate a file in chunks of limited size, whatever its compression ratio; reads all gzip members."""
     inflater = zlib.decompressobj(_GZIP)
     for chunk in _chunks(archive):
         while chunk:

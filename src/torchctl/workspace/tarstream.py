@@ -1,8 +1,8 @@
-"""A tar stream as bytes in, members out, and the reverse: no file, no socket, bounded memory.
+"""Parses and writes tar streams without files or sockets, in bounded memory.
 
 `tarfile` reads a header extension of any announced size into memory and knows a dozen kinds of members; the streams
-here come from git and from our own server, and may come from whoever stands in its place. So: files, directories and
-symbolic links, extensions of at most 64 KiB, everything else refused. Feed `TarParser` what arrived.
+here come from git and from our own server, or from an attacker in its place. So only files, directories, symbolic
+links, and extensions of at most 64 KiB are accepted. Feed the received bytes to `TarParser`.
 """
 
 import tarfile
@@ -37,7 +37,7 @@ _TYPES: dict[Kind, bytes] = {"file": tarfile.REGTYPE, "directory": tarfile.DIRTY
 
 
 def tar_header(member: Member) -> bytes:
-    """The header blocks of a member (GNU format): the same member always gives the same bytes."""
+    """Return the header blocks of a member (GNU format); the same member always gives the same bytes."""
     info = tarfile.TarInfo(member.path)
     info.type = _TYPES[member.kind]
     info.size, info.mode, info.mtime, info.linkname = member.size, member.mode, member.mtime, member.target
@@ -45,7 +45,7 @@ def tar_header(member: Member) -> bytes:
 
 
 def padding(size: int) -> int:
-    """How many zero bytes follow a file of that size."""
+    """Return the number of zero bytes that follow a file of this size."""
     return -size % BLOCK
 
 
@@ -60,7 +60,7 @@ class TarParser:
     """Turns the bytes of a tar stream into members and their content.
 
     `feed(data)` yields a `Member` for each entry, then its content as `bytes`; `ended` is true once the archive's
-    end mark was read. A stream that stops before is cut off, whatever the connection says.
+    end mark was read. A stream that ends before that was cut off, even if the connection ended regularly.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -73,8 +73,10 @@ class TarParser:
         self._overrides: dict[str, str] = {}
 
     def feed(self, data: bytes) -> Iterator[Member | bytes]:
-        """Raises:
-        Refused: this is no tar stream, or one with members or extensions that a workspace cannot have.
+        """Parse the next bytes of the stream.
+
+        Raises:
+            Refused: this is no tar stream, or it has members or extensions that a workspace must not contain.
         """
         view = memoryview(data)
         while len(view) and not self.ended:
@@ -152,13 +154,13 @@ class TarParser:
 
 
 def _known(records: dict[str, str]) -> dict[str, str]:
-    """What counts of a pax header: any number of headers may stand before a member, and name whatever they like."""
+    """Keep only the known records of a pax header, because any number of headers may precede a member."""
     known = {key: records[key] for key in _PAX_KEYS if key in records}
     return known | ({_SPARSE: ""} if any(key.startswith(_SPARSE) for key in records) else {})
 
 
 def _pax(data: bytes) -> dict[str, str]:
-    """The records `<length> <key>=<value>\\n` of a pax header."""
+    """Parse the records `<length> <key>=<value>\\n` of a pax header."""
     records: dict[str, str] = {}
     while data:
         digits, _, _ = data.partition(b" ")

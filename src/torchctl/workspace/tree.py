@@ -1,4 +1,4 @@
-"""Reading a tree: its members in one order, its digest, its bytes; links are never followed.
+"""Reads a tree: its members in a fixed order, its digest, its bytes. Links are never followed.
 
 The digest of a workspace is `sha256:` of one line per member, sorted by path as bytes:
 
@@ -26,7 +26,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Summary:
-    """Digest, bytes of all files, and number of files and links of a tree."""
+    """The digest, total bytes, and number of files and links of a tree."""
 
     digest: str
     bytes: int
@@ -34,7 +34,7 @@ class Summary:
 
 
 def walk(root: Path, limits: Limits) -> list[Member]:
-    """All members below root but the reserved ones, a directory before what is in it, in the digest's order.
+    """List all members below root except reserved names, directories before their content, in the digest's order.
 
     Raises:
         Refused: a device, socket or pipe, or more entries or bytes than the limits allow.
@@ -79,10 +79,10 @@ def _member(entry: os.DirEntry[str], parts: tuple[str, ...]) -> Member:
 
 
 def open_member(root: Path, member: Member) -> int:
-    """A descriptor of a file of the tree; a link put in its place meanwhile is refused, not followed."""
+    """Open a file of the tree. If it was replaced by a link meanwhile, it is refused, not followed."""
     try:
         return os.open(root.joinpath(*member.parts), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME)
-    except PermissionError:  # O_NOATIME is the owner's privilege
+    except PermissionError:  # only the owner may use O_NOATIME
         pass
     except OSError as error:
         raise Unreachable(f"cannot read {show(member.path)}: {error.strerror}") from None

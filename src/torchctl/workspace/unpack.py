@@ -1,7 +1,7 @@
-"""Writing members into an empty directory: the one place where a workspace's files come to be.
+"""Writes members into an empty directory. No other code creates a workspace's files.
 
-Files are made with O_EXCL and O_NOFOLLOW; links are made when everything else is there, so nothing can be written
-through one; the modes of directories come last, so that a read-only one can be filled.
+Files are made with O_EXCL and O_NOFOLLOW. Links are made after everything else, so that nothing can be written through
+one. The modes of directories are set last, so that a read-only directory can be filled.
 """
 
 import os
@@ -14,10 +14,10 @@ __all__ = ["Unpacker"]
 
 
 class Unpacker:
-    """`add(member)`, then `write(data)` for a file's content, then the next member; `close()` at the end.
+    """Writes one member after another: `add(member)`, `write(data)` for a file's content, `close()` at the end.
 
     Raises:
-        Refused: what the guard refuses, or a file whose content is not of the announced size.
+        Refused: the guard refuses a member, or a file's content does not have the announced size.
     """
 
     def __init__(self, root: Path, guard: Guard) -> None:

@@ -1,4 +1,4 @@
-"""URLs and refs that a user wrote: which are acceptable, and how they are shown without what is secret in them."""
+"""Validates URLs and refs of users, and redacts secrets in texts."""
 
 import ipaddress
 import re
@@ -24,7 +24,7 @@ def check_url(url: str, schemes: Iterable[str]) -> SplitResult:
     """Parse a URL of one of the schemes.
 
     Raises:
-        Refused: another scheme (file, ext, git, http, scp-like ...), credentials in the URL, a host that is no host,
+        Refused: another scheme (file, ext, git, http, scp-like ...), credentials in the URL, an invalid host,
             characters outside of printable ASCII, or an address of a cloud's metadata service.
     """
     allowed = tuple(schemes)
@@ -49,8 +49,10 @@ def check_url(url: str, schemes: Iterable[str]) -> SplitResult:
 
 
 def check_address(host: str) -> None:
-    """Raises:
-    Refused: the host is an address that only a machine's own metadata service has (link-local and its like).
+    """Check that a host is no address of a metadata service.
+
+    Raises:
+        Refused: the host is an address that only a machine's metadata service has (link-local and similar ranges).
     """
     if _is_address(host):
         address = ipaddress.ip_address(host)
@@ -60,7 +62,7 @@ def check_address(host: str) -> None:
 
 
 def check_ref(ref: str) -> str:
-    """A branch, a tag or a full commit id, by git's own rules for names (git-check-ref-format).
+    """Check the name of a branch or tag, or a full commit id, by git's own rules (git-check-ref-format).
 
     Raises:
         Refused: it starts with '-', or git would not accept it as a name.
@@ -82,12 +84,12 @@ def check_ref(ref: str) -> str:
 
 
 def origin(split: SplitResult) -> tuple[str, str, int]:
-    """Scheme, host and port: credentials are for one origin only."""
+    """Return scheme, host and port, because credentials are for one origin only."""
     return split.scheme, (split.hostname or "").lower(), split.port or {"https": 443, "http": 80}.get(split.scheme, 0)
 
 
 class Redactor:
-    """Takes out of a text what must not reach a log: the given secrets, userinfo and query strings of URLs."""
+    """Removes from a text the given secrets, and userinfo and query strings of URLs, which must not reach a log."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({s for s in secrets if s}, key=len, reverse=True)
@@ -102,7 +104,7 @@ class Redactor:
 
 
 def _hidden(query: re.Match[str]) -> str:
-    # Looked for here: a pattern that wants the '=' tries again from each '?' of a text that a server wrote.
+    # The '=' is checked here: in the pattern it would cause quadratic time on a server's text with many '?'.
     return "?***" if "=" in query[0] else query[0]
 
 

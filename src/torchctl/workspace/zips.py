@@ -1,6 +1,6 @@
-"""Unpacking a zip file: Python's reader for the bytes, our rules for everything else.
+"""Unpacks a zip file with Python's zipfile for the bytes and our rules for everything else.
 
-Decided, because zipfile would decide it silently: permission bits of archives made on Unix are restored (0777 of them),
+Choices that zipfile would make silently: permission bits of archives made on Unix are restored (0777 of them),
 symbolic links are links again (and obey the rules for links), names with backslashes and encrypted members are refused,
 and times are UTC.
 """
@@ -37,7 +37,7 @@ def unpack_zip(archive: Path, target: Path, limits: Limits) -> Generator[None, N
     """Unpack into an empty directory, pausing after each chunk.
 
     Raises:
-        Refused: it is no zip file, is damaged, or holds what a workspace may not have.
+        Refused: it is no zip file, is damaged, or contains something that a workspace must not contain.
     """
     size = archive.stat().st_size
     _check_directory(archive, size, limits)
@@ -52,7 +52,7 @@ def unpack_zip(archive: Path, target: Path, limits: Limits) -> Generator[None, N
     except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise _damaged(error) from None
     except OSError as error:
-        if error.errno != errno.EINVAL:  # what a seek says of an offset that cannot be
+        if error.errno != errno.EINVAL:  # the error of a seek to an impossible offset
             raise
         raise _damaged(error) from None
 
@@ -96,12 +96,12 @@ def _member(info: zipfile.ZipInfo, limits: Limits) -> Member:
 
 
 def _check_sum(infos: list[zipfile.ZipInfo], limits: Limits, size: int) -> None:
-    """What the archive says of itself, judged before the first write: a bomb that tells the truth stops here."""
+    """Check the announced sizes before the first write, which stops every bomb that announces its size."""
     Guard(limits, size).spend(sum(info.file_size for info in infos))
 
 
 def _record64(file: BinaryIO, place: int) -> tuple[int, int] | None:
-    """Entries and length of the table of contents by the ZIP64 record at a place; None where there is none."""
+    """Return entries and length of the table of contents from the ZIP64 record at `place`; None if there is none."""
     file.seek(place)
     record = file.read(_END64.size)
     if len(record) < _END64.size or not record.startswith(b"PK\6\6"):
@@ -111,7 +111,7 @@ def _record64(file: BinaryIO, place: int) -> tuple[int, int] | None:
 
 
 def _check_directory(archive: Path, size: int, limits: Limits) -> None:
-    """Bound the table of contents before zipfile reads all of it into memory."""
+    """Check the size of the table of contents before zipfile reads all of it into memory."""
     with archive.open("rb") as file:
         start = max(0, size - 2**16 - _END.size - _LOCATOR64.size)
         file.seek(start)
@@ -122,8 +122,8 @@ def _check_directory(archive: Path, size: int, limits: Limits) -> None:
         _, _, _, _, entries, length, _, _ = _END.unpack_from(tail, at)
         locator = at - _LOCATOR64.size
         if locator >= 0 and tail[locator:at].startswith(b"PK\6\7"):
-            # Some versions of zipfile read the record where the locator says, some right before it, whatever that says,
-            # and those go by the end of the archive, whatever it says, where there is none.
+            # Some versions of zipfile read the record at the locator's offset. Others read it right before the locator,
+            # and use the end record if there is none.
             places = (_LOCATOR64.unpack_from(tail, locator)[2], start + locator - _END64.size)
             pointed, before = (_record64(file, min(max(place, 0), size)) for place in places)
             before = before or (entries, length)

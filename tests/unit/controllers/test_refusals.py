@@ -56,6 +56,15 @@ WEBHOOKS = {
             'received invalid webhook response: expected response.uid="0c2bcb5a-9a4b-4b0e-8f1b-6a1f6a1f6a1f", got ""',
             'expected response.uid="...", got ""',
         ),
+        (
+            "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: "
+            "current time 2026-01-01T01:00:00Z is after 2025-12-31T23:00:00+02:00",
+            "x509: certificate has expired or is not yet valid: current time ... is after ...",
+        ),
+        (
+            "tls: failed to verify certificate: x509: certificate is valid for gate, not gate.team.svc",
+            "x509: certificate is valid for gate, not gate.team.svc",
+        ),
     )
 } | {
     "conversion webhook for torchrun.ai/v1, Kind=TorchrunJob failed: Post ...: EOF": (

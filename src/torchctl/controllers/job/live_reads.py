@@ -4,13 +4,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+import structlog
+
 from torchctl.api import names
 from torchctl.api.kube import CONTROLLER_REVISION, JOB
 from torchctl.controllers.job import delays
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Question
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import EVENT, Event, Key, Kind, Object, key_of
 
@@ -18,8 +20,11 @@ __all__ = ["LiveReads"]
 
 T = TypeVar("T", bound=Object)
 
+log = structlog.get_logger("torchctl.controllers")
+
 PERIOD_S = 30.0
-"""For so long counts what an Event said: every change of a pod is a pass, and listing Events is dear."""
+"""For so long counts what an Event said, or that Events cannot be read: every change of a pod is a pass, and listing
+Events is dear."""
 AGAIN_S = 5.0
 """After this it is looked again for an Event that was not there: it may come a moment after what it tells of."""
 RECENT = timedelta(minutes=10)
@@ -30,10 +35,10 @@ tools/record, defaultSpamQPS)."""
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """The newest Event of a selection, as it was read at a moment; None if there was none of late."""
+    """The newest Event of a selection, and until when it is not read again; None if there is none, or no answer."""
 
     fields: str
-    at: float
+    until: float
     event: Event | None
 
 
@@ -47,11 +52,16 @@ class LiveReads:
     async def answered(self, observed: Observed, asks: Question, now: float, date: datetime) -> Observed:
         """What was observed, with the answer to what the plan asks.
 
+        A question that asks why only explains: without an answer all goes on. The answers to the others decide.
+
         RBAC: list on Events, get on Jobs and ControllerRevisions.
 
         Args:
             now: Seconds on any monotonic scale.
             date: The time, aware of its zone.
+
+        Raises:
+            ApiError: There is no answer to a question that decides.
         """
         match asks:
             case Question.WHY_NO_PODS:
@@ -63,7 +73,8 @@ class LiveReads:
             case Question.WHY_NOT_UP:
                 pod = delays.first_late(observed, date)
                 uid = pod.metadata.uid if pod is not None else ""
-                fields = f"involvedObject.kind=Pod,involvedObject.uid={uid},type=Warning"
+                # It has a node by now (`has_news`): what a scheduler said before that is over.
+                fields = f"involvedObject.kind=Pod,involvedObject.uid={uid},type=Warning,reason!=FailedScheduling"
                 event = await self._newest(observed, fields, now, date)
                 return replace(observed, warning=f"{event.reason}: {event.message}" if event else "")
             case Question.WORKER_JOB:
@@ -81,12 +92,22 @@ class LiveReads:
         """The newest Event that field selectors choose, read once in a while; none if that one is old."""
         job = observed.job
         known = self._said.get(key_of(job))
-        if known is None or known.fields != fields or now >= known.at + (PERIOD_S if known.event else AGAIN_S):
-            events = await self._client.list(EVENT, namespace=job.metadata.namespace, fields=fields)
-            newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
-            known = self._said[key_of(job)] = _Said(fields, now, newest)
-        last = known.event.last_timestamp if known.event else None
+        if known is None or known.fields != fields or now >= known.until:
+            known = self._said[key_of(job)] = await self._read(job.metadata.namespace, fields, now)
+        last = known.event.last_seen if known.event else None
         return known.event if last is None or date - last <= RECENT else None
+
+    async def _read(self, namespace: str, fields: str, now: float) -> _Said:
+        try:
+            # One try: a pass does not wait for what only explains.
+            events = (await self._client.list_page(EVENT, namespace=namespace, fields=fields)).items
+        except ApiError as error:
+            log.warning(
+                "Events cannot be read, so conditions say less", namespace=namespace, error=str(error) or "no answer"
+            )
+            return _Said(fields, now + PERIOD_S, None)
+        newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
+        return _Said(fields, now + (PERIOD_S if newest else AGAIN_S), newest)
 
     async def _own(self, kind: Kind[T], name: str, observed: Observed) -> T | None:
         """The job's own child as it is now. Who has just begun to lead may have heard of the job and not yet of it."""

@@ -1,1 +1,1 @@
-"""Who may read what the process serves: bearer tokens, judged by the API server."""
+"""Access control for served pages: the API server reviews each bearer token."""

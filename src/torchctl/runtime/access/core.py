@@ -1,14 +1,13 @@
-"""What is known of who asks, and when to ask the API server. Pure.
+"""Remembers the verdicts on bearer tokens and decides when to ask the API server again. Pure.
 
-A token is known by its hash. `Ledger.ask` gives a verdict that is still good, or says what to do:
+Tokens are stored as hashes. `Ledger.ask` returns a verdict that is still valid, or the next step:
 
-    REVIEW  ask the API server, and `settle` what came of it
-    WAIT    somebody asks about this token right now; ask again once that is settled
+    REVIEW  ask the API server, and pass the result to `settle`
+    WAIT    a review of this token is under way; ask again when it is settled
 
-Whoever was let in before is a reader, the others are strangers. Strangers share a few reviews at once and a few in
-each second, however many knock: the reviews are requests of the operator's own account, which has its work to do.
-Readers share nothing with them, so that a flood of wrong tokens does not shut them out, nor does an outage that
-strangers bring about.
+A client that was let in before is a reader, all others are strangers. Strangers share a small number of concurrent
+reviews and of reviews per second, because reviews use the request budget of the operator's own account. Readers are
+exempt from these limits, so that neither a flood of wrong tokens nor an outage that strangers cause shuts them out.
 """
 
 import hashlib
@@ -19,17 +18,17 @@ from enum import Enum, auto
 __all__ = ["Ledger", "Step", "Verdict", "bearer", "digest"]
 
 ALLOWED_S = 60.0
-"""How long somebody is let in without being asked about again: a right or an account that is gone ends within it."""
+"""Seconds that an ALLOWED verdict stays valid. A right that is revoked ends within this time."""
 
 REFUSED_S = 10.0
-"""How long a refusal stands: a right that was just given helps within it."""
+"""Seconds that a refusal stays valid. A right that is granted takes effect within this time."""
 
 UNAVAILABLE_S = 1.0
-"""How long no stranger is asked about after a review that failed."""
+"""Seconds without reviews of strangers after a review failed."""
 
 READERS = 128
 REFUSED = 1024
-"""How many of each are remembered. Beyond, the one that was judged longest ago is forgotten."""
+"""The number of verdicts of each kind that are kept. Beyond it, the oldest one is dropped."""
 
 STRANGERS_AT_ONCE = 4
 STRANGERS_PER_S = 10
@@ -38,7 +37,7 @@ _BEARER = re.compile(r"\s*bearer +([\x21-\x7e]+)\s*", re.IGNORECASE)
 
 
 class Verdict(Enum):
-    """What becomes of a request; the value is the HTTP status."""
+    """The decision about a request; the value is the HTTP status."""
 
     ALLOWED = 200
     UNAUTHENTICATED = 401
@@ -48,25 +47,25 @@ class Verdict(Enum):
 
 
 class Step(Enum):
-    """What has to happen before there is a verdict."""
+    """The step that must come before a verdict."""
 
     REVIEW = auto()
     WAIT = auto()
 
 
 def bearer(authorization: str) -> str:
-    """The token of an Authorization header, empty where there is none."""
+    """Returns the token of an Authorization header, empty if it has none."""
     found = _BEARER.fullmatch(authorization)
     return found[1] if found else ""
 
 
 def digest(token: str) -> bytes:
-    """By what a token is known here; it leads to no token."""
+    """Returns the hash by which a token is stored; the token cannot be recovered from it."""
     return hashlib.sha256(token.encode()).digest()
 
 
 class Ledger:
-    """The verdicts of a short while, and the reviews under way. Times are of one monotonic clock, in seconds."""
+    """Recent verdicts and the reviews under way. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._readers: OrderedDict[bytes, float] = OrderedDict()
@@ -80,7 +79,7 @@ class Ledger:
         return f"<Ledger of {len(self._readers)} readers, {len(self._refused)} refused>"
 
     def ask(self, token: bytes, now: float) -> Verdict | Step:
-        """The verdict on a token, or what to do for one."""
+        """Returns the verdict on a token, or the step that leads to one."""
         if now < self._readers.get(token, now):
             return Verdict.ALLOWED
         verdict, until = self._refused.get(token, (Verdict.UNAUTHENTICATED, now))
@@ -91,7 +90,7 @@ class Ledger:
         return self._begin(token, now)
 
     def settle(self, token: bytes, verdict: Verdict, now: float) -> None:
-        """Ends the review that `ask` demanded. UNAVAILABLE: nothing was learnt."""
+        """Records the result of the review that `ask` demanded. UNAVAILABLE: the review failed."""
         self._under_review.discard(token)
         self._strangers.discard(token)
         if verdict is Verdict.UNAVAILABLE:

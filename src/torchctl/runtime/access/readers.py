@@ -1,4 +1,4 @@
-"""Asks the API server who may read a path. All rules are in `core`; this sends, waits and remembers nothing else."""
+"""Asks the API server who may read a path. All rules are in `core`; this module only sends and waits."""
 
 import anyio
 import structlog
@@ -12,20 +12,20 @@ from torchctl.runtime.clock import Clock
 __all__ = ["REVIEW_TIMEOUT_S", "Readers"]
 
 REVIEW_TIMEOUT_S = 10.0
-"""Of both questions together, as in controller-runtime pkg/metrics/filters."""
+"""Seconds for both reviews together, as in controller-runtime pkg/metrics/filters."""
 
 log = structlog.get_logger("torchctl.access")
 
 
 class Readers:
-    """Lets in who may `get` a path, with a bearer token. An API server that cannot be asked opens no door.
+    """Admits clients whose bearer token allows `get` on a path. If the API server cannot be asked, nobody new gets in.
 
     Needs RBAC to create `tokenreviews.authentication.k8s.io` and `subjectaccessreviews.authorization.k8s.io`.
 
     Args:
-        client: Asks, on every replica: its fence, if it has one, does not apply.
-        clock: For how long answers are good.
-        path: What is read.
+        client: Sends the reviews. They run on every replica, so its fence, if any, does not apply.
+        clock: Times how long verdicts stay valid.
+        path: The path that clients read.
     """
 
     def __init__(self, client: Client, clock: Clock, path: str) -> None:
@@ -39,7 +39,7 @@ class Readers:
         return f"<Readers of {self._path}: {self._ledger!r}>"
 
     async def verdict(self, authorization: str) -> Verdict:
-        """What becomes of a request with this Authorization header, within `REVIEW_TIMEOUT_S`."""
+        """Decides about a request with this Authorization header, within `REVIEW_TIMEOUT_S`."""
         token = bearer(authorization)
         if not token:
             return Verdict.UNAUTHENTICATED

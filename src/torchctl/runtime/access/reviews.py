@@ -1,4 +1,4 @@
-"""The two questions of Kubernetes' own: whose token is this, and may he do that. As bodies and answers; pure data."""
+"""TokenReview and SubjectAccessReview: whose token is this, and may that user do this. Pure data."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class TokenReviewStatus(msgspec.Struct, frozen=True):
 
 
 class TokenReview(msgspec.Struct, frozen=True):
-    """An answer. The token itself, which stands in its spec, is not decoded."""
+    """The answer to a token review. Its spec, which contains the token, is not decoded."""
 
     metadata: ObjectMeta
     status: TokenReviewStatus = TokenReviewStatus()
@@ -46,12 +46,12 @@ ACCESS_REVIEW = Kind(
 
 
 def token_review(token: str) -> dict[str, Any]:
-    """Asks whose token that is; one for another audience than the API server is nobody's."""
+    """Builds a review that asks whose token this is. A token for another audience than the API server is invalid."""
     return _body(TOKEN_REVIEW, {"token": token})
 
 
 def access_review(user: User, path: str) -> dict[str, Any]:
-    """Asks whether a user may get a path that is no resource."""
+    """Builds a review that asks if a user may `get` a non-resource path."""
     who = {"user": user.username, "uid": user.uid, "groups": user.groups or (), "extra": user.extra or {}}
     return _body(ACCESS_REVIEW, {**who, "nonResourceAttributes": {"path": path, "verb": "get"}})
 

@@ -23,12 +23,12 @@ Write = Written | Deleted
 class Barrier:
     """Remembers writes by the key that made them, and waits until the informers have seen them.
 
-    One controller's: keys of two controllers may be equal and still mean different objects. It outlives the terms of
-    leadership, for the next one must not begin on what the cache was before the last one's writes.
+    Each controller has its own, because equal keys of two controllers may mean different objects. It outlives terms of
+    leadership, because the next term must not begin on a cache that lacks the writes of the last one.
 
-    A write of a kind that nobody caches is not waited for. A delete is seen when the object is gone or carries a
-    deletionTimestamp. The wait is given up after `timeout_s`: then the reconcile runs on what the cache has,
-    which is late and not wrong, for every write is guarded by uid or resourceVersion.
+    Writes of kinds that are not cached are not waited for. A delete is seen when the object is gone or carries a
+    deletionTimestamp. After `timeout_s` the reconcile runs on the stale cache. That is safe, because every write is
+    guarded by uid or resourceVersion.
     """
 
     def __init__(self, cache: Cache, *, clock: Clock, timeout_s: float, metrics: Metrics | None = None) -> None:
@@ -89,7 +89,7 @@ class Barrier:
         return True
 
     def _informers(self, write: Write) -> list[Informer[Object]]:
-        """The informers that will hear of the write."""
+        """Returns the informers that will see the write."""
         return [
             informer
             for informer in self._cache.informers(write.kind)

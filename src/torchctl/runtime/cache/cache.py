@@ -26,19 +26,19 @@ T = TypeVar("T", bound=Object)
 
 
 class NotRegistered(LookupError):
-    """A kind (or an index of it) is read that nobody registered: the author of the controller can fix that."""
+    """The kind or index that is read was never registered. The author of the controller can fix that."""
 
 
 class NotSynced(Exception):
-    """Kinds whose first list did not come in time. The message names them and says why, where that is known."""
+    """The first list of some kinds did not come in time. The message names them and the cause, if it is known."""
 
 
 class Cache:
     """Typed reads from memory, kept up to date by one watch per kind and selector.
 
     A kind is registered before it is read: a read never starts a watch by surprise. Registering is idempotent and
-    may happen while the cache runs. Where a kind is registered with several selectors, reads find what any of them
-    holds. RBAC: list and watch on each registered kind.
+    may happen while the cache runs. If a kind is registered with several selectors, reads find the objects
+    of all of them. RBAC: list and watch on each registered kind.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Cache:
         """Returns the informer of a kind and selector; makes it, and starts it if the cache runs, on the first call.
 
         Args:
-            kind: What to cache.
+            kind: The kind to cache.
             labels: Label selector, applied by the server.
             fields: Field selector, applied by the server.
             namespace: The only namespace to watch; empty for the cache's own, which may be all.
             indexes: Named index functions; those of repeated calls add up.
-            optional: Whether readiness does without the kind while the server does not serve it. A kind
-                that anybody requires is not optional.
+            optional: Readiness does not wait for the kind while the server does not serve it. If any call registers
+                the kind as required, it is required.
         """
         namespace = (namespace or self._namespace) if kind.namespaced else ""
         selector = Selector(namespace=namespace, labels=labels, fields=fields)
@@ -103,11 +103,11 @@ class Cache:
     # Reading.
 
     def informers(self, kind: Kind[T]) -> Iterable[Informer[T]]:
-        """The informers of a kind, which may be none."""
+        """Returns the informers of a kind, which may be none."""
         return self._informers.get(kind, {}).values()
 
     def informer(self, kind: Kind[T]) -> Informer[T]:
-        """The informer of a kind; of several, the one registered first.
+        """Returns the informer of a kind; if there are several, the one registered first.
 
         Raises:
             NotRegistered: The kind is not registered.
@@ -117,7 +117,7 @@ class Cache:
         raise NotRegistered(kind.resource)
 
     def get(self, kind: Kind[T], key: Key) -> T | None:
-        """The cached object, None if there is none.
+        """Returns the cached object, None if there is none.
 
         Raises:
             NotRegistered: The kind is not registered.
@@ -126,7 +126,7 @@ class Cache:
         return _newest(found) if found else None
 
     def list(self, kind: Kind[T], namespace: str | None = None) -> tuple[T, ...]:
-        """The cached objects of a kind, of all namespaces or of one, in no particular order.
+        """Returns the cached objects of a kind, of all namespaces or of one, in no particular order.
 
         Raises:
             NotRegistered: The kind is not registered.
@@ -134,7 +134,7 @@ class Cache:
         return _merge([informer.reader.list(namespace) for informer in self._registered(kind)])
 
     def by_index(self, kind: Kind[T], index: str, value: str) -> tuple[T, ...]:
-        """The cached objects that the index function `index` gives `value`.
+        """Returns the cached objects that have `value` in the index `index`.
 
         Raises:
             NotRegistered: The kind is not registered, or not with that index.
@@ -158,7 +158,7 @@ class Cache:
 
     @property
     def synced(self) -> bool:
-        """Whether every kind is cached, optional ones that the server does not serve left out."""
+        """True once every kind is cached, except optional ones that the server does not serve."""
         return all(_is_ready(informer) for informer in self.all())
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -211,5 +211,5 @@ def _merge(parts: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
 
 
 def _newest(forms: Sequence[T]) -> T:
-    """Of the forms in which informers hold one object, the one of the informer that is furthest."""
+    """Returns the object with the highest version among the copies that several informers hold."""
     return max(forms, key=lambda obj: number(obj.metadata.resource_version) or 0)

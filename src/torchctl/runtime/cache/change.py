@@ -15,7 +15,7 @@ ChangeType = Literal["added", "updated", "deleted"]
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """What happened to one object.
+    """One change of one object.
 
     For each uid a handler sees `added`, then any number of `updated`, then `deleted`, and between two uids of one
     name always the `deleted` of the first.
@@ -28,7 +28,7 @@ class Change(Generic[T]):
     new: T | None
     """The object now; None if it was deleted."""
     initial: bool = False
-    """Whether the object was there before anybody looked: first list, or replay to a late handler."""
+    """True if the object is not new: it comes from the first list, or from the replay to a late handler."""
 
     @property
     def object(self) -> T:
@@ -44,6 +44,6 @@ class Change(Generic[T]):
 
 
 class Handler(Protocol[T]):
-    """Is told of every change, in order. Must not block: it notes the key and returns."""
+    """Receives every change, in order. It must not block: it notes the key and returns."""
 
     def on_event(self, event: "Change[T]", /) -> None: ...

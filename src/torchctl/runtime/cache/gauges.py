@@ -1,4 +1,4 @@
-"""Publishes how fresh and how large the cache is, by resource."""
+"""Publishes the age and size of the cache by resource."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ __all__ = ["Gauges"]
 class Gauges:
     """The gauges of all informers, computed when they are read.
 
-    Of several informers of a resource the one that is furthest behind counts: a dead watch must not hide behind a
-    healthy one.
+    If a resource has several informers, the one that is furthest behind counts, because a dead watch must not hide
+    behind a healthy one.
     """
 
     def __init__(self, metrics: Metrics) -> None:

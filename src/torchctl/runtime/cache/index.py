@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Object)
 
 IndexFunction = Callable[[Any], Iterable[str]]
-"""Names the values under which an object is found. Pure: the same object always has the same values."""
+"""Returns the values under which an object is found. Pure: the same object always has the same values."""
 
 
 class Index(Generic[T]):
@@ -43,7 +43,7 @@ class Index(Generic[T]):
             self._buckets.pop(value, None)
 
     def _values(self, obj: T) -> tuple[str, ...]:
-        # An object that an index function chokes on must not stop the watch of its neighbours.
+        # If an index function fails on one object, the watch of the other objects must go on.
         try:
             return tuple(self._function(obj))
         except Exception:

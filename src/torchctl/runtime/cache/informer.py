@@ -57,8 +57,8 @@ class InformerStatistics:
 class Informer(Generic[T]):
     """The cached objects of one kind and selector.
 
-    It is fed by a reflector and read by everybody. Its handlers are called in the order of their adding, for
-    each change in the server's order; one that raises is reported and keeps nobody else from being called.
+    A reflector feeds it, everybody else reads it. Handlers are called in the order in which they were added, once for
+    each change, in the server's order. If one raises, that is reported and the others are still called.
     """
 
     def __init__(
@@ -99,46 +99,46 @@ class Informer(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """Whether a complete list has been cached. Stays true from then on, however old the cache may get."""
+        """True once a complete list has been cached. Stays true, however old the cache may get."""
         return self._synced.is_set()
 
     @property
     def settled(self) -> bool:
-        """Whether the first list is cached, or the server was heard to say that there is none to be had."""
+        """True once the first list is cached, or the server has answered that it does not serve one."""
         return self._settled.is_set()
 
     @property
     def follows(self) -> bool:
-        """Whether the cache will hear of a write sooner or later: it holds a list of the kind, or is about to.
+        """True if the cache will see a write sooner or later: it holds a list of the kind, or is about to.
 
-        A refusal alone does not change that. Somebody may end it, and until then what is cached is old.
+        A refusal alone does not change that, because an administrator may end it. Until then the cache is stale.
         """
         return self.available or (self.synced and not self.absent)
 
     def age(self) -> float:
-        """Seconds since the server last gave a good answer on this watch: objects, a bookmark, an open stream.
+        """Returns the seconds since the last good answer on this watch: objects, a bookmark, an open stream.
 
-        That an optional kind is not served is a good answer too.
+        For an optional kind, the answer that it is not served counts as good too.
         """
         return self._clock.monotonic() - self._heard_at
 
     def refused(self) -> float:
-        """Seconds for which the server has been refusing this watch, 0 if it does not."""
+        """Returns the seconds for which the server has been refusing this watch, 0 if it is not."""
         return 0.0 if self.available else self._clock.monotonic() - self._refused_at
 
     def idle(self) -> float:
-        """Seconds since the watch last did anything, be it failing: in an outage `age` grows, this does not.
+        """Returns the seconds since the last attempt on this watch, even a failed one. Does not grow in an outage.
 
-        Liveness goes by this one: to restart the process mends a watch that is stuck, not an API server that is down.
+        Liveness uses this one instead of `age`: a restart repairs a stuck watch, not an API server that is down.
         """
         return self._clock.monotonic() - self._tried_at
 
     def heard(self) -> None:
-        """The server gave a good answer."""
+        """Notes that the server gave a good answer."""
         self._heard_at = self._tried_at = self._clock.monotonic()
 
     def tried(self) -> None:
-        """An attempt to reach the server failed, or was refused."""
+        """Notes that an attempt to reach the server failed or was refused."""
         self._tried_at = self._clock.monotonic()
 
     def stats(self) -> InformerStatistics:
@@ -161,13 +161,13 @@ class Informer(Generic[T]):
         self._store.add_index(name, function)
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Tells `handler` of every change from now on, after replaying what is cached as `added`."""
+        """Adds a handler: replays all cached objects to it as `added`, then tells it of every change."""
         for obj in self._store:
             self._tell(handler, Change(self.kind, "added", None, obj, initial=True))
         self._handlers.append(handler)
 
     def remove_handler(self, handler: Handler[T]) -> None:
-        """Tells `handler` nothing any more. Raises ValueError where it was never added."""
+        """Removes a handler. Raises ValueError if it was never added."""
         self._handlers.remove(handler)
 
     # Waiting.
@@ -179,27 +179,27 @@ class Informer(Generic[T]):
         await self._settled.wait()
 
     async def wait_version(self, version: int) -> None:
-        """Waits until everything up to `version` is in the cache and its handlers have been told."""
+        """Waits until the cache has reached `version` and its handlers have been told."""
         if self.resource_version < version:
             await self._milestones.version(version)
 
     async def wait_gone(self, key: Key, uid: str) -> None:
-        """Waits until the cache knows that the object of that uid is gone, or on its way out."""
+        """Waits until the cache shows that the object with that uid is gone or being deleted."""
         while self.has(key, uid):
             await self._milestones.change(key)
 
     def has(self, key: Key, uid: str) -> bool:
-        """Whether the object of that uid is cached and not on its way out."""
+        """Tells if the object with that uid is cached and not being deleted."""
         obj = self._store.get(key)
         return obj is not None and uid in ("", obj.metadata.uid) and obj.metadata.deletion_timestamp is None
 
     # Being fed.
 
     async def feed(self, event: StoreEvent[T]) -> None:
-        """Takes an event of the watch: changes the store, then tells the handlers, then those who wait.
+        """Applies an event of the watch to the store, then tells the handlers, then wakes waiting tasks.
 
-        Only an optional kind may vanish. That the server does not find another one is a fault of somebody's, and its
-        objects are kept until a list says that they are gone.
+        Only an optional kind may disappear. If the server no longer finds a required kind, that is a fault, and its
+        objects are kept until a list shows that they are gone.
         """
         if isinstance(event, Absent) and not self.optional:
             return
@@ -261,8 +261,8 @@ class Informer(Generic[T]):
             self._milestones.reached(reached)
 
     def _tell(self, handler: Handler[T], change: Change[T]) -> None:
-        # A handler that chokes on one object must not stop the watch: the next change still finds everybody.
-        # It does not await, so a CancelledError of it is the result of somebody else's future, and never ours.
+        # If a handler fails on one object, the watch must go on and the other handlers must still be called.
+        # A handler does not await, so a CancelledError comes from a future that it read, never from our own task.
         try:
             handler.on_event(change)
         except (Exception, CancelledError):

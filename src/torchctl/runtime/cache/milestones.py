@@ -1,4 +1,4 @@
-"""Lets tasks wait until an informer has come to a version, or has lost an object."""
+"""Lets tasks wait until an informer has reached a version, or an object has changed or gone."""
 
 import heapq
 from itertools import count

@@ -1,10 +1,10 @@
 """The objects of one informer: a writer that takes the watch's events, and a reader for everybody else.
 
 Rules of the writer:
-- What a list names is held back until the list is complete, then compared with what is there: the differences
-  come out as changes one at a time, so that the shell can pause between them. What the list did not name is
-  deleted: so deletes that happened while nobody watched are made up for.
-- Of two forms of one uid the one with the higher resourceVersion stays. A uid that is gone does not come back.
+- The items of a list are held back until the list is complete, then compared with the cache. The differences come out
+  as changes one at a time, so that the shell can pause between them. Objects that the list did not name are deleted,
+  which makes up for deletes that the watch missed.
+- Of two versions of one uid, the one with the higher resourceVersion stays. A uid that is gone does not come back.
 - The same name with another uid is a delete and an add.
 - An object that can no longer be decoded keeps its last good form, for it still exists; it goes when the server
   says that it went, or when its uid changes.
@@ -48,13 +48,13 @@ class StoreReader(Generic[T]):
         return self._objects.get(key[0], {}).get(key[1])
 
     def list(self, namespace: str | None = None) -> tuple[T, ...]:
-        """All objects, or those of one namespace, in no particular order."""
+        """Returns all objects, or those of one namespace, in no particular order."""
         if namespace is None:
             return (*self,)
         return (*self._objects.get(namespace, {}).values(),)
 
     def by_index(self, name: str, value: str) -> tuple[T, ...]:
-        """The objects that the index function `name` gives `value`, in no particular order.
+        """Returns the objects that have `value` in the index `name`, in no particular order.
 
         Raises:
             KeyError: There is no index of that name.
@@ -66,13 +66,13 @@ class StoreReader(Generic[T]):
 
     @property
     def undecodable(self) -> Mapping[Key, Undecodable]:
-        """What exists on the server and does not fit its type now; an earlier good form may still be cached."""
+        """Objects on the server that cannot be decoded now; an earlier good form may still be cached."""
         return self._undecodable
 
 
 @dataclass(slots=True)
 class _Staging(Generic[T]):
-    """What a list that is not complete yet has named."""
+    """The items of a list that is not complete yet."""
 
     objects: dict[Key, T] = field(default_factory=dict)
     skipped: dict[Key, Undecodable] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Store(StoreReader[T]):
 
     @property
     def is_listing(self) -> bool:
-        """Whether a list is under way, so that what comes is held back."""
+        """True while a list is under way, so that its items are held back."""
         return self._staging is not None
 
     def add_index(self, name: str, function: IndexFunction) -> None:
@@ -96,7 +96,7 @@ class Store(StoreReader[T]):
             self._indexes.add(name, function, ((key_of(obj), obj) for obj in self))
 
     def feed(self, event: StoreEvent[T]) -> Iterator[Change[T]]:
-        """Takes an event. Each change is made when the iterator comes to it: it must be used up."""
+        """Applies an event and yields its changes. A change is made only when it is yielded: exhaust the iterator."""
         match event:
             case Init():
                 self._staging = _Staging()
@@ -137,7 +137,7 @@ class Store(StoreReader[T]):
         staging, self._staging = self._staging or _Staging(), None
         initial, self._filled = not self._filled, True
         self._undecodable = {}
-        # An item without even a name stands for any object, so none may be taken for gone.
+        # An undecodable item without a name could be any object, so no object may be taken for gone.
         is_complete = all(key.name for key in staging.skipped)
         for key in [key_of(obj) for obj in self] if is_complete else ():
             if key not in staging.objects and key not in staging.skipped:
@@ -145,8 +145,8 @@ class Store(StoreReader[T]):
         for what in staging.skipped.values():
             yield from self._skip(what)
         for key, obj in staging.objects.items():
-            # Nearly all of a first list, and nearly all of a repeated one: the latter is passed over, for there is no
-            # change at which the shell could pause.
+            # The common cases come first: most objects of a first list are new, most of a repeated one unchanged. The
+            # latter are skipped at once, because they give no change at which the shell could pause.
             old = self.get(key)
             if old is None:
                 yield self._add(key, obj, initial=initial)
@@ -175,7 +175,7 @@ class Store(StoreReader[T]):
         key = key_of(obj)
         old = self.get(key)
         if old is not None and old.metadata.uid != obj.metadata.uid and not _is_newer(obj, old):
-            return  # the end of an earlier bearer of the name
+            return  # the deletion of an earlier object of the same name
         self._undecodable.pop(key, None)
         yield from self._put(key, None)
 

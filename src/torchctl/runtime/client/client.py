@@ -33,19 +33,19 @@ T = TypeVar("T", bound=Object)
 Body = Mapping[str, Any]
 
 LIST_ATTEMPTS = 3
-"""How often a list whose continue token expired is begun again."""
+"""The number of attempts to read a list whose continue token expires."""
 
 
 class WriteFence(Protocol):
-    """Says whether writes may be sent now."""
+    """Decides if writes may be sent now."""
 
     def check(self) -> None:
-        """Raises NotLeader where they may not."""
+        """Raises NotLeader if writes may not be sent."""
         ...
 
 
 class _Gone(msgspec.Struct, frozen=True):
-    """What a delete answers: the object as it is now, or a Status that names it in its details."""
+    """The answer to a delete: the object as it is now, or a Status that names it in its details."""
 
     class Details(msgspec.Struct, frozen=True):
         uid: str = ""
@@ -58,19 +58,19 @@ class Client:
     """The API server's objects, typed.
 
     All methods raise `ApiError` when the server refuses or cannot be asked. Reads of single objects and whole lists
-    are repeated after 429, 5xx and lost connections until `retry.deadline_s`; `list_page` and `watch` are not, for
-    whoever calls those has a policy of his own. Writes are repeated after a 429 only. Each attempt of a write
+    are repeated after 429, 5xx and lost connections until `retry.deadline_s`; `list_page` and `watch` are not,
+    because their callers have a policy of their own. Writes are repeated after a 429 only. Each attempt of a write
     passes the fence immediately before it is sent, and successful writes are noted (see `record_writes`).
 
     Args:
         transport: Carries the requests.
-        codec: Decodes the answers; share one where objects are kept, so that they share strings.
-        clock: For the waits.
-        rng: For their jitter.
+        codec: Decodes the answers. Share one among clients whose objects are cached, so that these share strings.
+        clock: Times the waits between attempts.
+        rng: Gives their jitter.
         fence: Holds writes back while this process does not lead; None never does.
-        field_manager: Under whose name fields are owned.
-        retry: How often and how soon it tries again.
-        settings: How long it waits for an answer.
+        field_manager: The field manager that owns applied fields.
+        retry: Number and delays of repeated attempts.
+        settings: Deadlines of requests.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Client:
         return f"<Client of {self._transport!r} as {self.field_manager}>"
 
     def unfenced(self) -> "Client":
-        """The same client without its fence: for the Lease, and for what changes nothing."""
+        """Returns this client without its fence, for the Lease and for requests that change nothing."""
         return Client(
             self._transport,
             codec=self.codec,
@@ -120,15 +120,15 @@ class Client:
         return self.codec.decode(kind, await self._send(requests.get(kind, name, namespace)))
 
     async def get_raw(self, kind: Kind[Any], name: str, namespace: str = "") -> dict[str, Any]:
-        """Reads one object whole, as JSON has it. RBAC: get."""
+        """Reads one object with all its fields, as a dict. RBAC: get."""
         body = await self._send(requests.get(kind, name, namespace))
         return msgspec.json.decode(body, type=dict[str, Any])
 
     # `list` is a method here, so annotations below it say Sequence.
     async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> list[T]:
-        """Reads all objects that match, page by page and of one version. RBAC: list.
+        """Reads all objects that match, page by page, at one version. RBAC: list.
 
-        Those that cannot be decoded are left out; `list_page` says which.
+        Objects that cannot be decoded are left out; `list_page` returns them.
         """
         for attempt in range(1, LIST_ATTEMPTS + 1):
             try:
@@ -149,10 +149,10 @@ class Client:
         continue_: str = "",
         resource_version: str = "",
     ) -> Page[T]:
-        """Reads one page with one request. Without `resource_version`, of the newest state. RBAC: list.
+        """Reads one page with one request, of the newest state unless `resource_version` is set. RBAC: list.
 
         Raises:
-            Gone: The continue token is too old; begin again.
+            Gone: The continue token is too old; list again from the start.
         """
         request = requests.list_page(
             kind,
@@ -177,16 +177,16 @@ class Client:
         send_initial_events: bool = False,
         timeout_s: float = 270.0,
     ) -> AsyncGenerator[LineStream]:
-        """Opens a stream of changes; its lines are for `codec.decode_events`. RBAC: watch.
+        """Opens a stream of changes. Decode its lines with `codec.decode_events`. RBAC: watch.
 
         Args:
-            kind: What is watched.
+            kind: The kind to watch.
             namespace: Empty for all.
             labels: Label selector.
             fields: Field selector.
             resource_version: Changes after this version; empty starts anywhere.
-            send_initial_events: The objects that there are come first, then a bookmark.
-            timeout_s: When the server ends the stream.
+            send_initial_events: The stream begins with the existing objects and a bookmark.
+            timeout_s: Seconds after which the server ends the stream.
         """
         request = requests.watch(
             kind,
@@ -203,7 +203,7 @@ class Client:
             yield stream
 
     async def pod_log(self, name: str, namespace: str, container: str = "") -> str:
-        """A container's log so far. RBAC: get on pods/log."""
+        """Returns a container's log so far. RBAC: get on pods/log."""
         body = await self._send(requests.pod_log(name, namespace, container=container))
         return body.decode(errors="replace")
 
@@ -212,7 +212,7 @@ class Client:
     async def create(
         self, kind: Kind[T], body: Body, namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> T:
-        """Creates an object; with `name` and `subresource`, calls that (a pod's `binding`). RBAC: create.
+        """Creates an object or, with `name` and `subresource`, a subresource such as a pod's `binding`. RBAC: create.
 
         Raises:
             AlreadyExists: The name is taken.
@@ -237,13 +237,13 @@ class Client:
         field_manager: str | None = None,
         dry_run: bool = False,
     ) -> T:
-        """Server-side apply: creates the object, or makes our fields of it what `body` says. RBAC: patch (and create).
+        """Server-side apply: creates the object, or sets our fields of it to those of `body`. RBAC: patch (and create).
 
-        Name and namespace are the body's. With `metadata.uid` it never creates; with `metadata.resourceVersion`
+        Name and namespace come from the body. With `metadata.uid` it never creates; with `metadata.resourceVersion`
         it changes that version or nothing.
 
         Raises:
-            Conflict: A uid or version that is not the object's, or, unless `force`, a field that another owns.
+            Conflict: The object has another uid or version or, unless `force`, another manager owns one of the fields.
         """
         request = requests.apply(
             kind,
@@ -260,13 +260,13 @@ class Client:
     async def merge_patch(
         self, kind: Kind[T], name: str, patch: Body, *, namespace: str = "", subresource: str = ""
     ) -> T:
-        """JSON merge patch. With `metadata.resourceVersion` in it, of that version only. RBAC: patch."""
+        """Sends a JSON merge patch; with `metadata.resourceVersion`, it changes only that version. RBAC: patch."""
         body = self.codec.encode(patch)
         request = requests.merge_patch(kind, name, body, namespace, subresource=subresource, manager=self.field_manager)
         return await self._write(kind, request)
 
     async def replace(self, kind: Kind[T], body: Body, *, subresource: str = "") -> T:
-        """Puts a whole object in the place of the version that it names. RBAC: update.
+        """Replaces a whole object, if it still has the version that `body` names. RBAC: update.
 
         Raises:
             Conflict: The object has another version.
@@ -292,7 +292,7 @@ class Client:
         propagation: Propagation = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Deletes one object, if it is the one of this uid and version. RBAC: delete.
+        """Deletes one object, if it has this uid and version. RBAC: delete.
 
         Raises:
             NotFound: There is none.
@@ -324,7 +324,7 @@ class Client:
                 return items
 
     async def _send(self, request: HttpRequest) -> bytes:
-        """Sends a request until it succeeds, or fails in a way that another attempt cannot mend."""
+        """Sends a request until it succeeds or fails in a way that no retry can help."""
         began, attempt = self._clock.monotonic(), 0
         while True:
             attempt += 1
@@ -350,7 +350,7 @@ class Client:
         raise self._refusal(request, response.status, response.headers, response.body)
 
     def _limited(self, request: HttpRequest) -> HttpRequest:
-        """The request with its deadline."""
+        """Returns the request with its deadline."""
         settings = self._settings
         if request.is_write:
             return replace(request, timeout_s=settings.write_timeout_s)
@@ -371,7 +371,7 @@ async def connect(
     field_manager: str = "torchctl",
     settings: ClientSettings | None = None,
 ) -> AsyncGenerator[Client]:
-    """A client of the API server at `connection`, with a transport of its own that ends with the block."""
+    """Yields a client of the API server at `connection`. Its transport is closed at the end of the block."""
     async with AiohttpTransport(connection, metrics=metrics, clock=clock, user_agent=user_agent) as transport:
         yield Client(transport, fence=fence, clock=clock, field_manager=field_manager, settings=settings)
 

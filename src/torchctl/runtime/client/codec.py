@@ -1,4 +1,4 @@
-"""From bytes to typed objects and back. One object that does not fit its type never stops its neighbours."""
+"""Decodes and encodes typed objects. One object that does not fit its type never affects the others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ END_OF_LIST = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """An object that does not fit the type of its kind. The key's name is empty where not even that could be read."""
+    """An object that does not fit the type of its kind. Its key has an empty name if not even that could be read."""
 
     kind: Kind[Any]
     key: Key
@@ -73,7 +73,7 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag_field="type
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Nothing happened up to this version. `initial_events_end`: the list that opened the stream is complete."""
+    """Nothing changed up to this version. `initial_events_end`: the list that began the stream is complete."""
 
     resource_version: str
     initial_events_end: bool = False
@@ -81,7 +81,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class ErrorLine:
-    """The server gives up the stream, or what came is not of a watch at all."""
+    """The server ends the stream with an error, or the line is not of a watch."""
 
     status: Status
 
@@ -132,7 +132,7 @@ class _ErrorEvent(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="
 
 
 class _Decoders:
-    """The decoders of one kind: of an object, and of the two forms in which many come, in one pass over the bytes."""
+    """The decoders of one kind: for one object, a list, and watch lines. Each works in one pass over the bytes."""
 
     def __init__(self, kind: Kind[Any]) -> None:
         self.object = self._of(kind, kind.type)
@@ -148,8 +148,8 @@ class _Decoders:
 class Codec:
     """Decoders, built once per kind, and the strings that decoded objects share.
 
-    Pages and lines are decoded in one pass. Only when that fails are they taken apart, to find the object that does not
-    fit its type.
+    Pages and lines are decoded in one pass. Only if that fails are they split, to find the object that does not fit its
+    type.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class Codec:
         """Decodes one object.
 
         Raises:
-            Malformed: It does not fit the kind's type.
+            Malformed: The object does not fit the kind's type.
         """
         try:
             return self._object(kind, body)
@@ -221,7 +221,7 @@ class Codec:
         return found
 
     def _take_apart(self, kind: Kind[T], line: bytes) -> WatchLine[T]:
-        """Finds out what is wrong with a line."""
+        """Decodes a line that the single pass could not decode, or returns what is wrong with it."""
         try:
             event = self._line.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -283,5 +283,5 @@ def _bookmark(meta: _HeadMeta) -> Bookmark:
 
 
 def _garbage(message: str) -> ErrorLine:
-    # What a gateway would answer: this is not the API server speaking.
+    # 502, as a gateway would answer, because the line does not come from the API server.
     return ErrorLine(Status(502, "Malformed", message))

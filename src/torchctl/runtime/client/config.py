@@ -1,7 +1,7 @@
-"""Finds out where the API server is and who we are there: kubeconfig or service account.
+"""Finds the API server's address and our credentials, in a kubeconfig or a service account.
 
-A pod's service account is read here. A kubeconfig is read by `kubeconfig`, on kubernetes_asyncio, which is only
-imported then: it costs 40 MB and a third of a second.
+A pod's service account is read here. A kubeconfig is read by the module `kubeconfig` with kubernetes_asyncio, which is
+imported only then, because it costs 40 MB and a third of a second.
 """
 
 import os
@@ -26,7 +26,7 @@ async def load_connection(kubeconfig: str | os.PathLike[str] | None = None, cont
         context: The context to use; None takes the current one. Only a kubeconfig has contexts.
 
     Raises:
-        ConfigError: There is none, or it makes no sense.
+        ConfigError: There is none, or it is invalid.
     """
     paths = os.fspath(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     default = Path.home() / ".kube" / "config"
@@ -44,7 +44,7 @@ async def load_connection(kubeconfig: str | os.PathLike[str] | None = None, cont
 def in_cluster(
     environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT, clock: Clock | None = None
 ) -> Connection:
-    """The connection of a pod's service account.
+    """Returns the connection of a pod's service account.
 
     Raises:
         ConfigError: This is no pod, or its service account is not mounted.

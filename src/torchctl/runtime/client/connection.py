@@ -1,4 +1,4 @@
-"""How to reach one API server, and as whom: what a kubeconfig or a service account comes to."""
+"""The address and credentials of one API server, as read from a kubeconfig or a service account."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,19 +9,19 @@ __all__ = ["ConfigError", "Connection"]
 
 
 class ConfigError(Exception):
-    """No usable configuration. The message says what was looked for; the person who runs the program can mend it."""
+    """No usable configuration was found. The message says where; the person who runs the program can fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach one API server.
+    """The address, TLS files and credentials of one API server.
 
     Attributes:
         host: URL without a trailing slash.
-        tls: Certificates.
+        tls: The certificate files.
         proxy: URL of the proxy that the kubeconfig names; None leaves it to the environment.
-        namespace: Where things go that name no namespace.
-        credentials: Who we are.
+        namespace: The default namespace.
+        credentials: The source of the Authorization header.
     """
 
     host: str
@@ -31,11 +31,11 @@ class Connection:
     credentials: Credentials = field(default_factory=StaticCredentials)
 
     async def authorization(self, force: bool = False) -> str | None:
-        """The Authorization header of the moment; `force` after the server refused it."""
+        """Returns the current Authorization header; `force` fetches a new one after the server refused the last."""
         return await self.credentials.authorization(force)
 
     def tls_files(self) -> TlsFiles:
-        """The certificates of the moment: a credential plugin may issue them."""
+        """Returns the current certificate files, which a credential plugin may have issued."""
         if self.credentials.certificate is None:
             return self.tls
         certificate, key = self.credentials.certificate

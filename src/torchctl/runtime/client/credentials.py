@@ -1,4 +1,4 @@
-"""Where the Authorization header comes from, and when it is fetched anew."""
+"""Sources of the Authorization header, and their rules for renewal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,17 +11,17 @@ from torchctl.runtime.clock import Clock, SystemClock
 __all__ = ["Credentials", "CredentialsError", "Issued", "PluginCredentials", "StaticCredentials", "TokenFile"]
 
 TOKEN_FILE_PERIOD_S = 60.0
-"""How old a token read from a file may get. A projected token is replaced long before it expires."""
+"""Seconds after which a token file is read again. A projected token is replaced long before it expires."""
 
 SKEW_S = 60.0
-"""How long before its end a credential is fetched anew."""
+"""Seconds before its expiry at which a credential is renewed."""
 
 REFUSED_PERIOD_S = 2.0
-"""A credential this young is not fetched again because of a 401: many requests fail at once, one fetches."""
+"""Seconds for which a new credential is not renewed on a 401: if many requests fail at once, only one renews."""
 
 
 class CredentialsError(Exception):
-    """The credentials could not be obtained: a file is missing, a plugin failed. Whoever set them up can mend it."""
+    """The credentials could not be obtained: a file is missing, a plugin failed. Whoever set them up can fix it."""
 
 
 class Credentials(Protocol):
@@ -29,17 +29,17 @@ class Credentials(Protocol):
 
     @property
     def certificate(self) -> tuple[str, str] | None:
-        """Paths of a client certificate and its key, for sources that issue those."""
+        """Returns the paths of a client certificate and its key; None if this source issues none."""
         ...
 
     async def authorization(self, force: bool = False) -> str | None:
-        """The value of the Authorization header, None for none.
+        """Returns the value of the Authorization header, None for no header.
 
         Args:
             force: The server refused the last one.
 
         Raises:
-            CredentialsError: There is none to be had.
+            CredentialsError: The credentials cannot be obtained.
         """
         ...
 
@@ -52,7 +52,7 @@ class StaticCredentials:
     certificate: tuple[str, str] | None = None
 
     async def authorization(self, force: bool = False) -> str | None:
-        # Offering the same again after a 401 is of no use.
+        # After a 401 the same value would be refused again.
         return None if force else self.value
 
 
@@ -90,12 +90,12 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What a plugin gave.
+    """The credentials that a plugin issued.
 
     Attributes:
-        authorization: The header's value; None where it gave a certificate.
+        authorization: The header's value; None if it issued a certificate instead.
         certificate: Paths of the certificate and its key.
-        remaining_s: How long it is good for; None where it does not say.
+        remaining_s: Seconds until it expires; None if unknown.
     """
 
     authorization: str | None
@@ -104,7 +104,7 @@ class Issued:
 
 
 class PluginCredentials:
-    """Credentials that cost something to fetch: kept until shortly before they end, fetched once for all who wait."""
+    """Credentials that are costly to fetch: kept until shortly before expiry, fetched once for all waiting callers."""
 
     def __init__(self, fetch: Callable[[], Awaitable[Issued]], first: Issued, clock: Clock | None = None) -> None:
         self._fetch = fetch

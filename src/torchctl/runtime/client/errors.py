@@ -1,4 +1,4 @@
-"""What can go wrong with a request, as a small tree; nothing above the transport sees an HTTP library's errors."""
+"""The errors of requests, as a small tree. Code above the transport never sees an HTTP library's errors."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 EXCERPT = 300
-"""How much of an answer that is no Status (a load balancer's page) goes into the message."""
+"""Characters of an answer that is no Status (such as a load balancer's page) that go into the message."""
 
 
 class NotLeader(Exception):
@@ -39,12 +39,12 @@ class ApiError(Exception):
     """The API server refused a request, or no answer came.
 
     Attributes:
-        code: The HTTP status; 0 where no answer came.
-        reason: metav1.Status.reason, e.g. `NotFound`; empty where there is none.
-        message: For people; the server's own words where it said any.
-        retry_after_s: How long the server asks to wait, None if it does not say.
-        outcome_unknown: Whether a write may have been committed although it failed. Read before deciding anything.
-        details: What the refusal is about: the object's name, the fields.
+        code: The HTTP status; 0 if no answer came.
+        reason: metav1.Status.reason, e.g. `NotFound`; empty if there is none.
+        message: A text for people; the server's own if it sent one.
+        retry_after_s: Seconds that the server asks to wait, None if it does not say.
+        outcome_unknown: The write may have been committed although it failed: read the object before deciding.
+        details: The object's name and the fields that the refusal is about.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ApiError(Exception):
 
 
 class BadRequest(ApiError):
-    """400: the request makes no sense to this server. The author of the call, or an older server."""
+    """400: the server does not understand the request. The call is wrong, or the server is older than it needs."""
 
 
 class Unauthorized(ApiError):
@@ -83,7 +83,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object is not what the request took it for: another version, another uid, another field manager."""
+    """409: the object has another version, uid or field manager than the request expects."""
 
 
 class AlreadyExists(ApiError):
@@ -99,7 +99,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: the server sheds load. It did nothing."""
+    """429: the server sheds load. It did not process the request."""
 
 
 class Unavailable(ApiError):
@@ -111,7 +111,7 @@ class Timeout(ApiError):
 
 
 class Malformed(ApiError):
-    """The server answered with success and with something that cannot be decoded."""
+    """The server answered with success, but the answer cannot be decoded."""
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
@@ -129,14 +129,14 @@ _BY_CODE: dict[int, type[ApiError]] = {
 def error_for(
     code: int, body: bytes, headers: Mapping[str, str], *, now: datetime | None = None, write: bool = False
 ) -> ApiError:
-    """The error that an answer stands for.
+    """Returns the error for an unsuccessful answer.
 
     Args:
-        code: The HTTP status, not of the 2xx.
-        body: A Status as JSON, or anything that a proxy in between says.
+        code: The HTTP status, not 2xx.
+        body: A Status as JSON, or the text of a proxy in between.
         headers: Looked up by `Retry-After`; pass a mapping that ignores case.
         now: The wall clock, for a Retry-After that is a date.
-        write: Whether the request was one; then a 5xx leaves its outcome unknown.
+        write: The request was a write, so that a 5xx leaves its outcome unknown.
     """
     status = _status(body)
     return _type(code, status.reason)(
@@ -150,7 +150,7 @@ def error_for(
 
 
 def retry_after_s(value: str, now: datetime | None = None) -> float | None:
-    """Seconds that a Retry-After header asks for, given as a number or as a date; None if it makes no sense."""
+    """Returns the seconds that a Retry-After header (a number or a date) asks for; None if it is invalid."""
     value = value.strip()
     if value.isascii() and value.isdigit():
         return float(value[:9])

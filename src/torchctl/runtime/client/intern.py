@@ -1,4 +1,4 @@
-"""Values that thousands of cached objects have in common are kept once."""
+"""Shares equal values among cached objects, so that each is kept in memory once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from torchctl.runtime.kinds import Object, ObjectMeta
 __all__ = ["Interner"]
 
 LIMIT = 65_536
-"""Values remembered; beyond it the memory starts afresh, so that a stream of unique ones cannot fill it."""
+"""The number of shared values kept. Beyond it all are dropped, so that a stream of unique values cannot fill it."""
 
 UNIQUE = frozenset({"uid", "resource_version", "message", "pod_ip"})
-"""Fields whose values are hardly ever met twice."""
+"""Fields whose values hardly ever repeat."""
 
 UNIQUE_OF: Mapping[type, frozenset[str]] = {ObjectMeta: frozenset({"name"})}
 
@@ -27,12 +27,12 @@ _message = attrgetter("message")
 
 @dataclass(slots=True)
 class _Plan:
-    """The fields of a struct that are worth looking at, by what they hold."""
+    """The fields of a struct that are worth sharing, grouped by the type of their values."""
 
     words: list[str] = field(default_factory=list)
-    """Strings, points in time, and structs and tuples of nothing but words and flags: one look-up finds the whole."""
+    """Strings, times, and structs and tuples of only words and flags: each is shared as a whole by one look-up."""
     verbal: list[str] = field(default_factory=list)
-    """Tuples of such structs that may have a message, which makes them one of their kind."""
+    """Tuples of such structs that may also have a message, which makes each struct unique."""
     structs: list[str] = field(default_factory=list)
     tuples: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -44,8 +44,8 @@ class _Plan:
 class Interner:
     """Makes decoded objects share namespaces, labels, owner references, times, and the words of their conditions.
 
-    The types of the fields say what to look at, once per type. Left alone are the free-form parts of an object: a spec
-    that is kept whole, annotations.
+    The fields to share are derived once per type from their types. The free-form parts of an object (annotations, or a
+    spec that is kept whole) are left alone.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Interner:
         self._plans: dict[type, _Plan] = {}
 
     def share(self, obj: Object) -> None:
-        """Replaces what `obj` has in common with earlier ones. Only for objects that nobody has seen yet."""
+        """Replaces values of `obj` by equal ones of earlier objects. Call it before anybody else sees `obj`."""
         if len(self._known) > LIMIT:
             self._known.clear()
         if isinstance(obj, msgspec.Struct):
@@ -75,7 +75,7 @@ class Interner:
                 self._share_verbal(obj, name, value)
         for name in plan.labels:
             if labels := getattr(obj, name):
-                values = labels.values()  # a dict made anew has no room to spare, as the decoder's has
+                values = labels.values()  # a copied dict has no spare capacity, unlike the decoder's
                 _set(obj, name, dict(zip(map(one, labels, labels), map(one, values, values), strict=True)))
 
     def _share_verbal(self, obj: msgspec.Struct, name: str, value: tuple[msgspec.Struct, ...]) -> None:
@@ -99,7 +99,7 @@ class Interner:
         return plan
 
     def _group(self, plan: _Plan, name: str, type_: Any) -> list[str] | None:
-        """Where in the plan a field belongs."""
+        """Returns the list of the plan that a field belongs to, None if it is not shared."""
         if name == "labels" and get_origin(type_) is dict:
             return plan.labels
         if type_ in (str, datetime) or _is_verbal(type_):
@@ -115,7 +115,7 @@ class Interner:
 
 
 def _present(type_: Any) -> Any:
-    """The type of an optional field's value where it has one."""
+    """Returns the type of an optional field's value; the type itself if it is not optional."""
     parts = [part for part in get_args(type_) if part is not type(None)]
     return parts[0] if get_origin(type_) in (Union, UnionType) and len(parts) == 1 else type_
 
@@ -125,8 +125,8 @@ def _is_struct(type_: Any) -> bool:
 
 
 def _is_verbal(type_: Any, *, messages: bool = False) -> bool:
-    """Whether it is a struct of nothing but words and flags; with `messages` one of the words may be free text."""
+    """Tells if the type is a struct of only words and flags; with `messages`, one word may be free text."""
     if not _is_struct(type_) or not type_.__struct_config__.frozen:
-        return False  # what may change has no hash
+        return False  # a mutable struct has no hash
     fields = msgspec.structs.fields(type_)
     return all(each.type in (str, bool) and (messages or each.name != "message") for each in fields)

@@ -23,14 +23,14 @@ __all__ = ["load"]
 
 PLUGIN_TIMEOUT_S = 30.0
 PROVIDER_PERIOD_S = 120.0
-"""How often the older auth providers (oidc, gcp) are asked; they know themselves when their token ends."""
+"""Seconds between calls of the older auth providers (oidc, gcp), which track the expiry of their token themselves."""
 
 
 async def load(paths: str, context: str | None = None) -> Connection:
     """Reads a kubeconfig, or several joined by colons and merged as kubectl merges them.
 
     Raises:
-        ConfigError: None of the files exists, or what they say makes no sense.
+        ConfigError: None of the files exists, or their content is invalid.
     """
     from kubernetes_asyncio.config import ConfigException
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
@@ -44,7 +44,7 @@ async def load(paths: str, context: str | None = None) -> Connection:
     except (ConfigException, CredentialsError) as error:
         raise ConfigError(f"{paths}: {error}") from error
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
-        # What the loader runs into when a file holds something else than a kubeconfig.
+        # The errors that the loader raises if a file is no kubeconfig.
         raise ConfigError(f"{paths}: no usable kubeconfig: {type(error).__name__}: {error}") from error
 
 
@@ -85,7 +85,7 @@ class _Kubeconfig:
     async def _fetch(self) -> Issued:
         try:
             issued, _ = await self._ask()
-        except Exception as error:  # plugins and the loader fail in every way there is
+        except Exception as error:  # plugins and the loader may raise anything
             raise CredentialsError(f"the kubeconfig's credentials could not be renewed: {error}") from error
         return issued
 
@@ -93,7 +93,7 @@ class _Kubeconfig:
         from kubernetes_asyncio.client import Configuration
 
         settings = Configuration()
-        # The loader keeps a plugin's answer until five minutes before its end, and for ever if that is unknown.
+        # The loader caches a plugin's answer until five minutes before its expiry, and for ever if that is unknown.
         vars(self._loader).pop("exec_plugin_expiry", None)
         try:
             async with asyncio.timeout(PLUGIN_TIMEOUT_S):
@@ -115,7 +115,7 @@ def _exists(paths: str) -> bool:
 
 
 def _find_user(merged: Any, name: str) -> tuple[dict[str, Any], Path]:
-    """The user's entry, and the directory that its paths are relative to."""
+    """Returns the user's entry, and the directory that its paths are relative to."""
     node = merged["users"].get_with_name(name, safe=True) if name and "users" in merged else None
     if node is None or not node.safe_get("user"):
         return {}, Path()

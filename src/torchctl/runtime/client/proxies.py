@@ -1,4 +1,4 @@
-"""Which proxy the environment wants for a URL, by the rules that Go programs follow. Pure.
+"""Selects the proxy for a URL from environment variables, by the rules that Go programs follow. Pure.
 
 HTTPS_PROXY, HTTP_PROXY and NO_PROXY, in capitals or small letters (small letters first, as curl has it). NO_PROXY
 holds hosts, domains, addresses, CIDR ranges, each with a port if wanted, or `*`. Loopback is never proxied.
@@ -15,7 +15,7 @@ Address = IPv4Address | IPv6Address
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
-    """The proxy's URL, None to connect directly."""
+    """Returns the proxy's URL, None to connect directly."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     proxy = _variable(environment, f"{parts.scheme}_proxy")

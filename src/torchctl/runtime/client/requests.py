@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 REQUEST_TIMEOUT_S = 10.0
-"""The deadline of a request that no client has given another one."""
+"""The default deadline of a request in seconds; a `Client` sets its own."""
 
 JSON = "application/json"
 APPLY_PATCH = "application/apply-patch+yaml"  # every JSON text is YAML
@@ -42,11 +42,11 @@ class HttpRequest:
     Attributes:
         method: The HTTP method.
         path: Escaped, without the query.
-        verb: What Kubernetes calls it, for metrics.
+        verb: The Kubernetes verb, for metrics.
         query: Parameters in order, not yet escaped.
         headers: Without Authorization, which the transport adds.
-        body: None where there is none.
-        timeout_s: Until the answer is complete; for a watch, until it begins.
+        body: The bytes to send, or None.
+        timeout_s: Seconds until the answer is complete; for a watch, until it begins.
     """
 
     method: str
@@ -59,7 +59,7 @@ class HttpRequest:
 
     @property
     def target(self) -> str:
-        """Path and query as they are sent."""
+        """The path and query as they are sent."""
         return f"{self.path}?{urlencode(self.query, quote_via=quote)}" if self.query else self.path
 
     @property
@@ -68,7 +68,7 @@ class HttpRequest:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether the answer may be long, or long in coming: a list, a watch, a log."""
+        """True if the answer may be large or slow: a list, a watch, a log."""
         return self.verb in ("list", "watch") or self.path.endswith("/log")
 
 
@@ -86,13 +86,13 @@ def list_page(
     continue_: str = "",
     resource_version: str = "",
 ) -> HttpRequest:
-    """One page of a list. Without `resource_version` the answer is the newest state."""
+    """Builds a request for one page of a list, of the newest state unless `resource_version` is set."""
     query = _query(
         labelSelector=labels,
         fieldSelector=fields,
         limit=str(limit) if limit else "",
         **{"continue": continue_},
-        # The server refuses a version beside a continue token, which has its own.
+        # The server refuses a version together with a continue token, which contains its own.
         resourceVersion="" if continue_ else resource_version,
     )
     return HttpRequest("GET", _collection(kind, namespace), "list", query)
@@ -108,10 +108,10 @@ def watch(
     send_initial_events: bool = False,
     timeout_s: float,
 ) -> HttpRequest:
-    """A stream of changes after `resource_version`, ended by the server after `timeout_s`.
+    """Builds a watch of the changes after `resource_version`, which the server ends after `timeout_s`.
 
-    With `send_initial_events` it begins with the objects that there are, and a bookmark that ends them
-    (KEP-3157); a server that cannot do that answers 400 or 422.
+    With `send_initial_events` the stream begins with the existing objects and a bookmark that ends them (KEP-3157).
+    A server that does not support that answers 400 or 422.
     """
     query = _query(
         watch="true",
@@ -129,7 +129,7 @@ def watch(
 def create(
     kind: Kind[Any], body: bytes, namespace: str = "", *, name: str = "", subresource: str = "", manager: str = ""
 ) -> HttpRequest:
-    """A new object, or with `name` and `subresource` a call of it (a pod's `binding`, `eviction`, ...)."""
+    """Builds the creation of an object or, with `name` and `subresource`, of a subresource (a pod's `binding`, ...)."""
     path = _object(kind, name, namespace, subresource) if subresource else _collection(kind, _need(kind, namespace))
     return _write("POST", path, "create", body, JSON, _query(fieldManager=manager))
 
@@ -145,7 +145,7 @@ def apply(
     subresource: str = "",
     dry_run: bool = False,
 ) -> HttpRequest:
-    """Server-side apply: creates the object, or makes `manager`'s fields of it what `body` says."""
+    """Builds a server-side apply, which creates the object or sets the fields of `manager` to those of `body`."""
     query = _query(
         fieldManager=manager,
         force="true" if force else "",
@@ -169,14 +169,14 @@ def replace(
 
 
 def delete(kind: Kind[Any], name: str, body: bytes, namespace: str = "") -> HttpRequest:
-    """`body` is a DeleteOptions, see `delete_options`."""
+    """Builds a delete. `body` is a DeleteOptions, see `delete_options`."""
     return _write("DELETE", _object(kind, name, namespace), "delete", body, JSON)
 
 
 def delete_options(
     *, uid: str = "", resource_version: str = "", propagation: Propagation = "Background", grace_s: int | None = None
 ) -> Mapping[str, Any]:
-    """The body of a delete: only the object of that uid and version, and its dependents as `propagation` says."""
+    """Builds a DeleteOptions: deletes only the object with that uid and version, dependents by `propagation`."""
     preconditions = dict(_query(uid=uid, resourceVersion=resource_version))
     options: dict[str, Any] = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""When a request is worth sending again, and how long to wait before. Pure."""
+"""Decides if a failed request is retried, and after which delay. Pure."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ __all__ = ["RetryPolicy"]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How patient the client is. Delays grow by doubling, each one shortened at random by up to a half."""
+    """Limits and delays of retries. Delays double each time, and each is shortened at random by up to a half."""
 
     first_s: float = 0.1
-    """The longest first delay."""
+    """The longest first delay, in seconds."""
 
     cap_s: float = 5.0
     """The longest delay, unless the server asks for more."""
@@ -21,25 +21,25 @@ class RetryPolicy:
     """The longest wait that a server may ask for."""
 
     deadline_s: float = 30.0
-    """From the first attempt on; no attempt begins later. A caller with less time cancels."""
+    """Seconds from the first attempt after which no other begins. A caller with less time cancels."""
 
     def delay(self, error: ApiError, *, write: bool, attempt: int, elapsed_s: float, jitter: float) -> float | None:
-        """How long to wait before the request is sent again; None if it is not.
+        """Returns the seconds to wait before the request is retried; None if it must not be.
 
-        A write is only repeated after a 429, which says that the server did not look at it.
+        A write is only retried after a 429, because then the server has not processed it.
 
         Args:
-            error: How the last attempt failed.
-            write: Whether the request changes anything.
-            attempt: How many attempts failed, at least 1.
-            elapsed_s: Since the first attempt began.
+            error: The error of the last attempt.
+            write: The request may change an object.
+            attempt: The number of failed attempts, at least 1.
+            elapsed_s: Seconds since the first attempt began.
             jitter: A random number in [0, 1).
         """
         if not isinstance(error, TooManyRequests if write else TooManyRequests | Unavailable | Timeout):
             return None
         wait_s = min(self.cap_s, self.first_s * 2.0 ** min(attempt - 1, 32)) * (1 - jitter / 2)
         if error.retry_after_s is not None:
-            # Later than asked rather than earlier, and not all clients at once.
+            # Wait longer than asked, never less, and not all clients equally long.
             asked_s = min(error.retry_after_s, self.retry_after_cap_s)
             wait_s = max(wait_s, asked_s * (1 + jitter / 10))
         return wait_s if elapsed_s + wait_s < self.deadline_s else None

@@ -1,4 +1,4 @@
-"""TCP sockets on which a peer that vanished is noticed within 30 seconds, idle or not."""
+"""TCP sockets that detect a vanished peer within 30 seconds, even if idle."""
 
 import socket
 
@@ -8,14 +8,14 @@ KEEPALIVE_IDLE_S = 10
 KEEPALIVE_PERIOD_S = 5
 KEEPALIVE_PROBES = 3
 USER_TIMEOUT_S = 20
-"""What was sent and is not acknowledged for so long ends the connection; probes count, so an idle one too."""
+"""Seconds without acknowledgement of sent data (keepalive probes included) after which a connection ends."""
 
 
 AddrInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
 
 
 def open_socket(address: AddrInfo) -> socket.socket:
-    """A socket for one entry of getaddrinfo, not connected yet."""
+    """Makes a socket for one entry of getaddrinfo, not connected yet."""
     family, type_, protocol, _, _ = address
     opened = socket.socket(family, type_, protocol)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -25,7 +25,7 @@ def open_socket(address: AddrInfo) -> socket.socket:
         ("TCP_KEEPCNT", KEEPALIVE_PROBES),
         ("TCP_USER_TIMEOUT", USER_TIMEOUT_S * 1000),
     ):
-        option = getattr(socket, name, None)  # macOS, on which people develop, lacks some
+        option = getattr(socket, name, None)  # macOS lacks some of them
         if option is not None:
             opened.setsockopt(socket.IPPROTO_TCP, option, value)
     return opened

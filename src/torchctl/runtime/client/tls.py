@@ -1,4 +1,4 @@
-"""TLS as a connection's files say it; changed files take effect without a restart."""
+"""TLS contexts from certificate files; changed files take effect without a restart."""
 
 import hashlib
 import os
@@ -14,11 +14,11 @@ CHECK_PERIOD_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the certificates are, and what they are checked against.
+    """The certificate files of a connection, and how to verify the server.
 
     Attributes:
         ca: PEM bundle of the authorities that are trusted; None trusts the machine's.
-        certificate: PEM of the client certificate, with `key`; None without.
+        certificate: PEM of the client certificate, with `key`; None if there is none.
         key: PEM of its key.
         verify: False accepts any server. Only for a kubeconfig that says so.
         server_name: The name that the server's certificate must carry; None: the host of the URL.
@@ -35,10 +35,10 @@ class TlsFiles:
         return tuple(path for path in (self.ca, self.certificate, self.key) if path)
 
     def context(self) -> ssl.SSLContext:
-        """Reads the files.
+        """Reads the files and makes a TLS context.
 
         Raises:
-            OSError, ssl.SSLError: One cannot be read, or is no PEM.
+            OSError, ssl.SSLError: A file cannot be read, or is no PEM.
         """
         context = ssl.create_default_context(cafile=self.ca)
         if not self.verify:
@@ -50,9 +50,9 @@ class TlsFiles:
 
 
 class TlsContexts:
-    """The context of the moment: made anew when the content of a file changes, looked at every 10 s at most.
+    """Keeps a TLS context up to date: makes a new one if a file has changed, checking at most every 10 s.
 
-    While a file is unreadable or half written the last good context stays.
+    While a file is unreadable or half written, the last good context stays in use.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -63,7 +63,7 @@ class TlsContexts:
         self._context: ssl.SSLContext | None = None
 
     def current(self, files: TlsFiles, *, check: bool = False) -> ssl.SSLContext:
-        """The context for `files`; with `check` the files are looked at now."""
+        """Returns the context for `files`; `check` reads the files now."""
         now = self._clock.monotonic()
         due = check or files != self._files or now - self._checked_at >= CHECK_PERIOD_S
         if self._context is not None and not due:

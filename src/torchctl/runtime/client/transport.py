@@ -1,10 +1,10 @@
-"""The one module that talks to the network. What it raises is of our own error tree.
+"""The only module that talks to the API server over the network. It raises only errors of our own tree.
 
-- Every exchange has a deadline. A peer that vanished is found within 30 s (see `sockets`); a watch that is silent is
-  the reader's business: each `readline` has a deadline of its own.
+- Every exchange has a deadline. A vanished peer is detected within 30 s (see `sockets`). A silent watch is detected by
+  its reader, because each `readline` has a deadline of its own.
 - Watches and requests have separate connections, so that many watches never starve a request.
 - Nothing is sent twice here, with two exceptions in which the server did nothing the first time: a 401 is followed by
-  one attempt with fresh credentials, and a failed TLS handshake by one with the certificate files as they now are.
+  one attempt with fresh credentials, and a failed TLS handshake by one with newly read certificate files.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ __all__ = ["AiohttpTransport", "Gate", "HttpResponse", "LineStream", "RequestMet
 
 CLOSE_TIMEOUT_S = 2.0
 CONNECT_TIMEOUT_S = 4.0
-"""TCP and TLS together, whatever the number of addresses. Below the margin that leader election leaves between two
-leaders, for a write has passed its gate by then."""
+"""Seconds for TCP and TLS together, whatever the number of addresses. It must be below the margin that leader election
+leaves between two leaders, because a write has passed its gate before it connects."""
 
 MAX_CONNECTIONS = 64
-"""Of requests; each watch has one of its own beside them."""
+"""The number of connections for requests. Each watch has a connection of its own besides."""
 
 MAX_LINE = 64 * 2**20
-"""Bytes of a watch line; etcd holds objects of 1.5 MiB."""
+"""The maximum bytes of a watch line; etcd holds objects of up to 1.5 MiB."""
 
 Gate = Callable[[], None]
-"""Called immediately before a request is sent; may raise, and then nothing is."""
+"""Called immediately before a request is sent. If it raises, nothing is sent."""
 
 
 class _Counter(Protocol):
@@ -65,7 +65,7 @@ class _Histograms(Protocol):
 
 
 class RequestMetrics(Protocol):
-    """What is counted of requests: the part of the runtime's metrics that a transport needs."""
+    """The part of the runtime's metrics that a transport records."""
 
     @property
     def rest_client_requests_total(self) -> _Counters: ...
@@ -95,28 +95,28 @@ class LineStream(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     async def read_body(self) -> bytes:
-        """All of it: for an answer that is no stream but a refusal."""
+        """Returns the whole body, for an answer that is a refusal instead of a stream."""
         ...
 
     async def readlines(self, timeout_s: float) -> bytes:
-        """All complete lines that have come, one after the other, at least one; empty at the end of the stream.
+        """Returns all complete lines that have arrived, at least one; empty at the end of the stream.
 
-        Raises what `readline` raises.
+        Raises the same errors as `readline`.
         """
         ...
 
     async def readline(self, timeout_s: float) -> bytes:
-        """The next complete line; empty at the end of the stream. A stream is read in one of the two ways only.
+        """Returns the next complete line; empty at the end of the stream. Do not mix with `readlines`.
 
         Raises:
-            Timeout: None came within `timeout_s`. The stream is of no further use.
+            Timeout: None came within `timeout_s`. The stream is no longer usable.
             Unavailable: The connection broke.
         """
         ...
 
 
 class Transport(Protocol):
-    """Sends requests. The only thing between the client and a network, or a simulation of one."""
+    """Sends requests over a network, or a simulation of one."""
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         """Sends a request and reads the whole answer, whatever its status.
@@ -128,15 +128,15 @@ class Transport(Protocol):
         ...
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[LineStream]:
-        """Sends a request and yields the answer as soon as it begins. Raises what `send` raises."""
+        """Sends a request and yields the answer as soon as it begins. Raises the same errors as `send`."""
         ...
 
 
 class AiohttpTransport:
     """HTTP/1.1 over aiohttp, to one API server. Enter it inside the event loop that uses it.
 
-    Every request carries the credentials of the moment, has a deadline, and goes through the proxy that the
-    connection or the environment names. Certificate files are followed as they change.
+    Every request carries the current credentials, has a deadline, and goes through the proxy that the connection or
+    the environment names. Changed certificate files are reloaded.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class AiohttpTransport:
         self._host = urlsplit(connection.host).netloc
         self._proxy = connection.proxy or proxy_for(connection.host, os.environ)
         self._tls = TlsContexts(self._clock)
-        # Waited for here, before the gate is asked, and not in the connection pool, which is behind it.
+        # Requests wait for a slot here, before the gate is checked: in the connection pool they would wait after it.
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
@@ -166,7 +166,7 @@ class AiohttpTransport:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has no session open."""
+        """True if no session is open."""
         return all(session is None or session.closed for session in (self._requests, self._watches))
 
     async def __aenter__(self) -> Self:
@@ -177,7 +177,7 @@ class AiohttpTransport:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Shielded: whoever is cancelled leaves no socket open either.
+        # Shielded, so that a cancelled task leaves no socket open either.
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
             for session in filter(None, (self._requests, self._watches)):
                 await session.close()
@@ -201,7 +201,7 @@ class AiohttpTransport:
         try:
             yield _Lines(response, request)
         finally:
-            # What is still under way on this connection is not wanted.
+            # Drop the connection with all data still under way on it.
             response.close()
 
     async def _exchange(
@@ -271,7 +271,7 @@ class AiohttpTransport:
 
 
 class _Lines:
-    """aiohttp's answer as a LineStream."""
+    """An aiohttp answer as a LineStream."""
 
     def __init__(self, response: aiohttp.ClientResponse, request: HttpRequest) -> None:
         self._response = response
@@ -289,7 +289,7 @@ class _Lines:
     async def readlines(self, timeout_s: float) -> bytes:
         with _mapped(self._request):
             async with asyncio.timeout(timeout_s):
-                # A line without an end is the head of one that never came.
+                # Bytes without a line end are the beginning of a line that never arrived completely.
                 while chunk := await self._response.content.readany():
                     if lines := self._complete(chunk):
                         return lines
@@ -302,7 +302,7 @@ class _Lines:
         return self._lines.popleft() if self._lines else b""
 
     def _complete(self, chunk: bytes) -> bytes:
-        """The lines that are complete with `chunk`; what comes after them is kept."""
+        """Returns the lines that `chunk` completes; the rest is kept."""
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._head.append(chunk)
@@ -323,8 +323,8 @@ def _session(connections: int, user_agent: str) -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(connect=CONNECT_TIMEOUT_S),
         trust_env=False,
     )
-    # aiohttp repeats PUT and DELETE, unasked, when a kept connection breaks: a write may then happen twice,
-    # and behind the fence. There is no public way to say no; a test holds this name fast.
+    # aiohttp repeats PUT and DELETE by itself when a kept connection breaks: a write could then happen twice, and
+    # without asking the fence. There is no public way to disable that; a test checks that this name exists.
     session._retry_connection = False
     return session
 

@@ -1,4 +1,4 @@
-"""What a piece of work wrote, so that whoever comes after it can wait until the caches have seen it."""
+"""Records the writes of a task, so that its successor can wait until the caches have seen them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ _writes: ContextVar[tuple[Writes, ...]] = ContextVar("torchctl_writes", default=
 
 @contextmanager
 def record_writes() -> Iterator[Writes]:
-    """Collects the successful writes made inside, those of tasks started inside included."""
+    """Collects the successful writes made inside the block, including those of tasks started inside."""
     writes: Writes = []
     token = _writes.set((*_writes.get(), writes))
     try:
@@ -47,6 +47,6 @@ def record_writes() -> Iterator[Writes]:
 
 
 def note_write(write: Written | Deleted) -> None:
-    """Called by the client after each successful write."""
+    """Records a successful write. The client calls it."""
     for writes in _writes.get():
         writes.append(write)

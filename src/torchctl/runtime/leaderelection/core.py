@@ -1,20 +1,20 @@
-"""Who leads, as a pure structure: what a replica has seen of the Lease, and what it does next.
+"""Leader election without I/O: keeps one replica's view of the Lease and decides its next action.
 
 Two promises, each held by property tests against a model of several replicas, one store and a bad network:
 
 **Never two.** A leader leads for `renew_deadline_s` from the moment it *sent* its last good renewal. Any other
 replica leaves it alone for `lease_duration_s` from the moment it *learned* of that renewal, which is later.
 Each measures on its own monotonic clock, so the offset between clocks is irrelevant, and their rates may
-differ by less than `lease_duration_s / renew_deadline_s` (1.5 with the defaults). What a replica knows
-may be as stale as you like: every write of the Lease carries the resourceVersion that it was decided on, so
-a take-over based on an old reading is refused by the server. A request that commits long after its sender gave
-up is refused for the same reason, or sets a holder that nobody believes to be leading, which only delays.
+differ by less than `lease_duration_s / renew_deadline_s` (1.5 with the defaults). A replica's view may
+be arbitrarily stale: every write of the Lease carries the resourceVersion that it was decided on, so the server
+refuses a take-over based on an old reading. A request that commits long after its sender gave up is refused for
+the same reason, or it sets a holder that does not lead, which only causes a delay.
 
 **Never none for long.** A replica that watches takes over a dead leader's Lease when it expires, and a released
-one as soon as the watch says so. One without a working watch looks every `retry_period_s`, jittered.
+one as soon as the watch says so. A replica without a working watch polls every `retry_period_s`, jittered.
 
-Time is an argument everywhere: `now` in seconds of a monotonic clock, `wall` as text for what people read in
-the Lease. `jitter` is a random number from 0 to 1.
+Time is always an argument: `now` in seconds of a monotonic clock, `wall` as the text that people read in the
+Lease. `jitter` is a random number from 0 to 1.
 """
 
 import math
@@ -28,13 +28,15 @@ __all__ = ["Action", "Elector", "Read", "Wait", "Write"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Get the Lease; report with `saw`, `missing` or `failed`."""
+    """Get the Lease; report the result with `saw`, `missing` or `failed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Make `spec` the Lease's, or create it where `resource_version` is "". Report with `wrote`, `conflicted`
-    (somebody else changed, created or deleted it) or `failed`."""
+    """Write `spec` to the Lease, or create the Lease if `resource_version` is "".
+
+    Report the result with `wrote`, `conflicted` (somebody else changed, created or deleted it) or `failed`.
+    """
 
     spec: LeaseSpec
     resource_version: str
@@ -42,7 +44,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing until `until`, or until the watch brings news."""
+    """Do nothing until `until`, or until the watch reports a change."""
 
     until: float
 
@@ -51,7 +53,7 @@ Action = Read | Write | Wait
 
 
 class Elector:
-    """One replica's view of one Lease. Not safe for use by several threads."""
+    """One replica's view of one Lease. Not thread-safe."""
 
     def __init__(self, identity: str, settings: ElectionSettings) -> None:
         if not identity:
@@ -78,17 +80,17 @@ class Elector:
 
     @property
     def leads_until(self) -> float:
-        """The end of the present leadership unless it is renewed; -inf without one."""
+        """The time at which the current leadership ends unless renewed; -inf if this replica does not lead."""
         return self._leads_until
 
     def leads(self, now: float) -> bool:
         return now < self._leads_until
 
     def next(self, now: float, wall: str, *, watching: bool) -> Action:
-        """What to do now.
+        """Returns the next action.
 
         Args:
-            watching: Whether news of the Lease arrive by themselves; else it is read now and then.
+            watching: A watch reports changes of the Lease. If False, the Lease is polled.
         """
         if self.leads(now):
             return self._keep(now, wall)
@@ -105,11 +107,11 @@ class Elector:
         return Read() if now >= look_at else Wait(min(look_at, self._reserved_until))
 
     def saw(self, lease: Lease, now: float, *, live: bool) -> None:
-        """Takes in the Lease as somebody showed it.
+        """Notes the Lease as a read or the watch returned it.
 
         Args:
-            live: From the server's present state and not from a watch, which may be behind. Only live news
-                may go back in versions, as they do after the server's data were restored from a backup.
+            live: It comes from a read and not from a watch, which may lag behind. Only a read may go back in
+                versions, as happens after etcd was restored from a backup.
         """
         version = lease.metadata.resource_version
         if live:
@@ -123,12 +125,12 @@ class Elector:
             self._leads_until = -math.inf
 
     def missing(self, resource_version: str = "") -> None:
-        """Takes in that there is no Lease.
+        """Notes that there is no Lease.
 
-        Whoever was seen to hold it may still believe so: it stays reserved for as long as it would have been.
+        Its last known holder may still believe that it leads, so the Lease stays reserved until it would have expired.
 
         Args:
-            resource_version: Of the deletion, where a watch reported it; "" where a read found nothing.
+            resource_version: The version of the deletion if a watch reported it; "" if a read found nothing.
         """
         if resource_version:
             if not _newer(resource_version, self._version):
@@ -139,11 +141,11 @@ class Elector:
         self._lease = None
 
     def polled(self, now: float, jitter: float) -> None:
-        """Takes in that a read was answered: without a watch the next one comes after the retry period."""
+        """Notes that a read was answered: without a watch the next poll comes after the retry period."""
         self._poll_at = now + self._retry_s(jitter)
 
     def wrote(self, lease: Lease, sent_at: float, now: float) -> None:
-        """Takes in the answer to a `Write` that was sent at `sent_at`."""
+        """Notes the answer to a `Write` that was sent at `sent_at`."""
         self._conflicts = 0
         self.saw(lease, now, live=False)
         if self.holder == self.identity:
@@ -151,27 +153,27 @@ class Elector:
             self._renew_at = sent_at + self._settings.retry_period_s
 
     def conflicted(self, sent_at: float, jitter: float) -> None:
-        """Takes in that a `Write` was refused because the Lease is not as it was seen."""
+        """Notes that a `Write` was refused because the Lease has changed since it was read."""
         self._read_first = True
         self._try_at = sent_at + self._retry_s(jitter) if self._conflicts else -math.inf
         self._conflicts += 1
 
     def failed(self, sent_at: float, jitter: float) -> None:
-        """Takes in that a `Read` or `Write` was not answered, or by an error that says nothing of the Lease."""
+        """Notes that a `Read` or `Write` failed without an answer about the Lease."""
         retry_s = self._settings.retry_period_s
         self._try_at = sent_at + (retry_s if self.leads(sent_at) else self._retry_s(jitter))
 
     def resign(self) -> None:
-        """Ends the leadership on this side. The Lease stays as it is, and is read before it is written again."""
+        """Ends the leadership locally. The Lease stays unchanged, and is read before it is written again."""
         self._leads_until = -math.inf
         self._read_first = True
 
     def release(self, wall: str) -> Write | None:
-        """Ends the leadership and says how to tell the others; None if the Lease is not ours to give."""
+        """Ends the leadership and returns the write that frees the Lease; None if we do not hold it."""
         self.resign()
         if self._lease is None or self.holder != self.identity:
             return None
-        # client-go's form: no holder, one second.
+        # The same form as client-go: no holder, a duration of one second.
         spec = self._spec(wall, holder="", duration_s=1, acquired=wall)
         return Write(spec, self._lease.metadata.resource_version)
 
@@ -217,7 +219,7 @@ class Elector:
         )
 
     def _duration(self, spec: LeaseSpec) -> float:
-        """The holder's word counts, for its deadline is shorter than it, whatever our settings are."""
+        """Returns the duration in the Lease, not in our settings: the holder's own deadline is shorter than it."""
         return float(spec.lease_duration_seconds or self._settings.lease_duration_s)
 
     def _retry_s(self, jitter: float) -> float:
@@ -225,7 +227,7 @@ class Elector:
 
 
 def _newer(version: str, known: str) -> bool:
-    """Whether `version` is of a later state. Versions that are no numbers are taken in the order of arrival."""
+    """Tells if `version` is newer than `known`. Versions that are no numbers count in the order of arrival."""
     if version.isdecimal() and known.isdecimal():
         return int(version) > int(known)
     return version != known

@@ -1,4 +1,4 @@
-"""Campaigns for a Lease and runs work while it is held. All rules are in `core`; this sends, waits and cancels.
+"""Campaigns for a Lease and runs work while it is held. All rules are in `core`; this module does the I/O.
 
 Needs RBAC for `leases.coordination.k8s.io` in the Lease's namespace: get, watch, create, patch.
 """
@@ -26,7 +26,7 @@ from torchctl.runtime.settings import ElectionSettings
 __all__ = ["LeaderElector", "new_identity"]
 
 RELEASE_S = 5.0
-"""How long a release may take; the process is on its way out."""
+"""Seconds that the release of the Lease may take when the process stops."""
 
 RELEASE_ATTEMPTS = 3
 
@@ -36,7 +36,7 @@ log = structlog.get_logger("torchctl.leaderelection")
 
 
 def new_identity() -> str:
-    """A name for this run of this process, in client-go's form: the host's name and something unique."""
+    """Returns a unique name for this run of this process, in client-go's form: host name and a random part."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -44,9 +44,9 @@ class LeaderElector:
     """Runs work on one replica at a time.
 
     Args:
-        client: Talks to the API server. Its fence, if it has one, does not apply to the Lease.
-        identity: Unique to this run of the process; see `new_identity`.
-        fence: Open while this replica leads. Give it to the client that the work writes with.
+        client: Reads and writes the Lease. Its fence, if any, does not apply to the Lease.
+        identity: A name unique to this run of the process; see `new_identity`.
+        fence: Allows writes while this replica leads. Give it to the client that the work writes with.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """The identity of the leader as last seen, "" where there is none."""
+        """The identity of the leader as last seen, "" if there is none."""
         return self._core.holder
 
     def check(self) -> str:
-        """For `HealthChecks.add_live`: work that goes on although it was told to end."""
+        """Complains about work that goes on although it was cancelled. A check for `HealthChecks.add_live`."""
         if self._stepped_down_at is None:
             return ""
         late_s = self._clock.monotonic() - self._stepped_down_at
@@ -101,8 +101,10 @@ class LeaderElector:
         return f"leadership ended {late_s:.0f} s ago and the work still runs"
 
     async def run(self, lead: Lead) -> None:
-        """Campaigns for ever. Each time this replica leads, `lead` runs; when that is over, it is cancelled and
-        awaited before the next campaign. Returns when `lead` returns, raises what it raises, in a group.
+        """Campaigns for ever and runs `lead` while this replica leads.
+
+        When leadership is lost, `lead` is cancelled and awaited before the next campaign. Returns when `lead` returns;
+        raises its errors in an exception group.
 
         When cancelled, it cancels and awaits `lead` first and then gives the Lease up, so that another replica
         leads at once and never beside work that still goes on here.
@@ -124,7 +126,7 @@ class LeaderElector:
             await self._turn()
 
     async def _reign(self, lead: Lead) -> bool:
-        """Leads for as long as it lasts. Returns whether `lead` came to an end by itself."""
+        """Runs `lead` until it ends or leadership is lost. Returns True if it ended by itself."""
         done = False
         log.info("became leader", lease=str(self.lease), identity=self.identity)
         self._status.set(1)
@@ -152,7 +154,7 @@ class LeaderElector:
         self._status.set(0)
 
     async def _turn(self) -> None:
-        """Does what the core says, once."""
+        """Performs one action of the core."""
         now = self._clock.monotonic()
         action = self._core.next(now, self._wall(), watching=self._watching)
         if isinstance(action, Wait):
@@ -193,7 +195,7 @@ class LeaderElector:
             self._core.wrote(lease, sent_at, self._clock.monotonic())
 
     async def _send(self, write: Write) -> Lease:
-        """A merge patch guarded by the version: labels and annotations of others stay."""
+        """Sends a merge patch for one version of the Lease, which keeps the labels and annotations of others."""
         metadata = {"name": self.lease.name, "namespace": self.lease.namespace}
         body = {"metadata": metadata, "spec": msgspec.to_builtins(write.spec)}
         self._unanswered = True
@@ -207,7 +209,7 @@ class LeaderElector:
         return lease
 
     async def _follow(self) -> None:
-        """Watches the Lease for ever. While it cannot, `_turn` polls."""
+        """Watches the Lease for ever. While the watch is broken, `_turn` polls."""
         while True:
             opened_at = self._clock.monotonic()
             try:
@@ -220,7 +222,7 @@ class LeaderElector:
                 await self._clock.sleep(self._settings.retry_period_s * (1 + self._rng.random()))
 
     async def _watch(self) -> None:
-        """One watch, which begins with the present state. Silence is suspicious: a living leader renews."""
+        """Runs one watch, which begins with the current state. Silence ends it, because a living leader renews."""
         fields = f"metadata.name={self.lease.name}"
         async with self._client.watch(LEASE, namespace=self.lease.namespace, fields=fields) as stream:
             self._watching = True
@@ -236,7 +238,7 @@ class LeaderElector:
                 self._wake()
 
     def _settle(self) -> None:
-        """Brings the fence in line with the core, and says who leads when that changes."""
+        """Updates the fence from the core, and logs a change of the leader."""
         if self.is_leader:
             self._fence.arm(self._core.leads_until)
         else:
@@ -251,7 +253,7 @@ class LeaderElector:
         with anyio.move_on_after(RELEASE_S, shield=True):
             for _ in range(RELEASE_ATTEMPTS):
                 try:
-                    if self._unanswered:  # the write that was cut off may have moved the version, or made it ours
+                    if self._unanswered:  # the write that was cut off may have changed the version or made us holder
                         await self._read()
                         self._unanswered = False
                     write = self._core.release(self._wall())

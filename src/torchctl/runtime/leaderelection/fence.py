@@ -1,11 +1,11 @@
-"""Refuses writes once leadership has run out, whatever else the process believes at that moment.
+"""Refuses writes once leadership has expired, even if the process has not noticed that yet.
 
-A process that was stopped (SIGSTOP, a suspended machine, a blocked event loop) wakes up with reconciles in
-the middle of their work and timers that have not fired yet. So nobody has to be told in time that leadership is over:
-each write asks, right before it is sent, and the answer is a comparison of a deadline with the boot clock, which went
-on while the process did not. No thread watches over it, for while the event loop is blocked nothing can be sent
-either. What remains is the moment between the question and the socket; the writes themselves carry a uid or a
-resourceVersion for that, and the lease outlives the deadline by `lease_duration_s - renew_deadline_s`.
+A process that was stopped (SIGSTOP, a suspended machine, a blocked event loop) wakes up with unfinished reconciles and
+timers that have not fired yet. So the fence does not rely on a notification: each write checks it right before it is
+sent, and the check compares a deadline with the boot clock, which runs on while the process does not. No watchdog
+thread is needed, because a blocked event loop cannot send anything either. The time between the check and the socket
+remains: writes carry a uid or a resourceVersion for that, and the lease outlives the deadline by
+`lease_duration_s - renew_deadline_s`.
 """
 
 import math
@@ -17,7 +17,7 @@ __all__ = ["Fence"]
 
 
 class Fence:
-    """Shut until it is armed, and again once its time is over. Give it to the client that controllers write with."""
+    """Allows writes from `arm` until its deadline. Give it to the client that controllers write with."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,14 +28,14 @@ class Fence:
 
     @classmethod
     def open(cls) -> "Fence":
-        """A fence that never refuses, for a process without leader election."""
+        """Returns a fence that never refuses, for a process without leader election."""
         fence = cls(SystemClock())
         fence.arm(math.inf)
         return fence
 
     @property
     def remaining_s(self) -> float:
-        """Seconds for which writes may still begin; not positive when none may."""
+        """Returns the seconds for which writes may still begin; zero or negative if none may."""
         return self._until - self._clock.monotonic()
 
     def arm(self, until: float) -> None:
@@ -47,7 +47,7 @@ class Fence:
         self._until = -math.inf
 
     def check(self) -> None:
-        """Call right before sending a write.
+        """Raises if a write must not be sent. Call it right before sending.
 
         Raises:
             NotLeader: Leadership is over, or has not begun.

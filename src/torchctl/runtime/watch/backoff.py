@@ -1,4 +1,4 @@
-"""How long a watch rests after a failure."""
+"""The delays of a watch after failures."""
 
 from torchctl.runtime.watch.inputs import Cause, Failure, Refused
 from torchctl.runtime.watch.settings import WatchSettings
@@ -20,9 +20,9 @@ class Backoff:
         self._attempts = dict.fromkeys(Cause, 0)
 
     def delay(self, failure: Failure, jitter: float) -> float:
-        """Seconds to rest after `failure`; counts it. `jitter` in [0, 1) shortens the delay by up to half.
+        """Counts `failure` and returns the seconds to rest. `jitter` in [0, 1) shortens the delay by up to half.
 
-        A Retry-After is a lower bound, so there the jitter lengthens.
+        A Retry-After is a lower bound, so the jitter lengthens it instead.
         """
         if isinstance(failure, Refused) and failure.retry_after_s is not None:
             return min(failure.retry_after_s, self._retry_after_cap_s) + self._base_s * jitter

@@ -1,6 +1,6 @@
-"""The watch state machine: which request comes next, and what each answer means for the store.
+"""The watch state machine: decides the next request and turns each answer into store events.
 
-Theory of operation. The shell asks `next` what to do, does it, and feeds back what happened; `feed` returns
+Theory of operation. The shell asks `next` what to do, does it, and passes the result to `feed`, which returns
 the store events. Everything that can happen to a watch is an input, and every recovery is a transition that
 is written in the handler of the state it starts from. The machine never ends.
 
@@ -13,13 +13,13 @@ is written in the handler of the state it starts from. The machine never ends.
     RESTING         a wait              the state that it was entered for
 
 Rules that hold in every state:
-- A list replaces everything between `Init` and `InitDone`; a list that broke off is begun again with `Init`,
-  and the store holds back what it got until `InitDone`. So no half list is ever seen.
-- Versions never go back. A list older than what was seen came from a server that lags: it is refused and asked
-  for again. An event that is not newer than the last one is a replay: it is dropped. Only after `stale_limit` old
-  lists in a row are they believed.
+- A list replaces everything between `Init` and `InitDone`; a list that broke off starts again with `Init`,
+  and the store holds back all items until `InitDone`. So nobody ever sees half a list.
+- Versions never go back. A list that is older than the last known version came from a server that lags: it is refused
+  and requested again. An event that is not newer than the last one is a replay: it is dropped. Only after
+  `stale_limit` old lists in a row are they accepted.
 - A stream is resumed from the list's, a bookmark's or the last event's version, whichever is newest. It is not
-  resumed for ever: after `fruitless_limit` streams that brought nothing, list again.
+  resumed for ever: after `fruitless_limit` streams without any event, list again.
 - A collection that is refused is listed anew when it is served again. One that is not found `absent_after` times
   in a row is gone, and `Absent` says so once.
 - Every failure rests before it is tried again. Delays grow by cause, so that a long outage does not slow the
@@ -67,7 +67,7 @@ Input = Page[T] | WatchLine[T] | Opened | Failure | Rested
 
 
 class IllegalInput(Exception):
-    """The shell fed what cannot happen in this state: a defect of the shell."""
+    """The shell fed an input that cannot happen in this state. This is a defect of the shell."""
 
 
 class State(Enum):
@@ -114,16 +114,16 @@ class WatchMachine(Generic[T]):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the open stream is still wanted."""
+        """True while the open stream must be read."""
         return self._state in (State.RECEIVING_LIST, State.WATCHING)
 
     @property
     def is_listing(self) -> bool:
-        """Whether the open stream is still at the list that it begins with."""
+        """True while the open stream still sends its initial list."""
         return self._state is State.RECEIVING_LIST
 
     def next(self, jitter: float) -> Action:
-        """What the shell has to do now. Not asked for while a stream is being read."""
+        """Returns the next action for the shell. Do not call it while a stream is being read."""
         match self._state:
             case State.PAGING:
                 return ListPage(self._settings.page_size, self._continue)
@@ -136,7 +136,7 @@ class WatchMachine(Generic[T]):
         raise IllegalInput(f"no request is due while {self._state.value}")
 
     def patience(self, now: float) -> float:
-        """How many seconds from `now` the open stream may still be silent."""
+        """Returns the seconds from `now` for which the open stream may still be silent."""
         if self._state is State.RECEIVING_LIST:
             return max(0.0, self._opened_at + self._settings.streaming_list_deadline_s - now)
         if self._bookmarks_seen:
@@ -144,10 +144,10 @@ class WatchMachine(Generic[T]):
         return max(0.0, self._opened_at + self._server_timeout_s + self._settings.server_grace_s - now)
 
     def feed(self, fed: Input[T], now: float) -> Events[T]:
-        """Takes note of what happened and returns what that means for the store.
+        """Processes an input and returns the resulting events for the store.
 
         Raises:
-            IllegalInput: This cannot happen in this state.
+            IllegalInput: The input cannot happen in this state.
         """
         match self._state:
             case State.WATCHING:
@@ -206,7 +206,7 @@ class WatchMachine(Generic[T]):
                 self._continue = ""
                 return self._rest(fed, State.PAGING)
             case Refused() | Lost():
-                # The token of a list that broke off is good for minutes: go on with the same page.
+                # The continue token of a broken list stays valid for minutes: retry the same page.
                 return self._rest(fed, State.PAGING)
         raise self._illegal(fed)
 
@@ -258,7 +258,7 @@ class WatchMachine(Generic[T]):
         return ()
 
     def restart(self) -> None:
-        """Lists again after a rest, because the shell lost track of what the store was told."""
+        """Lists again after a rest. The shell calls it if it no longer knows which events the store received."""
         self._list_anew(Closed())
 
     # Transitions.
@@ -271,14 +271,14 @@ class WatchMachine(Generic[T]):
         return ()
 
     def _unavailable(self, refused: Refused) -> Events[T]:
-        # What comes back may be another collection under the same name: only a list can tell.
+        # After a refusal there may be another collection under the same name, so list again.
         self._continue, self._after_rest = "", self._list_state
         self._missing = self._missing + 1 if refused.is_missing else 0
         told = Unavailable(refused.message or refused.reason or str(refused.code), missing=refused.is_missing)
         return (told, Absent()) if self._missing == self._settings.absent_after else (told,)
 
     def _resume(self, failure: Failure) -> Events[T]:
-        """Opens the stream again after a rest, unless that brought nothing too often."""
+        """Opens the stream again after a rest, or lists anew after too many streams without any event."""
         self._fruitless += 1
         if self._fruitless >= self._settings.fruitless_limit:
             return self._list_anew(failure)
@@ -307,7 +307,7 @@ class WatchMachine(Generic[T]):
         return self._adopt(version)
 
     def _turn(self, page: Page[T]) -> Events[T]:
-        """Takes a page and turns to the next one."""
+        """Processes a page and continues with the next one."""
         events: list[StoreEvent[T]] = []
         self._missing = 0
         if not self._continue:
@@ -324,7 +324,7 @@ class WatchMachine(Generic[T]):
         return tuple(events)
 
     def _adopt(self, version: str) -> Events[T]:
-        """Makes a complete list's version the one to watch from."""
+        """Watches from the version of a complete list."""
         forced, self._forced = self._forced, False
         self._version, self._seen, self._fruitless, self._stale = version, number(version) or 0, 0, 0
         return (InitDone(version, forced),)
@@ -333,7 +333,7 @@ class WatchMachine(Generic[T]):
         self._state, self._opened_at, self._fruitful, self._missing = state, now, False, 0
 
     def _end(self, closed: Closed, now: float) -> Events[T]:
-        """A stream ended in good order: at once or soon comes the next, as long as streams bring something."""
+        """Handles the regular end of a stream: the next one opens at once or soon, as long as streams bring events."""
         lived_s = self._close(now)
         if not self._fruitful:
             return self._resume(closed)
@@ -351,7 +351,7 @@ class WatchMachine(Generic[T]):
     # Versions.
 
     def _advance(self, version: str) -> bool:
-        """Moves on to `version`; false if the watch was there already, so that what came with it is a replay."""
+        """Advances to `version`. Returns False if it is not newer, so that its event is a replay."""
         self._fruitful, self._fruitless = True, 0
         reached = number(version)
         if reached is not None:
@@ -363,7 +363,7 @@ class WatchMachine(Generic[T]):
         return True
 
     def _refuses(self, version: str) -> bool:
-        """Whether a list of this version is from the past."""
+        """Tells if a list of this version is older than what is known, and must be refused."""
         reached = number(version)
         if reached is None or reached >= self._seen:
             self._forced = False
@@ -386,7 +386,7 @@ class WatchMachine(Generic[T]):
 
 
 def number(version: str) -> int | None:
-    """A resourceVersion as a number that can be compared; None where a server uses something else."""
+    """Returns a resourceVersion as a number that can be compared; None if it is no number."""
     return int(version) if version.isdecimal() else None
 
 

@@ -1,4 +1,4 @@
-"""What a watch asks of its shell, and what it tells the store."""
+"""The actions that the watch machine requests from its shell, and its events for the store."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Ask for one page of a list, the newest state if `continue_` is empty."""
+    """Request one page of a list, of the newest state if `continue_` is empty."""
 
     limit: int
     continue_: str = ""
@@ -35,7 +35,7 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class OpenWatch:
-    """Open a stream after `resource_version`; with `send_initial_events` a streaming list goes before."""
+    """Open a stream after `resource_version`; with `send_initial_events` it begins with a streaming list."""
 
     resource_version: str
     send_initial_events: bool
@@ -54,7 +54,7 @@ Action = ListPage | OpenWatch | Wait
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """A list begins: what follows until `InitDone` replaces everything."""
+    """A list begins: the objects until `InitDone` replace everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class InitDone:
-    """The list is complete: what it did not name is gone.
+    """The list is complete: objects that it did not name are gone.
 
     `forced` says that versions went back for good (etcd restored from a backup), so older objects replace newer ones.
     """
@@ -98,7 +98,7 @@ class Bookmarked:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The server does not serve the collection (`missing`: 404) or not to us (401, 403). The watch goes on trying."""
+    """The server does not serve the collection (`missing`: 404), or refuses us (401, 403). The watch keeps trying."""
 
     reason: str
     missing: bool = False
@@ -106,7 +106,7 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The server has said so often in a row that it does not serve the collection that its objects are gone."""
+    """The server has answered 404 several times in a row, so the collection and its objects are gone."""
 
 
 StoreEvent = Init | Applied[T] | Removed[T] | Skipped | InitDone | Bookmarked | Unavailable | Absent

@@ -1,4 +1,4 @@
-"""What can happen to a watch, besides the pages and lines that it receives."""
+"""The inputs of the watch machine, besides the pages and lines that it receives."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ __all__ = ["Cause", "Closed", "Failure", "Lost", "Opened", "Refused", "Rested", 
 
 
 class Cause(Enum):
-    """Why a watch rests: each cause has its own back-off."""
+    """The cause why a watch rests. Each cause has its own back-off."""
 
     OUTAGE = "outage"
     REFUSED = "refused"
@@ -21,7 +21,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The server ended the stream in good order."""
+    """The server ended the stream regularly."""
 
     cause = Cause.REFUSED
 

@@ -1,4 +1,4 @@
-"""Lets the event loop breathe in long runs of work that never wait."""
+"""Lets other tasks run during long work that never waits."""
 
 import anyio.lowlevel
 

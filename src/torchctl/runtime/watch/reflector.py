@@ -1,4 +1,4 @@
-"""Runs a watch machine against the API server: does what it asks, feeds it what happened, passes the events on."""
+"""Runs a watch machine against the API server: performs its actions, feeds it the results, passes on its events."""
 
 import random
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Object)
 
 TRICKLE = 2**16
-"""Bytes; of a list that comes in smaller pieces, more is let gather before the next read."""
+"""If a read of a streaming list returns fewer bytes than this, the next read waits `GATHER_S` for more."""
 
 GATHER_S = 0.005
-"""The server sends each object of a streaming list by itself. To read them one by one takes a quarter more CPU than in
-heaps, and both often share a machine."""
+"""Seconds to wait for more data. The server sends each object of a streaming list separately, and reading them one by
+one takes a quarter more CPU than in batches, often on the machine that the server runs on."""
 
 
 class Sink(Protocol[T]):
-    """Where a watch's events go: an informer."""
+    """The receiver of a watch's events: an informer."""
 
     kind: Kind[T]
     selector: Selector
@@ -47,7 +47,7 @@ class Sink(Protocol[T]):
 
 
 class Reflector(Generic[T]):
-    """Keeps a sink equal to what the API server holds. RBAC: list and watch on the kind."""
+    """Keeps a sink in sync with the API server. RBAC: list and watch on the kind."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Reflector(Generic[T]):
                 with cancelled_only_if_asked():
                     await self._step()
             except Exception:
-                # A defect of ours, and the store may have missed an event: only a fresh list makes that good.
+                # A defect of ours. The store may have missed an event, which only a fresh list repairs.
                 log.exception("watch failed, listing again", resource=self._sink.kind.resource)
                 self._machine.restart()
 
@@ -146,7 +146,7 @@ class Reflector(Generic[T]):
         for fed in inputs:
             await self._feed(fed)
             if not self._machine.is_reading:
-                return  # what comes after the end of a stream is of no use
+                return  # inputs after the end of a stream are meaningless
 
     async def _feed(self, fed: Input[T]) -> None:
         for event in self._machine.feed(fed, self._clock.monotonic()):
@@ -161,7 +161,7 @@ class Reflector(Generic[T]):
         return Lost(str(error))
 
     def _complain(self, error: str) -> None:
-        """Says once what keeps failing the same way, for an outage or a missing kind may last for days."""
+        """Logs a repeated failure once, because an outage or a missing kind may last for days."""
         level = log.debug if error == self._complaint else log.info
         level("watch interrupted", resource=self._sink.kind.resource, error=error, state=repr(self._machine))
         self._complaint = error

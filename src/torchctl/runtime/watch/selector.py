@@ -1,4 +1,4 @@
-"""Which objects of a kind are watched."""
+"""Selects the objects of a kind that are watched."""
 
 from dataclasses import dataclass
 

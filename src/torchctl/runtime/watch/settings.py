@@ -7,16 +7,16 @@ __all__ = ["WatchSettings"]
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """How patient a watch is. All times are seconds."""
+    """Timeouts and back-off of a watch. All times are seconds."""
 
     page_size: int = 500
     """Objects per page of a list. A page is decoded in one go: at 500 that is about 10 ms of the event loop."""
 
     streaming_list: bool = True
-    """Whether the first list is asked for as a stream (WatchList). A server that refuses gets paged lists."""
+    """Request the first list as a stream (WatchList). If the server refuses, pages are listed instead."""
 
     streaming_list_deadline_s: float = 60.0
-    """How long a streaming list may take. Then pages are asked for: a proxy may swallow the bookmark that ends it."""
+    """The longest time for a streaming list. Then pages are listed: a proxy may swallow the bookmark that ends it."""
 
     server_timeout_s: tuple[float, float] = (240.0, 290.0)
     """The server ends a watch after a random time in this range, so that the watches of a fleet do not end together."""
@@ -25,7 +25,7 @@ class WatchSettings:
     """Silence after which a stream counts as dead once bookmarks were seen. The server sends one about every 60 s."""
 
     server_grace_s: float = 5.0
-    """Where no bookmark was ever seen: how long after the server's own timeout a stream counts as dead."""
+    """Time after the server's own timeout at which a stream without any bookmark counts as dead."""
 
     backoff_base_s: float = 0.8
     backoff_cap_s: float = 30.0
@@ -38,19 +38,19 @@ class WatchSettings:
     """The cap while the API server says 401 or 403: only an administrator can end that."""
 
     retry_after_cap_s: float = 60.0
-    """The longest Retry-After that is believed."""
+    """The longest Retry-After that is obeyed."""
 
     healthy_after_s: float = 120.0
-    """A stream that lived this long starts the back-off anew."""
+    """A stream that lived this long resets the back-off."""
 
     short_stream_s: float = 5.0
     """A stream that ended sooner is opened again after a back-off, a longer one at once."""
 
     fruitless_limit: int = 3
-    """After so many streams in a row that brought nothing from the same version, list again instead of resuming."""
+    """After this many streams in a row without any event from the same version, list again instead of resuming."""
 
     absent_after: int = 5
-    """After so many answers of 404 in a row (about ten seconds) the kind is gone, and its objects with it."""
+    """After this many answers of 404 in a row (about ten seconds) the kind and its objects are gone."""
 
     stale_limit: int = 8
-    """After so many lists in a row that were older than what was seen, believe them: etcd came from a backup."""
+    """After this many older lists in a row, accept them: etcd was restored from a backup."""

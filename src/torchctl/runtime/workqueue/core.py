@@ -1,4 +1,4 @@
-"""The workqueue as a pure structure: what may run next, and when to look again.
+"""The workqueue without I/O: decides which key runs next, and when to look again.
 
 Promises, each held by a property test against a model:
 
@@ -10,10 +10,10 @@ Promises, each held by a property test against a model:
   thousands of keys lets one with a single key pass;
 - nothing starves: while keys have been due for `PATIENCE_S`, every other key handed out is the longest due of them.
 
-Time is an argument everywhere (`now`, seconds on any monotonic scale), so a test needs no clock. Heaps keep
-stale entries and drop them when they surface: an entry is alive only while it is the one its key points at. A deadline
-of a week would surface in a week, with an entry of every look until then, so the delayed ones are also sifted when most
-of them are stale.
+Time is always an argument (`now`, seconds on any monotonic scale), so a test needs no clock. Heaps keep stale
+entries and drop them when they reach the top: an entry is alive only while its key points at it. An entry for a
+deadline in a week would stay for a week, and each requeue until then adds another one, so the delayed entries are also
+sifted when most of them are stale.
 """
 
 import heapq
@@ -30,19 +30,19 @@ __all__ = ["LOW_PRIORITY", "PATIENCE_S", "Item", "Statistics", "WorkQueue"]
 K = TypeVar("K", bound=Hashable)
 
 LOW_PRIORITY = -100
-"""Of keys from an initial list: fresh changes overtake them. controller-runtime uses the same value."""
+"""The priority of keys from an initial list: fresh changes overtake them. controller-runtime uses the same value."""
 
 
 PATIENCE_S = 30.0
-"""How long a key of low priority lets others pass."""
+"""Seconds for which keys of higher priority may overtake a due key."""
 
 SIFTED_FROM = 64
-"""Delayed entries below which none is looked for that is stale."""
+"""The number of delayed entries from which stale ones are sifted out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item(Generic[K]):
-    """A key that was handed out, and how long it had been due, in seconds."""
+    """A key that was handed out, and the seconds for which it had been due."""
 
     key: K
     priority: int
@@ -51,20 +51,20 @@ class Item(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A reading of the queue: keys by state, and the age in seconds of the oldest of each."""
+    """The state of the queue at one moment: keys by state, and the age in seconds of the oldest of each."""
 
     due_by_priority: dict[int, int]
     delayed: int
     processing: int
     oldest_due_s: float
     idle_s: float
-    """Since a key was last handed out."""
+    """Seconds since a key was last handed out."""
     longest_processing_s: float
     processing_s: float
 
     @property
     def stalled_s(self) -> float:
-        """For how long keys have been due and none was handed out: the length of the backlog does not count."""
+        """Seconds for which keys have been due and none was handed out, whatever the length of the backlog."""
         return min(self.oldest_due_s, self.idle_s)
 
     @property
@@ -79,7 +79,7 @@ class _Waiting:
 
 
 class _Turns:
-    """Which turn each new key of a priority gets: the one after the last of its own group, and none that is over."""
+    """Gives each new key of a priority a turn: the one after its group's last, but never one that is over."""
 
     def __init__(self) -> None:
         self._now = 0
@@ -90,17 +90,17 @@ class _Turns:
         return turn
 
     def reach(self, turn: int, group: Hashable) -> None:
-        """It is this turn now. Groups that have none ahead are forgotten."""
+        """Notes the current turn, and drops groups without a later one."""
         self._now = max(self._now, turn)
         if self._last.get(group, self._now) <= self._now:
             self._last.pop(group, None)
 
 
 class WorkQueue(Generic[K]):
-    """Keys that wait, are due, or are being processed. Not safe for use by several threads.
+    """Keys that wait, are due, or are being processed. Not thread-safe.
 
     Args:
-        group: Whose key it is; groups take turns. None: all keys are of one group.
+        group: Returns the group of a key; groups take turns. None: all keys are in one group.
     """
 
     def __init__(self, limiter: RateLimiter[K], group: Callable[[K], Hashable] | None = None) -> None:
@@ -120,14 +120,14 @@ class WorkQueue(Generic[K]):
         return f"<WorkQueue {len(self._waiting)} waiting, {len(self._processing)} processing>"
 
     def add(self, key: K, now: float, *, priority: int = 0) -> bool:
-        """Makes `key` due now. Returns what `add_after` does."""
+        """Makes `key` due now. Returns the same as `add_after`."""
         return self.add_after(key, 0.0, now, priority=priority)
 
     def add_after(self, key: K, delay_s: float, now: float, *, priority: int = 0) -> bool:
-        """Makes `key` due in `delay_s` seconds, or earlier where it already is.
+        """Makes `key` due in `delay_s` seconds, unless it is due earlier already.
 
         Returns:
-            Whether the key is new to the queue, and did not wait in it already.
+            True if the key did not wait in the queue already.
         """
         due_at = now + max(delay_s, 0.0)
         known = self._waiting.get(key)
@@ -141,7 +141,7 @@ class WorkQueue(Generic[K]):
         return known is None
 
     def add_rate_limited(self, key: K, now: float, *, priority: int = 0) -> float:
-        """Makes `key` due when the rate limiter says so.
+        """Makes `key` due after the rate limiter's delay.
 
         Returns:
             The delay in seconds.
@@ -151,11 +151,11 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """Tells the rate limiter that `key` is well again."""
+        """Resets the rate limiter's failure count of `key`."""
         self._limiter.forget(key)
 
     def get(self, now: float) -> Item[K] | None:
-        """Hands out the first key that is due, or None. The caller owes a `done` for it."""
+        """Hands out the first key that is due, or None. The caller must call `done` for it."""
         self._release(now)
         patient = None if self._was_patient else self._longest_due(now)
         self._was_patient = patient is not None
@@ -168,22 +168,22 @@ class WorkQueue(Generic[K]):
         return Item(key, waiting.priority, now - waiting.due_at)
 
     def done(self, key: K, now: float) -> float:
-        """Ends the processing of `key`; what was added to it meanwhile may now be handed out.
+        """Ends the processing of `key`; if it was added again meanwhile, it may now be handed out.
 
         Returns:
-            How long it was processed, in seconds.
+            The seconds for which it was processed.
 
         Raises:
             KeyError: The key is not being processed.
         """
         started_at = self._processing.pop(key)
         waiting = self._waiting.get(key)
-        if waiting is not None and waiting.due_at <= now:  # a later one is among the delayed ones since it was added
+        if waiting is not None and waiting.due_at <= now:  # a later one is among the delayed entries already
             self._push(key, waiting, now)
         return now - started_at
 
     def next_wakeup(self) -> float | None:
-        """When the next delayed key becomes due, or None. Keys that are due already do not count."""
+        """Returns the time when the next delayed key becomes due, or None. Keys that are due already do not count."""
         while self._delayed:
             due_at, _, key, waiting = self._delayed[0]
             if self._waiting.get(key) is waiting:
@@ -205,7 +205,7 @@ class WorkQueue(Generic[K]):
         return Statistics(due, delayed, len(ages), oldest_due_s, idle_s, max(ages, default=0.0), sum(ages))
 
     def _longest_due(self, now: float) -> tuple[K, _Waiting] | None:
-        """The first in line, if its patience is at an end."""
+        """Returns the key that has been due longest, if that is longer than `PATIENCE_S`."""
         while self._in_line and not self._is_up(*self._in_line[0]):
             self._in_line.popleft()
         if self._in_line and now - self._in_line[0][1].due_at >= PATIENCE_S:
@@ -221,7 +221,7 @@ class WorkQueue(Generic[K]):
         return None
 
     def _is_up(self, key: K, waiting: _Waiting) -> bool:
-        """Whether an entry is alive and may be handed out."""
+        """Tells if an entry is alive and may be handed out."""
         return self._waiting.get(key) is waiting and key not in self._processing
 
     def _push(self, key: K, waiting: _Waiting, now: float) -> None:
@@ -235,7 +235,7 @@ class WorkQueue(Generic[K]):
             self._in_line.append((key, waiting))
 
     def _sift(self) -> None:
-        """Drops the stale entries of the delayed keys once they are more than those: so each costs little."""
+        """Drops stale delayed entries once most entries are stale, so that the cost per entry stays small."""
         if len(self._delayed) > max(SIFTED_FROM, 2 * len(self._waiting)):
             self._delayed = [entry for entry in self._delayed if self._waiting.get(entry[2]) is entry[3]]
             heapq.heapify(self._delayed)

@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueClosed(Exception):
-    """The queue was closed: no key is handed out any more."""
+    """The queue was closed and hands out no more keys."""
 
 
 class Queue(Generic[K]):
@@ -32,7 +32,7 @@ class Queue(Generic[K]):
         return repr(self._core)
 
     def add(self, key: K, *, priority: int = 0, delay_s: float = 0.0) -> bool:
-        """Makes `key` due, now or after a delay. Returns whether it did not wait in the queue already."""
+        """Makes `key` due, now or after a delay. Returns True if it did not wait in the queue already."""
         is_new = self._core.add_after(key, delay_s, self._clock.monotonic(), priority=priority)
         self._wake()
         return is_new
@@ -57,9 +57,9 @@ class Queue(Generic[K]):
         return duration_s
 
     async def get(self) -> Item[K]:
-        """Waits for a key that is due. The caller owes a `done`.
+        """Waits for a key that is due. The caller must call `done` for it.
 
-        Always lets other tasks run first, so that keys whose work never waits cannot hold the event loop.
+        Always lets other tasks run first, so that reconciles that never wait cannot block the event loop.
 
         Raises:
             QueueClosed: The queue is closed.
@@ -76,7 +76,7 @@ class Queue(Generic[K]):
         raise QueueClosed
 
     def close(self) -> None:
-        """Sends the workers home; keys that wait stay where they are."""
+        """Makes `get` raise `QueueClosed`. Keys that wait stay in the queue."""
         self._closed = True
         self._wake()
 

@@ -1,4 +1,4 @@
-"""When a key that failed may be tried again: client-go's limiters and their constants."""
+"""Delays for keys that failed: client-go's limiters and their constants."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ BUCKET_BURST = 100
 
 class RateLimiter(Protocol[K_contra]):
     def delay(self, key: K_contra, now: float) -> float:
-        """Counts one more failure of `key` and says how many seconds it must wait."""
+        """Counts one more failure of `key` and returns the seconds that it must wait."""
         ...
 
     def forget(self, key: K_contra) -> None:
-        """Drops what is known of `key`; its next failure counts as the first."""
+        """Drops the failures of `key`; its next failure counts as the first."""
         ...
 
 
@@ -36,7 +36,7 @@ class ExponentialLimiter(Generic[K]):
     def delay(self, key: K, now: float) -> float:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        # 2.0**1024 overflows; no cap is reached as late as the 64th doubling.
+        # 2.0**1024 would overflow. Every cap is reached before the 64th doubling.
         return min(self.base_s * 2.0 ** min(failures, 64), self.cap_s)
 
     def forget(self, key: K) -> None:
@@ -61,12 +61,12 @@ class BucketLimiter(Generic[K]):
         return max(-self._tokens / self.per_s, 0.0)
 
     def forget(self, key: K) -> None:
-        """A bucket has no memory of keys."""
+        """Does nothing, because a bucket does not track keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaxOfLimiter(Generic[K]):
-    """The longest of several delays; each limiter counts the failure."""
+    """Uses the longest delay of several limiters. Each of them counts the failure."""
 
     limiters: tuple[RateLimiter[K], ...]
 
@@ -79,5 +79,8 @@ class MaxOfLimiter(Generic[K]):
 
 
 def default_limiter(*, cap_s: float = MAX_DELAY_S) -> MaxOfLimiter[Hashable]:
-    """client-go's DefaultControllerRateLimiter: 5 ms doubling to `cap_s` per key, 10/s after a burst of 100 overall."""
+    """Makes client-go's DefaultControllerRateLimiter.
+
+    A key's delay starts at 5 ms and doubles up to `cap_s`; all keys together get 10/s after a burst of 100.
+    """
     return MaxOfLimiter((ExponentialLimiter(cap_s=cap_s), BucketLimiter()))

@@ -55,27 +55,6 @@ def test_the_sync_pod_tolerates_what_workers_do_and_gpu_nodes(world: type[World]
     ]
 
 
-def test_every_child_has_the_users_labels_and_annotations(world: type[World]) -> None:
-    queue = (
-        "{image: trainer:1, kaiQueue: team, podTemplate: {metadata: {labels: {mesh: 'off', kai.scheduler/node-pool: a},"
-        " annotations: {container.apparmor.security.beta.kubernetes.io/trainer: unconfined}}}, storage: {workspace: {},"
-        " checkpoints: {enabled: true}}}"
-    )
-    w = world(JOB % (2, GIT, MINE), queue)
-    w.settle()
-    w.sync_serves()
-    w.settle()
-    kinds = {kind for kind, _ in w.objects}
-    assert kinds == {"ControllerRevision", "PersistentVolumeClaim", "Service", "Pod", "PodGroup", "Job"}
-    for child in w.objects.values():
-        labels = child["metadata"]["labels"]
-        assert (labels["team"], labels["mesh"]) == ("vision", "off")
-        assert labels["torchrun.ai/job-name"] == "demo"
-        assert "kai.scheduler/node-pool" not in labels
-        theirs = {key for key in child["metadata"]["annotations"] if not key.startswith("kai.scheduler/")}
-        assert theirs == {"example.com/cost"}
-
-
 def test_the_queues_sync_pod_template_overrides_ours(world: type[World]) -> None:
     template = """{podTemplate: {
         metadata: {labels: {team: storage, torchrun.ai/role: worker}, annotations: {sidecar.istio.io/inject: 'false'}},

@@ -84,7 +84,8 @@ def _workers(ground: Ground) -> tuple[Child, ...]:
         found.append(Child(KAI_PODGROUP, podgroup.pod_group(owner, template, attempt), ours))
     found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
     nodes = template.desired(observed.job.spec)
-    found.append(Child(JOB, workers.worker_job(owner, template, attempt, nodes=nodes), ours))
+    body = workers.worker_job(owner, template, attempt, nodes=nodes, made=observed.worker_job)
+    found.append(Child(JOB, body, ours))
     return tuple(found)
 
 

@@ -6,17 +6,32 @@ from typing import Any
 
 from torchctl.api import labels, names
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.kube import JOB, POD, PVC
 from torchctl.api.labels import owned_key
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["ROLE_CHECKPOINTS", "ROLE_TEMPLATE", "ROLE_WORKSPACE", "Owner"]
+__all__ = ["ROLE_CHECKPOINTS", "ROLE_TEMPLATE", "ROLE_WORKSPACE", "Metadata", "Owner"]
+
+Metadata = Mapping[str, Mapping[str, str]]
+"""Labels and annotations, by the field that they are in."""
 
 ROLE_WORKSPACE = "workspace"
 ROLE_CHECKPOINTS = "checkpoints"
 ROLE_TEMPLATE = "template"
 
-_OF_ONE_CONTAINER = "container.apparmor.security.beta.kubernetes.io/"
-"""Annotations that name a container of the pod, which Kubernetes refuses in a pod without it."""
+_ANNOTATED = frozenset({JOB, POD, PVC})
+"""Children that have the workers' annotations: the Job, sync pods and claims. On a headless Service
+`prometheus.io/scrape` would have each worker scraped twice."""
+
+_NOT_FOR_ALL: Mapping[str, frozenset[Kind[Any]]] = {
+    # It names a container of the pod, and Kubernetes refuses it in a pod without that container.
+    "container.apparmor.security.beta.kubernetes.io/": frozenset(),
+    # A network of the workers: it has no address or device to spare for a sync pod, which may not start then.
+    "k8s.v1.cni.cncf.io/": frozenset(),
+    # Kueue queues whatever has its label: of a job that is the workers' Job and nothing else.
+    "kueue.x-k8s.io/": frozenset({JOB}),
+}
+"""Prefixes of labels and annotations that are not for everybody: children that have them besides the worker pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +65,8 @@ class Owner:
         *,
         attempt: int | None = None,
         owned: bool = True,
-        given: Mapping[str, Mapping[str, str]] | None = None,
+        given: Metadata | None = None,
+        more: Metadata | None = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
@@ -58,10 +74,11 @@ class Owner:
 
         Args:
             owned: False for what outlives the job.
-            given: The user's labels and annotations; ours win, and keys that are ours do not count.
+            given: The workers' labels and annotations, as the user wrote them.
+            more: What the user wrote for this child alone. Ours win over both, and keys that are ours do not count.
             labels, annotations: Ours, besides those that every child has.
         """
-        theirs = _passed_on(given or {})
+        theirs = _passed_on(kind, given or {}, more or {})
         metadata: dict[str, Any] = {
             "name": name,
             "namespace": self.namespace,
@@ -84,13 +101,20 @@ class Owner:
         }
 
 
-def _passed_on(given: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """What of a worker's labels and annotations every other child has too."""
+def _passed_on(kind: Kind[Any], given: Metadata, more: Metadata) -> dict[str, dict[str, str]]:
+    """What a child of this kind has of what users wrote."""
     return {
-        field: {
-            key: value
-            for key, value in given.get(field, {}).items()
-            if not owned_key(key) and not key.startswith(_OF_ONE_CONTAINER)
-        }
-        for field in ("labels", "annotations")
+        "labels": _theirs(kind, given.get("labels", {}), more.get("labels", {})),
+        "annotations": _theirs(
+            kind, given.get("annotations", {}) if kind in _ANNOTATED else {}, more.get("annotations", {})
+        ),
     }
+
+
+def _theirs(kind: Kind[Any], given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    passed = {key: value for key, value in given.items() if _is_for(kind, key)}
+    return {key: value for key, value in (passed | dict(more)).items() if not owned_key(key)}
+
+
+def _is_for(kind: Kind[Any], key: str) -> bool:
+    return all(kind in kinds for prefix, kinds in _NOT_FOR_ALL.items() if key.startswith(prefix))

@@ -22,7 +22,7 @@ from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.workspace import claim_name, serves
 from torchctl.controllers.job.template import security
 from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
-from torchctl.controllers.job.template.merge import deep, unique
+from torchctl.controllers.job.template.merge import unique
 
 __all__ = ["FETCH", "SERVE", "sync_pod"]
 
@@ -63,8 +63,14 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
     if "imagePullSecrets" in workers:
         spec["imagePullSecrets"] = workers["imagePullSecrets"]
     asked = {WORKSPACE_REVISION: revision} if revision else None
-    given = deep(template.metadata, workspace.pod.get("metadata", {}))
-    body = owner.body(POD, names.sync_pod(owner.name, number), ROLE_SYNC, given=given, annotations=asked)
+    body = owner.body(
+        POD,
+        names.sync_pod(owner.name, number),
+        ROLE_SYNC,
+        given=template.metadata,
+        more=workspace.pod.get("metadata"),
+        annotations=asked,
+    )
     return body | {"spec": over(spec, workspace.pod.get("spec", {}))}
 
 

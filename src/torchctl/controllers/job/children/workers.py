@@ -13,7 +13,7 @@ from typing import Any
 from torchctl.api import names
 from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
-from torchctl.api.kube import JOB
+from torchctl.api.kube import JOB, Job
 from torchctl.api.labels import ROLE_WORKER
 from torchctl.controllers.job.children import torchrun
 from torchctl.controllers.job.children.containers import (
@@ -23,7 +23,7 @@ from torchctl.controllers.job.children.containers import (
     tmp_volume,
     workspace_container,
 )
-from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.children.owner import Metadata, Owner
 from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels
 from torchctl.controllers.job.children.preflight import preflight_containers
 from torchctl.controllers.job.children.workspace import archive_url, checkpoints_name, claim_name
@@ -42,10 +42,13 @@ _ONCE: Json = {"backoffLimit": 0}
 _FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
 
 
-def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, stop: bool = False) -> Json:
+def worker_job(
+    owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, made: Job | None = None, stop: bool = False
+) -> Json:
     """The Job of an attempt with `nodes` pods.
 
     Args:
+        made: The Job as it is, if there is one. It keeps the users' labels and annotations that it was made with.
         stop: Ends it for good and keeps it, by a deadline that has passed. `suspend` is never said: it belongs to a
             queueing system such as Kueue, which also takes back a suspension of ours.
     """
@@ -54,7 +57,7 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: i
         names.worker_job(owner.name, attempt),
         ROLE_WORKER,
         attempt=attempt,
-        given=template.metadata,
+        given=template.metadata if made is None else _as_made(template.metadata, made),
         labels=kai_labels(template),
         annotations=job_annotations(template),
     )
@@ -69,6 +72,13 @@ def worker_job(owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: i
         | ({"activeDeadlineSeconds": 1} if stop else {})
         | (_FOR_EVER if template.elastic else _ONCE)
     }
+
+
+def _as_made(given: Metadata, made: Job) -> Metadata:
+    """What a Job has of these labels and annotations. An earlier operator may have passed on fewer, and Kueue refuses
+    each apply that would change its label on a Job that runs."""
+    live = {"labels": made.metadata.labels, "annotations": made.metadata.annotations}
+    return {field: {key: live[field][key] for key in keys if key in live[field]} for field, keys in given.items()}
 
 
 def _pod(owner: Owner, template: FrozenTemplate, attempt: int) -> Json:

@@ -149,7 +149,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
     @property
     def metadata(self) -> dict[str, dict[str, str]]:
-        """The user's labels and annotations, which every child has."""
+        """The user's labels and annotations of the workers; the other children have some of them."""
         found: dict[str, dict[str, str]] = self.pod["metadata"]
         return found
 

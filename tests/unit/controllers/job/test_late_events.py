@@ -1,0 +1,113 @@
+"""What Events say of late workers: how old that is, and what becomes of a pass that cannot read them."""
+
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from world import World
+
+from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
+from torchctl.controllers.job.plan import Question
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import ApiError
+from torchctl.runtime.client.requests import HttpRequest
+from torchctl.runtime.client.retry import RetryPolicy
+from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
+
+TOLD = "FailedMount: no such secret"
+
+
+class Server:
+    """A transport that gives these answers, one after another, and the last one for ever."""
+
+    def __init__(self, *answers: tuple[int, Any]) -> None:
+        self.answers = list(answers)
+        self.requests: list[HttpRequest] = []
+
+    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
+        self.requests.append(request)
+        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return HttpResponse(status, {}, msgspec.json.encode(body))
+
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[LineStream]:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def stuck(world: type[World]) -> World:
+    """A job whose only pod has a node since an hour ago, and no containers."""
+    w = world("{jobQueue: research, numNodes: 1, command: python train.py}")
+    w.settle()
+    w.play("demo-0-x", phase="Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
+    w.later(3600)
+    return w
+
+
+def events(w: World, made: int, **minutes: int | None) -> tuple[int, Any]:
+    """A list of one Event, with its times in minutes before now; those of a scheduler have microseconds."""
+    times = {
+        name: None if ago is None else (w.now - timedelta(minutes=ago)).strftime("%Y-%m-%dT%H:%M:%S.000001Z")
+        for name, ago in minutes.items()
+    }
+    meta = {"name": "e", "namespace": "team", "resourceVersion": "5"}
+    body: dict[str, Any] = {"metadata": meta | {"creationTimestamp": w.now - timedelta(minutes=made)}}
+    body |= {"type": "Warning", "reason": "FailedMount", "message": "no such secret", "firstTimestamp": None}
+    body |= {"lastTimestamp": times.get("last"), "eventTime": times.get("event")}
+    if "series" in times:
+        body["series"] = {"count": 3, "lastObservedTime": times["series"]}
+    return 200, {"metadata": {"resourceVersion": "9"}, "items": [body]}
+
+
+@pytest.mark.parametrize(
+    ("made", "times", "says"),
+    [
+        (49, {"event": 49, "series": 45}, ""),
+        (49, {"event": 49, "series": 2}, TOLD),
+        (49, {"event": 49}, ""),
+        (2, {"event": 2}, TOLD),
+        (49, {"last": 2}, TOLD),
+        (49, {"last": 45}, ""),
+        (49, {}, ""),
+        (2, {}, TOLD),
+    ],
+)
+async def test_an_event_is_as_old_as_the_newest_of_its_times(
+    stuck: World, made: int, times: dict[str, int], says: str
+) -> None:
+    reads = LiveReads(Client(Server(events(stuck, made, **times))))
+    assert (await reads.answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)).warning == says
+
+
+async def test_what_a_scheduler_said_of_a_placed_pod_is_not_read(stuck: World) -> None:
+    server = Server(events(stuck, 1))
+    await LiveReads(Client(server)).answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)
+    (request,) = server.requests
+    assert "reason!=FailedScheduling" in dict(request.query)["fieldSelector"].split(",")
+
+
+UNREADABLE = [(403, {"reason": "Forbidden", "message": "no list of events"}), (500, {"message": "etcd is away"})]
+AT_ONCE = RetryPolicy(deadline_s=0)
+
+
+@pytest.mark.parametrize("failure", UNREADABLE)
+@pytest.mark.parametrize("asks", [Question.WHY_NOT_UP, Question.WHY_NO_PODS])
+async def test_a_pass_goes_on_if_nobody_says_why(stuck: World, failure: tuple[int, Any], asks: Question) -> None:
+    server = Server(failure, events(stuck, 1))
+    reads = LiveReads(Client(server))
+
+    async def said(now: float) -> str:
+        known = await reads.answered(stuck.seen, asks, now, stuck.now)
+        return known.warning or known.create_failure
+
+    assert [await said(now) for now in (0.0, PERIOD_S - 0.1)] == ["", ""]
+    assert len(server.requests) == 1
+    assert (await said(PERIOD_S)).endswith("no such secret")
+
+
+@pytest.mark.parametrize("failure", UNREADABLE)
+@pytest.mark.parametrize("asks", [Question.WORKER_JOB, Question.REVISION])
+async def test_nothing_is_decided_without_an_answer(stuck: World, failure: tuple[int, Any], asks: Question) -> None:
+    with pytest.raises(ApiError):
+        await LiveReads(Client(Server(failure), retry=AT_ONCE)).answered(stuck.seen, asks, 0.0, stuck.now)
