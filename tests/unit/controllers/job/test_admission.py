@@ -129,7 +129,7 @@ def test_the_jobs_own_pod_group_counts_without_others() -> None:
 
 @pytest.mark.parametrize("least", [1, 2, None])
 def test_pods_in_a_foreign_smaller_gang_get_a_next_step(least: int | None) -> None:
-    """Somebody else put the pods into that gang; the message says so and what to do."""
+    """Somebody else put the pods into a smaller gang; the message says what to do."""
     found = assess(seen(*waiting(THEIRS)), template(), {THEIRS: group(THEIRS, least)})
     assert (found.ok, found.reason, found.warn) == (False, "GangTooSmall", True)
     assert f"the pods are in PodGroup {THEIRS}, whose minMember is {least or 1} and not 3" in found.message
@@ -170,7 +170,7 @@ def test_kai_makes_the_gang_of_its_default_queue() -> None:
 
 
 def test_a_gang_is_admitted_once_all_pods_are_placed() -> None:
-    """The group that they are in does not matter."""
+    """A gang in another's PodGroup is admitted in the same way."""
     placed = tuple(pod(index, THEIRS, f"node-{index}") for index in range(3))
     found = assess(seen(*placed), template(), {THEIRS: group(THEIRS, 1)})
     assert (found.ok, found.reason, found.message) == (True, "Admitted", "all 3 pods are placed")

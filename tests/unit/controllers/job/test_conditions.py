@@ -30,7 +30,7 @@ def test_restart_fields_and_what_already_holds_are_accepted(world: type[World], 
     ],
 )
 def test_a_queue_that_cannot_run_jobs_says_why(world: type[World], queue: str, says: str) -> None:
-    """Its jobs are held meanwhile."""
+    """The queue holds its jobs meanwhile."""
     w = world(CPU, queue)
     w.settle()
     status, reason, message = w.condition("QueueFound")
@@ -101,7 +101,7 @@ ZIP = "{jobQueue: research, numNodes: 1, command: python train.py, volumes: {wor
 
 
 def test_a_claim_that_some_workers_cannot_mount_is_named(world: type[World]) -> None:
-    """It is a claim of the user's."""
+    """The claim belongs to the user."""
     text = "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: existing, claimName: code}}}"
     w = world(text, "{image: a:1, storage: {workspace: {distribution: shared}}}")
     w.has_claim("code", "ReadWriteOnce")
@@ -201,7 +201,7 @@ def test_a_claim_that_lost_its_volume_is_told(world: type[World]) -> None:
 
 
 def test_a_claim_that_goes_after_freezing_is_waited_for(world: type[World]) -> None:
-    """It is a claim of the user's."""
+    """The claim belongs to the user."""
     w = world("{jobQueue: research, numNodes: 1, command: a, volumes: {workspace: {source: existing, claimName: c}}}")
     w.has_claim("c", "ReadWriteOnce")
     w.settle()
@@ -211,7 +211,7 @@ def test_a_claim_that_goes_after_freezing_is_waited_for(world: type[World]) -> N
 
 
 def test_a_server_that_ends_too_early_is_a_failed_try(world: type[World]) -> None:
-    """Not all workers have pulled the workspace."""
+    """The server ends before all workers have pulled the workspace."""
     w = world(
         "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: git, url: 'https://g/a.git'}}}"
     )
@@ -285,7 +285,7 @@ def test_a_worker_that_cannot_start_says_so_once(
 
 
 def test_two_names_of_one_problem_write_nothing_new(world: type[World]) -> None:
-    """The kubelet goes back and forth between them."""
+    """The kubelet goes back and forth between two reasons of one problem."""
     w = world(CPU)
     w.settle()
     w.worker(0, **waiting("ErrImagePull", "not found"))
@@ -322,7 +322,7 @@ def test_pods_not_created_are_missed_after_half_a_minute(world: type[World]) -> 
 
 
 def test_an_elastic_job_says_why_workers_are_missing(world: type[World]) -> None:
-    """The job runs with those that it has."""
+    """The elastic job runs with fewer workers than it should."""
     w = world("{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, command: python train.py}")
     w.settle()
     w.worker(0)
@@ -427,7 +427,7 @@ def test_a_job_waits_until_kai_is_installed(world: type[World]) -> None:
 
 
 def test_a_gang_tells_kais_reason_until_all_pods_are_placed(world: type[World]) -> None:
-    """Then it is admitted."""
+    """The gang is admitted as soon as all its pods are placed."""
     w = world(CPU, KAI)
     w.settle()
     reasons = [{"reason": "OverLimit", "message": "queue gpus is over its limit"}]
@@ -448,7 +448,7 @@ def test_a_gang_tells_kais_reason_until_all_pods_are_placed(world: type[World]) 
 
 
 def test_a_job_without_a_gang_scheduler_is_admitted_at_once(world: type[World]) -> None:
-    """The condition says so."""
+    """Admitted says that nothing gangs the pods."""
     w = world(CPU)
     w.settle()
     assert w.condition("Admitted")[:2] == ("True", "NoGang")

@@ -49,7 +49,7 @@ def test_time_in_a_gang_schedulers_queue_is_not_active(world: type[World]) -> No
 
 
 def test_time_without_a_gang_scheduler_is_active_at_once(world: type[World]) -> None:
-    """It begins when the Job is made."""
+    """The active time begins when the Job is made."""
     w = world(job("runPolicy: {startupTimeoutSeconds: 60}"))
     w.settle()
     w.worker(0)
@@ -131,7 +131,7 @@ def test_workers_that_are_done_at_the_deadline_have_succeeded(world: type[World]
 def test_a_deadline_does_not_end_a_complete_job(
     world: type[World],
 ) -> None:
-    """It passes before the ends of the workers are seen."""
+    """The deadline passes before the ends of the workers are seen."""
     w = world.running(job("runPolicy: {activeDeadlineSeconds: 300}"))
     w.later(299)
     w.job_is("Complete")
@@ -147,7 +147,7 @@ def test_a_deadline_does_not_end_a_complete_job(
 def test_a_deadline_does_not_undo_the_success_of_worker_0(
     world: type[World],
 ) -> None:
-    """The other workers stop as it passes. The failure of one was seen first and had opened an incident."""
+    """The deadline passes while the other workers stop; the failure of one had opened an incident."""
     w = world.running(elastic(more="runPolicy: {activeDeadlineSeconds: 300}"), 3)
     w.later(298)
     w.worker_fails(1, 1, after_s=298)

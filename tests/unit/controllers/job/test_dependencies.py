@@ -113,7 +113,7 @@ def test_succeeded_meets_both_wishes_and_running_only_its_own(phase: str, condit
 
 
 def test_missing_jobs_are_named_with_what_to_do() -> None:
-    """The message also names the jobs that are there and waited for."""
+    """The message also names the jobs that exist and are waited for."""
     found = judged(a_job("train", "a", "b", "c!", "d"), a_job("c"), a_job("d", phase="Succeeded"))
     assert (found.reason, found.warn) == ("DependencyNotFound", True)
     assert found.message == (
@@ -132,7 +132,7 @@ def test_a_job_fails_with_its_dependency_and_says_why(condition: str) -> None:
 
 @pytest.mark.parametrize("phase", ["Failed", "Running", "Pending"])
 def test_a_job_that_is_being_deleted_counts_as_missing(phase: str) -> None:
-    """It can be submitted again."""
+    """A job that is being deleted can be submitted again."""
     found = judged(a_job("train", "prep!"), a_job("prep", phase=phase, deleting=True))
     assert (found.reason, found.warn) == ("DependencyNotFound", True)
     assert "TorchrunJob prep is being deleted: create it again" in found.message
@@ -144,7 +144,7 @@ def test_a_succeeded_job_is_enough_even_while_being_deleted() -> None:
 
 @pytest.mark.parametrize("others", [[], [a_job("prep", phase="Failed")], [a_job("prep", "train")]])
 def test_dependencies_met_once_stay_met(others: list[TorchrunJob]) -> None:
-    """It does not matter what becomes of the other jobs."""
+    """Later changes of the other jobs do not matter."""
     shelf = Shelf.of(a_job("train", "prep", met="DependenciesMet"), *others)
     assert (shelf.judged("train").ok, shelf.judged("train").reason) == (True, "DependenciesMet")
     assert shelf.reads == []
@@ -170,7 +170,7 @@ def test_a_job_that_waits_for_a_cycle_names_it() -> None:
 
 
 def test_a_broken_cycle_holds_nobody_up() -> None:
-    """One of its jobs has left it."""
+    """A cycle is broken if one of its jobs has left it."""
     jobs = (a_job("a", "b"), a_job("b", "c", met="DependenciesMet", phase="Running"), a_job("c", "a"))
     assert {Shelf.of(*jobs).judged(name).reason for name in "ac"} == {"WaitingForDependency"}
 
@@ -236,7 +236,7 @@ def knots(jobs: Mapping[str, TorchrunJob]) -> set[str]:
 
 @given(graphs())
 def test_a_cycle_is_reported_exactly_if_no_order_works(shelf: Shelf) -> None:
-    """No order of running lets the job start."""
+    """No order works if none would let the job start."""
     stuck = knots(shelf.jobs)
     for name, job in shelf.jobs.items():
         if not still_waits(job, shelf.jobs):
@@ -315,7 +315,7 @@ def test_a_cycle_that_closes_or_opens_wakes_all_dependents() -> None:
 
 
 def test_a_job_between_a_cycle_and_its_dependents_wakes_them() -> None:
-    """It is new; all that wait behind it are concerned."""
+    """A new job that connects a cycle with waiting jobs wakes all of these."""
     between = a_job("between", "a")
     shelf = Shelf.of(a_job("a", "b"), a_job("b", "a"), between, a_job("train", "between"), a_job("report", "train"))
     assert shelf.waiting(None, between) == {"train", "report"}
@@ -464,7 +464,7 @@ def test_a_job_freezes_its_queue_once_dependencies_are_met(world: type[World]) -
 
 
 def test_a_failure_that_is_passed_on_is_reported_once(world: type[World]) -> None:
-    """It ends the job."""
+    """The failure of a dependency ends the job."""
     w = let(world(WAITS), prep=a_job("prep"))
     w.settle()
     let(w, prep=a_job("prep", phase="Failed", failed="WorkerFailed"))

@@ -34,7 +34,7 @@ def test_only_the_template_in_force_stays_after_many_edits(world: type[World]) -
 
 
 def test_an_earlier_template_stays_until_its_successor_is_there(world: type[World]) -> None:
-    """Status has to name the successor."""
+    """An earlier template goes only if status names another one that exists."""
     w = world.running(job("queueUpdatePolicy: NextAttempt"))
     first = w.status.queue_revision
     w.has_queue("image: trainer:2")

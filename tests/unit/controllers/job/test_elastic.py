@@ -54,7 +54,7 @@ def test_a_stuck_worker_goes_by_force(world: type[World], more: dict[str, Any], 
 
 
 def test_workers_that_stop_after_worker_0s_success_are_not_missed(world: type[World]) -> None:
-    """They take long to stop."""
+    """The workers take long to stop."""
     w = world.running(elastic(), 3)
     w.worker(0, "Succeeded")
     w.told_to_stop(1, 2, conditions=[])
@@ -75,7 +75,7 @@ def test_an_unreachable_node_does_not_delay_success(world: type[World]) -> None:
 
 @pytest.mark.proves("TorchrunJob.spec.elastic.minNodes")
 def test_a_job_below_its_minimum_waits_before_an_incident(world: type[World]) -> None:
-    """It counts one incident."""
+    """Being below the minimum for too long counts as one incident."""
     w = world.running(elastic(), 3)
     w.pod_goes(1, 2)
     w.settle()
@@ -239,7 +239,7 @@ def test_workers_stopped_after_success_are_no_loss_without_a_template(
 
 
 def test_a_complete_job_is_not_below_its_minimum(world: type[World]) -> None:
-    """It is not yet seen how worker 0 ended."""
+    """The end of worker 0 has not been seen yet."""
     w = world.running(elastic(), 3)
     w.pod_goes(1, 2)
     w.settle()
@@ -288,7 +288,7 @@ def test_a_job_that_failed_while_suspended_can_be_resumed(world: type[World]) ->
 
 
 def test_a_lost_workspace_server_does_not_end_running_workers(world: type[World]) -> None:
-    """They have the workspace, which cannot be served again."""
+    """Running workers have the workspace, even if it cannot be served again."""
     source = "volumes: {workspace: {source: git, url: 'https://git.test/a'}}"
     w = world(elastic(more=source))
     w.settle()

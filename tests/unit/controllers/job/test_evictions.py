@@ -36,7 +36,7 @@ def test_a_pod_that_a_scheduler_says_it_preempted_was_preempted() -> None:
 
 @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "DeletionByTaintManager", "TerminationByKubelet"])
 def test_a_pod_that_somebody_else_disrupted_was_not_preempted(reason: str) -> None:
-    """It does not matter what KAI did meanwhile."""
+    """KAI's evictions of that time do not matter."""
     assert not preempted(pod(disrupted=reason), at(0))
 
 
@@ -57,7 +57,7 @@ def test_a_plain_deletion_without_kais_word_is_a_persons(there: KaiPodGroup | No
 
 
 def test_a_pod_that_nobody_told_to_stop_was_not_preempted() -> None:
-    """Others of its gang were."""
+    """Other pods of its gang were preempted."""
     assert not preempted(pod(told=None), at(0))
 
 

@@ -73,7 +73,7 @@ def test_the_next_attempt_waits_until_all_earlier_pods_ended(world: type[World])
 
 
 def test_a_pod_that_outstays_its_grace_is_removed_by_force(world: type[World]) -> None:
-    """Its node does not answer."""
+    """The pod's node does not answer."""
     w = world.running(job())
     w.told_to_stop(0)
     w.incident_settles()
@@ -90,7 +90,7 @@ def test_a_pod_that_outstays_its_grace_is_removed_by_force(world: type[World]) -
 
 @pytest.mark.parametrize("text", [job(), elastic(2)])
 def test_a_pod_held_by_a_finalizer_is_forced_only_once(world: type[World], text: str) -> None:
-    """It was deleted by force already."""
+    """The pod was deleted by force already."""
     w = world.running(text)
     lost = 0 if "elastic" not in text else 1
     held = {"deletionTimestamp": w.now, "deletionGracePeriodSeconds": 0, "finalizers": ["example.test/audit"]}
@@ -103,7 +103,7 @@ def test_a_pod_held_by_a_finalizer_is_forced_only_once(world: type[World], text:
 
 @pytest.mark.parametrize("text", [job(), elastic(2)])
 def test_a_refused_forced_deletion_is_tried_again(world: type[World], text: str) -> None:
-    """It follows the interval of everything that is refused."""
+    """A refused deletion is tried again as often as everything else that is refused."""
     w = world.running(text)
     w.told_to_stop(0)
     w.incident_settles()
@@ -129,7 +129,7 @@ def test_a_job_with_a_stuck_pod_is_not_kept(world: type[World]) -> None:
 
 
 def test_an_evicted_trainer_that_exits_0_is_an_incident(world: type[World]) -> None:
-    """It saves a checkpoint when it is told to stop."""
+    """The trainer saves a checkpoint when it is told to stop."""
     w = world.running(job())
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
     target = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
@@ -158,7 +158,7 @@ def test_an_attempt_that_nobody_saw_still_has_its_start(world: type[World], end:
 
 
 def test_a_stopped_pod_that_ends_later_is_no_success(world: type[World]) -> None:
-    """Its deletion opened an incident; how the pod ends afterwards does not matter."""
+    """The deletion opened an incident; how the pod ends afterwards does not matter."""
     w = world.running(job())
     w.told_to_stop(0)
     w.settle()

@@ -73,14 +73,12 @@ def events(w: World, made: int, **minutes: int | None) -> tuple[int, Any]:
         (2, {}, TOLD),
     ],
 )
-async def test_an_event_is_as_old_as_the_newest_of_its_times(
-    stuck: World, made: int, times: dict[str, int], says: str
-) -> None:
+async def test_an_event_is_as_old_as_its_newest_time(stuck: World, made: int, times: dict[str, int], says: str) -> None:
     reads = LiveReads(Client(Server(events(stuck, made, **times))))
     assert (await reads.answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)).warning == says
 
 
-async def test_what_a_scheduler_said_of_a_placed_pod_is_not_read(stuck: World) -> None:
+async def test_a_schedulers_event_about_a_placed_pod_is_not_read(stuck: World) -> None:
     server = Server(events(stuck, 1))
     await LiveReads(Client(server)).answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)
     (request,) = server.requests

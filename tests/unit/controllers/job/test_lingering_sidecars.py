@@ -78,7 +78,7 @@ def test_a_sidecar_that_kubernetes_ends_is_waited_for(world: type[World]) -> Non
 
 
 def test_a_pod_that_never_ends_goes_by_force(world: type[World]) -> None:
-    """Its Job goes with it."""
+    """The pod's Job goes with it."""
     w = world.running(job())
     fails(w)
     settled(w)
@@ -117,7 +117,7 @@ def test_the_last_attempt_is_ended_the_same_way(world: type[World]) -> None:
 
 
 def test_an_elastic_job_stops_all_of_its_pods(world: type[World]) -> None:
-    """It would replace a single one that ended."""
+    """An elastic Job would replace a single pod that ended."""
     w = world.running(elastic(2), 2)
     fails(w)
     settled(w)

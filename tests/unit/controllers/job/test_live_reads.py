@@ -76,7 +76,7 @@ async def test_a_job_goes_on_if_its_worker_job_exists(late: World) -> None:
 
 @pytest.mark.parametrize("answer", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
 async def test_a_job_ends_if_its_worker_job_is_not_there(late: World, answer: tuple[int, Any]) -> None:
-    """It is gone, or one of somebody else's has its name."""
+    """The worker Job is gone, or somebody else's has its name."""
     known = await LiveReads(Client(Answer(*answer))).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
     outcome = steps(known, late).life.outcome
     assert outcome is not None
@@ -131,7 +131,7 @@ async def test_a_template_that_is_there_is_not_recorded_anew(edited: World) -> N
 
 @pytest.mark.parametrize("owner", [None, "somebody-else"])
 async def test_a_template_that_is_missing_comes_from_the_queue(edited: World, owner: str | None) -> None:
-    """It is recorded as the queue is now."""
+    """A template that was never frozen is recorded as the queue is now."""
     answer = (200, revision(owner, edited.status.queue_revision)) if owner else (404, {"reason": "NotFound"})
     known = await LiveReads(Client(Answer(*answer))).answered(edited.seen, Question.REVISION, 0.0, edited.now)
     after = steps(known, edited)
@@ -201,7 +201,7 @@ async def test_where_nothing_was_said_it_is_asked_again_soon(world: type[World])
 
 @pytest.mark.parametrize(("minutes", "said"), [(9, "exceeded quota"), (11, "")])
 async def test_an_old_event_counts_as_mended_and_is_not_reread(world: type[World], minutes: int, said: str) -> None:
-    """It is asked for no more often than a new one."""
+    """Events are read no more often if the newest one is old."""
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
     meta = {"name": "e", "namespace": "team", "resourceVersion": "3"}

@@ -454,7 +454,7 @@ def test_containers_beside_the_trainer_become_native_sidecars_unless_named(asked
 def test_the_job_overrides_the_queues_workspace(
     queue: Any, enabled: Any, source: bool, revision: bool, sizes: tuple[Json, Any]
 ) -> None:
-    """Its size is one statement."""
+    """The size of a workspace is one statement."""
     base = None if queue is None else {"workspace": {"enabled": queue, "mountPath": "/q", **sizes[0]}}
     own = said(
         {
@@ -537,7 +537,7 @@ def test_distributed_settings_merge_by_field(queue: Json, job: Json, gpus: int) 
 @pytest.mark.proves("TorchrunQueue.spec.distributed.rdzvConf", "TorchrunJob.spec.distributed.rdzvConf")
 @given(queue=maybe(MAP), job=maybe(MAP), other=st.booleans())
 def test_rendezvous_settings_merge_by_key(queue: Any, job: Any, other: bool) -> None:
-    """They hold for the backend that they were written for."""
+    """Rendezvous settings hold for the backend that they were written for."""
     asked = said({"rdzvConf": job, "rdzvBackend": "static" if other else None})
     found = merged(queue={"distributed": said({"rdzvConf": queue})}, distributed=asked)
     assert found.rendezvous.conf == together(None if other else queue, job)

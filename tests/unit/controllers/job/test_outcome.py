@@ -89,7 +89,7 @@ def test_the_exit_code_is_that_of_torchruns_root_cause(world: type[World]) -> No
 
 
 def test_the_earliest_pod_is_the_cause(world: type[World]) -> None:
-    """If two failed in one second, the pod that knows the cause counts."""
+    """If two pods failed in one second, the one that knows the cause counts."""
     w = running(world)
     w.worker_fails(0, 1, "lost connection", after_s=10)
     w.worker_fails(1, 1, BLOCK, after_s=10)
@@ -113,7 +113,7 @@ def test_a_pod_stopped_after_a_failure_is_not_the_cause(world: type[World]) -> N
 
 
 def test_a_pod_told_to_stop_is_an_incident_at_once(world: type[World]) -> None:
-    """The other pods are stopped."""
+    """The other pods are stopped once the job has failed."""
     w = running(world, NEVER)
     w.told_to_stop(0)
     w.step()
@@ -189,7 +189,7 @@ def test_time_beside_a_failed_sidecar_is_active(world: type[World]) -> None:
 def test_a_sidecar_stopped_for_a_peer_is_not_the_cause(
     world: type[World],
 ) -> None:
-    """Its trainer exited 0 before."""
+    """The trainer beside the sidecar exited 0 before."""
     w = running(
         world, "{jobQueue: research, numNodes: 2, command: python train.py, runPolicy: {restartPolicy: ExitCode}}"
     )

@@ -160,7 +160,7 @@ def test_a_lost_peer_is_remembered_after_its_pod_goes(world: type[World]) -> Non
 def test_a_failure_on_a_fast_clock_is_remembered(
     world: type[World],
 ) -> None:
-    """Its pod goes, and by its node's clock it failed after the end of its Job."""
+    """The pod goes, and by its node's clock it failed after the end of its Job."""
     w = running(world)
     w.worker_fails(0, 42, "boom", after_s=30)
     w.settle()
@@ -221,7 +221,7 @@ def test_a_lost_node_is_the_cause_whatever_its_peers_say(world: type[World]) -> 
 def test_a_worker_that_its_node_rejected_is_the_cause(
     world: type[World],
 ) -> None:
-    """No container of it ever began, so none says when it ended. The others are stopped for it."""
+    """No container of the worker ever began, so none says when it ended. The others are stopped for it."""
     w = three(world)
     refused = {"reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu", "conditions": []}
     w.worker(0, "Failed", startTime=w.now + timedelta(seconds=10), **refused)
@@ -352,7 +352,7 @@ def test_an_unreachable_server_is_an_incident_of_the_cluster(world: type[World])
 
 
 def test_an_elastic_job_survives_workers_without_a_rendezvous(world: type[World]) -> None:
-    """They could not reach the server."""
+    """The workers could not reach the rendezvous server."""
     w = asked(world, 75, "preflight: etcd at etcd:2379 cannot be used after 300 s: timed out", ELASTIC)
     assert w.phase not in ("Failed", "Succeeded")
     assert w.attempt == 0

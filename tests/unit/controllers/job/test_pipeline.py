@@ -107,7 +107,7 @@ def test_a_workspace_is_served_until_the_job_ends(world: type[World]) -> None:
 
 
 def test_a_server_that_fails_too_early_is_replaced(world: type[World]) -> None:
-    """Not all workers have pulled the workspace."""
+    """The server fails before all workers have pulled the workspace."""
     w = world(GIT)
     w.settle()
     w.sync_serves(message=REPORT)
@@ -120,7 +120,7 @@ def test_a_server_that_fails_too_early_is_replaced(world: type[World]) -> None:
 
 
 def test_the_third_failed_sync_ends_the_job(world: type[World]) -> None:
-    """The message has the pod's words."""
+    """The message has the words of the sync pod."""
     w = world(ZIP)
     w.settle()
     for number in range(3):
@@ -149,7 +149,7 @@ def test_a_sync_pod_that_is_being_deleted_is_waited_for(world: type[World]) -> N
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_job_that_ended_is_never_run_again(world: type[World], phase: str) -> None:
-    """Its child Job is deleted."""
+    """Deleting the child Job of an ended job changes nothing."""
     w = world(CPU.replace("}", ", runPolicy: {restartPolicy: Never}}"))
     w.settle()
     if phase == "Succeeded":
@@ -165,7 +165,7 @@ def test_a_job_that_ended_is_never_run_again(world: type[World], phase: str) -> 
 
 
 def test_a_job_whose_child_job_was_deleted_fails(world: type[World]) -> None:
-    """It is not run again."""
+    """The job is not run again."""
     w = world(CPU)
     w.settle()
     w.remove("Job", "demo")

@@ -164,7 +164,7 @@ def test_an_incident_stands_in_status_while_it_is_open(world: type[World]) -> No
 def test_status_has_the_moments_of_an_attempt(
     world: type[World],
 ) -> None:
-    """They are those at which its Job, its pods and all its workers were there."""
+    """The moments are those at which its Job, its pods and all its workers were there."""
     w = world(JOB % "", "{image: a:1, kaiQueue: gpus}")
     w.settle()
     begin = w.now

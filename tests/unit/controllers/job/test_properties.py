@@ -27,7 +27,7 @@ OWNED_ENV = st.sampled_from([*labels.OWNED_ENV, "PET_NNODES", "PET_RDZV_ID", "TO
 
 @given(total=st.integers(1, 500), per_node=st.integers(1, 16))
 def test_gpus_are_spread_evenly_over_the_fewest_nodes(total: int, per_node: int) -> None:
-    """If they cannot be, two totals that work are named."""
+    """If the GPUs cannot be spread evenly, two totals that work are named."""
     job = JobSpec(job_queue="q", num_gpus=total, command="a")
     fewest = -(-total // per_node)
     try:
@@ -101,7 +101,7 @@ def test_every_quantity_is_canonical(
 
 
 def test_a_template_survives_its_revision(world: type[World]) -> None:
-    """Its name does not depend on the order of keys."""
+    """The name of a template does not depend on the order of keys."""
     w = world("{jobQueue: research, numNodes: 1, command: python a.py}")
     w.settle()
     template = w.steps.template

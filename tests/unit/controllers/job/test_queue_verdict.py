@@ -43,7 +43,7 @@ def test_a_verdict_on_an_earlier_spec_does_not_count(fresh: World) -> None:
 
 
 def test_only_a_good_verdict_lets_the_job_go_on(fresh: World) -> None:
-    """A conflict does not."""
+    """A conflict between queues holds the job."""
     with_conditions(fresh, verdict("Conflict", 1)).step()
     assert fresh.reason("QueueFound") == "QueueNotReady"
     with_conditions(fresh, verdict("KaiQueueReady", 1)).step()

@@ -8,7 +8,7 @@ UNEVEN = "{jobQueue: research, numGPUs: 17, command: python train.py}"
 
 
 def test_workers_of_a_success_count_as_succeeded(world: type[World]) -> None:
-    """Their pods are gone."""
+    """The pods of the workers are gone."""
     w = world(TWO)
     w.settle()
     w.worker(0)

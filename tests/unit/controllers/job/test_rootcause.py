@@ -110,7 +110,7 @@ def test_the_worker_that_only_lost_its_peer_says_so(case: str) -> None:
 
 @pytest.mark.parametrize("case", FOLLOWERS)
 def test_a_worker_that_waits_in_vain_is_not_the_cause(case: str) -> None:
-    """Another one never came."""
+    """The worker waits for one that never comes."""
     ((_, text),) = reports(case).values()
     found = root_cause(text)
     assert (found.rank, found.exit_code, found.follows) == (None, None, True)

@@ -213,7 +213,7 @@ class TestPodsThatAreGone:
         assert w.phase == "Succeeded"
 
     def test_a_deleted_worker_that_exited_0_is_never_done(self, world: type[World]) -> None:
-        """Its pod is gone, and only the incident that its deletion opened tells of it."""
+        """The pod is gone, and only the incident that its deletion opened tells of it."""
         w = running(world, TWO)
         until = w.told()
         w.worker(1, "Succeeded", containerStatuses=[{"name": "trainer", **DONE}], metadata=until)

@@ -21,7 +21,7 @@ def test_it_is_written_down_before_the_pods_are_stopped(world: type[World]) -> N
 
 
 def test_a_job_suspended_unseen_still_has_its_start(world: type[World]) -> None:
-    """Nobody saw it run."""
+    """Nobody saw the job run before it was suspended."""
     w = world(job())
     while not w.has("Job", "demo"):
         w.step()

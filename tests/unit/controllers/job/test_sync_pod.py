@@ -39,7 +39,7 @@ def sync_pod(
 def test_only_a_single_node_volume_pins_the_sync_pod(
     world: type[World], workspace: str, nodes: int, source: str, pinned: bool
 ) -> None:
-    """It goes to the nodes that workers run on."""
+    """The sync pod then goes to the nodes that workers run on."""
     spec = sync_pod(world, workspace, nodes=nodes, source=source)["spec"]
     wanted = {"nvidia.com/gpu.product": "H100", "pool": "gpu"} if pinned else None
     assert spec.get("nodeSelector") == wanted

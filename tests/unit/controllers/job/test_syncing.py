@@ -155,7 +155,7 @@ class TestRevisions:
         assert w.has("Job", "demo-r1")
 
     def test_a_revision_that_goes_back_is_synced_again(self, world: type[World]) -> None:
-        """Its old pod is still there."""
+        """The old sync pod of that revision is still there."""
         w = synced(world, a_job(workspace=GIT % ", revision: v1"))
         asks_for(w, "v2")
         fails(w)
@@ -406,7 +406,7 @@ class TestTime:
         assert w.phase == "Running"
 
     def test_a_server_lost_late_is_still_replaced(self, world: type[World]) -> None:
-        """Its successor has a time of its own."""
+        """The next server has a time of its own."""
         w = world(a_job(2), "image: trainer:1")
         w.settle()
         w.sync_fails(0)
@@ -465,7 +465,7 @@ class TestTime:
 
     @pytest.mark.parametrize("asked", [None, "v2"])
     def test_a_stuck_sync_pod_is_forced_and_replaced(self, world: type[World], asked: str | None) -> None:
-        """Its node does not answer. The same holds if another revision is asked for and waits for it."""
+        """The pod's node does not answer. The same holds if another revision is asked for and waits for it."""
         w = world(a_job())
         w.settle()
         w.play("demo-sync-0", phase="Running", metadata={"deletionTimestamp": w.now + timedelta(seconds=30)})
@@ -509,7 +509,7 @@ class TestCaveats:
         assert w.condition("Accepted")[:2] == ("True", "Accepted")
 
     def test_a_claim_that_was_left_is_judged_by_itself(self, world: type[World]) -> None:
-        """Its own access modes count."""
+        """The access modes of the claim count, not those of the queue."""
         left = world(self.TWO, self.CHECKPOINTS % ", accessModes: [ReadWriteMany]")
         left.settle()
         w = world(self.TWO, self.CHECKPOINTS % "")

@@ -117,7 +117,7 @@ def test_defaults_are_not_shared_between_pods() -> None:
 
 
 def test_the_sync_pod_writes_as_the_workers_user() -> None:
-    """It never writes as root."""
+    """The sync pod never writes as root."""
     assert security.sync_pod(security.pod({"runAsUser": 1000, "fsGroup": 7}))["runAsUser"] == 1000
     root = security.sync_pod(security.pod({"runAsUser": 0}))
     assert (root["runAsUser"], root["runAsNonRoot"]) == (65532, True)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from earlier import EARLIER, left_in, observed_in, states, write
+from world import World
 
 from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.controllers.job.plan import Steps, plan
@@ -33,7 +34,7 @@ MUTABLE = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _written(world: Any) -> None:
+def _written(world: type[World]) -> None:
     if os.environ.get(RELEASE):
         write(world, JOBS, EARLIER / os.environ[RELEASE])
 

@@ -49,7 +49,7 @@ def test_an_elastic_gang_is_the_minimum_of_the_job() -> None:
 
 @pytest.mark.parametrize(("attempt", "name"), [(0, "pg-demo-0c5f"), (3, "pg-demo-r3-0c5f")])
 def test_each_attempt_has_its_own_pod_group(attempt: int, name: str) -> None:
-    """The pods of the attempt name it."""
+    """The pods of an attempt name the attempt's PodGroup."""
     assert pod_group(OWNER, template(), attempt)["metadata"]["name"] == name
     assert gang_annotations(OWNER, template(), attempt) == {
         "pod-group-name": name,
@@ -87,7 +87,7 @@ def test_who_is_not_kais_says_nothing_to_it() -> None:
 
 
 def test_a_gang_without_a_queue_is_in_kais_default_queue(world: type[World]) -> None:
-    """It has a PodGroup there."""
+    """A gang of KAI's whose queue nobody named has a PodGroup in KAI's default queue."""
     w = world("{jobQueue: research, numNodes: 2, command: a}", "{image: a:1, scheduling: {scheduler: kai-scheduler}}")
     w.settle()
     (group,) = (body for (kind, _), body in w.objects.items() if kind == "PodGroup")

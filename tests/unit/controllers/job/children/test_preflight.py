@@ -88,7 +88,7 @@ def test_the_older_backend_calls_its_certificates_otherwise(world: type[World]) 
 
 @pytest.mark.parametrize("path", ["/etc/ssl/ca.crt", "/tlsx/ca.crt", "/tls"])
 def test_no_preflight_uses_a_certificate_of_the_trainers_image(world: type[World], path: str) -> None:
-    """Only the trainer can read that certificate."""
+    """Only the trainer can read a certificate that lies in its image."""
     distributed = f"{{rdzvBackend: etcd-v2, rdzvConf: {{protocol: https, ca_cert: {path}}}}}"
     assert containers(world, distributed, VOLUMES) == []
 

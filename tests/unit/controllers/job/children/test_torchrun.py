@@ -90,7 +90,7 @@ def test_backend_follows_the_gpus_and_processes_are_never_none(world: type[World
 
 
 def test_user_variables_come_last_and_win_over_defaults(world: type[World]) -> None:
-    """They may refer to the variables before them."""
+    """A user's variable may refer to the variables before it."""
     queue = (
         "{image: a:1, env: [{name: TORCH_DISABLE_SHARE_RDZV_TCP_STORE, value: '0'}, {name: X, value: $(MASTER_ADDR)}]}"
     )
