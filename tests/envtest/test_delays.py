@@ -132,10 +132,19 @@ async def has_warned(place: Place, name: str, reason: str, message: str) -> bool
         "type": "Warning",
         "reason": reason,
         "message": message,
-        "lastTimestamp": SystemClock().now().strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    await place.admin.create(EVENT, body)
+    now = SystemClock().now()
+    await place.admin.create(EVENT, body | {"lastTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ")})
+    await place.admin.create(EVENT, as_scheduler(body, now))
     return True
+
+
+def as_scheduler(body: Json, now: datetime) -> Json:
+    """The Event that kube-scheduler writes while the pod has no node, which is over by now; the newest of all."""
+    said = {"reason": "FailedScheduling", "message": "0/3 nodes are available", "action": "Scheduling"}
+    writer = {"reportingComponent": "default-scheduler", "reportingInstance": "default-scheduler-a"}
+    meta = body["metadata"] | {"name": body["metadata"]["name"] + "2"}
+    return body | said | writer | {"metadata": meta, "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
 
 
 async def says(control_plane: ControlPlane, place: Place, name: str, *words: str) -> bool:

@@ -1,9 +1,9 @@
 """Random histories of a lost attempt, each with the truth about it: what was lost first, and who has to pay.
 
 A history is made from what really happened, in exact time. What the API server holds of it comes later and less exact:
-each node reports when it gets to it, by a clock of its own and in whole seconds; deletions and the Job's conditions
-have the control plane's clock. What the operator sees of that depends on the order of seeing. Pure, and the same for
-the same seed.
+each node reports when it gets to it, by a clock of its own and in whole seconds; deletions have the API server's clock,
+the Job's conditions kube-controller-manager's. What the operator sees of that depends on the order of seeing. Pure, and
+the same for the same seed.
 """
 
 import random
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 from torchctl.api.causes import Budget, Cause
 from torchctl.api.kube import (
@@ -34,7 +36,9 @@ __all__ = ["EPOCH", "History", "Order", "Root", "Sight", "Version", "Worker", "h
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SKEW_S = 2.0
-"""How far a node's clock may be ahead of the control plane's, or behind it."""
+"""How far a node's clock may be ahead of the API server's, or behind it."""
+CONTROL_SKEW_S = 1.0
+"""The same of kube-controller-manager's clock."""
 GRACE_S = 30
 _REPORTS = Path(__file__).parents[1] / "unit" / "controllers" / "job" / "reports"
 
@@ -71,6 +75,7 @@ class Root(StrEnum):
     LIMIT = "above a volume's limit"
     REBOOTED = "node rebooted"
     HOOK = "runtime hook"
+    HELPER = "sidecar of a done worker"
 
 
 class Order(StrEnum):
@@ -120,6 +125,7 @@ TRUTHS = {
     Root.LIMIT: Truth(Cause.LIMIT_EXCEEDED, "TerminationByKubelet", "Evicted", _LIMIT, weight=0.5),
     Root.REBOOTED: Truth(Cause.NODE_LOST, weight=0.5),
     Root.HOOK: Truth(Cause.REJECTED, weight=0.5),
+    Root.HELPER: Truth(Cause.ERROR, weight=1),
 }
 TOLD = (Root.DRAINED, Root.TAINTED, Root.PREEMPTED, Root.KAI, Root.DELETED)
 """The pod is told to stop, and its trainer answers."""
@@ -133,7 +139,7 @@ BEFORE = (Root.WORKSPACE, Root.REJECTED, Root.HOOK)
 
 @dataclass(slots=True)
 class Worker:
-    """What really happens to one worker, in exact time of the control plane; None: never."""
+    """What really happens to one worker, in exact time of the API server; None: never."""
 
     index: int
     skew_s: float
@@ -156,7 +162,7 @@ class Worker:
     @property
     def counts_as_failed(self) -> bool:
         """Whether the Job controller sees a failed pod once it has ended."""
-        return not self.sidecar and (self.code != 0 or self.root in (*KILLED, Root.NODE_GONE))
+        return not self.sidecar and (self.code != 0 or self.root in (*KILLED, Root.NODE_GONE, Root.HELPER))
 
     @property
     def tells(self) -> bool:
@@ -221,13 +227,13 @@ def history(seed: int, *, stays: bool = False) -> History:
     """
     rng = random.Random(seed)
     root = rng.choices(list(TRUTHS), [truth.weight for truth in TRUTHS.values()])[0]
-    nodes, elastic = rng.randint(2, 4), rng.random() < 0.25 and root not in BEFORE
+    nodes, elastic = rng.randint(2, 4), rng.random() < 0.25 and root not in (*BEFORE, Root.HELPER)
     workers = [
         Worker(index, rng.uniform(-SKEW_S, SKEW_S), rng.uniform(0.1, 1.5), sidecar=rng.random() < 0.15)
         for index in range(nodes)
     ]
     first = workers[0 if elastic and root is Root.KAI else rng.randrange(nodes)]
-    first.sidecar &= root not in BEFORE
+    first.sidecar &= root not in (*BEFORE, Root.HELPER)
     at = 100 + rng.random()
     hidden = _strikes(rng, root, first, workers, at)
     host_lost = elastic and first.index == 0
@@ -260,6 +266,9 @@ def _strikes(rng: random.Random, root: Root, first: Worker, workers: list[Worker
         first.init_failed = root is Root.WORKSPACE
         if root is Root.HOOK:
             first.end(at - 0.1, 128, "OCI runtime create failed: nvidia-container-cli: nvml error", "StartError")
+        return None
+    elif root is Root.HELPER:
+        first.end(at, 0)  # its peers go on without it
         return None
     elif root is Root.PEER:
         first.end(at + agent_s, 1, rng.choice(NOTICED))
@@ -308,10 +317,11 @@ def _peers(
 
 @dataclass(frozen=True, slots=True)
 class _Stops:
-    """When the Job controller gave the Job up, and when it said that it had."""
+    """When the Job controller gave the Job up, and when it said that it had; its clock."""
 
     at: float
     failed: float
+    skew_s: float
 
 
 def _stops(rng: random.Random, workers: list[Worker]) -> _Stops | None:
@@ -328,7 +338,7 @@ def _stops(rng: random.Random, workers: list[Worker]) -> _Stops | None:
             if worker.ended is None or (worker.ended > worker.told and rng.random() < 0.3):
                 _answers(rng, worker)
     ends = [worker.ended for worker in workers if worker.ended is not None]
-    return _Stops(acts, max((acts, *ends)) + rng.uniform(0.2, 1.5))
+    return _Stops(acts, max((acts, *ends)) + rng.uniform(0.2, 1.5), rng.uniform(-CONTROL_SKEW_S, CONTROL_SKEW_S))
 
 
 # What the API server has of it.
@@ -340,9 +350,10 @@ def _versions(
     name = "demo"
     yield Version(0.0, "job", _job(name, ()))
     if stops is not None:
-        target = Condition("FailureTarget", "True", "BackoffLimitExceeded", "", stamp(stops.at))
+        target = Condition("FailureTarget", "True", "BackoffLimitExceeded", "", stamp(stops.at + stops.skew_s))
         yield Version(stops.at + rng.uniform(0.05, 0.4), "job", _job(name, (target,)))
-        failed = Condition("Failed", "True", "BackoffLimitExceeded", "Job has reached", stamp(stops.failed))
+        moment = stamp(stops.failed + stops.skew_s)
+        failed = Condition("Failed", "True", "BackoffLimitExceeded", "Job has reached", moment)
         yield Version(stops.failed + 0.05, "job", _job(name, (target, failed)))
     if root is Root.KAI:
         said = {"kai.scheduler/last-eviction-timestamp": stamp(at).isoformat()}
@@ -375,7 +386,7 @@ def _pod_versions(rng: random.Random, worker: Worker) -> Iterator[Version]:
         if worker.code or (truth and truth.reason)
         else "Succeeded"
     )
-    if worker.root in KILLED or gone_with_node or worker.root is Root.REJECTED:
+    if worker.root in (*KILLED, Root.REJECTED, Root.HELPER) or gone_with_node:
         phase = "Failed"
     after = _pod(worker, state, phase, told=told, truth=truth)
     yield Version(reported, key, after, worker.tells)
@@ -428,6 +439,9 @@ def _pod(
     statuses = [ContainerStatus("trainer", state=state)]
     if worker.sidecar:
         statuses.append(ContainerStatus("logs", state=ContainerState(running=Running(stamp(10)))))
+    if worker.root is Root.HELPER and state.terminated is not None:
+        dead = msgspec.structs.replace(state.terminated, exit_code=3, reason="Error")
+        statuses.append(ContainerStatus("logs", state=ContainerState(terminated=dead)))
     init: tuple[ContainerStatus, ...] | None = None
     if worker.init_failed and phase == "Failed" and worker.ended is not None:
         at = stamp(worker.ended + worker.skew_s)

@@ -8,7 +8,10 @@ __all__ = ["Budget", "Cause", "cause_named"]
 class Budget(Word):
     """Restarts of one kind: the faults of a cluster must not use up what a program's own faults may."""
 
-    USER = "User", "What the program did itself; spec.runPolicy.maxRestarts of them in the job's life."
+    USER = (
+        "User",
+        "What the program did itself; spec.runPolicy.maxRestarts of them since the workers last ran for long.",
+    )
     INFRASTRUCTURE = (
         "Infrastructure",
         "What the cluster did to it; spec.runPolicy.maxInfrastructureRestarts of them, at most "

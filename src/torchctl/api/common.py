@@ -116,7 +116,8 @@ class RunPolicy(Model):
 
     max_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,
-        description="How often in its life the job starts over after what its program did itself. Default: 3.",
+        description="How often the job starts over after what its program did itself; counted since its workers last "
+        "ran for long (10 minutes). Default: 3.",
     )
     max_infrastructure_restarts: Annotated[int, Field(ge=0, le=MAX_INT32)] | None = Field(
         default=None,

@@ -86,6 +86,13 @@ class JobReason(Reason):
         "torchrun itself is fine.",
         EventType.NORMAL,
     )
+    TEMPLATE_STAYS = (
+        "TemplateStays",
+        (JobCondition.ACCEPTED,),
+        "The spec is valid, and with queueUpdatePolicy NextAttempt the next attempt would take the queue as it is now, "
+        "but the two do not fit any more: attempts go on with the template of before.",
+        "Correct the queue as the message says, and the next attempt takes it. What runs is not disturbed.",
+    )
     QUEUE_FOUND = "QueueFound", (JobCondition.QUEUE_FOUND,), "The queue is there."
     QUEUE_NOT_FOUND = (
         "QueueNotFound",

@@ -23,7 +23,7 @@ class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     by_cause: Annotated[dict[str, Annotated[int, COUNTED]], mapping("Incidents by their cause.")] = {}
     recent_by_cause: Annotated[
         dict[str, Annotated[int, COUNTED]],
-        mapping("Those since the workers last ran for long: what the cluster's budgets count."),
+        mapping("Those since the workers last ran for long: what the budgets count."),
     ] = {}
     consecutive: Annotated[
         int, count("Incidents since the workers last ran for long; the back-off doubles with it.")

@@ -34,7 +34,7 @@ def preflight() -> None:
 @click.option("--protocol", type=click.Choice(["http", "https"]), default="http", show_default=True)
 @click.option("--ca", type=_FILE, help="Authority of the server's certificate; not verified if absent.")
 @click.option("--certificate", type=_FILE, help="Client certificate.")
-@click.option("--key", type=_FILE, help="Its key, where it is in another file.")
+@click.option("--key", type=_FILE, help="Its key, if it is in another file.")
 @click.option(
     "--timeout",
     "timeout_s",

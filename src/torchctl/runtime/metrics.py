@@ -130,7 +130,7 @@ class Metrics:
     def _rest_client(self) -> None:
         self.rest_client_requests_total = self._counter(
             "rest_client_requests_total",
-            "Requests by status code, method and host; code <error> where no answer came.",
+            "Requests by status code, method and host; code <error> if no answer came.",
             *("code", "method", "host"),
         )
         self.rest_client_request_duration_seconds = self._histogram(

@@ -1,1 +1,1 @@
-"""What tests of a controller need: a real control plane, a scripted kubelet, a proxy that injects faults."""
+"""Tools to test controllers: a real control plane, a scripted kubelet, a proxy that injects faults."""

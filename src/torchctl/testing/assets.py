@@ -1,8 +1,8 @@
-"""The control plane's programs: found, or fetched, or built, once.
+"""Provides the control plane's programs: finds, downloads or builds each of them once.
 
-Each is taken from the first place that has it: $TORCHCTL_ASSETS; the user's cache; the published release
+Each is taken from the first source that has it: $TORCHCTL_ASSETS; the user's cache; the published release
 downloads, if they answer within seconds; the pinned Go modules. `python -m torchctl.testing.assets` does so
-ahead of time. They are the newest Kubernetes unless $TORCHCTL_KUBERNETES_VERSION names an older one that is pinned.
+ahead of time. The programs are of the newest Kubernetes unless $TORCHCTL_KUBERNETES_VERSION names an older pinned one.
 """
 
 import argparse
@@ -28,13 +28,13 @@ _ETCD_URL = "https://github.com/etcd-io/etcd/releases/download"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where programs come from. `from_environment` reads it from the variables named here."""
+    """The sources of programs. `from_environment` reads the settings from the variables named here."""
 
     cache: Path
     """$XDG_CACHE_HOME/torchctl, or ~/.cache/torchctl: 450 MB per version. Go's own caches take 9 GB more."""
 
     directory: Path | None = None
-    """$TORCHCTL_ASSETS: a directory with programs, asked first and trusted. It is not asked for an older Kubernetes."""
+    """$TORCHCTL_ASSETS: a directory with programs, used first and trusted. It is not used for an older Kubernetes."""
 
     kubernetes: str = ""
     """$TORCHCTL_KUBERNETES_VERSION: a minor version that is pinned, such as 1.31. Empty: the newest."""
@@ -60,23 +60,23 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """Where each program is."""
+    """The path of each program."""
 
     paths: Mapping[str, Path]
 
     def path(self, name: str) -> Path:
-        """Raises KeyError for a program that was not asked for."""
+        """Returns the path of a program. Raises KeyError if it was not requested."""
         return self.paths[name]
 
 
 def ensure(names: Sequence[str] = GROUPS["control-plane"], settings: Settings | None = None) -> Assets:
-    """Every named program, ready to run. Blocks: minutes when something has to be built, which stderr shows.
+    """Provides every named program, ready to run. Blocks for minutes if one must be built, which stderr shows.
 
-    Several processes may do this at once: one works and the others wait for it.
+    Several processes may call it at once: one works and the others wait for it.
 
     Raises:
-        CorruptDownload: a site offered a file that is not what its checksum says.
-        BuildFailed: Go is missing and cannot be had, or the build failed.
+        CorruptDownload: a downloaded file does not match its checksum.
+        BuildFailed: Go is missing and cannot be installed, or the build failed.
         ValueError: the Kubernetes that the settings name is not pinned.
     """
     settings = settings or Settings.from_environment()
@@ -85,7 +85,7 @@ def ensure(names: Sequence[str] = GROUPS["control-plane"], settings: Settings | 
 
 
 def prepared(program: Program, settings: Settings | None = None) -> Path:
-    """One program, in the same way as `ensure`: it may be none of the control plane's."""
+    """Provides one program like `ensure`, which need not be one of the control plane's."""
     return _prepared([program], settings or Settings.from_environment())[program.name]
 
 
@@ -100,7 +100,7 @@ def _prepared(programs: Sequence[Program], settings: Settings) -> dict[str, Path
 
 
 def _path(program: Program, settings: Settings) -> Path:
-    """Where the program is, or else will be."""
+    """Returns the path where the program is or will be."""
     if settings.directory and not program.is_older:
         given = settings.directory / program.name
         if os.access(given, os.X_OK):
@@ -129,7 +129,7 @@ def _obtain(programs: Sequence[Program], directory: Path, settings: Settings) ->
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Held by one process at a time, and let go by the kernel however that one ends."""
+    """Holds a lock between processes, which the kernel releases however the holder ends."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,7 +141,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 @dataclass
 class _Progress:
-    """Says something at once, and then not more often than every so many seconds."""
+    """Prints progress: the first message at once, later ones at a limited rate."""
 
     every_s: float = 5.0
     _due: float = 0.0

@@ -1,4 +1,4 @@
-"""What the API server was asked, by its own audit log."""
+"""Reads the API server's audit log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ class ResponseStatus(msgspec.Struct, frozen=True):
 
 
 class AuditedRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """One audit.k8s.io/v1 Event, as far as it is read."""
+    """The fields of an audit.k8s.io/v1 Event that are read."""
 
     stage: str
     verb: str
@@ -43,7 +43,7 @@ class AuditedRequest(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def was_denied(self) -> bool:
-        """Whether the user had no right to it; refusals by quotas or policies are something else."""
+        """True if RBAC refused the request. Refusals by quotas or policies do not count."""
         return self.annotations.get("authorization.k8s.io/decision") == "forbid"
 
 
@@ -51,7 +51,7 @@ _DECODER = msgspec.json.Decoder(AuditedRequest)
 
 
 def read_audit_log(path: Path, offset: int = 0) -> Iterator[AuditedRequest]:
-    """The requests that were answered, in the order of their answers.
+    """Yields the answered requests, in the order of their answers.
 
     Args:
         path: `ControlPlane.audit_log`.

@@ -18,7 +18,7 @@ __all__ = ["Binder"]
 
 
 class Binder:
-    """The part of a gang scheduler that a test needs: everything of a group has a node, or nothing has."""
+    """A minimal gang scheduler: either all pods of a group get a node, or none does."""
 
     def __init__(self, client: Client, cache: Cache, fleet: Fleet, provisioner: Provisioner) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class Binder:
                 await changed.wait()
 
     def wake(self) -> None:
-        """Something changed that pods may have been waiting for."""
+        """Tries to place waiting pods again, because something has changed."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -75,7 +75,7 @@ class Binder:
         }
         self._provisioner.consume(pod.claims)
         try:
-            # Not repeated on a conflict: that says that the pod has a node, is on its way out, or is another one.
+            # Not repeated on a conflict, which means that the pod has a node, is being deleted, or is another one.
             await self._client.create(BINDING, body, name=meta.name, subresource="binding")
         except ApiError:
             self._assumed.pop(meta.uid, None)

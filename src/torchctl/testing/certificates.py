@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, so that TLS under test is real TLS."""
+"""A certificate authority for tests, so that TLS under test is real TLS."""
 
 import datetime
 import ipaddress
@@ -41,12 +41,12 @@ class Authority:
         return Pair(self.certificate, _key_pem(self._key))
 
     def server(self, names: Sequence[str]) -> Pair:
-        """A serving certificate for host names and IP addresses."""
+        """Issues a serving certificate for host names and IP addresses."""
         key = _new_key()
         return Pair(_pem(self._sign(_subject(names[0]), key, names=names)), _key_pem(key))
 
     def client(self, user: str, groups: Sequence[str] = ()) -> Pair:
-        """A client certificate that Kubernetes reads as this user in these groups."""
+        """Issues a client certificate that Kubernetes accepts as this user in these groups."""
         key = _new_key()
         return Pair(_pem(self._sign(_subject(user, groups), key)), _key_pem(key))
 
@@ -82,7 +82,7 @@ class Authority:
 
 
 def signing_key() -> Pair:
-    """A key pair for service account tokens: `certificate` is the public key."""
+    """Makes a key pair for service account tokens; `certificate` is the public key."""
     key = _new_key()
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return Pair(public, _key_pem(key))

@@ -1,4 +1,4 @@
-"""The command lines of the control plane's components: values in, arguments out."""
+"""Builds the command lines of the control plane's components. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from pathlib import Path
 __all__ = ["COMPONENTS", "ENVIRONMENT", "Layout", "Options", "Ports", "command_line"]
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""In the order in which they start."""
+"""The components in the order in which they start."""
 
 ENVIRONMENT: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
-"""Go collects garbage when the heap has grown by so many per cent, and always at the limit. Its own 100 costs nearly a
-quarter of the API server's time under load."""
+"""Go collects garbage when the heap has grown by GOGC per cent, and always at GOMEMLIMIT. The default of 100 costs
+nearly a quarter of the API server's time under load."""
 
 _LOOPBACK = "127.0.0.1"
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -19,13 +19,13 @@ _ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the control plane differs from one on the loopback interface without nodes."""
+    """Options of a control plane. The defaults are for the loopback interface without nodes."""
 
     bind_address: str = _LOOPBACK
-    """Where kube-apiserver listens; 0.0.0.0 when pods have to reach it."""
+    """The address that kube-apiserver listens on; 0.0.0.0 if pods have to reach it."""
 
     advertise_address: str = _LOOPBACK
-    """The address behind the Service `kubernetes`. On the loopback there is no such endpoint: the API refuses it."""
+    """The address behind the Service `kubernetes`. A loopback address gives no endpoint, because the API refuses it."""
 
     service_cidr: str = "10.96.0.0/16"
 
@@ -36,7 +36,7 @@ class Options:
     """Further arguments by component. They come last, and the last one wins."""
 
     start_timeout_s: float = 90.0
-    """How long a component may take to be ready. About 4 s are needed on an idle machine of two cores."""
+    """Seconds that a component may take to be ready. An idle machine with two cores needs about 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each file of one control plane is."""
+    """The paths of the files of one control plane."""
 
     root: Path
 
@@ -108,7 +108,7 @@ class Layout:
 
 
 def command_line(component: str, layout: Layout, ports: Ports, options: Options) -> list[str]:
-    """The arguments of one component. Raises KeyError for a name that is not in COMPONENTS."""
+    """Returns the command line of one component. Raises KeyError for a name that is not in COMPONENTS."""
     return [*_COMMANDS[component](layout, ports, options), *options.flags.get(component, ())]
 
 
@@ -119,7 +119,7 @@ def _etcd(layout: Layout, ports: Ports, options: Options) -> list[str]:
         f"--listen-client-urls={url}",
         f"--advertise-client-urls={url}",
         f"--listen-peer-urls=http://{_LOOPBACK}:0",
-        "--unsafe-no-fsync",  # what was written survives the process, not the machine: enough for a test
+        "--unsafe-no-fsync",  # writes survive the process but not the machine, which is enough for a test
         "--log-level=warn",
     ]
 
@@ -144,7 +144,7 @@ def _apiserver(layout: Layout, ports: Ports, options: Options) -> list[str]:
         f"--audit-policy-file={layout.audit_policy}",
         f"--audit-log-path={layout.audit_log}",
         "--audit-log-maxsize=4096",
-        # Without it a server that is asked to stop waits a minute for its watches.
+        # Without it, a server that gets SIGTERM waits a minute for its watches.
         "--shutdown-watch-termination-grace-period=1s",
         "--allow-privileged=true",
         *endpoints,
@@ -159,7 +159,7 @@ def _controller_manager(layout: Layout, ports: Ports, options: Options) -> list[
         f"--cluster-signing-cert-file={layout.ca}",
         f"--cluster-signing-key-file={layout.ca_key}",
         "--use-service-account-credentials",
-        # Its own limit of 20/s would be what a test of 200 jobs measures.
+        # A test with 200 jobs would measure the default limit of 20/s.
         "--kube-api-qps=200",
         "--kube-api-burst=400",
     ]

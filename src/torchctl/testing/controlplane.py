@@ -1,7 +1,7 @@
 """A real control plane as an object: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
-It belongs to the process that started it and ends with it, however that ends. It holds no task group, so
-it may be entered in one task and left in another, as fixtures are.
+It ends with the process that started it, even if that is killed. It holds no task group, so it may be entered in one
+task and left in another, as fixtures are.
 """
 
 import os
@@ -36,7 +36,7 @@ _POLL_S = 0.05
 
 
 class ComponentFailed(Exception):
-    """A component ended or was not ready in time: its log, named in the message, says why."""
+    """A component ended or was not ready in time. The message names its log."""
 
     def __init__(self, process: ManagedProcess, what: str) -> None:
         self.component = process.name
@@ -46,7 +46,7 @@ class ComponentFailed(Exception):
 
 
 class CommandFailed(Exception):
-    """kubectl ended with a status that is not 0; `stderr` is what it said."""
+    """kubectl ended with a status other than 0; `stderr` is its output."""
 
     def __init__(self, arguments: Sequence[str], status: int, stderr: str) -> None:
         self.status = status
@@ -55,16 +55,16 @@ class CommandFailed(Exception):
 
 
 class ControlPlane:
-    """A control plane of one's own, ready when entered, gone when left.
+    """A control plane that is ready when entered and gone when left.
 
         async with ControlPlane() as cluster:
             print(await cluster.kubectl("get", "namespaces"))
 
     Args:
-        assets: the programs; None finds, fetches or builds them (minutes, the first time).
+        assets: the programs; None finds, downloads or builds them (minutes, the first time).
         directory: keeps data, keys and logs, and is left behind. None takes a temporary directory, which is
             removed at the end unless an exception passes through: then it stays and the exception names it.
-        components: which to start; etcd and kube-apiserver have to be among them.
+        components: the components to start, which must include etcd and kube-apiserver.
         options: addresses and further flags.
 
     Raises:
@@ -134,24 +134,24 @@ class ControlPlane:
 
     @property
     def signing_key(self) -> Path:
-        """The key that signs service account tokens: a test can make an expired one."""
+        """The key that signs service account tokens, with which a test can make an expired one."""
         return self._layout.token_key
 
     def connection(self, user: str = "admin", groups: Sequence[str] = ()) -> Connection:
-        """How to reach the API server as a user: the admin by token, any other name by a client certificate."""
+        """Returns a user's connection: the admin's uses a token, any other name a client certificate."""
         if token := self._credentials.token(user):
             return self._token_connection(token)
         certificate, key = self._credentials.client_files(user, groups)
         return Connection(self.host, TlsFiles(ca=str(self.ca), certificate=str(certificate), key=str(key)))
 
     async def service_account_connection(self, namespace: str, name: str, lifetime_s: int = 3600) -> Connection:
-        """How to reach the API server as a service account, with a token from the TokenRequest API."""
+        """Returns a service account's connection, with a token from the TokenRequest API."""
         token = await self.service_account_token(namespace, name, lifetime_s)
         return self._token_connection(token, namespace)
 
     @asynccontextmanager
     async def client(self) -> AsyncGenerator[Client]:
-        """A client as admin."""
+        """Yields a client with the rights of the admin."""
         async with connect(self.connection()) as client:
             yield client
 
@@ -169,14 +169,14 @@ class ControlPlane:
         return write_kubeconfig(path, server=self.host, ca=self.ca, user={"token": token}, namespace=namespace)
 
     async def service_account_token(self, namespace: str, name: str, lifetime_s: int = 3600) -> str:
-        """A token of a service account, at least 600 s valid. Raises CommandFailed when there is no such account."""
+        """Returns a service account's token, valid for at least 600 s. Raises CommandFailed without such an account."""
         arguments = ("create", "token", name, f"--namespace={namespace}", f"--duration={lifetime_s}s")
         return (await self.kubectl(*arguments)).strip()
 
     async def kubectl(
         self, *arguments: str, input: str | None = None, kubeconfig: Path | None = None, timeout_s: float = 60.0
     ) -> str:
-        """Runs kubectl, as admin unless `kubeconfig` says otherwise, and returns what it printed.
+        """Runs kubectl, as admin unless `kubeconfig` is given, and returns its output.
 
         Raises:
             CommandFailed: its exit status was not 0.
@@ -202,10 +202,10 @@ class ControlPlane:
     async def start(self, component: str) -> None:
         """Starts a stopped component, on its old port, and waits until it is ready.
 
-        Components that ended by themselves meanwhile, as some do when they cannot reach the API server while
-        they start, are started again too: on a cluster the kubelet does that. With kube-apiserver the components
-        that watch it are started anew: what they heard of it last is old, and client-go's back-off (30 s and a
-        jitter of as much, after outages in a row) would keep them from asking.
+        Components that ended by themselves meanwhile are restarted too, as the kubelet does on a cluster: some end if
+        they cannot reach the API server while they start. If kube-apiserver is started, the components that watch it
+        are restarted: their state is old, and client-go's back-off (30 s and a jitter of as much, after several
+        outages) would keep them from reconnecting.
         """
         self._stopped.discard(component)
         if not self.process("kube-apiserver").running:
@@ -221,7 +221,7 @@ class ControlPlane:
         await self._ready(component)
 
     async def stop(self, component: str, *, grace_s: float = 2.0) -> None:
-        """Stops a component: SIGTERM, and SIGKILL after `grace_s` (0: at once). Nothing that was written is lost."""
+        """Stops a component: SIGTERM, and SIGKILL after `grace_s` (0: at once). No write is lost."""
         self._stopped.add(component)
         await self.process(component).stop(grace_s)
 
@@ -231,11 +231,11 @@ class ControlPlane:
         await self.start(component)
 
     def pause(self, component: str) -> None:
-        """Stops a component in its tracks (SIGSTOP): its connections stay open and nobody answers."""
+        """Freezes a component with SIGSTOP: its connections stay open, but it does not answer."""
         self.process(component).pause()
 
     def resume(self, component: str) -> None:
-        """Lets a paused component go on."""
+        """Resumes a paused component."""
         self.process(component).resume()
 
     @property
@@ -270,7 +270,7 @@ class ControlPlane:
             self._ports = Ports(*ports)
             self._write_kubeconfigs()
             self._processes = {name: self._process(name) for name in self.components}
-        # kube-apiserver waits for etcd; the others give up when it takes them too long to reach kube-apiserver.
+        # kube-apiserver waits for etcd; the others give up if they cannot reach kube-apiserver in time.
         for component in ("etcd", "kube-apiserver"):
             self.process(component).start()
         await self._ready("kube-apiserver")
@@ -302,7 +302,7 @@ class ControlPlane:
         raise ComponentFailed(process, f"was not ready after {self.options.start_timeout_s:g} s")
 
     def _notice_failure(self, component: str) -> None:
-        """Of the component that is waited for, or of one before it: it may be waiting for that one."""
+        """Raises if the component has ended, or one that started before it, which it may be waiting for."""
         for name in self.components[: self.components.index(component) + 1]:
             process = self.process(name)
             if name not in self._stopped and process.returncode is not None:
@@ -316,7 +316,7 @@ class ControlPlane:
             case "kube-apiserver":
                 return bool(await _body(session, f"{self.host}/readyz"))
             case "kube-controller-manager":
-                # It says ok before it has any controller; and without this account there can be no pod.
+                # It reports ok before any controller runs, and without this account no pod can be created.
                 health = await _body(session, f"https://127.0.0.1:{ports.controller_manager}/healthz?verbose")
                 account = f"{self.host}/api/v1/namespaces/default/serviceaccounts/default"
                 return "serviceaccount-controller ok" in health and bool(await _body(session, account))
@@ -349,7 +349,7 @@ class ControlPlane:
 
 
 async def _body(session: aiohttp.ClientSession, url: str) -> str:
-    """What a GET answers; empty unless it succeeds."""
+    """Returns the body of a GET; empty unless it succeeds."""
     try:
         async with session.get(url) as response:
             return await response.text() if response.status == 200 else ""

@@ -44,11 +44,11 @@ class Credentials:
         _write(layout.audit_policy, json.dumps(_AUDIT_POLICY).encode())
 
     def token(self, user: str) -> str | None:
-        """The token of a user that the control plane was started with, else None."""
+        """Returns the token of a user that has one from the start, else None."""
         return self._tokens.get(user)
 
     def client_files(self, user: str, groups: Sequence[str]) -> tuple[Path, Path]:
-        """A fresh client certificate and its key, for any user in any groups."""
+        """Writes a fresh client certificate and its key, for any user in any groups."""
         stem = self._layout.pki / f"user-{secrets.token_hex(4)}"
         certificate, key = stem.with_suffix(".crt"), stem.with_suffix(".key")
         _write_pair(certificate, key, self.authority.client(user, groups))

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the API server, as values that a `FaultProxy` asks."""
+"""Faults between a client and the API server, which a `FaultProxy` applies."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,16 +26,16 @@ __all__ = [
 
 @dataclass(slots=True)
 class Exchange:
-    """One request that reached the proxy, and what became of it."""
+    """One request that reached the proxy, and its outcome."""
 
     number: int
     method: str
     path: str
-    """Without the query."""
+    """The path without the query."""
     query: Mapping[str, str]
     body: bytes = field(default=b"", repr=False)
     status: int | None = None
-    """What the API server answered; None when the request never reached it, or its answer is not there yet."""
+    """The API server's answer; None if the request never reached it, or the answer is not there yet."""
 
 
 Match = Callable[[Exchange], bool]
@@ -46,7 +46,7 @@ def anything(exchange: Exchange) -> bool:
 
 
 def is_write(exchange: Exchange) -> bool:
-    """Whether the request can change an object."""
+    """Tells if the request can change an object."""
     return exchange.method not in ("GET", "HEAD", "OPTIONS")
 
 
@@ -55,7 +55,7 @@ def is_watch(exchange: Exchange) -> bool:
 
 
 class Moment(Enum):
-    """When a request is cut."""
+    """The moment at which a request is cut."""
 
     BEFORE = "before it is sent"
     AFTER = "after it is committed and before its answer is read"
@@ -63,24 +63,24 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do instead of going on: `status` 0 aborts the connection."""
+    """The action instead of forwarding the request: `status` 0 aborts the connection."""
 
     status: int = 0
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     down: bool = False
-    """From now on nothing goes through: who asked is dead."""
+    """The proxy refuses everything from now on, as if the client were dead."""
 
 
 class Fault(Protocol):
-    """Asked about every request at both moments, and about every line of a watch."""
+    """Decides about every request at both moments, and about every line of a watch."""
 
     async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
-        """None lets it go on. May take its time."""
+        """Returns the action for a request; None forwards it. May wait."""
         ...
 
     def drops(self, exchange: Exchange, line: bytes) -> bool:
-        """Whether a line of a watch is lost."""
+        """Tells if a line of a watch is lost."""
         ...
 
 
@@ -114,12 +114,12 @@ class Cut:
 
 @dataclass
 class Stall:
-    """Requests that match hang until `release`, and then go on."""
+    """Stalls matching requests until `release`."""
 
     match: Match
     moment: Moment = Moment.BEFORE
     waiting: int = 0
-    """How many requests have been stalled so far."""
+    """The number of requests that were stalled so far."""
     _released: anyio.Event = field(default_factory=anyio.Event)
     _reached: anyio.Event = field(default_factory=anyio.Event)
 
@@ -134,7 +134,7 @@ class Stall:
         return False
 
     def release(self) -> None:
-        """Lets all of them go on, and later ones pass."""
+        """Forwards all stalled requests, and stalls no later ones."""
         self._released.set()
 
     async def reached(self) -> None:
@@ -144,12 +144,12 @@ class Stall:
 
 @dataclass
 class Answer:
-    """The next `times` requests that match are answered by the proxy and never reach the API server."""
+    """Answers the next `times` matching requests itself; they never reach the API server."""
 
     status: int
     match: Match
     times: int | None = 1
-    """None: all of them."""
+    """The number of requests to answer; None: all of them."""
     reason: str = ""
     message: str = "injected by a test"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class Answer:
 
 @dataclass
 class DropLines:
-    """Lines of a watch for which `drop` says so are lost on the way; the others arrive."""
+    """Drops the lines of a watch that `drop` selects."""
 
     drop: Callable[[bytes], bool]
     match: Match = is_watch

@@ -23,7 +23,7 @@ GPU_PRODUCT = "nvidia.com/gpu.product"
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_S = 40
 RENEWAL_S = 10.0
-"""The real kubelet's figures: the node lifecycle controller gives up on a node after 50 s."""
+"""Seconds between renewals, as of the real kubelet: the node lifecycle controller gives up on a node after 50 s."""
 
 MANAGER = "scripted-kubelet"
 
@@ -48,7 +48,7 @@ class NodeSpec:
 
 
 def default_nodes(count: int = 4) -> tuple[NodeSpec, ...]:
-    """Nodes of eight GPUs each."""
+    """Returns nodes with eight GPUs each."""
     return tuple(NodeSpec(name=f"node-{index}") for index in range(count))
 
 
@@ -56,7 +56,7 @@ class Fleet:
     """The nodes. A node that is up renews its Lease; one that is lost writes nothing at all.
 
     Attributes:
-        port: Where the API server finds the kubelets of all nodes; set before `create`.
+        port: The port at which the API server reaches the kubelets of all nodes; set before `create`.
     """
 
     def __init__(self, client: Client, nodes: Sequence[NodeSpec], *, persist: Persistence, clock: Clock) -> None:
@@ -106,19 +106,21 @@ class Fleet:
             await self._recover()
 
     async def lose(self, name: str) -> None:
-        """Silences a node. What the node lifecycle controller concludes after 50 s of silence is said at once."""
+        """Silences a node, and marks it lost at once, as the node lifecycle controller does after 50 s of silence."""
         self._up[name] = anyio.Event()
         await self._report(self._nodes[name], "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
 
     async def restore(self, name: str) -> None:
-        """Brings a node back; its pods go on where they were."""
+        """Brings a node back; its pods continue."""
         await self._renew(name)
         await self._ready(self._nodes[name])
         self._up[name].set()
 
     async def _recover(self) -> None:
-        """Nodes that are up say so again, as a kubelet does, where it was concluded from Leases that came late, or were
-        seen late because the API server was away, that they are not."""
+        """Marks nodes that are up as ready again, as a kubelet does.
+
+        They may count as lost because their Leases came late, or were seen late while the API server was away.
+        """
         for node in await self._persist(lambda: self._client.list(NODE)):
             name = node.metadata.name
             if node.spec.taints and name in self._up and self._up[name].is_set():
@@ -137,7 +139,7 @@ class Fleet:
         await self._persist(lambda: self._client.apply(NODE, body, force=True, field_manager=MANAGER))
         await self._renew(node.name)
         await self._ready(node)
-        # The API server taints new nodes; the node lifecycle controller takes that back.
+        # The API server taints new nodes, and the node lifecycle controller removes the taint.
         while (await self._client.get(NODE, node.name)).spec.taints:
             await self._clock.sleep(0.02)
 

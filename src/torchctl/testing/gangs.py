@@ -1,4 +1,4 @@
-"""Which pods a gang scheduler would bind now, and where: all of a group or none. Pure."""
+"""Decides which pods a gang scheduler binds now, and to which nodes: all of a group or none. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from torchctl.testing.nodekinds import Pod
 __all__ = ["DEFAULT_SCHEDULER", "POD_GROUP_NAME", "Machine", "place"]
 
 POD_GROUP_NAME = "pod-group-name"
-"""The annotation by which a pod says to which PodGroup it belongs."""
+"""The annotation that names a pod's PodGroup."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -40,7 +40,7 @@ def place(
         assumed: Nodes by uid of pods that are being bound.
 
     Returns:
-        Pods and the nodes for them. Groups go in the order of their names, so that the answer depends on nothing else.
+        Pods and their nodes. Groups are placed in the order of their names, so that the result is deterministic.
     """
     present = [pod for pod in pods if not pod.is_terminal]
     used: dict[str, Counter[str]] = defaultdict(Counter)
@@ -64,7 +64,7 @@ def place(
 def _fit(
     members: Sequence[Pod], least: int, machines: Sequence[Machine], used: dict[str, Counter[str]]
 ) -> list[tuple[Pod, str]]:
-    """As many of the members as find room, if those are at least `least`; takes the room in `used`."""
+    """Places as many members as fit, if at least `least` do, and adds their requests to `used`."""
     trial = defaultdict(Counter, {name: counter.copy() for name, counter in used.items()})
     chosen: list[tuple[Pod, str]] = []
     for pod in members:
@@ -89,7 +89,7 @@ def _has_room(machine: Machine, used: Counter[str], request: Counter[str]) -> bo
 
 
 def _request(pod: Pod) -> Counter[str]:
-    """Countable resources: those of device plugins, whose names have a slash."""
+    """Returns the countable resources: those of device plugins, whose names have a slash."""
     total: Counter[str] = Counter()
     for container in pod.spec.containers:
         for name, amount in (container.resources.requests or {}).items():
@@ -103,6 +103,6 @@ def _is_grouped(pod: Pod) -> bool:
 
 
 def _group(pod: Pod) -> Key:
-    """The pod's group; a pod without one is a group of its own, under a name that no PodGroup can have."""
+    """Returns the pod's group; a pod without one is its own group, with a name that no PodGroup can have."""
     name = pod.metadata.annotations.get(POD_GROUP_NAME) or f"/{pod.metadata.name}"
     return Key(pod.metadata.namespace, name)

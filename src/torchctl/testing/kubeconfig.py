@@ -11,11 +11,11 @@ def write_kubeconfig(path: Path, *, server: str, ca: Path, user: dict[str, Any],
     """Writes a file with one context and returns its path.
 
     Args:
-        path: where; readable by the owner only.
+        path: the file to write; readable by the owner only.
         server: the API server's URL.
         ca: the authority to trust, PEM.
         user: the entry under `users`, in the file's own format, e.g. `{"token": "..."}`.
-        namespace: where things go that name none.
+        namespace: the default namespace.
     """
     config = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Nodes without machines: pods live and die as a script says, on a control plane that takes it all for real.
+"""Simulates nodes: pods run and end according to a script, on a real control plane.
 
     async with ScriptedKubelet(admin, script=Script().when(role("worker"), Play(exit_code=1))):
         ...
@@ -35,10 +35,10 @@ class ScriptedKubelet:
 
     Args:
         client: Acts for the kubelets, the provisioner and the gang scheduler; an administrator's.
-        script: What happens to pods. `script` may be replaced at any time, for the pods that come after.
-        nodes: The nodes, which are deleted in the end.
-        binds_gangs: Whether pods of other schedulers than the default one are bound here; False where theirs runs.
-        at_once: How many requests may be under way at once.
+        script: Decides what happens to pods. `script` may be replaced at any time, for later pods.
+        nodes: The nodes, which are deleted at the end.
+        binds_gangs: Bind pods of other schedulers than the default one; False if their scheduler runs.
+        at_once: The maximum number of requests under way at once.
         clock: For times and waits.
     """
 
@@ -81,11 +81,11 @@ class ScriptedKubelet:
         self._players.script = script
 
     async def lose(self, node: str) -> None:
-        """A node falls silent: its pods stay as they are, and it takes part in nothing."""
+        """Silences a node: its pods stay as they are, and it reports nothing."""
         await self._fleet.lose(node)
 
     async def restore(self, node: str) -> None:
-        """A lost node comes back; what happened on it meanwhile is reported now."""
+        """Brings a lost node back, which then reports what happened on it meanwhile."""
         await self._fleet.restore(node)
         self._binder.wake()
 

@@ -30,16 +30,18 @@ _CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap)
 
 
 def fresh_name(hint: str) -> str:
-    """A name that no other test has; `hint` is what a reader recognises it by."""
+    """Returns a name that no other test has; it contains `hint` for readers."""
     slug = re.sub(r"[^a-z0-9]+", "-", hint.lower()).strip("-")[:40].strip("-")
     return f"{slug or 'test'}-{secrets.token_hex(3)}"
 
 
 async def create_namespace(client: Client, name: str, labels: dict[str, str] | None = None) -> None:
-    """Creates a namespace and waits for what kube-controller-manager puts into each: the default service account,
-    without which there are no pods, and the API server's authority. Nothing comes into it by itself afterwards.
+    """Creates a namespace and waits until pods can be created in it.
 
-    Raises TimeoutError: is kube-controller-manager running?
+    kube-controller-manager adds the default service account, without which there are no pods, and the API server's
+    authority. Afterwards nothing more appears in it by itself.
+
+    Raises TimeoutError, for instance if kube-controller-manager does not run.
     """
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
     await client.create(NAMESPACE, body)

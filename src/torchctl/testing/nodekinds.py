@@ -1,4 +1,4 @@
-"""The objects that a node looks at, as far as the scripted one does."""
+"""The objects that the scripted node reads, with the fields that it needs."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it is, as an init container, a native sidecar: it runs beside those that come after it."""
+        """True if an init container is a native sidecar, which runs beside the later containers."""
         return self.restart_policy == "Always"
 
 
@@ -92,7 +92,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def claims(self) -> tuple[Key, ...]:
-        """The claims that its volumes name."""
+        """The claims that the pod's volumes name."""
         sources = (volume.persistent_volume_claim for volume in self.spec.volumes)
         return tuple(Key(self.metadata.namespace, source.claim_name) for source in sources if source is not None)
 
@@ -150,7 +150,7 @@ class PodGroup(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """What the API server answers to a binding: a Status."""
+    """The API server's answer to a binding: a Status."""
 
     metadata: ObjectMeta = ObjectMeta()
 

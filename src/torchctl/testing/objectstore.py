@@ -53,7 +53,7 @@ class ObjectStore:
         return hashlib.sha256(data).hexdigest()
 
     def secret(self, directory: Path, **more: str) -> Path:
-        """The files of a Secret that leads here, in a new directory; a key that is empty is left out."""
+        """Writes the files of a Secret for this server into a new directory; empty keys are left out."""
         keys = {
             "AWS_ACCESS_KEY_ID": self.access_key_id,
             "AWS_SECRET_ACCESS_KEY": self.secret_access_key,
@@ -72,7 +72,7 @@ async def object_store(region: str = "us-east-1") -> AsyncIterator[ObjectStore]:
     """Runs a server on https://localhost, with the bucket in the path, or in the host name below `DOMAIN`.
 
     Raises:
-        BuildFailed: Go is missing and cannot be had, or the build failed.
+        BuildFailed: Go is missing and cannot be installed, or the build failed.
         TimeoutError: the server did not come up.
     """
     program = await anyio.to_thread.run_sync(prepared, VERSITYGW)

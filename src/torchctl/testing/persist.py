@@ -1,4 +1,4 @@
-"""Writes of a scripted part of the cluster: as stubborn as the real one, and not too many at once."""
+"""Writes of a simulated component: retried like those of the real one, with limited concurrency."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -15,16 +15,16 @@ LONGEST_REST_S = 1.0
 
 
 class Persistence:
-    """Repeats a write until the API server took it or refused it for good.
+    """Repeats a write until the API server accepts it or refuses it for good.
 
-    What is written this way has to be idempotent.
+    The write must be idempotent.
     """
 
     def __init__(self, at_once: int) -> None:
         self._limit = anyio.CapacityLimiter(at_once)
 
     async def __call__(self, write: Callable[[], Awaitable[R]]) -> R:
-        """Raises ApiError where the server refused."""
+        """Performs a write. Raises ApiError if the server refuses it."""
         rest_s = 0.02
         while True:
             try:

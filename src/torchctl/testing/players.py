@@ -1,4 +1,4 @@
-"""Plays pods: each one that a scheduler put on our nodes lives through the play that the script gives it."""
+"""Simulates pods: each pod on our nodes goes through the play that the script gives it."""
 
 import itertools
 from collections.abc import Iterable
@@ -92,7 +92,7 @@ class Players:
                 self._tasks.start_soon(self._limit, life, life.deadline_s)
 
     def end(self, key: Key, exit_code: int) -> None:
-        """Lets the containers of a running pod end now. Raises KeyError where we have no such pod."""
+        """Lets the containers of a running pod end now. Raises KeyError if there is no such pod on our nodes."""
         life = next((life for life in self._lives.values() if life.pod.key == key), None)
         if life is None:
             raise KeyError(str(key))
@@ -100,7 +100,7 @@ class Players:
         life.cue.set()
 
     def log(self, key: Key) -> str | None:
-        """What a pod printed; None where we have no such pod."""
+        """Returns a pod's log; None if there is no such pod on our nodes."""
         return next((life.play.log for life in self._lives.values() if life.pod.key == key), None)
 
     def _begin(self, pod: Pod) -> _Life:
@@ -121,7 +121,7 @@ class Players:
                     await self._finish(life, life.play)
                 await life.deleted.wait()
                 await self._stop(life)
-                # What keeps it now is somebody's finalizer.
+                # Only a finalizer keeps the pod now.
                 await anyio.sleep_forever()
         finally:
             del self._lives[life.pod.metadata.uid]
@@ -157,7 +157,7 @@ class Players:
         steps = perform(life.pod, life.play)
         if life.pod.status.phase != "Running":
             return steps
-        # Somebody played it before us: it does not start again.
+        # An earlier process played this pod already, so its containers do not start again.
         return itertools.dropwhile(lambda step: not (isinstance(step, Show) and step.stage.phase == "Running"), steps)
 
     async def _stop(self, life: _Life) -> None:
@@ -180,7 +180,7 @@ class Players:
             await self._show(life, overdue(stage) if life.is_overdue else stage)
 
     async def _show(self, life: _Life, stage: Stage) -> None:
-        """Reports a stage, once the node can."""
+        """Reports a stage once the node is up."""
         pod, status = life.pod, status_of(life.pod, stage, life.record, self._clock.now())
         await self._fleet.wait_up(pod.spec.node_name)
         life.stage = stage
@@ -195,5 +195,5 @@ class Players:
                 lambda: self._client.apply(POD, body, subresource="status", force=True, field_manager=MANAGER)
             )
         except NotFound:
-            # The watch will say so too, and end this life.
+            # The watch will report the deletion too, and end this task.
             await anyio.sleep_forever()

@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures for a control plane and its namespaces.
 
-It asks for pytest-asyncio; without it, it offers nothing and is in nobody's way. It imports what it needs in the
-fixtures: every pytest run of an environment loads this file.
+It requires pytest-asyncio; without it, there are no fixtures and no errors. Imports are inside the fixtures, because
+every pytest run of an environment loads this file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The side of a kubelet that the API server calls: what `kubectl logs` asks for."""
+"""Serves pod logs as a kubelet does: the API server calls it for `kubectl logs`."""
 
 import ssl
 import tempfile
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 @asynccontextmanager
 async def serve_logs(log_of: Callable[[Key], str | None]) -> AsyncGenerator[int]:
-    """Serves logs by HTTPS under a certificate that nobody checks; yields the port."""
+    """Serves logs over HTTPS with a certificate that is not verified; yields the port."""
 
     async def answer(request: web.Request) -> web.Response:
         text = log_of(Key(request.match_info["namespace"], request.match_info["pod"]))

@@ -1,4 +1,4 @@
-"""A stage of a play in the words of the API: the status that a kubelet would write. Pure."""
+"""Converts a stage of a play to the status that a kubelet would write. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ NODE_IP = "127.0.0.1"
 
 @dataclass(slots=True)
 class Record:
-    """What a node remembers of a pod between two reports.
+    """The state of a pod that a node keeps between two reports.
 
     Attributes:
         ip: The pod's address.
-        bound_at: When the node saw it first.
-        started: When its containers started, by name.
-        ended: When they ended.
-        changed: When its conditions last changed, with what they were.
+        bound_at: The time when the node first saw it.
+        started: The start times of its containers, by name.
+        ended: Their end times.
+        changed: Its conditions' last values and the times of their last changes.
     """
 
     ip: str
@@ -34,7 +34,7 @@ class Record:
 
 
 def status_of(pod: Pod, stage: Stage, record: Record, now: datetime) -> JSON:
-    """All of the status that a node owns, for server-side apply; notes in `record` what later ones need."""
+    """Returns the status fields that a node owns, for server-side apply, and updates `record` for later reports."""
     init = [
         _container(*pair, record, now, init=True) for pair in zip(pod.spec.init_containers, stage.init, strict=True)
     ]

@@ -7,16 +7,16 @@ from contextlib import ExitStack, contextmanager
 
 __all__ = ["reserve"]
 
-# Below the kernel's ephemeral range, where an outgoing connection of anybody could take a port while its
+# Below the kernel's ephemeral range, in which any outgoing connection could take a port while its
 # server is being restarted, and below the NodePort range 30000-32767.
 _LOWEST, _HIGHEST = 20000, 29999
 
 
 @contextmanager
 def reserve(count: int, host: str = "127.0.0.1") -> Iterator[tuple[int, ...]]:
-    """Ports that were free, held bound until the block ends: start the servers right after it.
+    """Yields free ports, held bound until the block ends: start the servers right after it.
 
-    Another process can take one in between; whoever starts the servers has to try again then.
+    Another process can take a port in between; the caller must then try again.
     """
     with ExitStack() as held:
         yield tuple(_bind(held, host) for _ in range(count))

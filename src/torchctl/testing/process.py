@@ -1,7 +1,7 @@
-"""A child process with a log of its own that cannot outlive this process, however this one ends.
+"""A child process with its own log that cannot outlive this process, however this one ends.
 
-PR_SET_PDEATHSIG makes the kernel kill the child when its parent dies, SIGKILL included. Three traps, and what
-is done about each:
+PR_SET_PDEATHSIG makes the kernel kill the child when its parent dies, SIGKILL included. It has three traps, each
+with its remedy:
 
 - The kernel means the parent *thread*. A process started from a worker thread would be killed when that
   thread ends, so every process is started from one thread that lives as long as this process does.
@@ -36,7 +36,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 @functools.cache
 def _starter(pid: int) -> ThreadPoolExecutor:
-    """The thread that starts processes; one per process id, for threads do not survive a fork."""
+    """The thread that starts processes; one per process id, because threads do not survive a fork."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="torchctl-starter")
 
 
@@ -60,12 +60,12 @@ class ManagedProcess:
 
     @property
     def pid(self) -> int:
-        """Raises RuntimeError when it was never started."""
+        """The process id. Raises RuntimeError if it was never started."""
         return self._child().pid
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs or before it was started; negative for the signal that ended it."""
+        """The exit status: None while it runs or before its start, negative if a signal ended it."""
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class ManagedProcess:
             self._process = _starter(os.getpid()).submit(self._spawn, command, output.fileno()).result()
 
     def _spawn(self, command: list[str], output: int) -> "subprocess.Popen[bytes]":
-        # A session of its own: Ctrl-C in a terminal reaches the tests, which then stop things in order.
+        # A new session, so that Ctrl-C in a terminal reaches only the tests, which then stop everything in order.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -93,20 +93,20 @@ class ManagedProcess:
             self._process.send_signal(number)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
+        """Freezes it with SIGSTOP: connections stay open, but it does not answer."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL, and waits for the kernel to have taken it away. Safe to call at any time."""
+        """Sends SIGKILL and waits until the process is gone. Safe to call at any time."""
         if self._process:
             self._process.kill()
             self._process.wait()
 
     async def stop(self, grace_s: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL after `grace_s`."""
+        """Sends SIGTERM, then SIGKILL after `grace_s`."""
         if not self.running:
             return
         self.resume()
@@ -127,14 +127,14 @@ class ManagedProcess:
         return child.wait()
 
     def join(self, timeout_s: float) -> int | None:
-        """Blocks until the process has ended, and returns its exit status; None when `timeout_s` is over."""
+        """Blocks until the process has ended, and returns its exit status; None after `timeout_s`."""
         try:
             return self._child().wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines of the log."""
+        """Returns the last lines of the log."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:

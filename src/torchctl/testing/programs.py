@@ -1,4 +1,4 @@
-"""The programs of the control plane under test: which there are, and the pinned Go module each is built from."""
+"""The programs of the control plane under test, each with the pinned Go module that it is built from."""
 
 import hashlib
 import platform
@@ -33,7 +33,7 @@ class Program:
     module: str
     package: str
     requires: str
-    """The Go module whose version is the program's."""
+    """The Go module whose version is that of the program."""
 
     @property
     def is_kubernetes(self) -> bool:
@@ -41,7 +41,7 @@ class Program:
 
     @property
     def is_older(self) -> bool:
-        """Of a Kubernetes that is not the newest pinned one."""
+        """True if the program is of a Kubernetes that is not the newest pinned one."""
         return self.is_kubernetes and self.module != _NEWEST
 
 
@@ -54,7 +54,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "control-plane": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
     "node": ("kubelet", "kube-proxy", "coredns"),
 }
-"""What is needed together: a control plane, and a node with real containers."""
+"""Programs that are needed together: for a control plane, and for a node with real containers."""
 
 PROGRAMS: dict[str, Program] = {
     "etcd": Program("etcd", "etcd", _ETCD, _ETCD),
@@ -71,17 +71,17 @@ PROGRAMS: dict[str, Program] = {
         )
     },
 }
-"""What the newest Kubernetes needs, by name."""
+"""The programs for the newest Kubernetes, by name."""
 
 _OLDER = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""What the module of an older Kubernetes builds. The rest of a control plane, etcd and kubectl, is the newest's."""
+"""Programs that an older Kubernetes' module builds. etcd and kubectl are always the newest ones."""
 
 
 @cache
 def modules() -> Path:
-    """The directory with the pinned Go modules: in the wheel, else in the clone.
+    """Returns the directory with the pinned Go modules: in the wheel, else in the clone.
 
-    Raises FileNotFoundError when this is neither.
+    Raises FileNotFoundError if neither has it.
     """
     for directory in (_CLONE, _INSTALLED):
         if (directory / _NEWEST / "go.mod").exists():
@@ -90,19 +90,19 @@ def modules() -> Path:
 
 
 def kubernetes_modules() -> dict[str, str]:
-    """The pinned modules of Kubernetes by minor version, oldest first: `{"1.31": "kubernetes-1.31", ...}`."""
+    """Returns the pinned modules of Kubernetes by minor version, oldest first: `{"1.31": "kubernetes-1.31", ...}`."""
     found = [path.parent.name for path in modules().glob(f"{_NEWEST}*/go.mod")]
     minors = {_minor(replace(PROGRAMS["kube-apiserver"], module=module)): module for module in found}
     return {minor: minors[minor] for minor in sorted(minors, key=minor_numbers)}
 
 
 def minor_numbers(minor: str) -> tuple[int, ...]:
-    """A minor version as numbers, to compare: `1.31` is `(1, 31)`."""
+    """Returns a minor version as comparable numbers: `1.31` is `(1, 31)`."""
     return tuple(int(part) for part in minor.split("."))
 
 
 def programs_of(kubernetes: str = "") -> Mapping[str, Program]:
-    """Every program by name, for the Kubernetes of a minor version such as `1.31`; empty is the newest.
+    """Returns all programs by name, for a minor version of Kubernetes such as `1.31`; empty is the newest.
 
     Raises ValueError for a version that is not pinned.
     """
@@ -115,19 +115,19 @@ def programs_of(kubernetes: str = "") -> Mapping[str, Program]:
 
 
 def version(program: Program) -> str:
-    """The version that go.mod pins, e.g. `v1.36.3`."""
+    """Returns the version that go.mod pins, e.g. `v1.36.3`."""
     pattern = rf"^(?:require)?\s+{re.escape(program.requires)} (v\S+)"
     return _find(pattern, modules() / program.module / "go.mod")
 
 
 def go_version(program: Program) -> tuple[int, ...]:
-    """The oldest Go that the program's module is built with, e.g. `(1, 26, 0)`."""
+    """Returns the oldest Go that can build the program's module, e.g. `(1, 26, 0)`."""
     found = _find(r"^go (\d+(?:\.\d+)+)$", modules() / program.module / "go.mod")
     return tuple(int(part) for part in found.split("."))
 
 
 def linker_flags(program: Program) -> str:
-    """No symbols, and the version: without it the server says v0.0.0-master and kubectl warns of skew."""
+    """Returns linker flags that drop symbols and set the version, without which kubectl warns of version skew."""
     if not program.is_kubernetes:
         return "-s -w"
     full = version(program)
@@ -141,15 +141,15 @@ def linker_flags(program: Program) -> str:
 
 
 def architecture() -> str:
-    """Go's name of this machine's architecture."""
+    """Returns Go's name of this machine's architecture."""
     machine = platform.machine()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def cache_key(program: Program) -> str:
-    """Names the program's cache directory: another version, pin or build flag is another directory.
+    """Returns the name of the program's cache directory, which depends on its version, pin and build flags.
 
-    What the newest Kubernetes needs is in one directory; any other module has a directory of its own.
+    The programs for the newest Kubernetes share one directory; any other module has its own.
     """
     if program == PROGRAMS.get(program.name):
         return f"{version(PROGRAMS['kube-apiserver'])}-{_digest(*PROGRAMS.values())}"

@@ -1,4 +1,4 @@
-"""A proxy in front of the API server that records what goes through and makes it go wrong on demand.
+"""A proxy in front of the API server that records requests and injects faults on demand.
 
 It ends TLS with an authority of its own and speaks HTTP/1.1. Tests of crash safety cut a controller down at its
 n-th write without the controller knowing of any test:
@@ -55,7 +55,7 @@ AnyFault = TypeVar("AnyFault", bound=Fault)
 
 
 class FaultProxy:
-    """Forwards to one API server, and misbehaves as told. All faults end with `heal`.
+    """Forwards requests to one API server and injects faults. `heal` ends all faults.
 
     Args:
         upstream: the API server; only its address and certificates are used, each request brings its own token.
@@ -86,7 +86,7 @@ class FaultProxy:
         connector = aiohttp.TCPConnector(ssl=self._upstream.tls_files().context(), limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
-        # Or aiohttp sends a PUT or DELETE twice when the API server drops a kept connection.
+        # Else aiohttp sends a PUT or DELETE twice if the API server drops a kept connection.
         self._session._retry_connection = False
         return self
 
@@ -114,13 +114,13 @@ class FaultProxy:
         return self._directory / "ca.crt"
 
     def connection(self, user: Connection) -> Connection:
-        """The same user by way of the proxy. Raises ValueError for a client certificate: TLS ends here."""
+        """Returns a user's connection through the proxy. Raises ValueError for a client certificate: TLS ends here."""
         if user.tls_files().certificate:
             raise ValueError("a client certificate cannot pass the proxy: use a token")
         return replace(user, host=self.host, tls=TlsFiles(ca=str(self.ca)))
 
     async def kubeconfig(self, user: Connection) -> Path:
-        """A kubeconfig for the same user by way of the proxy, removed when the proxy ends."""
+        """Writes a kubeconfig for a user through the proxy, removed when the proxy ends."""
         header = await self.connection(user).authorization()
         token = {"token": (header or "").removeprefix("Bearer ")}
         path = self._directory / "kubeconfig"
@@ -135,7 +135,7 @@ class FaultProxy:
 
     @property
     def is_down(self) -> bool:
-        """Whether a cut, or `down`, refuses everything."""
+        """True while a cut, or `down`, refuses everything."""
         return self._down
 
     # What goes wrong.
@@ -148,12 +148,15 @@ class FaultProxy:
         match: Match = is_write,
         then: Callable[[], Awaitable[None]] | None = None,
     ) -> Cut:
-        """At the n-th request from now that matches (the first is 1), at `moment`: `then` is awaited while nothing
-        goes through any more, all connections are aborted, and the proxy stays down until `heal`."""
+        """Takes the proxy down at the n-th matching request from now (the first is 1), at `moment`.
+
+        `then` is awaited while nothing passes any more, all connections are aborted, and the proxy stays down until
+        `heal`.
+        """
         return self.add(Cut(number, moment, match, then))
 
     def stall(self, match: Match, moment: Moment = Moment.BEFORE) -> Stall:
-        """Requests that match hang until the fault's `release`."""
+        """Stalls matching requests until the fault's `release`."""
         return self.add(Stall(match, moment))
 
     def answer(
@@ -165,15 +168,15 @@ class FaultProxy:
         reason: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The next requests that match get this status, as a metav1.Status, and never reach the API server."""
+        """Answers the next matching requests with this metav1.Status; they never reach the API server."""
         return self.add(Answer(status, match, times, reason=reason, headers=headers or {}))
 
     def drop_lines(self, drop: Callable[[bytes], bool], *, match: Match = is_watch) -> DropLines:
-        """Loses lines of watches: events, bookmarks."""
+        """Drops lines of watches: events, bookmarks."""
         return self.add(DropLines(drop, match))
 
     def add(self, fault: AnyFault) -> AnyFault:
-        """Any fault; the methods above are its common cases."""
+        """Adds any fault; the methods above are the common cases."""
         self._faults.append(fault)
         return fault
 
@@ -181,7 +184,7 @@ class FaultProxy:
         self._faults.remove(fault)
 
     def sever(self) -> None:
-        """Aborts all connections that clients have; new ones are welcome."""
+        """Aborts all connections of clients, and accepts new ones."""
         for transport in tuple(self._open):
             transport.abort()
         self._open.clear()
@@ -192,7 +195,7 @@ class FaultProxy:
         self.sever()
 
     def heal(self) -> None:
-        """Takes back every fault: requests that hang go on, and what was down is up."""
+        """Removes every fault: stalled requests are forwarded, and the proxy is up again."""
         for fault in self._faults:
             if isinstance(fault, Stall):
                 fault.release()
@@ -291,7 +294,7 @@ def _refuse(transport: asyncio.Transport, verdict: Verdict) -> web.Response:
 
 
 async def _lines(content: aiohttp.StreamReader, request: web.BaseRequest) -> AsyncIterator[bytes]:
-    """Whole lines, of any length, until the stream ends or the client is gone."""
+    """Yields whole lines of any length until the stream ends or the client is gone."""
     rest = b""
     while chunk := await _next_chunk(content, request):
         *whole, rest = (rest + chunk).split(b"\n")
@@ -304,7 +307,7 @@ async def _lines(content: aiohttp.StreamReader, request: web.BaseRequest) -> Asy
 async def _next_chunk(content: aiohttp.StreamReader, request: web.BaseRequest) -> bytes:
     reading = asyncio.ensure_future(content.readany())
     try:
-        # A client that hangs up says nothing while the server says nothing, so it is looked for.
+        # While the server is silent, only polling shows that the client has disconnected.
         while not (await asyncio.wait({reading}, timeout=_NOTICE_S))[0]:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError("the client is gone")

@@ -1,6 +1,6 @@
-"""Published release downloads: is the site there, and is the file the one that its publisher meant.
+"""Downloads published releases and verifies them.
 
-Nothing is kept that does not match the SHA-256 published beside it.
+A file that does not match its published SHA-256 is never kept.
 """
 
 import hashlib
@@ -30,16 +30,18 @@ class Unreachable(Exception):
 
 
 class CorruptDownload(Exception):
-    """What arrived is not what the publisher's checksum says. Nobody but the publisher, or the network's
-    owner, can fix it; an empty TORCHCTL_ASSETS_URL builds from source instead."""
+    """The file does not match the publisher's checksum.
+
+    Only the publisher or the network's owner can fix it; an empty TORCHCTL_ASSETS_URL builds from source instead.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Where one program is published.
+    """The URLs of one published program.
 
     `checksums` is a file that has either the bare SHA-256 of `url` or lines of `<sha256>  <file>`; `member` is
-    the program's path when `url` is a tar archive.
+    the program's path if `url` is a tar archive.
     """
 
     url: str
@@ -47,7 +49,7 @@ class Release:
     member: str = ""
 
     def probe(self) -> str:
-        """The SHA-256 that `url` must have. Answers within seconds, name resolution included.
+        """Returns the SHA-256 that `url` must have, within seconds, name resolution included.
 
         Raises Unreachable.
         """
@@ -69,11 +71,11 @@ class Release:
         return _checksum(answer, self.url)
 
     def fetch(self, target: Path, progress: Progress) -> None:
-        """Writes the verified program to `target`, which is only touched when all is well.
+        """Downloads and verifies the program, and only then writes it to `target`.
 
         Raises:
-            Unreachable: the site is not there or ended too early.
-            CorruptDownload: the content is not what its checksum says.
+            Unreachable: the site did not answer, or the download ended too early.
+            CorruptDownload: the content does not match its checksum.
         """
         expected = self.probe()
         content = self._download(progress)
@@ -108,7 +110,7 @@ class Release:
 
 
 def release_of(program: Program, kubernetes_url: str, etcd_url: str) -> Release | None:
-    """Where a program is published: None when nowhere, or when its site's base URL is empty."""
+    """Returns the release of a program; None if it is not published, or its site's base URL is empty."""
     tag, platform = version(program), f"linux-{architecture()}"
     if program.is_kubernetes and kubernetes_url:
         url = f"{kubernetes_url.rstrip('/')}/{tag}/bin/{platform.replace('-', '/')}/{program.name}"

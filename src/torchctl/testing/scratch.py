@@ -1,7 +1,7 @@
-"""Temporary directories that are cleared even after a process that was killed: by the next one.
+"""Temporary directories that the next process removes if their own was killed.
 
-Each holds a lock for as long as its process lives; the kernel lets go of it however that ends. A directory whose
-lock is free and that was not given up in order is a dead process's.
+Each process holds a lock on its directory while it lives, which the kernel releases however it ends. If the lock of a
+directory is free and the directory was not given up regularly, its process is dead.
 """
 
 import fcntl
@@ -16,25 +16,25 @@ _LOCK = ".in-use"
 
 
 class Scratch:
-    """A fresh directory `<prefix>...` under the system's temporary directory. Making it sweeps those of the dead."""
+    """A fresh directory `<prefix>...` under the system's temporary directory. It first removes those of the dead."""
 
     def __init__(self, prefix: str) -> None:
         for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
             _sweep(lock)
         self.path = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
-        # It gets the name by which a sweep finds it once it is locked.
+        # The lock file gets its final name, by which a sweep finds it, only once it is locked.
         unseen = self.path / f"{_LOCK}.new"
         self._lock: IO[bytes] = unseen.open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         unseen.rename(self.path / _LOCK)
 
     def remove(self) -> None:
-        """Removes it with all that is in it."""
+        """Removes the directory with its content."""
         self._lock.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
     def keep(self) -> None:
-        """Leaves it to whoever wants to look; no sweep removes it."""
+        """Keeps the directory for inspection; no sweep removes it."""
         (self.path / _LOCK).unlink(missing_ok=True)
         self._lock.close()
 

@@ -1,8 +1,8 @@
-"""What happens to pods, written down ahead: a script gives each pod a play, a play is a sequence of stages. Pure.
+"""Scripts the lives of pods: a script gives each pod a play, and a play is a sequence of stages. Pure.
 
     script = Script().when(named("-1$"), Play(exit_code=1, run_s=2)).when(role("sync"), BROKEN_IMAGE)
 
-The rule that was added last is asked first; a pod that no rule matches gets `default_play`.
+The rule that was added last is tried first; a pod that no rule matches gets `default_play`.
 """
 
 import re
@@ -42,19 +42,19 @@ FETCH = "fetch"
 SYNC_MESSAGE = '{"revision":"0123abc","digest":"sha256:00","bytes":1024,"files":3,"source":"git"}'
 
 LOG_IN_MESSAGE = 2048
-"""Bytes of the log that become the termination message under FallbackToLogsOnError."""
+"""The bytes of the log that become the termination message under FallbackToLogsOnError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What happens to one container.
+    """The scripted life of one container.
 
     Attributes:
-        run_s: How long it runs; None: until it is told to stop.
-        exit_code: With which code it ends then.
-        reason: Of its end; None: Completed or Error, as the exit code has it. OOMKilled, for instance.
-        ready: Whether it becomes ready.
-        blocked: Waiting reason that it never leaves: CrashLoopBackOff, for instance.
+        run_s: Seconds that it runs; None: until it is told to stop.
+        exit_code: Its exit code then.
+        reason: The reason of its end, such as OOMKilled; None: Completed or Error, depending on the exit code.
+        ready: It becomes ready.
+        blocked: The waiting reason that it never leaves, such as CrashLoopBackOff.
         blocked_message: The message that goes with it.
     """
 
@@ -71,24 +71,24 @@ _SIDECAR = Part(run_s=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """What happens to one pod once it is on a node.
+    """The scripted life of one pod once it is on a node.
 
     Attributes:
-        start_delay_s: From being bound to its first container.
-        run_s: How long its main containers run; None: until the pod is deleted.
-        exit_code: Of its main containers.
-        reason: Of their end; None: Completed or Error, as the exit code has it. OOMKilled, for instance.
-        parts: Containers that do otherwise, by name. Without a part, a main container does as the three above say, an
-            init container ends well at once, and a native sidecar runs until the main containers have ended.
+        start_delay_s: Seconds from its binding to the start of its first container.
+        run_s: Seconds that its main containers run; None: until the pod is deleted.
+        exit_code: The exit code of its main containers.
+        reason: The reason of their end, such as OOMKilled; None: Completed or Error, depending on the exit code.
+        parts: Containers that differ, by name. Without a part, a main container follows the three fields above, an
+            init container succeeds at once, and a native sidecar runs until the main containers have ended.
         messages: Termination messages by container.
-        log: What its main containers print.
-        blocked: Waiting reason that its first container never leaves: ImagePullBackOff, ...
+        log: The output of its main containers.
+        blocked: The waiting reason that its first container never leaves, such as ImagePullBackOff.
         blocked_message: The message that goes with it.
-        evicted: Instead of ending by itself it is evicted by the node, with this message.
-        node_lost: Instead of ending by itself it takes its node away with it.
-        ready: Whether its main containers become ready.
-        stop_s: How long it takes to end when it is deleted.
-        stop_exit_code: With which code it ends then.
+        evicted: The node evicts it with this message, instead of its own end.
+        node_lost: Its node is lost, instead of its own end.
+        ready: Its main containers become ready.
+        stop_s: Seconds that it takes to end when it is deleted.
+        stop_exit_code: Its exit code then.
     """
 
     start_delay_s: float = 0.0
@@ -107,12 +107,12 @@ class Play:
     stop_exit_code: int = 143
 
     def main(self, container: str) -> Part:
-        """What happens to a main container."""
+        """Returns the scripted life of a main container."""
         own = Part(run_s=self.run_s, exit_code=self.exit_code, reason=self.reason, ready=self.ready)
         return self.parts.get(container, own)
 
     def init(self, container: Container) -> Part:
-        """What happens to an init container."""
+        """Returns the scripted life of an init container."""
         return self.parts.get(container.name, _SIDECAR if container.is_sidecar else Part())
 
 
@@ -150,9 +150,9 @@ class Stage:
         phase: The pod's phase.
         init: States of its init containers, in order.
         main: States of its containers, in order.
-        reason: Of the pod as a whole, e.g. Evicted.
-        message: For people.
-        disrupted: Reason of the condition DisruptionTarget; empty without.
+        reason: The reason of the whole pod, e.g. Evicted.
+        message: A text for people.
+        disrupted: The reason of the condition DisruptionTarget; empty without that condition.
     """
 
     phase: Phase
@@ -183,7 +183,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class LoseNode:
-    """The pod's node falls silent."""
+    """The pod's node stops reporting."""
 
 
 Step = Pause | Show | LoseNode
@@ -191,9 +191,9 @@ Matcher = Callable[[Pod], bool]
 
 
 def default_play(pod: Pod) -> Play:
-    """A sync pod reports what it fetched; whatever else there is runs for a moment and succeeds.
+    """Returns the default play: a sync pod reports what it fetched; any other pod runs for a moment and succeeds.
 
-    Where the fetching is done by an init container, the main one serves until the pod is deleted.
+    If an init container does the fetching, the main one serves until the pod is deleted.
     """
     if pod.metadata.labels.get(ROLE) != ROLE_SYNC:
         return Play()
@@ -209,7 +209,7 @@ class Script:
     fallback: Callable[[Pod], Play] = default_play
 
     def when(self, matches: Matcher, play: Play | Callable[[Pod], Play]) -> "Script":
-        """A script with one more rule, which goes before the others."""
+        """Returns a script with one more rule, which precedes the others."""
         return replace(self, rules=((matches, play), *self.rules))
 
     def __call__(self, pod: Pod) -> Play:
@@ -220,28 +220,28 @@ class Script:
 
 
 def named(pattern: str) -> Matcher:
-    """Pods in whose name the regular expression is found."""
+    """Matches pods whose name contains the regular expression."""
     expression = re.compile(pattern)
     return lambda pod: expression.search(pod.metadata.name) is not None
 
 
 def inside(namespace: str) -> Matcher:
-    """Pods of one namespace."""
+    """Matches pods of one namespace."""
     return lambda pod: pod.metadata.namespace == namespace
 
 
 def labelled(**labels: str) -> Matcher:
-    """Pods with these labels, for label names that are Python names."""
+    """Matches pods with these labels, for label names that are Python names."""
     return lambda pod: labels.items() <= pod.metadata.labels.items()
 
 
 def role(value: str) -> Matcher:
-    """Pods of this role: `sync` or `worker`."""
+    """Matches pods of this role: `sync` or `worker`."""
     return lambda pod: pod.metadata.labels.get(ROLE) == value
 
 
 def perform(pod: Pod, play: Play) -> Iterator[Step]:
-    """What happens to the pod from the moment it is on a node, until it ends or nothing more happens by itself."""
+    """Yields the steps of a pod from its binding until it ends, or nothing more happens by itself."""
     idle, waits = (Waiting(),) * len(pod.spec.init_containers), (Waiting(),) * len(pod.spec.containers)
     first = Waiting() if idle else Waiting("ContainerCreating")
     yield Show(Stage("Pending", idle, (first,) * len(waits)))
@@ -264,9 +264,9 @@ def perform(pod: Pod, play: Play) -> Iterator[Step]:
 
 
 def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
-    """The stage that a deleted pod ends in, coming from `now`; None if it had ended before.
+    """Returns the last stage of a deleted pod that was in `now`; None if it had ended before.
 
-    What never ran fails without an exit code; what runs ends with the play's `stop_exit_code`.
+    Containers that never ran fail without an exit code; running ones end with the play's `stop_exit_code`.
     """
     if now is not None and now.is_terminal:
         return None
@@ -284,7 +284,7 @@ def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
 
 
 def overdue(stage: Stage) -> Stage:
-    """The stage of a pod that its activeDeadlineSeconds ended (pkg/kubelet/active_deadline.go)."""
+    """Returns the last stage of a pod that its activeDeadlineSeconds ended (pkg/kubelet/active_deadline.go)."""
     message = "Pod was active on the node longer than the specified deadline"
     return replace(stage, phase="Failed", reason="DeadlineExceeded", message=message)
 
@@ -292,7 +292,7 @@ def overdue(stage: Stage) -> Stage:
 def _initialise(pod: Pod, play: Play) -> Generator[Step, None, tuple[State, ...] | None]:
     """Runs the init containers one after another, native sidecars beside the next ones.
 
-    Returns the states of those that were begun; None if one of them keeps the pod from going on.
+    Returns the states of those that were started; None if one of them blocks the pod.
     """
     begun: tuple[State, ...] = ()
     waits = (Waiting(),) * len(pod.spec.containers)
@@ -329,7 +329,7 @@ def _run(pod: Pod, play: Play, init: tuple[State, ...], main: tuple[State, ...])
 
 
 def _blocked(pod: Pod, play: Play) -> Stage:
-    """The first container that would start cannot."""
+    """Returns the stage in which the first container cannot start."""
     stuck = Waiting(play.blocked, play.blocked_message)
     init, main = pod.spec.init_containers, pod.spec.containers
     if init:
@@ -338,7 +338,7 @@ def _blocked(pod: Pod, play: Play) -> Stage:
 
 
 def _over(init: tuple[State, ...], main: tuple[State, ...]) -> Stage:
-    """A pod whose main containers have ended; its native sidecars are stopped then, whatever their exit codes."""
+    """Returns the stage after the main containers ended: native sidecars are stopped, whatever their exit codes."""
     failed = any(isinstance(state, Done) and state.exit_code for state in main)
     return Stage("Failed" if failed else "Succeeded", tuple(_stopped(state, 0) for state in init), main)
 
@@ -351,7 +351,7 @@ def _evicted(pod: Pod, play: Play, init: tuple[State, ...]) -> Stage:
 
 
 def _phase(main: tuple[State, ...]) -> Phase:
-    """A pod of which a container never started is pending, whatever the others do (pkg/kubelet, getPhase)."""
+    """Returns the pod's phase: Pending if any container never started, whatever the others do (kubelet's getPhase)."""
     return "Pending" if any(isinstance(state, Waiting) for state in main) else "Running"
 
 

@@ -1,6 +1,6 @@
 """An event loop whose time is virtual: it jumps to the next timer instead of waiting for it.
 
-Code that sleeps, times out and retries runs in milliseconds, always the same way. It must do no real I/O.
+Code that sleeps, times out and retries runs in milliseconds and deterministically. It must do no real I/O.
 
     virtualtime.run(main)
 """

@@ -1,4 +1,4 @@
-"""A provisioner of volumes that hold nothing: it makes a PersistentVolume for each claim that may have one."""
+"""A provisioner of empty volumes: it makes a PersistentVolume for each claim that is due."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,10 +17,10 @@ from torchctl.testing.persist import Persistence
 __all__ = ["PROVISIONER", "STANDARD", "Provisioner", "is_due", "volume_for"]
 
 PROVISIONER = "scripted.torchrun.ai/volume"
-"""The provisioner to name in a StorageClass whose claims are to be bound."""
+"""The provisioner that a StorageClass names so that its claims are bound."""
 
 STANDARD = "standard"
-"""The StorageClass that is always there, and the default one."""
+"""The StorageClass that always exists, and is the default."""
 
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -64,7 +64,7 @@ class Provisioner:
         self._wake()
 
     def consume(self, claims: Iterable[Key]) -> None:
-        """A pod that uses these claims is on a node."""
+        """Notes that a pod that uses these claims is on a node."""
         self._consumed.update(claims)
         self._wake()
 
@@ -109,14 +109,14 @@ class Provisioner:
 
 
 def is_due(claim: Claim, class_: StorageClass, *, consumed: bool) -> bool:
-    """Whether the claim is to get a volume now."""
+    """Tells if the claim must get a volume now."""
     if class_.provisioner != PROVISIONER or claim.spec.volume_name or claim.metadata.deletion_timestamp:
         return False
     return class_.volume_binding_mode == "Immediate" or consumed or SELECTED_NODE in claim.metadata.annotations
 
 
 def volume_for(claim: Claim, class_: StorageClass) -> dict[str, Any]:
-    """The volume of a claim, reserved for it; kube-controller-manager binds the two."""
+    """Returns a volume reserved for a claim; kube-controller-manager binds the two."""
     meta = claim.metadata
     return {
         "apiVersion": "v1",

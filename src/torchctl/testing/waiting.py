@@ -1,4 +1,4 @@
-"""Waiting for what a controller does, with the last state in the message when it does not."""
+"""Waits for a state that a controller must reach; a timeout's message has the last state."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -25,9 +25,9 @@ async def wait_for(
     until: Callable[[T | None], object],
     timeout_s: float = 30.0,
 ) -> T | None:
-    """Reads an object (None while there is none) until `until` is true of it, and returns that state.
+    """Polls an object (None while there is none) until `until` returns true for it, and returns it.
 
-    Raises TimeoutError, with the last state.
+    Raises TimeoutError with the last state.
     """
     state: T | None = None
     with anyio.move_on_after(timeout_s):

@@ -133,9 +133,9 @@ def _hopeless(needs: Finding, state: Syncing | None) -> Outcome | None:
 
 
 def _revision(found: Found, life: Life) -> str:
-    """The template's name, unless it was just decided that the next attempt takes another one."""
+    """The template's name, unless it was just decided that the next attempt takes another one, and there can be one."""
     forgotten = found.case.status.queue_revision and not life.status.queue_revision
-    return "" if forgotten else found.frozen.revision
+    return "" if forgotten and not found.frozen.stays else found.frozen.revision
 
 
 def _actions(found: Found, life: Life) -> Actions:

@@ -62,6 +62,8 @@ UNBOUND = "unbound immediate PersistentVolumeClaims"
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 """What metav1.Condition takes for a reason. A pod's conditions may have anything there, and schedulers are many."""
 _MAX_MESSAGE = 1024
+_NODE_SKEW = timedelta(seconds=2)
+"""How far a node's clock may be behind the control plane's."""
 _LAST_DELETE = timedelta(seconds=30)
 """How long after the end of its containers a kubelet deletes a pod that was told to stop; it takes a second or two.
 Who deletes a pod by hand so soon after its end has it taken for one of these: only for a moment, until the Job
@@ -146,8 +148,9 @@ def is_scheduled(pod: Pod) -> bool:
 def told_to_stop(pod: Pod) -> bool:
     """Whether the pod was told to stop before it ended by itself.
 
-    Both times are whole seconds; a trainer that ends in the second in
-    which it was told to may well have been told first.
+    Both times are whole seconds, and of two clocks; a trainer that ends in the second in which it was told to may well
+    have been told first, and one that exits 0 up to two seconds before it. An exit 0 that is doubted wrongly has the
+    training repeated; one that is believed wrongly is the end of a training that was not done.
 
     The kubelet deletes a pod once more when its containers have ended, without grace, and that moves the deletion time
     to the time of the end (k8s.io/apiserver BeforeDelete): when it was told first is not to be seen any more.
@@ -155,7 +158,7 @@ def told_to_stop(pod: Pod) -> bool:
     told, ended = told_at(pod), _ended_at(pod)
     if told is None:
         return False
-    if ended is None or told <= ended:
+    if ended is None or told <= ended + (_NODE_SKEW if has_finished(pod) else timedelta()):
         return True
     return not pod.metadata.deletion_grace_period_seconds and told - ended <= _LAST_DELETE
 

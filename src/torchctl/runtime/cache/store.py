@@ -6,7 +6,7 @@ Rules of the writer:
   which makes up for deletes that the watch missed.
 - Of two versions of one uid, the one with the higher resourceVersion stays. A uid that is gone does not come back.
 - The same name with another uid is a delete and an add.
-- An object that can no longer be decoded keeps its last good form, for it still exists; it goes when the server
+- An object that can no longer be decoded keeps its last good form, because it still exists; it goes when the server
   says that it went, or when its uid changes.
 """
 

@@ -10,14 +10,14 @@ __all__ = ["CNI_PLUGINS", "CONTAINER_LOGS", "cni", "containerd", "coredns_role",
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 CONTAINER_LOGS = "pods"
-"""Below the node's directory: the containers' output."""
+"""The directory of the containers' output, below the node's directory."""
 
 _DOMAIN = "cluster.local"
 _COREDNS = "torchctl:coredns"
 
 
 def containerd(root: Path, sandbox_image: str) -> str:
-    """containerd with the CRI plugin; all its files and sockets are below `root`."""
+    """Returns the configuration of containerd with the CRI plugin, with all files and sockets below `root`."""
     return f"""\
 version = 2
 root = "{root}/containerd"
@@ -41,7 +41,7 @@ conf_dir = "{root}/cni"
 
 
 def cni(network: Network, root: Path) -> str:
-    """A veth pair and a route for each pod: no bridge, and Services work without bridge netfilter."""
+    """Returns the CNI configuration: a veth pair and a route for each pod, so Services need no bridge netfilter."""
     ipam = {
         "type": "host-local",
         "ranges": [[{"subnet": network.pods}]],
@@ -53,12 +53,12 @@ def cni(network: Network, root: Path) -> str:
 
 
 def kubelet(network: Network, root: Path, cgroup: str) -> str:
-    """A kubelet that owns no more than its directory and one cgroup, and evicts nobody from a busy machine."""
+    """Returns the configuration of a kubelet that uses only its directory and one cgroup, and never evicts."""
     config: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": network.node,
-        # Nobody but this machine and the pods reaches that address.
+        # Only this machine and the pods reach that address.
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": f"unix://{root}/containerd.sock",
@@ -80,7 +80,7 @@ def kubelet(network: Network, root: Path, cgroup: str) -> str:
         "healthzBindAddress": network.node,
         "makeIPTablesUtilChains": True,
         "registerNode": True,
-        # The defaults are minutes for some of these: a test wants to see a change when it happens.
+        # The defaults of some of these are minutes, but a test has to see a change soon.
         "syncFrequency": "10s",
         "nodeStatusUpdateFrequency": "5s",
         "serializeImagePulls": False,
@@ -105,7 +105,10 @@ def kube_proxy(network: Network, root: Path) -> str:
 
 
 def corefile(network: Network, root: Path) -> str:
-    """cluster.local from the API, NXDOMAIN for the rest: in one block the template would win over both."""
+    """Returns CoreDNS' configuration: cluster.local from the API, NXDOMAIN for the rest.
+
+    In one block, the template would answer for both.
+    """
     return f"""\
 {_DOMAIN}:53 in-addr.arpa:53 {{
     bind {network.node}
@@ -126,7 +129,7 @@ def corefile(network: Network, root: Path) -> str:
 
 
 def coredns_role(user: str) -> str:
-    """What CoreDNS may read, for kubectl apply."""
+    """Returns the ClusterRole of CoreDNS and its binding, for kubectl apply."""
     rules = [
         {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},

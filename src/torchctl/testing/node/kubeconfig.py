@@ -1,4 +1,4 @@
-"""A kubeconfig that can be carried elsewhere: no paths in it, and the address that holds there."""
+"""Makes kubeconfigs portable: without file paths, and with an address that works elsewhere."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ _FILES = ("certificate-authority", "client-certificate", "client-key")
 
 
 def portable(path: Path, host: str) -> str:
-    """The kubeconfig at `path` with its files embedded and its servers on the loopback interface moved to `host`."""
+    """Returns the kubeconfig at `path` with embedded files, and with loopback servers moved to `host`."""
     config = json.loads(path.read_text())
     for entry in config["clusters"]:
         entry["cluster"]["server"] = entry["cluster"]["server"].replace("127.0.0.1", host)

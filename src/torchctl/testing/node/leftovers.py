@@ -1,4 +1,4 @@
-"""Takes away what namespaces do not: a node's cgroups, and the traces of nodes whose process was killed."""
+"""Removes what namespaces do not: a node's cgroups, and the traces of nodes whose process was killed."""
 
 import os
 import re
@@ -14,12 +14,12 @@ _NAME = "torchctl-node"
 
 
 def new_directory() -> Path:
-    """A node's directory; its name is the node's cgroup too, and names the process that answers for both."""
+    """Makes a node's directory. Its name is also that of the node's cgroup, and contains the owner's process id."""
     return Path(tempfile.mkdtemp(prefix=f"{_NAME}-{os.getpid()}-")).resolve()
 
 
 def make_cgroups(name: str) -> None:
-    """Makes a cgroup in every hierarchy; the kubelet wants its root to exist."""
+    """Makes a cgroup in every hierarchy, because the kubelet requires that its root exists."""
     for hierarchy in hierarchies():
         (hierarchy / name).mkdir()
 
@@ -37,7 +37,7 @@ def remove_cgroups(name: str, timeout_s: float = 10.0) -> None:
 
 
 def traces(directory: Path) -> list[str]:
-    """Where a node is still found: its directory, its cgroups, processes that see its mounts or are in its cgroups."""
+    """Lists traces of a node: its directory, its cgroups, processes that see its mounts or are in its cgroups."""
     found = [str(path) for path in (directory, *_tops(directory.name)) if path.exists()]
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -63,7 +63,7 @@ def _tops(pattern: str) -> list[Path]:
 
 
 def hierarchies() -> list[Path]:
-    """Where cgroups are made: one place in version 2, one for each controller in version 1."""
+    """Returns the roots of the cgroup hierarchies: one in version 2, one for each controller in version 1."""
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
     return [path for path in _CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]

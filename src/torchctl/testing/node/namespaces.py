@@ -1,8 +1,8 @@
-"""Linux namespaces for one node, which is how it leaves nothing behind.
+"""Linux namespaces for one node, so that it leaves nothing behind.
 
 The node's processes have a network, a mount table and a process table of their own. When the first process of
 that process table ends, the kernel kills all others; with the last one go the mounts, the interfaces, the
-iptables rules, the routes. That happens however the tests end, SIGKILL included, and needs no tidying code.
+iptables rules, the routes. That happens however the tests end, SIGKILL included, without cleanup code.
 
 Three things are not namespaced: files, which are all in one directory; cgroups, which are all below one name;
 and some settings of the kernel, see `_TUNABLES`.
@@ -19,7 +19,7 @@ from torchctl.testing.process import ManagedProcess
 
 __all__ = ["Namespaces"]
 
-# The kubelet sets these for the whole machine unless it finds the values it wants: it is shown files that have them.
+# The kubelet sets these for the whole machine unless they have its values already: it sees files that have them.
 _TUNABLES = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -54,7 +54,7 @@ exec cat <&3
 
 
 class Namespaces:
-    """A place for a node's processes; `directory` is seen at the short path /run/node inside."""
+    """The namespaces of a node's processes. Inside, `directory` is at the short path /run/node."""
 
     inside = Path("/run/node")
 
@@ -73,12 +73,12 @@ class Namespaces:
 
     @property
     def pid(self) -> int:
-        """A process of this machine's process table that is in the node's network namespace."""
+        """The id, on this machine, of a process in the node's network namespace."""
         return self._unshare.pid
 
     @property
     def enter(self) -> Sequence[str]:
-        """The start of a command line that runs the rest of it inside; killing that process kills the command."""
+        """The prefix of a command line that runs inside. Killing that process kills the command."""
         own = f"/proc/{self.pid}/ns"
         return (
             _program("nsenter"),
@@ -87,7 +87,7 @@ class Namespaces:
         )
 
     async def start(self, timeout_s: float = 10.0) -> None:
-        """Raises TimeoutError, or RuntimeError with the reason when the kernel refuses."""
+        """Creates the namespaces. Raises TimeoutError, or RuntimeError with the reason if the kernel refuses."""
         self._write()
         self._unshare.start()
         with anyio.fail_after(timeout_s):

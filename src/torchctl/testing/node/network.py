@@ -25,7 +25,7 @@ class Network:
 
     @classmethod
     def free(cls) -> "Network":
-        """One that no other node of this machine uses. Raises OSError when there is none."""
+        """Returns a network that no other node of this machine uses. Raises OSError if there is none."""
         routes = _run("ip", "-4", "route", "show").split()
         free = [network for network in map(cls, range(256)) if network.pods not in routes]
         if not free:
@@ -34,17 +34,17 @@ class Network:
 
     @property
     def host(self) -> str:
-        """This machine, as the node and its pods see it: a server for pods listens here."""
+        """This machine's address for the node and its pods. A server for pods listens on it."""
         return str(_CABLES[self.index * 4 + 1])
 
     @property
     def node(self) -> str:
-        """The node, as this machine sees it; CoreDNS listens here too."""
+        """The node's address for this machine. CoreDNS listens on it too."""
         return str(_CABLES[self.index * 4 + 2])
 
     @property
     def pods(self) -> str:
-        """The range of the pods' addresses."""
+        """The address range of the pods."""
         return f"{_PODS[self.index * 256]}/24"
 
     @property
@@ -53,7 +53,7 @@ class Network:
         return f"torchctl{self.index}"
 
     def control_plane_options(self) -> Options:
-        """What a control plane needs so that the node and its pods reach it, and it reaches the kubelet."""
+        """Returns options with which the node and its pods reach the control plane, and it reaches the kubelet."""
         return Options(
             bind_address="0.0.0.0",
             advertise_address=self.host,
@@ -83,7 +83,7 @@ def connect(network: Network, pid: int, inside: Sequence[str]) -> None:
 
 
 def connected(network: Network) -> bool:
-    """Whether the cable is still there."""
+    """Tells if the cable still exists."""
     return Path("/sys/class/net", network.interface).exists()
 
 

@@ -44,7 +44,7 @@ class LocalNode:
         sandbox_image: the name of the image that keeps a pod's namespaces; any image whose command waits will do.
         images: OCI archives to load first; the sandbox image has to be in one of them.
         name: the node's name.
-        volumes: how many volumes of 100Gi the default storage class has.
+        volumes: the number of volumes of 100Gi in the default storage class.
         assets: kubelet, kube-proxy and coredns; None finds, fetches or builds them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Puts a second image into an OCI archive, on the first one's base: layers that are shared are loaded once."""
+"""Adds a second image to an OCI archive, on the first one's base layer, which is then loaded once."""
 
 import hashlib
 import io
@@ -17,7 +17,7 @@ _INDEX = "index.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image to be made: the lowest layer of another one with files and a configuration of its own."""
+    """An image to make: the lowest layer of another image, plus files and a configuration."""
 
     name: str
     """Fully qualified, with a tag: `docker.io/local/trainer:1`."""
@@ -33,7 +33,7 @@ class Image:
 
 
 def add_image(source: Path, target: Path, image: Image) -> None:
-    """Writes to `target` what `source` holds (an OCI archive with one image) and `image` based on it."""
+    """Copies `source` (an OCI archive with one image) to `target` and adds `image`, based on that image."""
     with tarfile.open(source) as old, tarfile.open(target, "w") as new:
         blobs = _Blobs(new)
         for member in old:

@@ -1,4 +1,4 @@
-"""What pods train with: an image with Python, and PyTorch beside it, kept in the user's cache.
+"""The software for training pods: an image with Python, and PyTorch in a directory of the user's cache.
 
 PyTorch with its CUDA libraries is 4.5 GB (and runs on a CPU, with gloo). As an image it would be unpacked for each
 run; pods mount the directory instead, read-only. `python -m torchctl.testing.node.training` fetches it ahead of time.
@@ -20,7 +20,7 @@ from torchctl.testing.node.oci import Image
 __all__ = ["IMAGE", "TORCH_MOUNT", "ensure_torch"]
 
 TORCH_MOUNT = "/opt/torch"
-"""Where pods of IMAGE have to mount `ensure_torch()`."""
+"""The path at which pods of IMAGE must mount `ensure_torch()`."""
 
 _TORCHRUN = b"""\
 #!/usr/bin/python3
@@ -36,7 +36,7 @@ IMAGE = Image(
     files={"usr/local/bin/torchrun": _TORCHRUN},
     links={"usr/local/bin/python": "/usr/bin/python3"},
     config={
-        # It waits for ever, so it serves as the sandbox of a pod too.
+        # It waits for ever, so it can also be the sandbox of a pod.
         "Cmd": ["sleep", "infinity"],
         "Env": [
             "PATH=/usr/local/bin:/usr/bin:/bin",
@@ -47,7 +47,7 @@ IMAGE = Image(
         ],
     },
 )
-"""An image of a user: Python, torchrun, nothing of ours. Its base is Debian 12, see `_PYTHON` and `_GLIBC`."""
+"""A user's image: Python, torchrun, nothing of ours. Its base is Debian 12, see `_PYTHON` and `_GLIBC`."""
 
 _TORCH = "2.13.0"
 _PYTHON = "3.11"
@@ -55,10 +55,10 @@ _GLIBC = 36  # 2.36
 
 
 def ensure_torch() -> Path:
-    """A directory for the PYTHONPATH of that image's Python. Needs PyPI and a minute, the first time.
+    """Returns a directory with PyTorch for the PYTHONPATH of IMAGE. Needs PyPI and a minute the first time.
 
     Raises:
-        subprocess.CalledProcessError: pip failed; what it printed is on stderr.
+        subprocess.CalledProcessError: pip failed; its output is on stderr.
     """
     name = f"{_TORCH}-cp{_PYTHON.replace('.', '')}-{platform.machine()}"
     directory = Settings.from_environment().cache / "torch" / name

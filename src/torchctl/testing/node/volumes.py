@@ -1,6 +1,6 @@
 """A pool of volumes on the node: claims of the default storage class bind to them, ReadWriteMany too.
 
-They are of type `local` and not `hostPath`, for those get the group that a pod asks for (fsGroup).
+They are of type `local` and not `hostPath`, because a pod's fsGroup applies only to `local` ones.
 """
 
 import json
@@ -13,10 +13,10 @@ STORAGE_CLASS = "local"
 
 
 def make_pool(node: str, root: Path, seen_at: Path, count: int, size: str) -> str:
-    """Makes the directories and returns the objects, for kubectl apply.
+    """Makes the directories and returns the objects for kubectl apply.
 
     Args:
-        root: where the directories are made.
+        root: the directory to make them in.
         seen_at: the same directory as the kubelet sees it.
     """
     names = [f"{node}-{index}" for index in range(count)]

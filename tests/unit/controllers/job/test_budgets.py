@@ -91,8 +91,31 @@ def test_no_budget_runs_out_while_runs_are_long(world: type[World]) -> None:
     assert (w.phase, w.restarts.by_cause) == ("Starting", {"NodeLost": 5})
 
 
-def test_the_programs_own_faults_count_for_life() -> None:
-    assert ran(86_400, *[Cause.ERROR] * 3)[1].by_cause == {"Error": 3}
+def test_a_long_run_gives_the_programs_budget_back(world: type[World]) -> None:
+    w = world(TWO % "maxRestarts: 1")
+    w.settle()
+    for _ in range(3):
+        errs(w, 3600)
+    assert (w.phase, w.restarts.by_cause) == ("Starting", {"Error": 3})
+    errs(w, 10)
+    assert w.condition("Failed")[:2] == ("True", "RestartsExhausted")
+    assert "the one restart is used (runPolicy.maxRestarts)" in w.condition("Failed")[2]
+
+
+def errs(w: World, after_s: float) -> None:
+    """The program of a worker fails after a while, and everything comes to an end."""
+    for index in (0, 1):
+        w.worker(index)
+    w.settle()
+    w.later(after_s)
+    w.worker_fails(0, after_s=(w.now - EPOCH).total_seconds())
+    w.settle()
+    w.later(5)
+    w.settle()
+    for pod in w.seen.old_pods:
+        w.remove("Pod", pod.metadata.name)
+    w.later(300)
+    w.settle()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +192,7 @@ def test_each_cause_is_paid_from_its_own_budget(cause: Cause, limit: int) -> Non
 
 
 def test_no_restart_at_all_is_a_plain_failure() -> None:
-    once = Restarts(total=1, by_cause={Cause.ERROR: 1})
+    once = Restarts(total=1, by_cause={Cause.ERROR: 1}, recent_by_cause={Cause.ERROR: 1})
     found = refused(replace(POLICY, max_restarts=0), Restarting(), Cause.ERROR, Failure(), once)
     assert found is not None
     assert (found.reason, found.why) == ("WorkerFailed", "no restart is allowed (runPolicy.maxRestarts)")

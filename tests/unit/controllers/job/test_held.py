@@ -132,3 +132,26 @@ def test_a_held_job_suspended_by_its_user_ends_once_released(world: type[World])
     suspend(w, False)
     w.settle()
     assert (w.phase, w.stopped()) == ("Suspended", True)
+
+
+def test_a_released_elastic_job_may_meet_at_another_worker_0(world: type[World]) -> None:
+    """The worker 0 of before was stopped by whoever suspended the Job: it was not lost."""
+    w = world(ELASTIC)
+    w.settle()
+    for index in range(2):
+        w.worker(index, metadata={"uid": f"first-{index}"})
+    w.settle()
+    assert w.status.host_uid == "first-0"
+    suspend(w, True)
+    w.settle()
+    for index in range(2):
+        w.remove("Pod", f"demo-{index}-x")
+    w.later(600)
+    w.settle()
+    suspend(w, False)
+    w.settle()
+    for index in range(2):
+        w.worker(index, metadata={"uid": f"second-{index}", "creationTimestamp": w.now})
+    w.settle()
+    status = w.status
+    assert (w.phase, status.incident, status.restarts.total, status.host_uid) == ("Running", None, 0, "second-0")

@@ -211,7 +211,7 @@ def test_a_sidecar_stopped_for_a_peer_is_not_the_cause(
     assert w.status.active_seconds == 300
 
 
-@pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (10, "Restarting"), (11, "Succeeded")])
+@pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (12, "Restarting"), (13, "Succeeded")])
 def test_exit_0_after_being_told_to_stop_is_no_success(world: type[World], told_after: int, phase: str) -> None:
     w = running(world)
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now + timedelta(seconds=10)}}}]

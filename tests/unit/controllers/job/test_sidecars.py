@@ -225,3 +225,21 @@ class TestPodsThatAreGone:
         w.later(5)
         w.settle()
         assert (w.phase, w.attempt) == ("Restarting", 1)
+
+
+def test_the_program_pays_for_a_sidecar_that_fails_its_pod(world: type[World]) -> None:
+    """Its trainer is done, but its pod is Failed, so the Job fails and the worker that still trains is deleted."""
+    w = running(world, TWO)
+    beside(w, 1, DONE, DEAD, "Failed")
+    w.settle()
+    assert (w.phase, w.status.incident) == ("Running", None)
+    w.job_is("FailureTarget", "BackoffLimitExceeded")
+    until = {"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30}
+    w.worker(0, containerStatuses=[{"name": "trainer", **RUNS}], metadata=until)
+    w.settle()
+    w.later(6)
+    w.settle()
+    failure = w.failure
+    assert w.restarts.by_cause == {"Error": 1}
+    assert (failure.pod, failure.exit_code, failure.rank) == ("demo-1-x", 3, None)
+    assert failure.message == "container proxy: it failed and said nothing"

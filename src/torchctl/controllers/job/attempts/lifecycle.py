@@ -66,8 +66,9 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     if _says_complete(case.observed.worker_job):
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
-    if case.observed.held and case.status.attempt_active_time is not None:
-        return Life(status=_folded(case.status, case.now), stage=Run())
+    if case.observed.held and (case.status.attempt_active_time is not None or case.status.host_uid):
+        # Whoever suspended its Job stops worker 0 too: the next one is not its replacement.
+        return Life(status=msgspec.structs.replace(_folded(case.status, case.now), host_uid=""), stage=Run())
     return _go_on(case)
 
 

@@ -12,11 +12,11 @@ from torchctl.api.job import Failure, JobStatus
 from torchctl.api.jobstatus import Restarts
 from torchctl.controllers.settings import Restarting
 
-__all__ = ["Refused", "counted", "next_attempt_time", "refused"]
+__all__ = ["NoRestart", "counted", "next_attempt_time", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NoRestart:
     """No further attempt; `why` completes the sentence about the failure."""
 
     reason: JobReason
@@ -25,7 +25,7 @@ class Refused:
 
 def refused(
     policy: EffectiveRunPolicy, settings: Restarting, cause: Cause, failure: Failure, restarts: Restarts
-) -> Refused | None:
+) -> NoRestart | None:
     """Why no attempt follows this incident; None if one does.
 
     restartPolicy ExitCode judges what the program did itself: what others did to it says nothing about its code.
@@ -34,13 +34,13 @@ def refused(
         restarts: With this incident counted.
     """
     if policy.restart_policy is RestartPolicy.NEVER:
-        return Refused(JobReason.WORKER_FAILED, "restartPolicy is Never")
+        return NoRestart(JobReason.WORKER_FAILED, "restartPolicy is Never")
     code = failure.exit_code if cause is Cause.ERROR and policy.restart_policy is RestartPolicy.EXIT_CODE else None
     if code is not None and exit_code(code).class_ is ExitClass.PERMANENT:
-        return Refused(JobReason.WORKER_FAILED, f"restartPolicy ExitCode does not retry exit code {code}")
+        return NoRestart(JobReason.WORKER_FAILED, f"restartPolicy ExitCode does not retry exit code {code}")
     limit, name = _limit(policy, settings, cause.budget)
     if _used(restarts, cause.budget) > limit:
-        return Refused(_EXHAUSTED if limit else JobReason.WORKER_FAILED, f"{_spent(limit)} ({name})")
+        return NoRestart(_EXHAUSTED if limit else JobReason.WORKER_FAILED, f"{_spent(limit)} ({name})")
     return None
 
 
@@ -82,13 +82,10 @@ def next_attempt_time(settings: Restarting, consecutive: int, now: datetime) -> 
 
 
 def _used(restarts: Restarts, budget: Budget) -> int:
-    """Incidents that this budget pays.
-
-    The program's own count for the whole life of the job: one that fails after each hour would never end otherwise.
-    """
-    by_cause = restarts.by_cause if budget is Budget.USER else restarts.recent_by_cause
-    paid = {name: known.budget for name in by_cause if (known := cause_named(name)) is not None}
-    return sum(number for name, number in by_cause.items() if paid.get(name) is budget)
+    """Incidents since the workers last ran for long that this budget pays."""
+    recent = restarts.recent_by_cause
+    paid = {name: known.budget for name in recent if (known := cause_named(name)) is not None}
+    return sum(number for name, number in recent.items() if paid.get(name) is budget)
 
 
 def _limit(policy: EffectiveRunPolicy, settings: Restarting, budget: Budget) -> tuple[int, str]:

@@ -66,17 +66,19 @@ class Evidence:
         return bool(self.container) and (not self.told or reported or self.end.reason == "OOMKilled")
 
 
-def read(pod: Pod, group: KaiPodGroup | None) -> Evidence | None:
+def read(pod: Pod, group: KaiPodGroup | None, *, gave_up: bool) -> Evidence | None:
     """Reads a pod; None if it is not lost.
 
     Args:
         group: KAI's PodGroup of the pod.
+        gave_up: Whether its Job has failed: a pod that failed although its trainer is done may be why.
     """
     container, end = pods.fatal(pod) or ("", Terminated())
     report = root_cause(end.message) if container == TRAINER else RootCause()
     leaves = pod.metadata.deletion_timestamp is not None
     told = pods.told_to_stop(pod) or (leaves and (report.exit_code == _SIGTERM or end.exit_code == 128 - _SIGTERM))
-    if not told and not pods.failed(pod):
+    failed = pods.failed(pod) or (gave_up and not leaves and pod.status.phase == "Failed")
+    if not told and not failed:
         return None
     ended = _ended_at(pod, end)
     disrupted = find(pod.status.conditions, "DisruptionTarget")

@@ -5,8 +5,9 @@ and a Job that failed. Clocks of nodes differ by seconds, and reports come in an
 before its time:
 
 1. The Job controller of a fixed-size job stops the others when one fails. So a deletion without a reason is a
-   consequence if it is no earlier than the Job's own FailureTarget or Failed, by the control plane's clock, and some
-   pod failed by itself. It counts only if there is nothing else. An earlier one is somebody's.
+   consequence if it is no earlier than the Job's own FailureTarget or Failed, by the control plane's clocks, and some
+   pod failed by itself. It counts only if there is nothing else. One that is earlier by more than these clocks may
+   differ is somebody's.
 2. What the cluster or somebody took comes first (`_KINDS`), then memory, then what else failed by itself, then a
    deletion of which nobody knows whose it is, then what only noticed that a peer was gone.
 3. Of one kind the earliest counts; one without a time was before all others.
@@ -17,7 +18,7 @@ The order of seeing is not asked, so whoever looks later, or for the first time,
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -28,7 +29,7 @@ from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Incident
 from torchctl.api.kube import Job, KaiPodGroup, Pod
 from torchctl.api.labels import KAI_POD_GROUP
-from torchctl.api.names import TRAINER
+from torchctl.api.names import INIT_CONTAINER, PREFLIGHT_CONTAINER, TRAINER
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence
@@ -57,6 +58,8 @@ _KINDS = {
     Cause.VANISHED: 6,
 }
 """Rule 2; 2 is what else failed by itself."""
+_CONTROL_SKEW = timedelta(seconds=1)
+"""How far two times of the control plane, cut to whole seconds, may be apart that were one moment."""
 _HOW = {Cause.DELETED: "deleted", Cause.EVICTED: "evicted", Cause.PREEMPTED: "preempted"}
 _STOPPED = "told to stop"
 
@@ -131,7 +134,7 @@ def root(losses: Sequence[Loss], gave_up: datetime | None) -> Loss:
 def _kind(loss: Loss, gave_up: datetime | None, stops: bool) -> int:
     """Rules 1 and 2; `stops`: the Job controller has a reason to stop the others."""
     if loss.cause is Cause.DELETED and gave_up is not None and loss.at is not None:
-        if loss.at < gave_up:
+        if loss.at < gave_up - _CONTROL_SKEW:
             return 0
         if stops:
             return 5
@@ -154,7 +157,7 @@ def _gave_up(job: Job | None) -> datetime | None:
 def _evidence(case: Case) -> Iterator[Evidence]:
     """Of every pod of the attempt that is lost."""
     for pod in case.observed.pods:
-        one = evidence.read(pod, _group(pod, case.observed))
+        one = evidence.read(pod, _group(pod, case.observed), gave_up=_gave_up(case.observed.worker_job) is not None)
         if one is not None:
             yield one
 
@@ -216,10 +219,18 @@ def _describe(one: Evidence, cause: Cause, template: FrozenTemplate | None) -> F
         exit_code=None if silent else code,
         reason=one.reason or (str(cause) if silent else one.end.reason if one.container else "Failed"),
         message=report.message
+        or _of_helper(one)
         or pods.shorten(one.end.message if one.container else "")
         or pod.status.message
         or (f"the pod was {_HOW.get(cause, _STOPPED)} before it ended" if silent else ""),
     )
+
+
+def _of_helper(one: Evidence) -> str:
+    """The words of a container that failed beside a trainer, with its name."""
+    if one.container in ("", TRAINER, INIT_CONTAINER, PREFLIGHT_CONTAINER):
+        return ""
+    return f"container {one.container}: {pods.shorten(one.end.message) or 'it failed and said nothing'}"
 
 
 def sentence(failure: Failure) -> str:

@@ -5,12 +5,13 @@ crash at any point either the revision is there and holds, or it is made again: 
 a queue that was edited meanwhile it is another, and it is recorded anew as long as nothing runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from torchctl.api import names
 from torchctl.api.conditions import JobReason
+from torchctl.api.job import QueueUpdatePolicy
 from torchctl.api.jobrules import object_problems
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition, QueueReason
@@ -39,6 +40,7 @@ class Frozen:
         revision: The name of its ControllerRevision; where status does not have it, it must be written first.
         hold: Whether nothing new may be started.
         renamed: Whether it is another template than the one that status names, of which there seems to be no revision.
+        stays: Whether the next attempt goes on with this template, because another one cannot be made.
     """
 
     accepted: Finding
@@ -48,6 +50,7 @@ class Frozen:
     hold: bool = False
     missing_claim: str = ""
     renamed: bool = False
+    stays: bool = False
 
 
 def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
@@ -58,10 +61,22 @@ def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
     queue_found = _queue_found(observed, settings)
     if observed.revision is not None:
         hold = queue_found.reason == JobReason.QUEUE_NOT_READY
-        return _load(observed, accepted, queue_found, hold=hold)
+        return _or_next(observed, settings, _load(observed, accepted, queue_found, hold=hold))
     if observed.queue is None or not queue_found.ok or not accepted.ok:
         return Frozen(accepted, queue_found, revision=job.status.queue_revision, hold=True)
     return _render(observed, observed.queue, settings, accepted, queue_found)
+
+
+def _or_next(observed: Observed, settings: OperatorSettings, frozen: Frozen) -> Frozen:
+    """The frozen template; with queueUpdatePolicy NextAttempt it says whether the next attempt can have another one."""
+    if observed.job.spec.queue_update_policy is not QueueUpdatePolicy.NEXT_ATTEMPT or frozen.template is None:
+        return frozen
+    fresh = freeze(replace(observed, revision=None), settings).accepted
+    if fresh.ok:
+        return frozen  # one that waits for its queue waits with its next attempt
+    why = f"attempts go on with the template of before, because none can be made now: {fresh.message}"
+    message = f"{frozen.accepted.message}; {why}"
+    return replace(frozen, accepted=Finding(True, JobReason.TEMPLATE_STAYS, message), stays=True)
 
 
 def _accepted(broken: str) -> Finding:

@@ -1,0 +1,21 @@
+"""Times of one moment that two clocks tell, and what the operator makes of it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from torchctl.api.causes import Cause
+from torchctl.api.job import Failure
+from torchctl.controllers.job.failure.verdict import Loss, root
+
+MOMENT = datetime(2026, 1, 1, 12, 0, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("earlier_s", "cause"), [(-1, Cause.ERROR), (0, Cause.ERROR), (1, Cause.ERROR), (2, Cause.DELETED)]
+)
+def test_a_deletion_must_be_clearly_before_the_jobs_failure(earlier_s: int, cause: Cause) -> None:
+    """kube-apiserver says when a pod was deleted, kube-controller-manager when the Job was given up."""
+    failed = Loss(Cause.ERROR, Failure(pod="demo-1-x", exit_code=42), MOMENT - timedelta(seconds=1), by_itself=True)
+    told = Loss(Cause.DELETED, Failure(pod="demo-0-x", reason="Deleted"), MOMENT - timedelta(seconds=earlier_s))
+    assert root([failed, told], MOMENT).cause is cause
