@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from world import World
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
@@ -52,7 +53,7 @@ def _decoded(kind: Kind[Any], body: Any) -> Any:
     return msgspec.convert(body, kind.type, dec_hook=kind.dec_hook)
 
 
-def _states(world: Any, manifest: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _states(world: type[World], manifest: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Takes a job to where it runs, and yields what there is on the way, as JSON: syncing, running, restarting."""
     queue, job, *_ = yaml.safe_load_all(manifest.read_text())
     w = world(yaml.safe_dump(job["spec"]), yaml.safe_dump(queue["spec"]))
@@ -62,7 +63,7 @@ def _states(world: Any, manifest: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         w.sync_succeeds()
         w.sync_serves()
         w.settle()
-    for index in range(w.seen.worker_job.spec["completions"]):
+    for index in range(w.worker_job.spec["completions"]):
         w.worker(index, containerStatuses=RUNS)
     w.settle()
     yield "running", _state(w, job, queue)
@@ -71,7 +72,7 @@ def _states(world: Any, manifest: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "restarting", _state(w, job, queue)
 
 
-def write(world: Any, jobs: Path, folder: Path) -> None:
+def write(world: type[World], jobs: Path, folder: Path) -> None:
     """Writes the states of the jobs that a release keeps, one file each."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
@@ -79,7 +80,7 @@ def write(world: Any, jobs: Path, folder: Path) -> None:
             (folder / f"{name}.{label}.json").write_text(json.dumps(state, sort_keys=True) + "\n")
 
 
-def _state(w: Any, job: dict[str, Any], queue: dict[str, Any]) -> dict[str, Any]:
+def _state(w: World, job: dict[str, Any], queue: dict[str, Any]) -> dict[str, Any]:
     """Returns what is observed, as the API server gives it, and the applied children that nobody observes."""
     specs = {"job": job["spec"], "queue": queue["spec"]}
     observed: dict[str, Any] = {}
