@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from goldens import without_added
 
 from torchctl.runtime.intent import Verdict, decide, digest_of
 from torchctl.runtime.kinds import ObjectMeta
@@ -43,7 +44,7 @@ async def dry_run(cluster: ControlPlane, body: dict[str, Any]) -> dict[str, Any]
 async def test_a_child_comes_back_as_it_was_sent(child: dict[str, Any], control_plane: ControlPlane) -> None:
     """Else every reconcile would see drift, and write."""
     body = child | {"metadata": child["metadata"] | {"namespace": "default"}}
-    live = await dry_run(control_plane, body)
+    live = without_added(await dry_run(control_plane, body))
     kept = ObjectMeta(annotations={"torchctl.runtime/intent": digest_of(body)})
     assert decide(body, kept, live, lambda meta: True).verdict is Verdict.KEEP
     for field in ("spec", "data"):

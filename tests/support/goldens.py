@@ -64,10 +64,6 @@ def here(golden: list[dict[str, Any]], uid: str, namespace: str) -> list[dict[st
     return list(json.loads(text.replace(".team.svc.", f".{namespace}.svc.")))
 
 
-_BY_THE_SERVER = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Tolerations that every pod gets when it is admitted (DefaultTolerationSeconds)."""
-
-
 async def compared(place: Place, expected: list[dict[str, Any]]) -> list[str]:
     """All differences; a child that is not there is one."""
     found: list[str] = []
@@ -80,11 +76,11 @@ async def compared(place: Place, expected: list[dict[str, Any]]) -> list[str]:
             continue
         if not isinstance(child.get("data", {}), dict):
             child = {field: value for field, value in child.items() if field != "data"}
-        found += _differing(child, _without_added(live), f"{child['kind']}/{name}")
+        found += _differing(child, without_added(live), f"{child['kind']}/{name}")
     return found
 
 
-def _without_added(live: dict[str, Any]) -> dict[str, Any]:
+def without_added(live: dict[str, Any]) -> dict[str, Any]:
     """A pod without the tolerations that admission adds to each."""
     spec = live.get("spec", {})
     kept = [it for it in spec.get("tolerations", ()) if it.get("key") not in ADDED_TOLERATIONS]
@@ -93,8 +89,6 @@ def _without_added(live: dict[str, Any]) -> dict[str, Any]:
 
 def _differing(expected: Any, live: Any, path: str) -> Iterator[str]:
     """Where a field that `expected` names is not so; what the server adds is no difference. Lists are whole."""
-    if path.endswith(".tolerations") and isinstance(live, list):
-        live = [one for one in live if one.get("key") not in _BY_THE_SERVER]
     if isinstance(expected, dict):
         for key, value in expected.items():
             yield from _differing(value, (live or {}).get(key), f"{path}.{key}")
