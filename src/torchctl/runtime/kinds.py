@@ -193,7 +193,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def last_seen(self) -> datetime | None:
-        """When it happened last; when the Event was made if nothing says that."""
+        """The time of the last occurrence; the creation time of the Event if no field has it."""
         repeated = self.series.last_observed_time if self.series is not None else None
         times = [time for time in (self.last_timestamp, self.event_time, repeated) if time is not None]
         return max(times, default=self.metadata.creation_timestamp)

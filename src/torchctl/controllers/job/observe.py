@@ -21,6 +21,7 @@ from torchctl.api.kube import (
 )
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.pods import told_at
 from torchctl.controllers.job.steps.admission import groups_of
 from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
@@ -131,10 +132,15 @@ def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
         return False
     if worker_job.spec.get("suspend") or is_true(worker_job.status.conditions, "Suspended"):
         return True
-    released, born = find(worker_job.status.conditions, "Suspended"), pod.metadata.creation_timestamp
-    if released is None or released.last_transition_time is None or born is None:
+    released, born, told = (
+        find(worker_job.status.conditions, "Suspended"),
+        pod.metadata.creation_timestamp,
+        told_at(pod),
+    )
+    if released is None or released.last_transition_time is None or born is None or told is None:
         return False
-    return born < released.last_transition_time
+    # One second may hold the pod's birth, its suspension and the release. The kubelet's last delete hides `told`.
+    return told <= released.last_transition_time or born < released.last_transition_time
 
 
 def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:
