@@ -99,7 +99,7 @@ def test_a_long_run_gives_the_programs_budget_back(world: type[World]) -> None:
     assert (w.phase, w.restarts.by_cause) == ("Starting", {"Error": 3})
     errs(w, 10)
     assert w.condition("Failed")[:2] == ("True", "RestartsExhausted")
-    assert "the one restart is used (runPolicy.maxRestarts)" in w.condition("Failed")[2]
+    assert "the one restart is used (runPolicy.maxRestarts)" in w.message("Failed")
 
 
 def errs(w: World, after_s: float) -> None:
@@ -109,11 +109,8 @@ def errs(w: World, after_s: float) -> None:
     w.settle()
     w.later(after_s)
     w.worker_fails(0, after_s=(w.now - EPOCH).total_seconds())
-    w.settle()
-    w.later(5)
-    w.settle()
-    for pod in w.seen.old_pods:
-        w.remove("Pod", pod.metadata.name)
+    w.incident_settles()
+    w.remove_old_pods()
     w.later(300)
     w.settle()
 

@@ -26,7 +26,7 @@ def test_a_deletion_must_be_clearly_before_the_jobs_failure(earlier_s: int, caus
 
 
 @pytest.mark.parametrize(("told_s", "withdrawn"), [(0, True), (1, False)])
-def test_a_job_may_be_suspended_and_released_in_a_pods_first_second(told_s: int, withdrawn: bool) -> None:
+def test_suspension_and_release_may_share_a_pods_first_second(told_s: int, withdrawn: bool) -> None:
     released = Condition("Suspended", "False", "JobResumed", "", MOMENT)
     until = MOMENT + timedelta(seconds=told_s + 30)
     meta = ObjectMeta(creation_timestamp=MOMENT, deletion_timestamp=until, deletion_grace_period_seconds=30)

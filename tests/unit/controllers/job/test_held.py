@@ -144,8 +144,7 @@ def test_a_released_elastic_job_may_meet_at_another_worker_0(world: type[World])
     assert w.status.host_uid == "first-0"
     suspend(w, True)
     w.settle()
-    for index in range(2):
-        w.remove("Pod", f"demo-{index}-x")
+    w.pod_goes(0, 1)
     w.later(600)
     w.settle()
     suspend(w, False)

@@ -234,7 +234,7 @@ def test_the_program_pays_for_a_sidecar_that_fails_its_pod(world: type[World]) -
     w.settle()
     assert (w.phase, w.status.incident) == ("Running", None)
     w.job_is("FailureTarget", "BackoffLimitExceeded")
-    until = {"deletionTimestamp": w.now + timedelta(seconds=30), "deletionGracePeriodSeconds": 30}
+    until = w.told()
     w.worker(0, containerStatuses=[{"name": "trainer", **RUNS}], metadata=until)
     w.settle()
     w.later(6)
