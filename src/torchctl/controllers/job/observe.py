@@ -132,15 +132,12 @@ def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
         return False
     if worker_job.spec.get("suspend") or is_true(worker_job.status.conditions, "Suspended"):
         return True
-    released, born, told = (
-        find(worker_job.status.conditions, "Suspended"),
-        pod.metadata.creation_timestamp,
-        told_at(pod),
-    )
-    if released is None or released.last_transition_time is None or born is None or told is None:
+    released = find(worker_job.status.conditions, "Suspended")
+    # The kubelet's last delete is without grace and hides when the pod was told: then it counts when it was made.
+    moment = told_at(pod) if pod.metadata.deletion_grace_period_seconds else pod.metadata.creation_timestamp
+    if released is None or released.last_transition_time is None or moment is None:
         return False
-    # One second may hold the pod's birth, its suspension and the release. The kubelet's last delete hides `told`.
-    return told <= released.last_transition_time or born < released.last_transition_time
+    return moment <= released.last_transition_time
 
 
 def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:

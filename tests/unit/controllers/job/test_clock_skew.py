@@ -25,10 +25,11 @@ def test_a_deletion_must_be_clearly_before_the_jobs_failure(earlier_s: int, caus
     assert root([failed, told], MOMENT).cause is cause
 
 
-@pytest.mark.parametrize(("told_s", "withdrawn"), [(0, True), (1, False)])
-def test_suspension_and_release_may_share_a_pods_first_second(told_s: int, withdrawn: bool) -> None:
+@pytest.mark.parametrize(("told_s", "grace_s", "withdrawn"), [(0, 30, True), (1, 30, False), (1, 0, True)])
+def test_suspension_and_release_may_share_a_pods_first_second(told_s: int, grace_s: int, withdrawn: bool) -> None:
+    """The kubelet's last delete, without grace, moves the deletion time to the end of the pod."""
     released = Condition("Suspended", "False", "JobResumed", "", MOMENT)
-    until = MOMENT + timedelta(seconds=told_s + 30)
-    meta = ObjectMeta(creation_timestamp=MOMENT, deletion_timestamp=until, deletion_grace_period_seconds=30)
+    until = MOMENT + timedelta(seconds=told_s + grace_s)
+    meta = ObjectMeta(creation_timestamp=MOMENT, deletion_timestamp=until, deletion_grace_period_seconds=grace_s)
     child = Job(ObjectMeta(name="demo"), {"suspend": False}, JobStatus(conditions=(released,)))
     assert _was_withdrawn(Pod(meta), child, job_of("{jobQueue: q, numNodes: 1, command: x}")) is withdrawn
