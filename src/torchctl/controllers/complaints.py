@@ -1,7 +1,8 @@
-"""Which fields of an object the API server complains of, by names instead of by places in lists. Pure.
+"""Reads which fields an API server's answer complains of, and names list items by key instead of index. Pure.
 
-An apply that has not the shape of its kind is answered with a text that names items of lists by their keys. Validation
-answers with causes that name them by their index, which nobody can count who has not seen the object.
+If an apply does not have the shape of its kind, the answer is a text that names items of lists by their keys.
+Validation answers with causes that name them by their index, which a person who has not seen
+the object cannot count.
 """
 
 import re
@@ -14,8 +15,8 @@ from torchctl.runtime.client.errors import ApiError, Invalid
 __all__ = ["STEP", "UNREADABLE_MARK", "below", "complaints", "is_unreadable"]
 
 UNREADABLE_MARK = "failed to create typed patch object"
-"""How the API server answers, with status 500, to an apply of what has not the shape of its kind: a field that it does
-not know, a text for a number. No other try will do better."""
+"""The start of the API server's answer, with status 500, to an apply that does not have the shape of its kind: it has a
+field that the kind does not know, or text in place of a number. Another try does no better."""
 STEP = r"\.[\w-]+|\[[^\]\n]{0,1100}\]"
 """A step of a path: a field, the key of a map, or an item of a list by index or by `key="value"`."""
 _COMPLAINT = re.compile(rf"(?<!\S)((?:{STEP})++): ([^\n;]+)")
@@ -25,11 +26,11 @@ _LONGEST = 4096
 _MOST = 8
 """Fields of one answer that are read."""
 _KEYS = ("name", "mountPath")
-"""What names the items of the lists of a pod."""
+"""Keys that name the items of a pod's lists."""
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether an apply had not the shape of its kind."""
+    """Whether the API server refused an apply because it does not have the shape of its kind."""
     return isinstance(error, ApiError) and error.code == 500 and error.message.startswith(UNREADABLE_MARK)
 
 
@@ -49,7 +50,7 @@ def complaints(error: Exception, body: Mapping[str, Any]) -> tuple[Complaint, ..
 
 
 def below(value: Any, step: str) -> Any:
-    """What a step of a path leads to, None if there is nothing. Items of lists by index, keys of maps in brackets."""
+    """Returns the value at a step of a path, or None. List items go by index, map keys by name in brackets."""
     inner = step[1:-1] if step.startswith("[") else step[1:]
     if isinstance(value, Mapping):
         return value.get(inner)

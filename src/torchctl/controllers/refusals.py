@@ -1,4 +1,4 @@
-"""What a refused write means to a person: a reason, and a message with the next step. Pure."""
+"""Turns a refused write into a reason and a message with the next step for a person. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -16,32 +16,32 @@ STILL_DELETING = "StillDeleting"
 WEBHOOK_FAILED = "WebhookFailed"
 TIMED_OUT = "WriteTimedOut"
 QUOTA_MARK = "exceeded quota"
-"""How the ResourceQuota admission plugin begins its message; it has no reason of its own."""
+"""The start of the ResourceQuota admission plugin's message; the plugin has no reason of its own."""
 QUOTA_UNKNOWN = "status unknown for quota"
-"""What the same plugin says while a quota that was just made is not counted yet, which takes a second or two."""
+"""The plugin's words while a new quota is not counted yet, which takes a second or two."""
 TOO_LARGE = 413
 AGAIN = "it is tried again by itself, at least every minute"
 DENIALS = ("denied the request", "denied request:")
-"""What the API server puts before the words of an admission webhook, and of a policy. The status is theirs to choose: a
-webhook that names none is 400."""
+"""The API server's words before those of an admission webhook, and of a policy. Webhook and policy choose the status
+themselves: a webhook that names none gets 400."""
 REASONS = frozenset({QUOTA_EXCEEDED, REFUSED, FOREIGN_OBJECT, STILL_DELETING, WEBHOOK_FAILED, TIMED_OUT})
 """All reasons that are given here, each of which the tables of the API explain."""
 GATEWAY_TIMEOUT = 504
 WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]*)": (?P<cause>.*)', re.DOTALL)
-"""How the API server says, with status 500, that it could not ask an admission webhook that it may not do without."""
+"""The API server's words, with status 500, if it cannot ask an admission webhook that must be asked."""
 CONVERSION = re.compile(r"conversion webhook for (?P<name>.*?) failed: (?P<cause>.*)", re.DOTALL)
 """The same of the webhook that converts a kind between its versions."""
 CHANGING = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+(\.\d+){3}:\d+"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
 )
-"""What is another at each try: uids of requests, addresses, times."""
+"""Parts of an answer that differ at each try: uids of requests, addresses, times."""
 CERTIFICATE = "x509: "
 """From here on the API server says what is wrong with a certificate, in more than one part."""
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a person should hear of it: the write was turned down, or whom the API server asks about it is not there.
+    """Whether a person should hear of it: the write was refused, or a webhook that must be asked is not there.
 
     A conflict or an outage is only a matter of trying again.
     """
@@ -50,15 +50,15 @@ def is_refusal(error: Exception) -> bool:
 
 
 def may_pass(reasons: Iterable[str]) -> bool:
-    """Whether one of these refusals may be over at any moment, so that it is tried again soon, and then ever later."""
+    """Whether a refusal may be over at any moment, so that it is tried again soon, then ever later."""
     return any(reason in (WEBHOOK_FAILED, TIMED_OUT) for reason in reasons)
 
 
 def refusal_reason(error: Exception, child: str) -> tuple[str, str]:
-    """Reason and message for a condition.
+    """Returns reason and message for a condition.
 
     Raises:
-        Exception: `error` itself where it is no refusal.
+        Exception: `error` itself, if it is no refusal.
     """
     match error:
         case ForeignObject():
@@ -109,6 +109,6 @@ def _last(cause: str) -> str:
 
 
 def _is_timed_out(error: Exception) -> bool:
-    """Whether a write was given up, by the API server or by us. Whether it was made all the same, nobody knows."""
+    """Whether a write was given up, by the API server or by us; nobody knows whether it was made."""
     given_up = isinstance(error, Timeout) or (isinstance(error, ApiError) and error.code == GATEWAY_TIMEOUT)
     return given_up and isinstance(error, ApiError) and error.outcome_unknown

@@ -7,11 +7,11 @@ __all__ = ["OperatorSettings", "Restarting"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarting:
-    """How attempts follow each other. None of it is frozen: what runs already goes on by the settings of today.
+    """Pace and number of the attempts. Not frozen: running attempts go on by the settings of today.
 
     Args:
         settle_s: Seconds for which an incident stays open, so that the first of the pods that are lost in it is known,
-            whatever the order in which they are reported. Not waited for where every pod of the attempt has ended.
+            whatever the order in which they are reported. No wait if every pod of the attempt has ended.
         backoff_s: Seconds before the attempt after the first incident; doubled by each further one.
         max_backoff_s: The longest of these waits.
         stable_s: Seconds of all workers being ready, after which the next incident counts as the first again.
@@ -40,15 +40,15 @@ class OperatorSettings:
         image: Image with `torchctl workspace`, for sync pods and the workers' init container.
         cluster_domain: The domain of the cluster's DNS. Rendezvous endpoints are fully qualified with it; a wrong
             one means that workers never find each other.
-        etcd_endpoint: `host:port` for the rendezvous backends etcd and etcd-v2 where neither job nor queue names one.
+        etcd_endpoint: `host:port` for the rendezvous backends etcd and etcd-v2 if neither job nor queue names one.
         gpu_type_label: Node label that nodeResources.gpuType selects; empty: the one of the vendor's labeller.
         max_nodes: Nodes that one job may have. It keeps a typing mistake from making pods by the thousand.
         kai_parent_queues: KAI queues under which a TorchrunQueue may create its own; None: all, and none at all.
-        queue_status_period_s: How long the counts in a queue's status may lag behind its jobs. Changes within that
-            time are one write; 0 writes each of them.
+        queue_status_period_s: Seconds by which the counts in a queue's status may lag behind its jobs. Changes within
+            that time are one write; 0 writes each of them.
         job_status_period_s: The same for the counts of workers in a job's status. Conditions, phase and all that is
             decided are written at once.
-        restarting: How attempts follow each other.
+        restarting: Pace and number of the attempts.
     """
 
     image: str

@@ -1,6 +1,6 @@
 """Checks the shape of those parts of a podTemplate that the operator reads. Pure.
 
-The schema keeps every field of a pod as it is written, so there may be a list where a map belongs. The API server
+The schema keeps every field of a pod as it is written, so there may be a list in place of a map. The API server
 judges all other parts.
 """
 
