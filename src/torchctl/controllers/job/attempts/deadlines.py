@@ -1,8 +1,7 @@
-"""How long a job may run and how long its workers may take to start.
+"""Limits how long a job may run and how long its workers may take to start.
 
-Time is active from the moment at which the attempt is admitted: when a gang scheduler has placed all pods, or without
-one, when its Job is made. What a job waits for in a queue, and what it is suspended for, is not its own. The attempts
-that have ended are added up in status.activeSeconds.
+Active time begins when the attempt is admitted: when a gang scheduler has placed all pods or, without one, when its Job
+is made. Time in a queue or in suspension does not count. status.activeSeconds adds up the attempts that have ended.
 """
 
 from collections.abc import Iterator

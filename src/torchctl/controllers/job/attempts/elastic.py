@@ -1,4 +1,4 @@
-"""What ends the attempt of an elastic job although no pod of it failed: too few workers for too long."""
+"""Ends the attempt of an elastic job that has too few workers for too long, although no pod of it failed."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Which children should exist at each stage of a job's life."""
+"""Lists the children that should exist at each stage of a job's life."""
 
 from dataclasses import dataclass
 
@@ -20,13 +20,13 @@ __all__ = ["Ground", "children"]
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the children are made from.
+    """The values that the children are made from.
 
     Args:
         template: The template of the case, which is there.
         revision: The name of its ControllerRevision.
         hold: Whether nothing new may be started.
-        syncing: How far the workspace is.
+        syncing: The state of the workspace's sync.
     """
 
     case: Case

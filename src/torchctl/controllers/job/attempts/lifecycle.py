@@ -38,10 +38,10 @@ _UNEXPLAINED = (Cause.DELETED, Cause.VANISHED)
 
 
 def advance(case: Case, hopeless: Outcome | None) -> Life:
-    """Decides where an unfinished job stands.
+    """Decides the next stage of an unfinished job.
 
     Args:
-        hopeless: An end that comes before the workers of an attempt do; those that run go on.
+        hopeless: The end of a job whose workers have not started; workers that run go on.
     """
     match stage_of(case.status):
         case Settle(incident):

@@ -1,4 +1,4 @@
-"""How a job ended."""
+"""Defines the outcome of a job: success or failure, with reason and message."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["Outcome"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a job, reason and message as in its condition; `failure` is None where it succeeded."""
+    """The end of a job, with reason and message as in its condition; `failure` is None if it succeeded."""
 
     reason: str
     message: str

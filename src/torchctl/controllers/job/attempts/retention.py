@@ -1,4 +1,4 @@
-"""What is left of attempts and jobs that have ended: what is stopped, what goes, and what stays to be read."""
+"""Decides which children of ended attempts and jobs are stopped, which are deleted, and which stay readable."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,11 +25,11 @@ __all__ = ["after_the_end", "halted", "has_ended", "leftovers", "look_again_s", 
 
 
 def after_the_end(case: Case) -> Actions:
-    """What happens to the children of a job whose outcome stands in status.
+    """Stops, deletes or keeps the children of a job whose outcome is in status.
 
-    What would run on is stopped; how much of the rest goes, podRetention says. After ttlSecondsAfterFinished the job
-    itself goes, and with it all that it owns: not the checkpoints it retains. It stays for a job that waits for it: how
-    it ended is nowhere else to be seen.
+    A child that would run on is stopped; podRetention decides how many of the others are deleted. After
+    ttlSecondsAfterFinished the job itself is deleted, and with it all that it owns, but not the checkpoints it retains.
+    It stays while another job waits for it, because its outcome is recorded nowhere else.
     """
     observed, job, policy = case.observed, case.observed.job, case.policy
     left = None if observed.awaited else _ttl_left_s(case, policy.ttl_seconds_after_finished)
@@ -60,9 +60,9 @@ def after_the_end(case: Case) -> Actions:
 
 
 def leftovers(case: Case) -> tuple[Removal, ...]:
-    """What has to go of earlier attempts while the job goes on: Jobs that nobody will read, and stuck pods by force.
+    """Returns what to delete of earlier attempts while the job goes on: unread Jobs, and stuck pods by force.
 
-    Their templates go once the one that status names is there: what a Job was made of stands in the Job.
+    Their templates go once the one that status names is there, because a Job records itself what it was made of.
 
     Deleting a Job stops its pods too, each with its grace period. PodGroups go once no pod is in them any more. A Job
     that has not ended goes if a pod of it is stuck: its controller lets no pod go that never came to an end. No Job
@@ -127,7 +127,7 @@ def look_again_s(case: Case) -> float | None:
 def _would_go_on(observed: Observed) -> bool:
     """Whether the Job does not end by itself.
 
-    Of one that failed no pod counts as failed; one that succeeded lingers.
+    A failed job's Job goes on if no pod of it counts as failed; a succeeded job's goes on if a pod of it lingers.
     """
     job = observed.worker_job
     if job is None or has_ended(job):
@@ -162,7 +162,10 @@ def _is_readable(pod: Pod) -> bool:
 
 
 def _halted(every: Sequence[Pod], failure: Failure | None, now: datetime) -> tuple[Halt, ...]:
-    """Of the pods of an attempt that go on the one that failed first; where one has failed, its Job ends the others."""
+    """Halts the pods of an attempt that run on, or only the one that failed first if it is among them.
+
+    If a pod has failed, its Job ends the others.
+    """
     if any(pod.status.phase == "Failed" for pod in every):
         return ()
     going_on = [pod for pod in every if pods.runs_on(pod) and not _is_leaving(pod)]
@@ -195,7 +198,7 @@ def _stuck_in_s(pod: Pod, case: Case) -> float | None:
 
 
 def _over_at(pod: Pod, case: Case) -> datetime | None:
-    """When a pod that has a deadline must have ended, its grace period included."""
+    """Returns the time by which a pod with a deadline must have ended, its grace period included."""
     start, deadline_s = pod.status.start_time, pod.spec.active_deadline_seconds
     if start is None or deadline_s is None or case.template is None:
         return None

@@ -48,11 +48,11 @@ Stage = Run | Settle | Wait | Suspended | Ended
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """Where a job stands after a decision.
+    """The status and the stage of a job after a decision.
 
     Args:
-        status: What status should say of attempts, restarts and times; its conditions are those of before.
-        stage: What this pass takes the job to be about.
+        status: The job's new attempts, restarts and times; the conditions are still the old ones.
+        stage: The stage that this pass acts on.
         look_again_s: Seconds after which something is due that no event will tell.
     """
 
@@ -62,7 +62,7 @@ class Life:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the job has ended; None while it has not."""
+        """The outcome of the job, or None while it has not ended."""
         return self.stage.outcome if isinstance(self.stage, Ended) else None
 
 

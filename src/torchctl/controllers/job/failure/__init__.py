@@ -1,1 +1,1 @@
-"""Why an attempt was lost, and who pays for it: evidence, rules, verdict, budgets."""
+"""Decides the cause of a lost attempt and the budget that pays for it: evidence, rules, verdict, budgets."""

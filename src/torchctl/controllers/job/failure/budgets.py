@@ -1,4 +1,4 @@
-"""Whether another attempt follows an incident, and when."""
+"""Decides whether another attempt follows an incident, and when."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,9 +26,9 @@ class NoRestart:
 def refused(
     policy: EffectiveRunPolicy, settings: Restarting, cause: Cause, failure: Failure, restarts: Restarts
 ) -> NoRestart | None:
-    """Why no attempt follows this incident; None if one does.
+    """Explains why no attempt follows this incident; None if one does.
 
-    restartPolicy ExitCode judges what the program did itself: what others did to it says nothing about its code.
+    restartPolicy ExitCode judges only incidents that the program caused itself; others say nothing about its exit code.
 
     Args:
         restarts: With this incident counted.
@@ -75,7 +75,7 @@ def _with_one(known: dict[str, int], cause: Cause) -> dict[str, int]:
 
 
 def next_attempt_time(settings: Restarting, consecutive: int, now: datetime) -> datetime:
-    """When the attempt after the `consecutive`-th incident in a row (from 1) begins at the earliest."""
+    """Returns the earliest start of the attempt after the `consecutive`-th incident in a row (from 1)."""
     doublings = min(consecutive - 1, 30)
     wait = timedelta(seconds=min(settings.backoff_s * 2**doublings, settings.max_backoff_s))
     return (now + wait).replace(microsecond=0)
@@ -89,7 +89,7 @@ def _used(restarts: Restarts, budget: Budget) -> int:
 
 
 def _limit(policy: EffectiveRunPolicy, settings: Restarting, budget: Budget) -> tuple[int, str]:
-    """How many restarts a budget has, and where that is said."""
+    """Returns the number of restarts in a budget, and the setting that gives it."""
     if budget is Budget.USER:
         return policy.max_restarts, "runPolicy.maxRestarts"
     if budget is Budget.PREEMPTION:

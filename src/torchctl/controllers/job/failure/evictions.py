@@ -1,9 +1,9 @@
-"""Whether a scheduler took the place of a pod, told from a deletion by a person.
+"""Tells a scheduler's eviction of a pod from a deletion by a person.
 
-kube-scheduler says so in the pod's condition DisruptionTarget. KAI-Scheduler says so there only with
+kube-scheduler records it in the pod's condition DisruptionTarget. KAI-Scheduler records it there only with
 `--update-pod-eviction-condition`; by default its eviction is a plain DELETE, for which it notes the time of the last
 one in an annotation of the PodGroup (0.17 and later). So the two times are compared. The annotation is written a
-moment after the pods are told to stop: who asks at once may be told no, and has to ask again. Pure.
+moment after the pods are told to stop, so an early answer may be no, and has to be asked for again. Pure.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,14 +19,14 @@ LAST_EVICTION = "kai.scheduler/last-eviction-timestamp"
 
 _PREEMPTED = "PreemptionByScheduler"
 _SLACK = timedelta(seconds=15)
-"""How far the clocks of KAI and of the API server may be apart. Who deletes a pod within it is taken for KAI."""
+"""The largest difference between KAI's and the API server's clocks; a deletion within it counts as KAI's."""
 
 
 def preempted(pod: Pod, group: KaiPodGroup | None) -> bool:
     """Whether a scheduler told this pod to stop, to make room for others.
 
     Args:
-        group: The PodGroup that the pod is in, None where there is none.
+        group: The PodGroup that the pod is in, None if it is in none.
     """
     disrupted = find(pod.status.conditions, "DisruptionTarget")
     if disrupted is not None and disrupted.status == "True":
@@ -42,7 +42,7 @@ def evicted_around(group: KaiPodGroup | None, moment: datetime) -> bool:
 
 
 def last_eviction(group: KaiPodGroup | None) -> datetime | None:
-    """When KAI last evicted a pod of the group; None where it did not, or does not say so."""
+    """The time at which KAI last evicted a pod of the group; None if it did not, or does not say so."""
     text = group.metadata.annotations.get(LAST_EVICTION, "") if group is not None else ""
     try:
         moment = datetime.fromisoformat(text)

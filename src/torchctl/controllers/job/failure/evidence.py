@@ -1,4 +1,4 @@
-"""What one pod says of its loss, read once. `rules` names the cause of it, `verdict` picks the first of several."""
+"""Reads the evidence of a pod's loss once; `rules` names its cause, `verdict` picks the first of several."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,7 +47,7 @@ class Evidence:
 
     @property
     def at(self) -> datetime | None:
-        """When the pod was lost."""
+        """The time at which the pod was lost."""
         if self.told and not self.speaks and not self.report.follows:
             return self.told_at
         return min((one for one in (self.ended_at, self.told_at) if one is not None), default=None)
@@ -97,7 +97,10 @@ def read(pod: Pod, group: KaiPodGroup | None, *, gave_up: bool) -> Evidence | No
 
 
 def _ended_at(pod: Pod, end: Terminated) -> datetime | None:
-    """When the pod ended, by its node's clock: another container may have failed long before, and it went on."""
+    """Returns when the pod ended, by its node's clock.
+
+    That is the later of its trainer's end and `end`, because a pod goes on after another container has failed.
+    """
     trainer = pods.termination(pod, TRAINER)
     ended = max((one.finished_at for one in (trainer, end) if one is not None and one.finished_at), default=None)
     return ended or (None if pods.has_begun(pod) else pod.status.start_time)  # one that its node refused says no other

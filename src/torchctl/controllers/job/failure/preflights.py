@@ -1,4 +1,4 @@
-"""What a worker's preflight found: read from the init container's end."""
+"""Reads the result of a worker's preflight from the end of its init container."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Preflight:
     Args:
         reason: The reason of the condition.
         message: What is wrong and the next step, with the pod's name.
-        permanent: Whether another attempt would find the same; not where the server only did not answer in time.
+        permanent: Whether another attempt would find the same; False if the server only did not answer in time.
     """
 
     reason: JobReason
@@ -30,7 +30,10 @@ class Preflight:
 
 
 def preflight(pod: Pod) -> Preflight | None:
-    """What the pod's preflight found to be wrong; None where there is none, or nothing is wrong, or it was stopped."""
+    """Returns the failure that the pod's preflight found, or None.
+
+    It is None if there is no preflight, if nothing is wrong, and if the preflight was stopped.
+    """
     ended = pods.termination(pod, PREFLIGHT_CONTAINER)
     reason = _REASONS.get(ended.exit_code) if ended is not None else None
     if ended is None or reason is None:

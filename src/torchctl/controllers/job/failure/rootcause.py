@@ -1,13 +1,13 @@
-"""Which rank failed first, and how: read from what a worker left in its termination message.
+"""Reads which rank failed first, and how, from the termination message of a worker.
 
 torchrun exits 1 whatever its ranks did. The code that counts is the first failing rank's, and torchrun leaves it in one
 of two forms. A script that uses `@record` has its exception written into the message, as JSON without the rank.
-Otherwise the kubelet takes the end of the log, where torchrun's "Root Cause" block stands, below what the ranks said
-last. The kubelet keeps the last 4096 bytes of the one, the last 2048 of the other, and of a pod with more than three
+Otherwise the kubelet takes the end of the log, where torchrun's "Root Cause" block stands, below the ranks' last
+output. The kubelet keeps the last 4096 bytes of the one, the last 2048 of the other, and of a pod with more than three
 containers only the beginning of these: either form may come without its head or its tail.
 
-A peer that fails takes the others with it, by the connections that they lose. What they say then is no cause:
-`RootCause.follows`.
+A peer that fails takes the others with it, because they lose their connections to it. The errors that they report then
+are no cause: `RootCause.follows`.
 """
 
 import json
@@ -25,7 +25,7 @@ _SIGNAL = re.compile(r"^\s*traceback\s*:\s*(Signal \d+ \(\w+\) received by PID \
 _NOTHING = re.compile(r"^(?:=+|\s*error_file\s*: <N/A>|\s*traceback\s*: To enable traceback see.*)$", re.MULTILINE)
 """Lines of the block that say nothing."""
 _AGENT = re.compile(r"^.{0,200}failed \(exitcode: -?\d{1,11}\) local_rank: ", re.MULTILINE)
-"""Where torchrun begins to speak, below what the ranks said."""
+"""The start of torchrun's own output, below the output of the ranks."""
 _OWN = re.compile(r"[DIWE]\d{4} [\d:.]+ \d+ torch/distributed/|(?:INFO|WARNING|ERROR):torch\.distributed\.")
 """Begins a line that torchrun logs."""
 _PREFIX = re.compile(r"^\[rank(\d+)\]:? ?")
@@ -49,7 +49,7 @@ _FOLLOWS = re.compile(
         )
     )
 )
-"""What gloo, NCCL, c10d's store and torchrun's rendezvous say of somebody else who is gone."""
+"""Errors of gloo, NCCL, c10d's store and torchrun's rendezvous that mean that a peer is gone."""
 
 _MAX_MESSAGE = 1024
 _MAX_LOG = 2048
@@ -59,7 +59,7 @@ _MAX_DIGITS = 11
 
 @dataclass(frozen=True, slots=True)
 class RootCause:
-    """What a termination message says; None where it says nothing.
+    """The failure that a termination message reports; a rank or exit code that it does not report is None.
 
     Args:
         message: What the rank said last, its exception at the end.
@@ -124,7 +124,7 @@ def _strings(parts: Iterator[str]) -> Iterator[str]:
 
 
 def _reported(said: str, code: int | None, *, whole: bool = True) -> RootCause:
-    """What an exception says; `whole` unless its end, and maybe the half of a number, is cut off."""
+    """Reads an exception's text; `whole` unless its end, and maybe half a number, is cut off."""
     stopped = _STOPPED.search(said) if code is None and whole else None
     if stopped is not None:
         code = _number(f"-{stopped.group(1)}")
@@ -152,7 +152,7 @@ def _logged(text: str) -> RootCause:
 
 
 def _words(above: str, rank: int | None, *, is_cut: bool) -> str:
-    """What the rank said, above torchrun's own words; nothing where these are cut off."""
+    """Returns the rank's own output, above torchrun's; empty if the start of torchrun's is cut off."""
     agent = list(_AGENT.finditer(above))
     if not agent:
         return ""
@@ -179,6 +179,9 @@ def _number(digits: str) -> int | None:
 
 
 def _tail(text: str) -> str:
-    """The end of a log, where the error is; without the half characters that JSON can say and UTF-8 cannot."""
+    """Returns the end of a log, because the error is there.
+
+    It drops the half characters that JSON can express and UTF-8 cannot.
+    """
     stripped = text.strip().encode(errors="replace").decode()
     return stripped if len(stripped) <= _MAX_MESSAGE else "..." + stripped[-(_MAX_MESSAGE - 3) :]

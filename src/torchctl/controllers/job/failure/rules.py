@@ -32,9 +32,9 @@ _EVICTIONS = ("EvictionByEvictionAPI", "TerminationByKubelet")
 _LOST_TRACK = ("Unknown", "ContainerStatusUnknown")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
 _OWN_COMMAND = re.compile(r'exec: "|\bexec /\S+: |chdir to cwd')
-"""What runc says of a command or a directory that is not there, or that nobody may run."""
+"""runc's message about a command or a directory that is missing or that nobody may run."""
 _HOOK = re.compile(r"nvidia-container|(?:prestart|createRuntime|createContainer) hook|hook #\d")
-"""What it says of a hook of the node's, whose program may be missing as well."""
+"""runc's message about a hook of the node, whose program may be missing as well."""
 
 
 def _not_started(it: Evidence) -> bool:

@@ -59,7 +59,7 @@ _KINDS = {
 }
 """Rule 2; 2 is what else failed by itself."""
 _CONTROL_SKEW = timedelta(seconds=1)
-"""How far two times of the control plane, cut to whole seconds, may be apart that were one moment."""
+"""The most by which two times of one moment can differ: the control plane cuts them to whole seconds."""
 _HOW = {Cause.DELETED: "deleted", Cause.EVICTED: "evicted", Cause.PREEMPTED: "preempted"}
 _STOPPED = "told to stop"
 
@@ -96,7 +96,7 @@ def first_loss(case: Case) -> Loss | None:
 
 
 def recorded(case: Case, incident: Incident) -> Loss:
-    """What the open incident says: its pod may be gone, or told to stop since."""
+    """Returns the loss that the open incident records; its pod may be gone, or told to stop since."""
     cause, at = cause_named(incident.cause) or Cause.VANISHED, incident.lost
     if cause in _UNEXPLAINED and at is not None and evicted_around(case.observed.podgroup, at):
         cause = Cause.PREEMPTED
@@ -148,14 +148,14 @@ def _order(loss: Loss) -> tuple[float, bool, str]:
 
 
 def _gave_up(job: Job | None) -> datetime | None:
-    """When the Job controller began to stop what was left."""
+    """Returns when the Job controller began to stop the remaining pods."""
     said = (find(job.status.conditions, type_) for type_ in ("FailureTarget", "Failed")) if job is not None else ()
     moments = (one.last_transition_time for one in said if one is not None and one.status == "True")
     return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _evidence(case: Case) -> Iterator[Evidence]:
-    """Of every pod of the attempt that is lost."""
+    """Yields the evidence of every lost pod of the attempt."""
     for pod in case.observed.pods:
         one = evidence.read(pod, _group(pod, case.observed), gave_up=_gave_up(case.observed.worker_job) is not None)
         if one is not None:
@@ -177,12 +177,12 @@ def _ends_the_attempt(one: Evidence, case: Case) -> bool:
 
 
 def _hosts_the_store(template: FrozenTemplate) -> bool:
-    """Whether worker 0 is where the others meet: without it none of them can go on."""
+    """Whether worker 0 hosts the store at which the others meet: without it none of them can go on."""
     return template.rendezvous.backend == RdzvBackend.C10D and not template.rendezvous.endpoint
 
 
 def _permanent(pod: Pod) -> JobReason | None:
-    """Why no other pod in its place could end otherwise."""
+    """Returns the reason why any other pod in its place would end the same way; None if one could do better."""
     found = preflight(pod)
     return found.reason if found is not None and found.permanent else None
 
