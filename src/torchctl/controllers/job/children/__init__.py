@@ -1,1 +1,1 @@
-"""What a job becomes: one module for each kind of child, each a function from values to a body in JSON form."""
+"""Renders the children of a job: one module for each kind, each a function from values to a JSON body."""

@@ -39,7 +39,7 @@ _DEEPEST = 32
 """Expansions and quotes within each other."""
 
 _SETUP = 'set -e; eval "$1"; set +e; shift; '
-"""The setup line in the same shell, where any failing command of it ends the worker with its status."""
+"""Runs the setup line in the same shell; a command of it that fails ends the worker with its status."""
 _HOST = (
     'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then h=1; else h=0; fi; '
     'export PET_RDZV_CONF="${PET_RDZV_CONF:+$PET_RDZV_CONF,}is_host=$h"; '
@@ -51,7 +51,7 @@ _ARGV = 'exec "$@"'
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A simple command in a text: where its words begin and end, assignments and redirections included."""
+    """A simple command in a text, as the spans of its words, assignments and redirections included."""
 
     text: str
     words: tuple[tuple[int, int], ...]
@@ -79,12 +79,12 @@ def argv(
     launcher: Launcher = Launcher.TORCHRUN,
     host_by_index: bool = False,
 ) -> list[str]:
-    """The argv of `trainer`.
+    """Returns the argv of `trainer`.
 
     Args:
-        line: The user's shell line, or None where `args` is the command.
+        line: The user's shell line, or None if `args` is the command.
         setup: The user's line that runs first in the same shell.
-        host_by_index: The rendezvous store's host is told by the pod's index.
+        host_by_index: Whether the pod's index decides which pod hosts the rendezvous store.
     """
     prologue = (_HOST if host_by_index else "") + (_SETUP if setup else "")
     first = [_literal(setup)] if setup else []
@@ -96,7 +96,7 @@ def argv(
 
 
 def in_place(line: str) -> str:
-    """The line with its program in place of the shell, or the line itself where that would be another line."""
+    """Returns the line with its program in place of the shell; unchanged if that would change its meaning."""
     simple = scan(line)
     at = None if simple is None else simple.command()
     if simple is None or at is None or not _PROGRAM.match(simple.word(at)):
@@ -200,7 +200,9 @@ def _commands(text: str) -> list[Line] | None:
 
 
 def _skip(text: str, at: int, depth: int = 0) -> int:
-    """Behind the quoted part, expansion or character that begins at `at`; beyond the text where it has no end.
+    """Returns the index behind the quoted part, expansion or character that begins at `at`.
+
+    The index lies beyond the text if the part has no end, or nests too deeply: such a line is left to the shell.
 
     Nor has what nests too deeply: such a line is left to the shell.
     """

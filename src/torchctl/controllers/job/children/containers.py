@@ -1,4 +1,4 @@
-"""What the operator's own containers share: its image, few rights, few resources, a read-only root."""
+"""Builds the operator's own containers, which share an image, few rights, few resources, and a read-only root."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from torchctl.controllers.job.template import security
 __all__ = ["CLAIM_ROOT", "TMP", "flag", "mount", "tmp_volume", "workspace_container"]
 
 CLAIM_ROOT = "/workspace"
-"""Where the operator's containers see the workspace claim."""
+"""The directory at which the operator's containers mount the workspace claim."""
 TMP = "torchrun-tmp"
 
 Json = dict[str, Any]

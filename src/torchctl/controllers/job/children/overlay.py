@@ -14,7 +14,7 @@ _CONTAINERS = ("initContainers", "containers")
 _LISTS: Mapping[str, str] = {"volumes": "name", "env": "name", "volumeMounts": "mountPath"}
 """Lists whose items have a key."""
 _OURS = ("image", "command", "args")
-"""What the operator's own containers run, which no template changes."""
+"""The fields of the operator's own containers that no template changes: their image, command and args."""
 
 
 def over(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Json:

@@ -1,4 +1,4 @@
-"""What every child says of its job: owner, labels, name and namespace."""
+"""Gives every child of a job its owner, labels, name and namespace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Owner:
         return labels.job_labels(self.name, self.uid, self.queue, role) | more
 
     def selector(self, role: str, attempt: int | None = None) -> dict[str, str]:
-        """Labels that pick the job's pods of a role, of one attempt where it is given."""
+        """Returns labels that select the job's pods of a role, and only those of one attempt if it is given."""
         every = self.labels(role, attempt)
         return {key: every[key] for key in (labels.JOB_UID, labels.ROLE, labels.ATTEMPT) if key in every}
 
@@ -102,7 +102,7 @@ class Owner:
 
 
 def _passed_on(kind: Kind[Any], given: Metadata, more: Metadata) -> dict[str, dict[str, str]]:
-    """What a child of this kind has of what users wrote."""
+    """Returns the labels and annotations of users that a child of this kind gets."""
     return {
         "labels": _theirs(kind, given.get("labels", {}), more.get("labels", {})),
         "annotations": _theirs(

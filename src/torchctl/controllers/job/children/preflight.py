@@ -16,22 +16,23 @@ from torchctl.controllers.job.template.frozen import FrozenRendezvous, FrozenTem
 __all__ = ["TIMEOUT_S", "applies", "preflight_containers"]
 
 TIMEOUT_S = 300
-"""How long a server may not answer. Workers start before the network policies, and often the server, of their job."""
+"""Seconds for which the rendezvous server may not answer. Workers start before the network policies of their job, and
+often before its server."""
 
 _FILES = {
     RdzvBackend.ETCD_V2: {"ca": "ca_cert", "certificate": "ssl_cert", "key": "ssl_cert_key"},
     RdzvBackend.ETCD: {"ca": "cacert", "certificate": "cert", "key": "key"},
 }
-"""What torchrun's two backends call their files in rdzvConf (etcd_rendezvous_backend.py, etcd_rendezvous.py)."""
+"""The names that torchrun's two backends give files in rdzvConf (etcd_rendezvous_backend.py, etcd_rendezvous.py)."""
 _DEFAULT_PROTOCOL = "http"
 
 Json = dict[str, Any]
 
 
 def applies(rendezvous: FrozenRendezvous, launcher: Launcher, pod: Json) -> bool:
-    """Whether the workers have something to ask, and a container of ours can ask it as torchrun would.
+    """Whether a container of ours can ask the rendezvous server as torchrun would, and there is one to ask.
 
-    It cannot where a certificate is part of the trainer's image.
+    It cannot if a certificate is part of the trainer's image.
     """
     if rendezvous.backend not in _FILES or launcher is not Launcher.TORCHRUN:
         return False

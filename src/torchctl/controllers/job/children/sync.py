@@ -1,4 +1,4 @@
-"""The sync pod: fills the workspace claim once, and where the claim cannot be mounted by all workers, serves it.
+"""Builds the sync pod, which fills the workspace claim once, and serves it if not all workers can mount it.
 
 It is always placed by the default scheduler, has no token of the API server and is never root. Nothing that a
 user wrote is formatted into a script: url, ref and paths are arguments of `torchctl workspace`.

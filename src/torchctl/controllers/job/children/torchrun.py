@@ -25,7 +25,7 @@ _HOSTED = (RdzvBackend.C10D, RdzvBackend.STATIC)
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Where the workers of one attempt meet."""
+    """The meeting point of the workers of one attempt."""
 
     endpoint: str
     id: str
@@ -34,7 +34,7 @@ class Rendezvous:
 
 
 def rendezvous(template: FrozenTemplate, job: str, namespace: str, uid: str, attempt: int) -> Rendezvous:
-    """Where the workers of an attempt meet: an endpoint that the user named, or one made of names."""
+    """Returns the meeting point of an attempt's workers: the user's endpoint, or one made of the job's names."""
     settings = template.rendezvous
     child = names.worker_job(job, attempt)
     host = names.master_host(child, job, namespace, template.cluster_domain)
@@ -97,7 +97,7 @@ def _conf(template: FrozenTemplate) -> dict[str, str]:
 
 
 def nnodes(template: FrozenTemplate) -> str:
-    """torchrun's --nnodes: `min:max` where the job is elastic, whatever the number of nodes is at the moment."""
+    """Returns torchrun's --nnodes; for an elastic job `min:max`, whatever its number of nodes is now."""
     elastic = template.elastic
     return f"{elastic.min_nodes}:{elastic.max_nodes}" if elastic else str(template.nodes)
 
@@ -110,12 +110,12 @@ def defaults(template: FrozenTemplate) -> dict[str, str]:
 
 
 def hosts_by_index(backend: str, endpoint: str, conf: dict[str, str], *, host_network: bool) -> bool:
-    """Whether is_host has to be said: with the host's network there is no hosts file in which a pod finds itself."""
+    """Whether is_host has to be given: on the host's network a pod finds itself in no hosts file."""
     return host_network and backend == RdzvBackend.C10D and not endpoint and "is_host" not in conf
 
 
 def _termination_log(template: FrozenTemplate) -> str:
-    """Where the kubelet looks for the trainer's last words."""
+    """Returns the path at which the kubelet reads the trainer's termination message."""
     trainer = template.pod["spec"]["containers"][0]
     return str(trainer.get("terminationMessagePath", "/dev/termination-log"))
 

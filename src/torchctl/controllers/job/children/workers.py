@@ -75,8 +75,11 @@ def worker_job(
 
 
 def _as_made(given: Metadata, made: Job) -> Metadata:
-    """What a Job has of these labels and annotations. An earlier operator may have passed on fewer, and Kueue refuses
-    each apply that would change its label on a Job that runs."""
+    """Returns these labels and annotations as the live Job has them.
+
+    An earlier operator may have passed on fewer, and Kueue refuses each apply that would change its label on a Job that
+    runs.
+    """
     live = {"labels": made.metadata.labels, "annotations": made.metadata.annotations}
     return {field: {key: live[field][key] for key in keys if key in live[field]} for field, keys in given.items()}
 
@@ -147,7 +150,7 @@ def _workspace_volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:
 
 
 def _init(owner: Owner, template: FrozenTemplate) -> list[Json]:
-    """The init container that brings the workspace into the pod, where the pod does not mount the claim."""
+    """Returns the init container that brings the workspace into a pod that does not mount the claim."""
     workspace = template.workspace
     if workspace is None or workspace.distribution == Distribution.SHARED:
         return []

@@ -29,7 +29,7 @@ def claim_name(owner: Owner, workspace: FrozenWorkspace) -> str:
 
 
 def checkpoints_name(owner: Owner, template: FrozenTemplate) -> str:
-    """The checkpoints claim, empty where the job has none."""
+    """Returns the name of the checkpoints claim; empty if the job has none."""
     if template.checkpoints is None:
         return ""
     return template.checkpoints.claim or names.checkpoints_claim(owner.name)
@@ -69,7 +69,10 @@ def workspace_service(owner: Owner, template: FrozenTemplate) -> Json:
 
 
 def archive_url(owner: Owner, cluster_domain: str) -> str:
-    """Where workers pull a served workspace from. The job's uid is known in its namespace, and in no other."""
+    """Returns the address from which workers pull a served workspace.
+
+    The job's uid is known in its namespace, and in no other.
+    """
     host = f"{names.workspace_service(owner.name)}.{owner.namespace}.svc.{cluster_domain}"
     return f"http://{host}:{names.SERVE_PORT}/archive/{owner.uid}"
 
