@@ -1,7 +1,7 @@
-"""Step three: whether a gang scheduler has let the job in, and in its own words why not.
+"""Step three: finds whether a gang scheduler has admitted the job, and in the scheduler's words why not.
 
 The PodGroup that counts is the one that the pods say they are in, which need not be the one that was made for them:
-KAI's podgrouper puts the pods of a Job into one of its own where it does not know kai.scheduler/skip-podgrouper.
+KAI's podgrouper puts the pods of a Job into one of its own if it does not know kai.scheduler/skip-podgrouper.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ _STEPS = {
     "OverLimit": "raise the limit of the KAI Queue, or wait for its other jobs",
     "QueueDoesNotExist": "create the KAI Queue and those that are its parents",
 }
-"""What a person does about reasons of KAI's (UnschedulableReason); about the others: wait, or bring more nodes."""
+"""Next steps for a person, by KAI's UnschedulableReason; for other reasons: wait, or bring more nodes."""
 
 
 def assess(observed: Observed, template: FrozenTemplate) -> Finding:
@@ -68,7 +68,7 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
 
 
 def _held(job: Job) -> str:
-    """Who has suspended the Job, as far as its labels tell, and where to read on."""
+    """Names the suspender of the Job, as far as its labels tell, and the place to read on."""
     name, queue = job.metadata.name, job.metadata.labels.get(_KUEUE)
     if queue:
         why = f"see `kubectl describe workloads.kueue.x-k8s.io` of Job {name}"
@@ -94,7 +94,7 @@ def _placed(placed: int, template: FrozenTemplate) -> str:
 
 
 def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> str:
-    """What is wrong with the gang that the pods really are, in which some might start without the others."""
+    """Explains what is wrong with the gang that the pods really are in, if some might start without the others."""
     if template.min_nodes == 1:
         return ""
     problem = next(_problems(observed, template, groups), "")

@@ -1,8 +1,8 @@
-"""Whether the jobs that a job depends on are what it waits for. Pure.
+"""Judges whether the jobs that a job depends on are in the state that it waits for. Pure.
 
-A job waits for another only while that one is not yet what is asked of it; once all are, that is said in the
-condition DependenciesMet and holds for ever. So a cycle is one of jobs that still wait for each other: where one of
-them has succeeded, or has been let through, the others are not held up.
+A job waits for another only until that one reaches the state asked for. Once all have, the condition DependenciesMet
+records it, and it holds for ever. So a cycle consists of jobs that still wait for each other: if one of them has
+succeeded, or has been let through, the others are not held up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ def assess(job: TorchrunJob, upstream: Upstream) -> Finding:
     """Judges the dependencies of a job. With reason DependencyFailed the job has failed: it can never start.
 
     Args:
-        upstream: Its direct dependencies, and as many of theirs as are known: a cycle is named where it is in here.
+        upstream: Its direct dependencies, and as many of theirs as are known; a cycle is named if it is in here.
     """
     if not job.spec.depends_on:
         return Finding(True, JobReason.NO_DEPENDENCIES, "the job depends on no other job")
@@ -41,7 +41,7 @@ def assess(job: TorchrunJob, upstream: Upstream) -> Finding:
 
 
 def waits_for(job: TorchrunJob) -> tuple[Dependency, ...]:
-    """What can hold the job up: nothing any more, once it was let through or has ended."""
+    """Returns the dependencies that can hold the job up; none once it was let through or has ended."""
     through = is_true(job.status.conditions, JobCondition.DEPENDENCIES_MET) or job.status.phase in TERMINAL
     return () if through else job.spec.depends_on
 

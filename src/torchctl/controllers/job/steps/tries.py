@@ -1,7 +1,7 @@
-"""What sync pods say: what they were asked for, how each ended, how much of the time for the sync they have used.
+"""Reads the tries of a workspace sync from the sync pods: each one's request, its end, and the time used so far.
 
 A sync pod is judged by its own containers, `fetch` and `serve`. Clusters inject others beside them (a mesh's proxy),
-which run on after ours have ended; such a pod is stopped where it is, so that its log stays.
+which run on after ours have ended; such a pod is stopped and not deleted, so that its log stays.
 
 The exit code of `fetch` says what follows a failed try: 1 is a refusal, which no other try changes; 75 is a source that
 could not be reached, which is tried again until the time is over, after ever longer pauses; anything else (a pod that
@@ -84,7 +84,7 @@ def runs_on(pod: Pod) -> bool:
 
 
 def failure(pod: Pod) -> Terminated | None:
-    """How our container failed, or the first of all that did; None where no container says so."""
+    """Returns the failed end of our container, or of the first one that failed; None if no container reports one."""
     ours = [ended for name in (FETCH, SERVE) if (ended := pods.termination(pod, name)) and ended.exit_code]
     fatal = pods.fatal(pod)
     return ours[0] if ours else fatal[1] if fatal else None
@@ -131,7 +131,7 @@ def used_s(tries: Sequence[Pod], since: datetime | None, now: datetime) -> float
 
 
 def ended_at(pod: Pod) -> datetime | None:
-    """When the try was over, None where nobody says so; a pod that was evicted may not."""
+    """Returns when the try was over; None if no container reports it, as may be with a pod that was evicted."""
     ended = _main(pod) or pods.termination(pod, FETCH)
     return _not_before(pod, ended.finished_at) if ended is not None else None
 
@@ -151,7 +151,7 @@ def halt(every: Iterable[Pod], now: datetime, *, recorded: bool) -> tuple[Halt, 
 
 
 def _main(pod: Pod) -> Terminated | None:
-    """How our main container ended: `fetch`, or in a pod that serves `serve`."""
+    """Returns the end of our main container: `fetch`, or `serve` in a pod that serves."""
     every = pod.status.container_statuses or ()
     return next((status.state.terminated for status in every if status.name in (FETCH, SERVE)), None)
 

@@ -19,7 +19,7 @@ OVERDUE = timedelta(seconds=30)
 
 
 def count(observed: Observed) -> WorkerCounts:
-    """The workers of the attempt by where they are; a worker that is ready is running too."""
+    """Counts the workers of the attempt by state; a worker that is ready is running too."""
     going = [pod for pod in observed.pods if not pods.failed(pod) and not pods.has_finished(pod)]
     phases = [pod.status.phase for pod in going]
     return WorkerCounts(
@@ -32,7 +32,7 @@ def count(observed: Observed) -> WorkerCounts:
 
 
 def standing(observed: Observed) -> int:
-    """How many workers are up or done."""
+    """The number of workers that are up or done."""
     return len(success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_up(pod)})
 
 
@@ -78,7 +78,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
 
 
 def _missing(observed: Observed, wanted: int, now: datetime) -> str:
-    """Why an elastic job that runs has fewer workers than it should: the Job controller's words, or a late pod's."""
+    """Explains why an elastic job has too few workers: the Job controller's words, or a late pod's."""
     why = pods.shorten(observed.create_failure)
     if why:
         return f"; {wanted - _made(observed, wanted)} cannot be created: {why}"
@@ -89,7 +89,7 @@ def _missing(observed: Observed, wanted: int, now: datetime) -> str:
 
 
 def _problem(observed: Observed) -> tuple[str, str] | None:
-    """What is wrong with the first worker of which it is known: reason and message."""
+    """Returns reason and message of the first worker that has a known problem."""
     going = (pod for pod in observed.pods if not pods.has_ended(pod))
     ordered = sorted(going, key=lambda pod: pods.index(pod) or 0)
     return next(filter(None, map(pods.problem, ordered)), None)
@@ -114,7 +114,10 @@ def look_again_s(observed: Observed, template: FrozenTemplate, now: datetime) ->
 
 
 def _due(observed: Observed, template: FrozenTemplate) -> datetime | None:
-    """When missing pods are overdue: the Job controller makes those of a large Job bit by bit, so the newest counts."""
+    """Returns when missing pods are overdue.
+
+    The newest pod counts, because the Job controller makes the pods of a large Job bit by bit.
+    """
     job = observed.worker_job
     wanted = template.desired(observed.job.spec)
     if job is None or job.spec.get("suspend") or _made(observed, wanted) >= wanted:

@@ -39,14 +39,14 @@ _FOLLOWS = "; revision "
 
 @dataclass(frozen=True, slots=True)
 class Syncing:
-    """How far the workspace is.
+    """The state of the workspace's sync, and the sync pods to make and to end.
 
     Args:
         number: The try whose pod should exist, None if there is nothing to do.
-        revision: What that pod is asked for.
+        revision: The revision that that pod is asked for.
         remove: Sync pods that have to go first: they would write, or serve, another revision.
         halt: Sync pods whose try is over, and which another container keeps from ending.
-        report: What status should say of the workspace.
+        report: The job's new workspace status.
         failure: The last try's failure, when there is no further one.
         reason: Of the job's end, if there is a failure.
         look_again_s: Seconds until the time for the sync is over.
@@ -195,7 +195,7 @@ def _tries(observed: Observed) -> list[Pod]:
 
 
 def _since(observed: Observed) -> datetime | None:
-    """When the job was suspended or resumed last; a job that never was has this from its first status."""
+    """Returns when the job was suspended or resumed last; for a job that never was, the time of its first status."""
     suspended = find(observed.job.status.conditions, JobCondition.SUSPENDED)
     return suspended.last_transition_time if suspended is not None else None
 
@@ -348,9 +348,9 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
 
 
 def _report(pod: Pod, record: WorkspaceStatus | None) -> WorkspaceStatus | None:
-    """What the fetch container says in its termination message, and what it was asked for.
+    """Reads the fetch container's report from its termination message, and adds the revision that was asked for.
 
-    Where it says nothing that is such a report, only the latter is known.
+    If the message is no such report, only the revision that was asked for is known.
     """
     asked, first = revision_of(pod), record.pod if record is not None else ""
     ended = pods.termination(pod, FETCH)
