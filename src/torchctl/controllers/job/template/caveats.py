@@ -1,4 +1,4 @@
-"""What is accepted and may yet not do what the user meant: `Accepted` stays True and says so. Pure."""
+"""Finds settings that are accepted but may not do what the user meant: `Accepted` stays True and names them. Pure."""
 
 from collections.abc import Iterator
 

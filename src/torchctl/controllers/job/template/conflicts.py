@@ -17,7 +17,7 @@ from torchctl.controllers.job.template.podspec import Parts
 __all__ = ["RESERVED", "check"]
 
 RESERVED = "torchrun-"
-"""What the names of the operator's volumes begin with."""
+"""The prefix of the names of the operator's volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _mounts(parts: Parts, queue: str) -> Iterator[_Said]:
 
 
 def _places(parts: Parts, queue: str) -> Iterator[_Said]:
-    """Where the operator mounts what it makes itself."""
+    """Yields the paths at which the operator mounts the volumes that it makes."""
     if parts.workspace is not None:
         yield _Said(parts.workspace.mount_path, f"the workspace (of TorchrunQueue {queue})")
     if parts.checkpoints is not None:

@@ -1,4 +1,4 @@
-"""Where a field of a pod was written: what the API server says of a child's field, said of the queue's or the job's."""
+"""Translates a complaint about a child's field into the field of the queue or the job that it was written in."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def told(refusal: Refusal, observed: Observed) -> str:
 
 
 def _origin(complaint: Complaint, root: str, observed: Observed) -> str:
-    """Where a field was written; of one that is missing, where it should have been."""
+    """Returns the place where a field was written, or should have been if it is missing."""
     path = complaint.path.removeprefix(root)
     for prefix, owner, field, written in _written(observed):
         rest = path.removeprefix(prefix)
@@ -46,7 +46,7 @@ def _origin(complaint: Complaint, root: str, observed: Observed) -> str:
 
 
 def _written(observed: Observed) -> Iterator[tuple[str, str, str, Any]]:
-    """Parts of a pod, who wrote them, and where: who comes first has the last word (`merging.py`)."""
+    """Yields parts of a pod, each with its author and field, the highest precedence first (`merging.py`)."""
     meta, spec, queue = observed.job.metadata, observed.job.spec, observed.queue
     owner = f"TorchrunJob {meta.name}"
     volumes, mounts = spec.volumes.additional_volumes, spec.volumes.additional_mounts

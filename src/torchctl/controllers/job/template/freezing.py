@@ -33,11 +33,11 @@ __all__ = ["Frozen", "freeze"]
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What came of it.
+    """The result of freezing a job's template.
 
     Args:
-        template: What the children are rendered from; None where there is none (yet).
-        revision: The name of its ControllerRevision; where status does not have it, it must be written first.
+        template: The template of the children; None if there is none (yet).
+        revision: The name of its ControllerRevision; if status does not have it, it must be written first.
         hold: Whether nothing new may be started.
         renamed: Whether it is another template than the one that status names, of which there seems to be no revision.
         stays: Whether the next attempt goes on with this template, because another one cannot be made.
@@ -109,13 +109,13 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
 
 
 def _conflict(queue: TorchrunQueue) -> str:
-    """Why nothing may start in the queue's KAI Queue: it is somebody else's, whose GPUs the pods would take."""
+    """Explains why nothing may start in a KAI Queue that is somebody else's, whose GPUs the pods would take."""
     verdict = _verdict(queue)
     return verdict.message if verdict is not None and verdict.reason == QueueReason.CONFLICT else ""
 
 
 def _verdict(queue: TorchrunQueue) -> Condition | None:
-    """What the queue's reconciler found of its KAI Queue; None until it has looked at this spec."""
+    """The queue reconciler's finding about its KAI Queue; None until it has looked at this spec."""
     known = find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY)
     return known if known is not None and known.observed_generation == queue.metadata.generation else None
 

@@ -39,11 +39,11 @@ class FrozenWorkspace(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     sub_path: str = ""
     timeout_s: int
     pod: dict[str, Any] = {}
-    """What the queue puts over the sync pods: a pod template without keys of the operator."""
+    """The queue's overlay of the sync pods: a pod template without keys of the operator."""
 
     @property
     def decides_place(self) -> bool:
-        """Whether the pod that fills the claim decides where workers can run.
+        """Whether the pod that fills the claim decides on which nodes workers can run.
 
         Workers mount it, and only one node at a time can: such a volume may be bound to the node or the zone of its
         first pod. One that many nodes can mount is taken to be reachable from all of them, and a user's claim has its
@@ -76,7 +76,7 @@ class FrozenCheckpoints(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 class FrozenRendezvous(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """How torchrun meets; an empty endpoint is worker 0 of the attempt. `preflight`: the workers ask first."""
+    """The settings of the rendezvous; an empty endpoint is worker 0. With `preflight` the workers ask first."""
 
     backend: str
     endpoint: str = ""
@@ -107,7 +107,7 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
 
 class FrozenElastic(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """How few nodes the job may run on, and how many."""
+    """The fewest and the most nodes that the job may run on."""
 
     min_nodes: int
     max_nodes: int
@@ -164,7 +164,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         return self.rendezvous.backend == RdzvBackend.C10D and not self.rendezvous.endpoint
 
     def desired(self, spec: JobSpec) -> int:
-        """How many pods the job should have now: numNodes of an elastic job may have changed since."""
+        """Returns how many pods the job should have now, because numNodes of an elastic job may have changed."""
         return spec.num_nodes if self.elastic and spec.num_nodes is not None else self.nodes
 
     def data(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> "FrozenTemplate":
-        """Reads what `data` gave, also of an earlier or a later operator where only optional fields differ.
+        """Reads what `data` gave, also that of another operator version if only optional fields differ.
 
         Raises:
             msgspec.ValidationError: It is not such a template.
@@ -182,5 +182,5 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         return msgspec.convert(data, cls)
 
     def digest(self) -> str:
-        """What names this template: equal for equal templates, in any process, and for no other (`digest.py`)."""
+        """Returns a name that equal templates share, in any process, and other templates do not (`digest.py`)."""
         return seal(self.data())

@@ -1,4 +1,4 @@
-"""Which node label tells the type of a GPU: each vendor's labeller has its own. Pure."""
+"""Lists the node labels that tell the type of a GPU, one of each vendor's labeller. Pure."""
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.queue import NodeResources

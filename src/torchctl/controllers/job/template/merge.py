@@ -1,4 +1,4 @@
-"""How the parts of a pod are put over each other: by key, the later word wins."""
+"""Merges the parts of a pod by key; the later part wins."""
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy

@@ -12,7 +12,7 @@ __all__ = ["ONLY_JOB", "ONLY_QUEUE", "RULES", "How", "Rule"]
 
 
 class How(Word):
-    """How what several say becomes one; `meaning` says it to users."""
+    """The ways in which the values of several sources become one; `meaning` explains each to users."""
 
     LAST = "last", "The last that says something decides, and nothing of the others is left."
     BY_KEY = (
@@ -28,10 +28,10 @@ class Rule:
     """One row of the table.
 
     Args:
-        name: What is merged.
-        template: Where podTemplate says it; `trainer` is the container of that name. Empty: nowhere.
-        queue: The fields of the queue that say it.
-        job: The fields of the job that say it.
+        name: The thing that is merged.
+        template: The field of podTemplate that sets it; `trainer` is the container of that name. Empty: none.
+        queue: The fields of the queue that set it.
+        job: The fields of the job that set it.
         more: What else there is to know.
     """
 

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a pod template is made of.
+    """The inputs of a pod template.
 
     Args:
         claimed: Whether the GPUs come from the pod's resource claims, so that no extended resource is asked for.
@@ -97,7 +97,7 @@ def _metadata(parts: Parts) -> Json:
 
 
 def sync_template(queue: QueueSpec) -> Json:
-    """What a queue puts over the sync pods, without what only the operator decides."""
+    """Returns the queue's overlay of the sync pods, without the fields that only the operator decides."""
     workspace = queue.storage.workspace
     given = plain(workspace.pod_template) if workspace is not None else {}
     metadata = {

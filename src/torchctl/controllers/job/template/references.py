@@ -1,4 +1,4 @@
-"""What a pod says by the prefix of an object of the queue, said by that object's name.
+"""Resolves references to prefixed objects of the queue to the actual names of these objects.
 
 The name of an object with nameMode prefix changes with its template, so nobody can write it down. A pod names the
 prefix instead, and the frozen template has the name that it stood for: a job keeps the object that it started with.

@@ -126,7 +126,7 @@ def _pod_template(queue: QueueSpec) -> dict[str, Any]:
 
 
 def _node(queue: QueueSpec, trainer: dict[str, Any]) -> Node:
-    """What the queue says, or what a queue that says it only in its podTemplate means."""
+    """Returns the node that the queue describes, in nodeResources or only in its podTemplate."""
     resources = queue.node_resources
     if resources.gpus_per_node is not None:
         return Node(resources.gpus_per_node, claimed=True)
@@ -135,7 +135,7 @@ def _node(queue: QueueSpec, trainer: dict[str, Any]) -> Node:
 
 
 def _kai(queue: QueueSpec) -> FrozenKai | None:
-    """KAI places the pods where the queue says so, or has a KAI queue and says nothing else.
+    """Returns KAI's settings if the queue names KAI as its scheduler, or names a KAI queue and no scheduler.
 
     A gang has a queue in any case: without one it could have no PodGroup of its own, and no gang KAI would make of it.
     """
@@ -183,7 +183,7 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
 def _distribution(
     wanted: Distribution, source: WorkspaceSource, modes: frozenset[str], nodes: int, claim: str
 ) -> Distribution:
-    """How the workspace reaches the workers, decided here once.
+    """Decides, here alone, how the workspace reaches the workers.
 
     Args:
         nodes: The most pods that the job can have.

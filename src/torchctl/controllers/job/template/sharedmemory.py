@@ -1,4 +1,4 @@
-"""How large /dev/shm of a worker is. Pure.
+"""Sizes /dev/shm of a worker. Pure.
 
 Data loaders hand batches to the trainer there, and NCCL the data between the GPUs of a node; the container runtime's
 64 MiB let both fail with a bus error. So pods with GPUs have more unless somebody says otherwise. It is a bound, not a

@@ -1,4 +1,4 @@
-"""How many pods a job has, and what each of them gets."""
+"""Computes how many pods a job has, and what each of them gets."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +18,7 @@ _FLOORS = {"cpu": MILLI, "memory": Fraction(1)}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a node of a queue has.
+    """The resources of a node of a queue.
 
     Args:
         claimed: Whether the GPUs come from the pod's resource claims, which cannot be divided.
