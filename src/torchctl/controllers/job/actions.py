@@ -1,4 +1,4 @@
-"""What a reconcile does to the cluster: objects that should exist, and objects that have to go."""
+"""Describes the changes that a reconcile makes in the cluster: objects to apply, and objects to remove."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +45,10 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """A pod that is ended where it is: deleted, it would take its log with it.
+    """Ends a pod and leaves it in place, because deleting it would delete its log too.
 
     Args:
-        deadline_s: The age at which it has to have ended, from the start that its status says.
+        deadline_s: The age at which the pod has to have ended, counted from the start time in its status.
     """
 
     key: Key
@@ -58,7 +58,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
-    """What one pass does, in this order, and when to look again.
+    """The changes that one pass makes, in this order, and the time of the next pass.
 
     Args:
         remove: Deleted by uid, before anything is made.

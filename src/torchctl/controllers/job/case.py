@@ -17,7 +17,7 @@ __all__ = ["Case"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What was observed of a job, and what it is judged by.
+    """A job's observed state, and the template and time by which it is judged.
 
     Args:
         template: What the job runs with; None if it has none yet, or if nobody can read it any more.
@@ -31,7 +31,7 @@ class Case:
 
     @property
     def status(self) -> JobStatus:
-        """What is recorded of the job."""
+        """The status that is recorded of the job."""
         return self.observed.job.status
 
     @property

@@ -1,4 +1,4 @@
-"""Why a worker that has a pod is not up yet: what its pod says, and what the cluster says of it in Events."""
+"""Explains why a worker that has a pod is not up yet, from the pod's status and the Events about it."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ __all__ = ["first_late", "has_news", "look_again_s", "sentence"]
 LATE = timedelta(seconds=60)
 """A pod that is older and not up is told of. Most are up by then, or have another reason that is told at once."""
 PERIOD_S = 30.0
-"""How often a late pod is looked at again: new Events about it do not start a pass."""
+"""Seconds between two looks at a late pod, because new Events about it start no pass."""
 _UNTOLD = ("", "PodInitializing")
 """Reasons of containers that only wait for those before them."""
 
@@ -26,7 +26,7 @@ def first_late(observed: Observed, now: datetime) -> Pod | None:
 
 
 def has_news(pod: Pod) -> bool:
-    """Whether Events may say more than the pod's status: a scheduler writes all that it knows into that."""
+    """Whether Events may say more than the pod's status: a scheduler writes all it knows into that."""
     return pods.is_scheduled(pod)
 
 
@@ -38,7 +38,7 @@ def look_again_s(observed: Observed, now: datetime) -> float | None:
 
 
 def sentence(pod: Pod, warning: str) -> str:
-    """What keeps a pod from being up, since when, and the newest Warning Event about it."""
+    """The state that keeps a pod from being up, since when, and the newest Warning Event about it."""
     what, since = _delay(pod)
     begun = f" since {since.strftime('%Y-%m-%d %H:%M:%S')} UTC" if since is not None else ""
     news = pods.shorten(warning)
@@ -56,7 +56,7 @@ def _awaited(observed: Observed) -> Iterator[tuple[Pod, datetime]]:
 
 
 def _delay(pod: Pod) -> tuple[str, datetime | None]:
-    """The state that the pod does not leave, and since when; without a time where its status has none."""
+    """Returns the state that the pod does not leave, and since when, if its status has the time."""
     if not pods.is_scheduled(pod):
         return _unscheduled(pod), pod.metadata.creation_timestamp
     if pods.is_out_of_sight(pod):

@@ -1,4 +1,4 @@
-"""What each step of a job found in one pass, by the condition that it becomes."""
+"""Collects the findings of each step of a job in one pass, by the condition that each becomes."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,10 @@ __all__ = ["Found", "findings"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a pass knows before it decides what to do.
+    """The findings of a pass, from which it decides what to do.
 
     Args:
-        syncing: How far the workspace is; None without a template.
+        syncing: The state of the workspace's sync; None without a template.
     """
 
     case: Case

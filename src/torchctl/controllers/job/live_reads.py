@@ -50,9 +50,9 @@ class LiveReads:
         self._said: dict[Key, _Said] = {}
 
     async def answered(self, observed: Observed, asks: Question, now: float, date: datetime) -> Observed:
-        """What was observed, with the answer to what the plan asks.
+        """Returns the observed state with the live answers that the plan asks for.
 
-        A question that asks why only explains: without an answer all goes on. The answers to the others decide.
+        Answers to a question that asks why only explain; without one the pass goes on. Answers to the others decide.
 
         RBAC: list on Events, get on Jobs and ControllerRevisions.
 

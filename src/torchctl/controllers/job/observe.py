@@ -49,7 +49,7 @@ def _of(namespace: str, uid: str) -> str:
 
 
 def observe(cache: Cache, key: Key) -> Observed | None:
-    """Reads a job and its surroundings; None where there is no such job.
+    """Reads a job and its surroundings; returns None if there is no such job.
 
     The kinds read must be registered: pods, Jobs, ControllerRevisions and KAI's PodGroup (optional) with the index
     `BY_JOB`, claims without a label selector, since a job may name a claim that is the user's.
@@ -95,7 +95,7 @@ def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None
 
 
 def _groups(cache: Cache, job: Key, workers: Iterable[Pod]) -> dict[str, KaiPodGroup]:
-    """Of the groups that KAI's podgrouper makes, those for our Job are here: they have its labels."""
+    """KAI's own PodGroups of our Job: of all that its podgrouper makes, those with the labels of the Job."""
     found = {name: cache.get(KAI_PODGROUP, Key(job.namespace, name)) for name in groups_of(workers)}
     return {name: group for name, group in found.items() if group is not None}
 
@@ -114,7 +114,10 @@ def _is_sync_pod(pod: Pod, job: TorchrunJob) -> bool:
 
 
 def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -> bool:
-    """A pod of the attempt's Job; where the Job is gone, one that says so. Labels alone anyone can write."""
+    """Whether a pod is a worker of the attempt, which its Job owns.
+
+    If the Job is gone, the pod has to name it as its owner. Labels alone do not count, because anyone can write them.
+    """
     owner = controller_of(pod)
     if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
         return False
@@ -150,7 +153,7 @@ def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:
 def _older(
     every: Iterable[ControllerRevision], named: ControllerRevision | None, uid: str
 ) -> tuple[ControllerRevision, ...]:
-    """Our own templates that the named one came after. A later one may be in force where we have status late."""
+    """Returns our own templates that are older than the named one; a later one may be in force if status is late."""
     if named is None:
         return ()
     is_ours = controlled_by(uid)
@@ -159,7 +162,10 @@ def _older(
 
 
 def _is_old_worker(pod: Pod, job: TorchrunJob, jobs: Iterable[Job]) -> bool:
-    """A pod of an earlier attempt's Job; where that is gone, one that says so, under the name it must have had."""
+    """Whether a pod is a worker of an earlier attempt's Job.
+
+    If that Job is gone, the pod has to name it as its owner, by the name that the Job must have had.
+    """
     owner, attempt = controller_of(pod), labels.attempt_of(pod.metadata.labels)
     if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
         return False

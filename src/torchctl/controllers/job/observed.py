@@ -15,7 +15,7 @@ __all__ = ["Observed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What there is. Children are here only if they are ours; a foreign object of a child's name is as good as none.
+    """The objects found for a job. A foreign object that has a child's name counts as absent.
 
     Args:
         revision: The ControllerRevision that status.queueRevision names.
@@ -32,8 +32,8 @@ class Observed:
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         awaited: Whether another job waits for this one.
         kai_available: Whether the cluster has KAI's kinds.
-        warning: What the newest Warning Event says of the first late worker, where somebody asked.
-        create_failure: Why the Job controller cannot create the workers, in its own words, where somebody asked.
+        warning: The newest Warning Event about the first late worker, if the plan asked for it.
+        create_failure: The Job controller's words on why it cannot create the workers, if the plan asked for them.
     """
 
     job: TorchrunJob
@@ -73,7 +73,7 @@ class Observed:
 
     @property
     def was_started(self) -> bool:
-        """Whether the Job of the attempt was ever there: from then on it is missed where it is not.
+        """Whether the attempt's Job was ever there. From then on it counts as missing if it is not there.
 
         Its pods outlive it for a moment, and tell of it as well.
         """

@@ -1,13 +1,13 @@
-"""What should exist for a job right now: a pure function of what was observed.
+"""Plans the objects that should exist for a job right now: a pure function of the observed state.
 
-How the reconciler uses it (the interface besides `Observed`):
+The reconciler relies on three rules besides `Observed`:
 
 - `Idle` is a job that is being deleted or has ended: its status stays as it is.
-- What is decided for ever is written to status first, and acted upon by the next pass: the name of the template
+- A decision that holds for ever is written to status first, and acted upon by the next pass: the name of the template
   (`status.queueRevision`) and everything in `Steps.life` (attempt, incident, suspension, outcome). Such a pass has no
   actions.
-- What a plan asks is read from the API server, and the plan is made again with the answer: the cache does not have it,
-  or may have it late.
+- A plan's questions are answered by the API server, and the plan is made again with the answers, because the cache does
+  not have them, or may have them late.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,17 +39,17 @@ from torchctl.runtime.kinds import key_of
 __all__ = ["REFUSAL_REQUEUE_S", "Idle", "Plan", "Question", "Steps", "again_s", "plan"]
 
 REFUSAL_REQUEUE_S = 60.0
-"""When a refused child is tried again: quotas and policies change without telling us."""
+"""Seconds until a refused child is tried again, because quotas and policies change without telling us."""
 KAI_REQUEUE_S = 30.0
 
 
 class Question(Enum):
-    """What a plan needs to be read live."""
+    """Questions of a plan that need a live read."""
 
     WHY_NO_PODS = auto()
-    """Why the Job controller cannot create the workers: it says so in Events, and nowhere else."""
+    """The reason why the Job controller cannot create the workers: only its Events have it."""
     WHY_NOT_UP = auto()
-    """What keeps the first late worker from being up: its newest Warning Event may say more than its status."""
+    """The newest Warning Event about the first late worker, which may say more than the pod's status."""
     WORKER_JOB = auto()
     """Whether the attempt's Job is gone, which is the end of its job for ever; the cache may only not have it yet."""
     REVISION = auto()

@@ -1,4 +1,4 @@
-"""What a pod says of itself: how far it is, what is wrong with it, how it ended."""
+"""Reads a pod's status: its progress, what is wrong with it, and how it ended."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -56,18 +56,18 @@ NEXT_STEPS = {
     "RunContainerError": "check command, mounts and securityContext",
     "Unschedulable": "free or add such nodes, ask for less, or create what is not found",
 }
-"""What a person does about a pod that Kubernetes says this of."""
+"""Next steps for a person, by the state that Kubernetes reports of a pod."""
 UNBOUND = "unbound immediate PersistentVolumeClaims"
 """In kube-scheduler's message while a claim is not bound (pkg/scheduler/framework/plugins/volumebinding)."""
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-"""What metav1.Condition takes for a reason. A pod's conditions may have anything there, and schedulers are many."""
+"""The pattern of a reason in metav1.Condition. A pod's conditions may have any text there: schedulers are many."""
 _MAX_MESSAGE = 1024
 _NODE_SKEW = timedelta(seconds=2)
-"""How far a node's clock may be behind the control plane's."""
+"""The most by which a node's clock may be behind the control plane's."""
 _LAST_DELETE = timedelta(seconds=30)
-"""How long after the end of its containers a kubelet deletes a pod that was told to stop; it takes a second or two.
-Who deletes a pod by hand so soon after its end has it taken for one of these: only for a moment, until the Job
-controller has counted it, is such a pod still there."""
+"""The longest time from the end of a stopped pod's containers to the kubelet's deletion of the pod; usual is a second
+or two. A person's deletion that soon after the end is taken for the kubelet's; such a pod is there only for a moment,
+until the Job controller has counted it."""
 
 
 def index(pod: Pod) -> int | None:
@@ -164,7 +164,7 @@ def told_to_stop(pod: Pod) -> bool:
 
 
 def told_at(pod: Pod) -> datetime | None:
-    """When the pod was told to stop: the deletion time is when its grace is over."""
+    """The time at which the pod was told to stop; its deletion time is the end of its grace period."""
     until = pod.metadata.deletion_timestamp
     return until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0) if until is not None else None
 
@@ -192,7 +192,7 @@ def pulled(pod: Pod, container: str) -> bool:
 
 
 def problem(pod: Pod) -> tuple[str, str] | None:
-    """Why a pod does not start: reason and message, with the pod's name and the next step; None if nothing is wrong."""
+    """Explains why a pod does not start: reason and message with pod and next step; None if all is well."""
     found = next(_problems(pod), None)
     if found is None:
         return None
@@ -219,12 +219,12 @@ def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
 
 
 def termination(pod: Pod, container: str) -> Terminated | None:
-    """How a container of the pod ended, None while it has not."""
+    """The end of one container of the pod, or None while it has not ended."""
     return _ended(pod, container)
 
 
 def fatal(pod: Pod) -> tuple[str, Terminated] | None:
-    """The container that failed first, the trainer before all others, and how; None where no container says so.
+    """Returns the container that failed first, the trainer before all others, with its end; or None.
 
     A sidecar that failed has not kept its trainer from going on.
     """

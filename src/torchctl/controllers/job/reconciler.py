@@ -91,7 +91,7 @@ def _turned(change: Change[TorchrunQueue]) -> bool:
 
 
 queue_turned = Predicate(_turned)
-"""What jobs wait for in a queue's status. Its counts change with every job, and concern no other."""
+"""The parts of a queue's status that jobs wait for. Its counts change with every job, and matter to no other."""
 
 
 def jobs_of_queue(cache: Cache, queue: TorchrunQueue) -> tuple[Request, ...]:

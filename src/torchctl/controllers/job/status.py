@@ -165,10 +165,10 @@ def _with_counts(status: JobStatus, observed: Observed, plan: Steps, nodes: int)
 
 
 def _in_the_end(observed: Observed, end: Outcome | None) -> WorkerCounts:
-    """Of a job that has ended no worker runs, and nobody counts again: those of one that failed are being stopped.
+    """Counts the workers of an ended job, of which none runs; those of a failed one are being stopped.
 
-    That a Job is complete can be heard before the last of its workers' ends. One that was stopped because worker 0 had
-    succeeded has not failed.
+    Nobody counts them again. A Job may be seen complete before the end of its last worker is. A worker that was stopped
+    because worker 0 had succeeded has not failed.
     """
     counts = workers.count(observed)
     if end is None:
@@ -189,9 +189,10 @@ def _in_short(counts: WorkerCounts, nodes: int, end: Outcome | None) -> str:
 
 
 def _with_times(status: JobStatus, observed: Observed, now: datetime) -> JobStatus:
-    """What was seen of the attempt: its Job (which from then on is missed where it is not), its workers.
+    """Records in status when the attempt started, was placed and was ready, and its worker 0.
 
-    Before the Job was seen nothing of this is known; what is known once stays.
+    Before its Job is seen none of these is known; a known one stays. From the start on, a Job that is not there is
+    missing.
     """
     child, moment = observed.worker_job, now.replace(microsecond=0)
     start = status.attempt_start_time or (child.metadata.creation_timestamp if child is not None else None)

@@ -24,7 +24,7 @@ class StatusThrottle:
         self._since: dict[Key, float] = {}
 
     def left_s(self, job: Key, written: JobStatus, status: JobStatus, now: float) -> float:
-        """Seconds for which the write of `status` may wait yet; 0 where it is due, or where there is none.
+        """Returns seconds until the write of `status` is due; 0 if it is due now or there is nothing to write.
 
         Args:
             written: What the job has.

@@ -1,4 +1,4 @@
-"""Whether an attempt has succeeded: what its workers' trainers say, and what its Job remembers of pods that are gone.
+"""Decides whether an attempt has succeeded, from its trainers' exits and its Job's memory of pods that are gone.
 
 A worker is done when its trainer exited 0 without having been told to stop. How its pod ends is another matter: a
 sidecar may run on for ever, or fail. An elastic job has succeeded with its worker 0, another one with all its workers.

@@ -1,4 +1,4 @@
-"""Which Events go with a change of status."""
+"""Derives the Events that go with a change of status."""
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import JobStatus

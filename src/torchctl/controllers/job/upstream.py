@@ -44,11 +44,11 @@ def _upstream(job: TorchrunJob, read: Callable[[str], TorchrunJob | None], most:
 
 
 def jobs_that_wait(cache: Cache, job: TorchrunJob) -> tuple[Request, ...]:
-    """The jobs that wait for this one; where its own way leads into a cycle, also those that wait for them.
+    """Returns the jobs that wait for this one, and in a dependency cycle also those that wait for them.
 
-    A verdict looks further than one step for cycles alone. So one step more is woken only where a cycle closes or
-    opens through this job: where it is in one, waits for one, or has more upstream than is read. To be asked of the
-    job before and after a change, with all others as they are.
+    Judging a job looks further than one step for cycles alone. So one step more is woken only if a cycle closes or
+    opens through this job: if it is in one, waits for one, or has more upstream than is read. Call this for the job
+    before and after a change, with all others as they are.
 
     The kind must be registered with the index `JOBS_BY_DEPENDENCY`.
     """
@@ -84,7 +84,7 @@ def is_awaited(cache: Cache, job: TorchrunJob) -> bool:
 
 
 def _standing(job: TorchrunJob) -> tuple[object, ...]:
-    """What others can wait for in a job."""
+    """The parts of a job that others can wait for."""
     met = find(job.status.conditions, JobCondition.DEPENDENCIES_MET)
     phase = job.status.phase if job.status.phase in (Phase.RUNNING, *TERMINAL) else ""
     return phase, met.status if met is not None else "", job.metadata.deletion_timestamp is not None
