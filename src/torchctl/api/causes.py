@@ -1,4 +1,4 @@
-"""Why an incident happened, and which budget of restarts it is paid from. docs/reference is made from this."""
+"""Lists the causes of incidents, and the budget of restarts that pays for each. docs/reference is made from this."""
 
 from torchctl.api.words import Word
 

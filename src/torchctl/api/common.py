@@ -72,7 +72,7 @@ class PodRetention(StrEnum):
 
 
 class Distribution(StrEnum):
-    """How the workspace reaches the workers."""
+    """The way in which the workspace reaches the workers."""
 
     AUTO = "auto"
     SHARED = "shared"
@@ -81,7 +81,7 @@ class Distribution(StrEnum):
 
 
 class Distributed(Model):
-    """How torchrun finds its peers. The job's value of a field wins over the queue's."""
+    """Settings by which torchrun finds its peers. The job's value of a field wins over the queue's."""
 
     backend: Backend | None = Field(
         default=None,

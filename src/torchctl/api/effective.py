@@ -111,7 +111,7 @@ def workspace(queue: QueueSpec, job: JobSpec) -> JobWorkspace | None:
 
 
 def checkpoints(queue: QueueSpec, job: JobSpec) -> Checkpoints | None:
-    """Returns the checkpoints volume of the job, or None. Where its claim comes from is said by one side alone."""
+    """Returns the checkpoints volume of the job, or None. Either the job or the queue alone gives its claim."""
     base = queue.storage.checkpoints or Checkpoints()
     asked = job.volumes.checkpoints
     if asked is None or not asked.model_fields_set:

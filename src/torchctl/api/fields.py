@@ -86,15 +86,15 @@ def unique(key: str) -> AfterValidator:
 LIST_OF_NAMED = keyed_by("name")
 UNIQUE_NAMES = unique("name")
 UNSAID: dict[str, Any] = {"default": None}
-"""Keeps a default out of the schema, where it matters whether the user said it."""
+"""Keeps a default out of the schema, because it matters whether the user set the field."""
 WRITTEN_OUT: dict[str, Any] = {"x-written-out": True}
-"""An object that the API server makes where it is absent, so that the defaults in it show."""
+"""An object that the API server makes if it is absent, so that the defaults in it show."""
 
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]
 DnsName = Annotated[str, Field(min_length=1, max_length=63, pattern=rf"^{_LABEL}(\.{_LABEL})*$")]
 """A DNS-1123 subdomain that is short enough to be the value of a label."""
 ClaimName = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})*$")]
-"""A DNS-1123 subdomain: how Kubernetes names most objects."""
+"""A DNS-1123 subdomain, the form of most objects' names in Kubernetes."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^({_NAME_PART})?$")]
 QUALIFIED_NAME = f"^({_LABEL}([.]{_LABEL})*/)?{_NAME_PART}$"
 MAX_DOMAIN = 253

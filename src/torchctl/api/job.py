@@ -1,4 +1,4 @@
-"""TorchrunJob: what runs."""
+"""Defines TorchrunJob, the kind that says what runs."""
 
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar

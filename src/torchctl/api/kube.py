@@ -200,7 +200,7 @@ class SchedulingReason(msgspec.Struct, frozen=True, rename=camel, omit_defaults=
 
 
 class SchedulingCondition(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
-    """Why KAI does not schedule a PodGroup."""
+    """The reason why KAI does not schedule a PodGroup."""
 
     type: str = ""
     status: str = ""

@@ -6,7 +6,7 @@ __all__ = ["TERMINAL", "Phase"]
 
 
 class Phase(Word):
-    """Where a job is. `kubectl get trj` shows it."""
+    """The phase of a job. `kubectl get trj` shows it."""
 
     PENDING = (
         "Pending",

@@ -1,4 +1,4 @@
-"""TorchrunQueue: how jobs run."""
+"""Defines TorchrunQueue, the kind that says how jobs run."""
 
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -188,7 +188,7 @@ class NodeResources(Model):
 
 
 class Topology(Model):
-    """How near to each other KAI places the pods of a job."""
+    """The closeness at which KAI places the pods of a job."""
 
     name: DnsName = Field(description="Name of the KAI Topology.")
     required: LabelKey | None = Field(
@@ -200,7 +200,7 @@ class Topology(Model):
 
 
 class Scheduling(Model):
-    """Which scheduler places the worker pods, and where."""
+    """The scheduler of the worker pods, and the nodes that they may run on."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -20,7 +20,7 @@ class Rule:
     """A rule for one object of a spec.
 
     `cel` is evaluated on it by the API server. `message` names the fields and says what to do. `holds` is the
-    same in Python; None where only the server can judge, because the rule compares with the object before the edit.
+    same in Python; None if only the server can judge, because the rule compares with the object before the edit.
     `field` is the one field that an error is attributed to. `at_creation` leaves alone what exists already, because
     nobody could write its status any more; `holds` judges it all the same.
     """
@@ -41,7 +41,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A rule that a spec breaks: where, and what to do about it."""
+    """A rule that a spec breaks, with its place and the next step."""
 
     path: str
     message: str

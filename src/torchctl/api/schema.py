@@ -103,7 +103,7 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
 
 
 def _resolved(schema: Schema, definitions: Schema) -> Schema:
-    """With the reference replaced by what it names; what stands beside it wins."""
+    """Replaces a reference by what it names; what stands beside it wins."""
     if "$ref" not in schema:
         return dict(schema)
     beside = {key: value for key, value in schema.items() if key != "$ref"}
@@ -111,7 +111,7 @@ def _resolved(schema: Schema, definitions: Schema) -> Schema:
 
 
 def _unwrapped(schema: Schema, definitions: Schema) -> Schema:
-    """`X | None` is X: Kubernetes has no null where a field is absent."""
+    """Replaces `X | None` by X, because Kubernetes has no null: an absent field is left out."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1 or "x-kubernetes-int-or-string" in schema:
         return schema
@@ -120,7 +120,7 @@ def _unwrapped(schema: Schema, definitions: Schema) -> Schema:
 
 
 def _tidied(node: Schema) -> Schema:
-    """In one order, without what Kubernetes does not know."""
+    """Puts keywords in one order and drops those that Kubernetes does not know."""
     if node.get("additionalProperties") is False or node.get("additionalProperties") is True:
         del node["additionalProperties"]
     if "description" in node:

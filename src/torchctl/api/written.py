@@ -1,4 +1,4 @@
-"""What a user wrote, as JSON in one form, so that equal specs compare equal. Pure."""
+"""Writes what a user wrote as JSON in one form, so that equal specs compare equal. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _AMOUNT = ("sizeLimit", "divisor")
 
 
 def plain(model: BaseModel | None, *, nulls_in: str = "") -> Json:
-    """What a user wrote, in JSON form: nothing that was left out, nothing that is null.
+    """Returns what a user wrote, in JSON form, without fields that were left out or are null.
 
     Args:
         nulls_in: A key under which a null stays, because it takes a default away.
@@ -51,7 +51,7 @@ def _is_amount(value: Any) -> bool:
 
 
 def without_null(value: Any, *, keep: str = "") -> Any:
-    """A JSON value without the keys of its objects that are null; what is under the key `keep` stays as it is."""
+    """Returns a JSON value without keys that are null; the value under the key `keep` stays as it is."""
     if isinstance(value, Mapping):
         kept = {key: item for key, item in value.items() if item is not None or (keep and key == keep)}
         return {key: item if keep and key == keep else without_null(item, keep=keep) for key, item in kept.items()}
