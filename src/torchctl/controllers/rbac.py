@@ -45,13 +45,13 @@ class Permission:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A kind that nobody serves. The policies of config/admission take who may `assume` it for the operator."""
+    """A kind that nobody serves. The policies of config/admission take a user who may `assume` it for the operator."""
 
     metadata: ObjectMeta
 
 
 IDENTITY = Kind(f"operator.{GROUP}", VERSION, "Identity", "identity", Identity)
-"""In a group of its own: a role with every right on torchrun.ai does not have this one."""
+"""The identity has an API group of its own, so that a role with every right on torchrun.ai does not have it."""
 
 RUNTIME = (
     Permission(EVENT, APPLY),

@@ -37,7 +37,7 @@ CHANGING = re.compile(
 )
 """Parts of an answer that differ at each try: uids of requests, addresses, times."""
 CERTIFICATE = "x509: "
-"""From here on the API server says what is wrong with a certificate, in more than one part."""
+"""The start of the API server's words about a bad certificate, which come in more than one part."""
 
 
 def is_refusal(error: Exception) -> bool:

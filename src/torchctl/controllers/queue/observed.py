@@ -14,7 +14,7 @@ from torchctl.runtime.kinds import Object
 __all__ = ["FREEZING", "Observed"]
 
 FREEZING = timedelta(seconds=5)
-"""For this long after a queue was deleted, a job may still freeze its template from an older read of the queue."""
+"""Time after a queue's deletion in which a job may still freeze its template from an older read of the queue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ KAI_POLL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A claim that should be larger. Nothing else of a claim can be changed, and its size only upwards."""
+    """A claim that should be larger. Only the size of a claim can change, and it can only grow."""
 
     extra: Extra
     uid: str

@@ -94,7 +94,7 @@ counts_otherwise = Predicate(_counts_otherwise)
 
 
 def queue_of_claim(claim: PersistentVolumeClaim) -> tuple[Request, ...]:
-    """Returns the queue whose spec.resources ask for this claim, or once did."""
+    """Returns the queue that has, or once had, this claim in its spec.resources."""
     labels = claim.metadata.labels
     name = labels.get(QUEUE) if labels.get(ROLE) == ROLE_RESOURCE else None
     return (Key(claim.metadata.namespace, name),) if name else ()
