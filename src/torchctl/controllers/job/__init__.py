@@ -1,1 +1,1 @@
-"""From a TorchrunJob to its children and its status: observe, plan, act, status."""
+"""Turns a TorchrunJob into its children and its status: observe, plan, act, status."""

@@ -45,7 +45,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Ends a pod and leaves it in place, because deleting it would delete its log too.
+    """A pod to end but not to delete, because deleting it would delete its log too.
 
     Args:
         deadline_s: The age at which the pod has to have ended, counted from the start time in its status.

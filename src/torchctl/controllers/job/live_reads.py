@@ -23,14 +23,14 @@ T = TypeVar("T", bound=Object)
 log = structlog.get_logger("torchctl.controllers")
 
 PERIOD_S = 30.0
-"""For so long counts what an Event said, or that Events cannot be read: every change of a pod is a pass, and listing
-Events is dear."""
+"""Seconds for which an Event read live stays in use, and likewise the fact that Events cannot be read. Every change of
+a pod is a pass, and listing Events is expensive."""
 AGAIN_S = 5.0
-"""After this it is looked again for an Event that was not there: it may come a moment after what it tells of."""
+"""Seconds until the next look for an Event that was not there, because it may come a moment after its cause."""
 RECENT = timedelta(minutes=10)
-"""An Event that was not repeated for so long tells of what is mended. The Job controller tries again after a minute at
-most (pkg/controller/job, MaxJobApiBackOff), and after 25 Events of one Job it sends one in five minutes (client-go,
-tools/record, defaultSpamQPS)."""
+"""Age at which an Event that was not repeated no longer counts, because its cause is mended. The Job controller tries
+again after a minute at most (pkg/controller/job, MaxJobApiBackOff), and after 25 Events of one Job it sends one in
+five minutes (client-go, tools/record, defaultSpamQPS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Said:
 
 
 class LiveReads:
-    """Reads from the API server, and remembers for a while what Events said. Nothing is lost if it forgets."""
+    """Reads from the API server, and caches Events for a while. Losing that cache does no harm."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -110,7 +110,7 @@ class LiveReads:
         return _Said(fields, now + (PERIOD_S if newest else AGAIN_S), newest)
 
     async def _own(self, kind: Kind[T], name: str, observed: Observed) -> T | None:
-        """The job's own child as it is now. Who has just begun to lead may have heard of the job and not yet of it."""
+        """Reads the job's own child live, because a new leader's cache may have the job and not yet the child."""
         meta = observed.job.metadata
         try:
             found = await self._client.get(kind, name, meta.namespace)

@@ -144,7 +144,7 @@ def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
 
 
 def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:
-    """Those of our own children that belong to an earlier attempt."""
+    """Returns our own children that belong to an earlier attempt."""
     is_ours = controlled_by(job.metadata.uid)
     ours = (child for child in children if is_ours(child.metadata))
     return tuple(child for child in ours if labels.attempt_of(child.metadata.labels) < job.status.attempt)

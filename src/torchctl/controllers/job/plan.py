@@ -133,7 +133,7 @@ def _hopeless(needs: Finding, state: Syncing | None) -> Outcome | None:
 
 
 def _revision(found: Found, life: Life) -> str:
-    """The template's name, unless it was just decided that the next attempt takes another one, and there can be one."""
+    """Returns the template's name, unless the next attempt was just given another one that can be made."""
     forgotten = found.case.status.queue_revision and not life.status.queue_revision
     return "" if forgotten and not found.frozen.stays else found.frozen.revision
 

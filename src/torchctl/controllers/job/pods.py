@@ -58,7 +58,7 @@ NEXT_STEPS = {
 }
 """Next steps for a person, by the state that Kubernetes reports of a pod."""
 UNBOUND = "unbound immediate PersistentVolumeClaims"
-"""In kube-scheduler's message while a claim is not bound (pkg/scheduler/framework/plugins/volumebinding)."""
+"""Words of kube-scheduler's message while a claim is not bound (pkg/scheduler/framework/plugins/volumebinding)."""
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 """The pattern of a reason in metav1.Condition. A pod's conditions may have any text there: schedulers are many."""
 _MAX_MESSAGE = 1024

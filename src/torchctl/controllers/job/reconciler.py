@@ -74,7 +74,7 @@ def job_of_child(child: Object) -> tuple[Request, ...]:
 
 
 def jobs_of_claim(cache: Cache, claim: PersistentVolumeClaim) -> tuple[Request, ...]:
-    """The job whose child it is, and the jobs that take their workspace from it."""
+    """Returns the job that owns the claim, and the jobs that take their workspace from it."""
     named = cache.by_index(TORCHRUN_JOB, JOBS_BY_CLAIM, str(key_of(claim)))
     return (*job_of_child(claim), *(key_of(job) for job in named))
 

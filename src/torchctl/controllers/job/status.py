@@ -180,7 +180,7 @@ def _in_the_end(observed: Observed, end: Outcome | None) -> WorkerCounts:
 
 
 def _in_short(counts: WorkerCounts, nodes: int, end: Outcome | None) -> str:
-    """The workers as a column shows them: who runs, and in the end who succeeded or failed."""
+    """Returns the workers as a column shows them: how many run, and in the end how many succeeded or failed."""
     if end is not None and end.failure is None:
         return f"{nodes}/{nodes} succeeded"
     if end is not None and counts.failed:

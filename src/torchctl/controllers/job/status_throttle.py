@@ -13,7 +13,7 @@ __all__ = ["StatusThrottle", "only_counts_differ"]
 
 
 class StatusThrottle:
-    """Remembers since when which job's counts wait to be written. Who forgets it all writes a moment later.
+    """Remembers for each job since when its counts wait to be written. After a restart they are written a moment later.
 
     Args:
         period_s: Seconds by which they may lag; 0 writes each change.
@@ -39,12 +39,12 @@ class StatusThrottle:
         return max(left_s, 0.0)
 
     def forget(self, job: Key) -> None:
-        """Nothing of this job waits any more."""
+        """Forgets the job, of which nothing waits to be written any more."""
         self._since.pop(job, None)
 
 
 def only_counts_differ(before: JobStatus, after: JobStatus) -> bool:
-    """Whether two statuses say the same but for how many workers are how far, and for the words about that."""
+    """Whether two statuses differ in nothing but worker counts and the messages about them."""
     counted = replace(
         after,
         nodes=replace(after.nodes, ready=before.nodes.ready),

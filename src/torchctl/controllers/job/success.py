@@ -22,7 +22,7 @@ def has_succeeded(observed: Observed) -> bool:
 
 
 def done(observed: Observed) -> frozenset[int]:
-    """The indexes of the workers that are done. Of a worker whose pod is gone the Job's word is taken.
+    """Returns the indexes of the workers that are done. If the pod of a worker is gone, its Job decides.
 
     The Job controller also counts a trainer that exits 0 while it is being evicted. So its word counts for nothing
     while a pod of that index is seen that has not ended yet, or that exited 0 because it was told to.

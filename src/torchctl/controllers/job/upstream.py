@@ -99,7 +99,7 @@ def _turned(change: Change[Any]) -> bool:
 
 
 upstream_turned = Predicate(_turned)
-"""A job came or went, began to run, ended, or was let through: all that jobs which wait for it look at.
+"""Passes a change if the job came or went, began to run, ended, or was let through: jobs that wait look at no more.
 
-Of those that were there from the first each is reconciled anyway, and with all of them in the cache.
+The jobs that existed at the start are reconciled anyway, with all of them in the cache.
 """

@@ -58,7 +58,7 @@ def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
 
 
 def _suspended(ground: Ground) -> tuple[Child, ...]:
-    """Everything but the workers, whose Job, if there is one, is ended: resuming makes another."""
+    """Returns every child but the workers. Their Job is ended, if there is one, because resuming makes another."""
     job = ground.case.observed.worker_job
     stop = retention.stop(ground.case, job) if job is not None else ()
     return (*_before_workers(ground), *stop)
@@ -116,7 +116,7 @@ def _checkpoints(ground: Ground) -> list[Child]:
 
 
 def _left_by(job: str) -> Ownership:
-    """The ownership of what outlives a job: nobody controls it, and it says whose name it has."""
+    """Returns the ownership of an object that outlives its job: no controller, and a label with the job's name."""
 
     def ours(meta: ObjectMeta) -> bool:
         return controller_in(meta) is None and meta.labels.get(labels.JOB_NAME) == job

@@ -87,10 +87,10 @@ def stopped(case: Case) -> tuple[Child, ...]:
 
 
 def halted(case: Case) -> tuple[Halt, ...]:
-    """Pods of Jobs that are kept whose trainer failed and whose other containers would go on, for ever.
+    """Halts pods of kept Jobs whose trainer failed and whose other containers would run for ever.
 
-    The one to be read is ended, so that its Job has failed and the Job controller deletes the rest. Pods of an elastic
-    Job are not: it would replace them.
+    Only the pod that is kept for reading is halted: its Job then fails, and the Job controller deletes the rest. The
+    pods of an elastic Job are not halted, because it would replace them.
     """
     if case.is_elastic:
         return ()
@@ -99,10 +99,10 @@ def halted(case: Case) -> tuple[Halt, ...]:
 
 
 def stop(case: Case, job: Job) -> tuple[Child, ...]:
-    """A Job that has no pods any more: each is told to stop and has its grace period; those that have ended stay.
+    """Returns the Job in a form that stops its pods, each with its grace period; pods that have ended stay.
 
     Nothing if it has ended. Nothing if somebody has suspended it: it has no pods, and it is ended when it is released.
-    Nothing without a template: nobody can say any more what the Job is made of.
+    Nothing without a template, because nobody knows any more what the Job was made of.
     """
     if case.template is None or has_ended(job) or job.spec.get("suspend"):
         return ()

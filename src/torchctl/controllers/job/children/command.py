@@ -44,7 +44,7 @@ _HOST = (
     'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then h=1; else h=0; fi; '
     'export PET_RDZV_CONF="${PET_RDZV_CONF:+$PET_RDZV_CONF,}is_host=$h"; '
 )
-"""With the host's network no pod recognises itself by its name, so the index says who hosts the store."""
+"""Tells by the index which pod hosts the store: with the host's network no pod recognises itself by its name."""
 _LINE = 'eval "$1"'
 _ARGV = 'exec "$@"'
 

@@ -10,7 +10,8 @@ from torchctl.controllers.job import pods
 __all__ = ["Preflight", "preflight"]
 
 _REASONS = {69: JobReason.ETCD_V2_DISABLED, 75: JobReason.PREFLIGHT_FAILED, 76: JobReason.PREFLIGHT_FAILED}
-"""By exit status of `torchctl preflight`, which says what is wrong. Any other is the container's own accident."""
+"""Reasons by exit status of `torchctl preflight`, whose message says what is wrong. Any other status is an accident of
+the container's own."""
 _MAY_HEAL = 75
 
 

@@ -108,7 +108,7 @@ def recorded(case: Case, incident: Incident) -> Loss:
 
 
 def replaced_host(case: Case) -> Loss | None:
-    """The loss of the worker 0 that hosted the store, over before anybody looked: another one is there."""
+    """Returns the loss of the worker 0 that hosted the store, if another replaced it before anybody saw it go."""
     hosts = {pod.metadata.uid: pod for pod in case.observed.pods if pods.index(pod) == 0}
     known = case.status.host_uid
     if not known or not hosts or known in hosts or case.template is None or not _hosts_the_store(case.template):

@@ -137,10 +137,10 @@ def ended_at(pod: Pod) -> datetime | None:
 
 
 def halt(every: Iterable[Pod], now: datetime, *, recorded: bool) -> tuple[Halt, ...]:
-    """Ends the pods whose try is over and in which another container runs on: deleted, they would take their log along.
+    """Ends the pods whose try is over and in which another container runs on. Deleting them would delete their log.
 
     Args:
-        recorded: Whether status says already that the workspace is there; a pod that brought it waits for that.
+        recorded: Whether status records the workspace already; the pod that brought it is not ended before.
     """
     over = [pod for pod in every if runs_on(pod) and pod.spec.active_deadline_seconds is None]
     return tuple(

@@ -15,7 +15,7 @@ from torchctl.runtime.conditions import is_true
 __all__ = ["are_overdue", "assess", "count", "look_again_s", "standing"]
 
 OVERDUE = timedelta(seconds=30)
-"""If no pod appears for so long, those that a Job lacks are refused and not late."""
+"""Time without a new pod after which the missing pods of a Job count as refused, not as late."""
 
 
 def count(observed: Observed) -> WorkerCounts:
@@ -96,7 +96,7 @@ def _problem(observed: Observed) -> tuple[str, str] | None:
 
 
 def _made(observed: Observed, wanted: int) -> int:
-    """For how many workers there is a pod: those that an elastic job has lost stay beside what replaced them."""
+    """Counts the workers that have a pod. The lost pods of an elastic job stay beside their replacements."""
     there = success.done(observed) | {pods.index(pod) for pod in observed.pods if not pods.failed(pod)}
     return sum(index in there for index in range(wanted))
 
@@ -108,7 +108,7 @@ def are_overdue(observed: Observed, template: FrozenTemplate, now: datetime) -> 
 
 
 def look_again_s(observed: Observed, template: FrozenTemplate, now: datetime) -> float | None:
-    """Seconds until missing pods are overdue; from then on now and again, for nothing tells when the refusal ends."""
+    """Returns seconds until missing pods are overdue, then `OVERDUE`, because no event tells when the refusal ends."""
     due = _due(observed, template)
     return None if due is None else max((due - now).total_seconds(), 0.0) or OVERDUE.total_seconds()
 

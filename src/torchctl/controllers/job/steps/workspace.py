@@ -274,7 +274,7 @@ def _pause_left_s(observed: Observed, latest: Pod, now: datetime) -> float:
 
 
 def _server_pause_s(ours: Sequence[Pod], now: datetime) -> float:
-    """As containers have it that a kubelet restarts: each server that failed lately doubles the pause."""
+    """Returns the pause before the next server: each one that failed lately doubles it, as a kubelet's restarts do."""
     failed = [pod for pod in ours if tries.has_ended(pod) and tries.fetched(pod)]
     lately = [pod for pod in failed if now - (pod.metadata.creation_timestamp or now) < _SERVERS_COUNTED]
     return min(_SERVER_PAUSE_S * 2.0 ** (len(lately) - 2), _SERVER_LONGEST_PAUSE_S) if len(lately) > 1 else 0.0

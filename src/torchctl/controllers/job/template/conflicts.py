@@ -22,7 +22,7 @@ RESERVED = "torchrun-"
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A name or a path, and who says it."""
+    """A name or a path, and the field that sets it."""
 
     value: str
     who: str
@@ -53,7 +53,7 @@ def _conflicts(parts: Parts, queue: str) -> Iterator[str]:
 
 
 def _datasets(parts: Parts, queue: str) -> list[tuple[Dataset, str]]:
-    """Each dataset of the worker, and who says it; the job's take the place of the queue's of their name."""
+    """Lists the worker's datasets, each with the field that sets it; a job's replaces a queue's of the same name."""
     mine = {dataset.name for dataset in parts.job.volumes.datasets}
     theirs = [dataset for dataset in parts.queue.storage.datasets if dataset.name not in mine]
     fields = (

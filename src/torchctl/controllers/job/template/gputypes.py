@@ -11,8 +11,8 @@ LABELS = {
     "amd.com": "amd.com/gpu.product-name",
     "gpu.intel.com": "gpu.intel.com/product",
 }
-"""By the domain of the resource that counts GPUs: GPU feature discovery, AMD's node labeller, Intel's rules for node
-feature discovery."""
+"""GPU type labels by the domain of the resource that counts GPUs, as GPU feature discovery, AMD's node labeller and
+Intel's rules for node feature discovery set them."""
 
 
 def label(resources: NodeResources, chosen: str, queue: str) -> str:
