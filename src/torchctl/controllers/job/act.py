@@ -90,7 +90,7 @@ class Actor:
         return None
 
     def _stays(self, job: TorchrunJob, kind: Kind[Any], key: Key, what: str, error: ApiError) -> Refusal:
-        """An Event and no condition: what stays is of an attempt, of a revision or of a job that is over.
+        """Reports an object that stays, in an Event and no condition: its attempt, revision or job is over.
 
         Raises:
             ApiError: It is no refusal, but a matter of trying again.

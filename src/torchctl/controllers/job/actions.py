@@ -31,9 +31,9 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An object that has to go: this one, not another of its name. By force: its node is not asked.
+    """An object to delete by uid, so that no other of its name is deleted. By force: its node is not asked.
 
-    With a `version` only as it was seen: what a person wrote since may be that it should stay.
+    With a `version` it is deleted only as it was seen, because a person may have written since that it should stay.
     """
 
     kind: Kind[Any]

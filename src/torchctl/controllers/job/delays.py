@@ -12,7 +12,7 @@ from torchctl.runtime.conditions import find
 __all__ = ["first_late", "has_news", "look_again_s", "sentence"]
 
 LATE = timedelta(seconds=60)
-"""A pod that is older and not up is told of. Most are up by then, or have another reason that is told at once."""
+"""Age at which a pod that is not up is reported. Most are up by then, or have a reason that is reported at once."""
 PERIOD_S = 30.0
 """Seconds between two looks at a late pod, because new Events about it start no pass."""
 _UNTOLD = ("", "PodInitializing")
@@ -47,7 +47,7 @@ def sentence(pod: Pod, warning: str) -> str:
 
 
 def _awaited(observed: Observed) -> Iterator[tuple[Pod, datetime]]:
-    """Pods that are not up and have no reason that is told at once, each with the moment from which it is late."""
+    """Yields pods that are not up and have no reason that is reported at once, each with the time when it is late."""
     for pod in observed.pods:
         born, leaves = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp is not None
         over = leaves or pods.has_ended(pod) or pods.termination(pod, TRAINER) is not None

@@ -76,7 +76,7 @@ def _workspace(found: Found, waits: Finding) -> Finding | None:
 
 
 def _admitted(found: Found, life: Life, waits: Finding) -> Finding | None:
-    """An attempt that has ended takes its admission with it; a job that has ended keeps what was known."""
+    """Returns the finding on admission, which an attempt that ends loses, and a job that ends keeps as it was known."""
     case = found.case
     match life.stage:
         case Wait() | Suspended():
@@ -104,7 +104,7 @@ def _workers(found: Found, life: Life) -> Finding | None:
 
 
 def _next_attempt(status: JobStatus) -> str:
-    """The same words for as long as it is waited for: times of the clock, and no number that moves."""
+    """Announces the next attempt in words that stay the same while it waits: a clock time, and no countdown."""
     due = status.next_attempt_time
     after = f" after {due.strftime('%H:%M:%S')} UTC, once no pod of an earlier attempt runs" if due is not None else ""
     return f"attempt {status.attempt} begins{after}"

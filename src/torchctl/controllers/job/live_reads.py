@@ -85,7 +85,7 @@ class LiveReads:
                 return replace(observed, revision=await self._own(CONTROLLER_REVISION, named, observed))
 
     def forget(self, job: Key) -> None:
-        """Nobody asks about this job any more."""
+        """Forgets the Events of a job that nobody asks about any more."""
         self._said.pop(job, None)
 
     async def _newest(self, observed: Observed, fields: str, now: float, date: datetime) -> Event | None:

@@ -88,7 +88,7 @@ Plan = Idle | Steps
 
 
 def again_s(todo: Plan, refusals: Sequence[Refusal]) -> float | None:
-    """Seconds until the next look: what was refused is tried again, and what was due is due all the same."""
+    """Returns seconds until the plan's next look, or until refused children are tried again if that is earlier."""
     return _earliest(todo.actions.look_again_s, REFUSAL_REQUEUE_S if refusals else None)
 
 
@@ -124,7 +124,7 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
 
 
 def _hopeless(needs: Finding, state: Syncing | None) -> Outcome | None:
-    """An end that comes before the workers do."""
+    """Returns the end of a job whose workers can never start, or None."""
     if needs.reason == JobReason.DEPENDENCY_FAILED:
         return Outcome(needs.reason, needs.message, Failure(reason=needs.reason, message=needs.message))
     if state is not None and state.failure is not None:

@@ -46,7 +46,7 @@ _PROBLEMS = frozenset(
     }
 )
 _SAME = {"ErrImagePull": "ImagePullBackOff", "RegistryUnavailable": "ImagePullBackOff"}
-"""The kubelet goes back and forth between trying and waiting; for a person that is one problem."""
+"""Reasons that mean one problem to a person, because the kubelet goes back and forth between trying and waiting."""
 NEXT_STEPS = {
     "ImagePullBackOff": "check the image's name and the pull secrets",
     "ErrImageNeverPull": "check the image's name and imagePullPolicy",

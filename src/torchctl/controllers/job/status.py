@@ -71,7 +71,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
 
 
 def phase_of(conditions: Iterable[Condition]) -> Phase:
-    """One word for all conditions; the last step that was reached decides."""
+    """Returns the phase that sums up all conditions; the last step that was reached decides."""
     by_type = {condition.type: condition for condition in conditions}
 
     def true(type_: JobCondition) -> bool:
@@ -110,9 +110,9 @@ def _steady(findings: dict[JobCondition, Finding], old: JobStatus) -> dict[JobCo
 def _with_refusals(
     findings: Mapping[JobCondition, Finding], refusals: Sequence[Refusal], observed: Observed
 ) -> dict[JobCondition, Finding]:
-    """Each refusal in the condition of the step that it stops; of several in one step the first counts.
+    """Puts each refusal into the condition of the step that it stops; the first counts if a step has several.
 
-    Workers that are ready stay so, whatever of a change for them is refused.
+    Workers that are ready stay so, even if a change for them is refused.
     """
     found = dict(findings)
     for refusal in reversed([one for one in refusals if not one.stays]):

@@ -10,7 +10,7 @@ from torchctl.runtime.kinds import Condition
 __all__ = ["transitions"]
 
 _EVENTS = {str(reason): reason.event for reason in JobReason}
-"""Reasons of Kubernetes' own are not among them: each is a trouble."""
+"""Types of Events by our reasons. Reasons of Kubernetes' own are not among them, because each is a trouble."""
 _STEPS = (
     JobCondition.ACCEPTED,
     JobCondition.QUEUE_FOUND,

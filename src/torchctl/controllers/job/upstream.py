@@ -73,7 +73,7 @@ def _may_lead_into_a_cycle(cache: Cache, job: TorchrunJob) -> bool:
 
 
 def jobs_waited_for(job: TorchrunJob) -> tuple[Request, ...]:
-    """The jobs that this one depends on: they may be kept for it, and no longer once it waits no more."""
+    """Returns the jobs that this one depends on, because they may be kept until it waits no more."""
     return tuple(Key(job.metadata.namespace, wanted.job) for wanted in job.spec.depends_on)
 
 

@@ -27,7 +27,7 @@ def below_minimum(case: Case) -> Loss | None:
 
 
 def look_again_s(case: Case) -> float | None:
-    """Seconds until that has lasted for too long; None if the job has enough workers.
+    """Returns seconds until a job has been below its minimum for too long; None if it has enough workers.
 
     A clock that was set back would say more than all of it: then nothing is left.
     """
@@ -39,7 +39,7 @@ def look_again_s(case: Case) -> float | None:
 
 
 def _short_since(case: Case) -> datetime | None:
-    """Since when an elastic job that has run has fewer ready workers than its minimum; None if it has enough.
+    """Returns since when an elastic job that has run has too few ready workers; None if it has enough.
 
     The condition may be late to say that enough are back. A Job that somebody else suspended starts anew when it is
     released: its start time is set again then.

@@ -73,7 +73,7 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
 
 
 def _go_on(case: Case) -> Life:
-    """Nothing is lost and nothing is done: a deadline may pass, or somebody may suspend the job."""
+    """Lets an attempt go on that is neither lost nor done, unless a deadline passes or somebody suspends the job."""
     halted = _out_of_time(case) or _suspends(case)
     if halted is not None:
         return halted
@@ -205,7 +205,7 @@ def _out_of_time(case: Case) -> Life | None:
 
 
 def _suspends(case: Case) -> Life | None:
-    """A job that runs without a template is not suspended: nobody can say how to start it again."""
+    """Suspends the job if its spec asks for it, but not a job that runs without a template: it could not resume."""
     if not case.observed.job.spec.suspend or (case.template is None and case.observed.was_started):
         return None
     return Life(status=_begun(_folded(case.status, case.now), case.observed), stage=Suspended())
@@ -248,7 +248,7 @@ def _disappeared(observed: Observed) -> Outcome:
 
 
 def _logs(observed: Observed, failure: Failure) -> str:
-    """The next step, if the pod is there to be read, and stays."""
+    """Names the command that shows the pod's log, if the pod is there and stays."""
     there = {pod.metadata.name for pod in observed.pods if pod.metadata.deletion_timestamp is None}
     return f"; see `kubectl logs {failure.pod}`" if failure.pod in there else ""
 
@@ -281,7 +281,7 @@ def _folded(status: JobStatus, until: datetime) -> JobStatus:
 
 
 def _left_s(due: datetime, longest_s: float, now: datetime) -> float:
-    """Seconds left of a wait that was never longer than `longest_s`; none if a clock that was set back says more."""
+    """Returns seconds left of a wait of at most `longest_s`; 0 if more seem left, because a clock was set back."""
     left = (due - now).total_seconds()
     return left if left <= longest_s + 1 else 0.0
 

@@ -17,7 +17,7 @@ __all__ = ["NoRestart", "counted", "next_attempt_time", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class NoRestart:
-    """No further attempt; `why` completes the sentence about the failure."""
+    """A decision against another attempt; `why` completes the sentence about the failure."""
 
     reason: JobReason
     why: str

@@ -27,9 +27,9 @@ _NOTHING = re.compile(r"^(?:=+|\s*error_file\s*: <N/A>|\s*traceback\s*: To enabl
 _AGENT = re.compile(r"^.{0,200}failed \(exitcode: -?\d{1,11}\) local_rank: ", re.MULTILINE)
 """The start of torchrun's own output, below the output of the ranks."""
 _OWN = re.compile(r"[DIWE]\d{4} [\d:.]+ \d+ torch/distributed/|(?:INFO|WARNING|ERROR):torch\.distributed\.")
-"""Begins a line that torchrun logs."""
+"""The beginning of a line that torchrun logs."""
 _PREFIX = re.compile(r"^\[rank(\d+)\]:? ?")
-"""Before each line of a traceback that torch prints of a rank in a process group."""
+"""The prefix of each line of a traceback that torch prints of a rank in a process group."""
 _STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 """torchrun's own end when it is told to stop."""
 

@@ -57,7 +57,7 @@ _KINDS = {
     Cause.PEER_LOST: 4,
     Cause.VANISHED: 6,
 }
-"""Rule 2; 2 is what else failed by itself."""
+"""The order of causes by rule 2; a cause that is not here has order 2: the pod failed by itself."""
 _CONTROL_SKEW = timedelta(seconds=1)
 """The most by which two times of one moment can differ: the control plane cuts them to whole seconds."""
 _HOW = {Cause.DELETED: "deleted", Cause.EVICTED: "evicted", Cause.PREEMPTED: "preempted"}
@@ -84,7 +84,7 @@ class Loss:
 
 
 def first_loss(case: Case) -> Loss | None:
-    """The loss that ends the attempt, None while there is none.
+    """Returns the loss that ends the attempt, None while there is none.
 
     An elastic job forms again without a pod that the cluster took from it, unless that pod is the store's host.
     """
@@ -125,14 +125,14 @@ def root(losses: Sequence[Loss], gave_up: datetime | None) -> Loss:
     """The first of several losses, by the rules above.
 
     Args:
-        gave_up: When the Job controller began to stop what was left.
+        gave_up: When the Job controller began to stop the remaining pods.
     """
     stops = any(loss.by_itself for loss in losses)
     return min(losses, key=lambda loss: (_kind(loss, gave_up, stops), *_order(loss)))
 
 
 def _kind(loss: Loss, gave_up: datetime | None, stops: bool) -> int:
-    """Rules 1 and 2; `stops`: the Job controller has a reason to stop the others."""
+    """Orders a loss by rules 1 and 2; `stops`: the Job controller has a reason to stop the others."""
     if loss.cause is Cause.DELETED and gave_up is not None and loss.at is not None:
         if loss.at < gave_up - _CONTROL_SKEW:
             return 0
@@ -142,7 +142,7 @@ def _kind(loss: Loss, gave_up: datetime | None, stops: bool) -> int:
 
 
 def _order(loss: Loss) -> tuple[float, bool, str]:
-    """Rules 3 and 4."""
+    """Orders losses of one kind by rules 3 and 4."""
     at = loss.at.timestamp() if loss.at is not None else 0.0
     return at, not loss.reported, loss.failure.pod
 

@@ -107,7 +107,10 @@ def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str
 
 
 def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> Iterator[str]:
-    """`groups` need not have the PodGroups of others; what cannot be seen there is not the gang that was asked for."""
+    """Yields what is wrong with the PodGroups that the pods are in.
+
+    `groups` need not have the PodGroups of others; one that is not in it is not the gang that was asked for.
+    """
     there = sorted(groups_of(observed.pods))
     if len(there) > 1:
         yield f"the pods are in {len(there)} PodGroups, among them {there[0]} and {there[1]}"
@@ -121,12 +124,12 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
 
 
 def _least(group: KaiPodGroup) -> int:
-    """KAI takes a PodGroup that says nothing for one without a gang."""
+    """Returns minMember of a PodGroup; 1, which is no gang, if it has none, as KAI takes it."""
     return int(group.spec.get("minMember") or 1)
 
 
 def _why(group: KaiPodGroup, template: FrozenTemplate) -> str:
-    """KAI's reasons, without their order, which is no information, and what to do about them."""
+    """Returns KAI's reasons with the next steps. The order of the reasons is no information, so it is dropped."""
     status = group.status
     conditions = [given for given in (status.scheduling_conditions or () if status else ()) if given.status == "True"]
     reasons = [reason for given in conditions for reason in given.reasons or ()]

@@ -33,7 +33,7 @@ __all__ = ["Syncing", "assess", "missing_claim"]
 _SERVER_PAUSE_S = 10.0
 _SERVER_LONGEST_PAUSE_S = 300.0
 _SERVERS_COUNTED = timedelta(hours=1)
-"""A server that fails is followed by another at once, and if that fails too, by ever fewer."""
+"""Time in which failed servers count: the first is replaced at once, later ones after ever longer pauses."""
 _FOLLOWS = "; revision "
 
 
@@ -133,7 +133,7 @@ def _noted(found: Syncing, observed: Observed, *, stale: bool) -> Syncing:
 
 
 def _again(observed: Observed) -> Syncing:
-    """Another revision: it is written to status which one, and from which pod on."""
+    """Starts the sync of another revision: status records which one, and its first pod."""
     wanted, last = _wanted(observed.job), observed.job.status.workspace
     assert last is not None
     first = max(_next(observed.sync_pods), number_in(last.pod) + 1)
@@ -183,7 +183,7 @@ def _sync(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncin
 
 
 def _ours(observed: Observed) -> tuple[Pod, ...]:
-    """The pods that are asked for what is wanted now, and that are not history."""
+    """Returns the sync pods of the revision that is wanted now, without those of earlier syncs."""
     record = observed.job.status.workspace
     target = _wanted(observed.job) if record is None else record.requested
     first = number_in(record.pod) if record is not None else 0
@@ -253,7 +253,7 @@ def _failed(pod: Pod, counted: Sequence[Pod], record: WorkspaceStatus | None) ->
 
 
 def _paced(found: Syncing, observed: Observed, now: datetime) -> Syncing:
-    """The same, but the pod that follows another waits for its pause, and until the other holds no volume any more."""
+    """Makes a sync pod that follows another wait for its pause, and until the other holds no volume any more."""
     latest = max(_ours(observed), key=number, default=None)
     if latest is None or found.number != number(latest) + 1 or latest.metadata.deletion_timestamp is not None:
         return found
@@ -281,7 +281,7 @@ def _server_pause_s(ours: Sequence[Pod], now: datetime) -> float:
 
 
 def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
-    """The same, unless the time for all tries together is used up. A job that is suspended uses none."""
+    """Fails the sync if the time for all tries together is used up. A suspended job uses none."""
     assert template.workspace is not None
     counted = _tries(observed)
     if found.finding.ok or found.failure is not None or not counted or _stands_still(observed):
