@@ -36,7 +36,7 @@ class Actor:
         found = await self._manager.applier.look([(child.kind, child.key) for child in todo.children])
         for child, live in zip(todo.children, found, strict=True):
             if not self._is_there(job):
-                return ()  # what is made for a job that has left meanwhile would run until somebody clears it away
+                return ()  # a child of a job that is deleted meanwhile would run until somebody deletes it
             refusal = await self._apply(child, live)
             if refusal is not None:
                 return (*stay, refusal)

@@ -99,7 +99,7 @@ class LiveReads:
 
     async def _read(self, namespace: str, fields: str, now: float) -> _Said:
         try:
-            # One try: a pass does not wait for what only explains.
+            # One try, because a pass does not wait for an answer that only explains.
             events = (await self._client.list_page(EVENT, namespace=namespace, fields=fields)).items
         except ApiError as error:
             log.warning(

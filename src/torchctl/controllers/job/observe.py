@@ -95,7 +95,10 @@ def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None
 
 
 def _groups(cache: Cache, job: Key, workers: Iterable[Pod]) -> dict[str, KaiPodGroup]:
-    """KAI's own PodGroups of our Job: of all that its podgrouper makes, those with the labels of the Job."""
+    """Returns the PodGroups that the workers are in, by name, as far as the cache has them.
+
+    Of the groups that KAI's podgrouper makes, the cache has those for our Job, because they have its labels.
+    """
     found = {name: cache.get(KAI_PODGROUP, Key(job.namespace, name)) for name in groups_of(workers)}
     return {name: group for name, group in found.items() if group is not None}
 

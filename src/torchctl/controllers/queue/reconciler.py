@@ -71,7 +71,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         .owns(CONFIG_MAP, labels=OURS)
         .watches(PVC, queue_of_claim)
         .watches(KAI_QUEUE, reconciler.queues_around, predicate=generation_changed, optional=True)
-        # What is only counted: one write for all that changes within that time.
+        # These are only counted: all changes within that time are one write.
         .watches(KAI_QUEUE, reconciler.queues_in, optional=True, delay_s=counted_s)
         .watches(TORCHRUN_JOB, queue_of_job, predicate=counts_otherwise, delay_s=counted_s)
     )

@@ -67,7 +67,7 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
     if case.observed.held and (case.status.attempt_active_time is not None or case.status.host_uid):
-        # Whoever suspended its Job stops worker 0 too: the next one is not its replacement.
+        # The suspension of its Job stops worker 0 too, so the next one is not its replacement.
         return Life(status=msgspec.structs.replace(_folded(case.status, case.now), host_uid=""), stage=Run())
     return _go_on(case)
 
@@ -121,7 +121,7 @@ def _settle(case: Case, incident: Incident) -> Life:
     left = _left_s(incident.opened + timedelta(seconds=settle_s), settle_s, case.now)
     loss = verdict.first_loss(case) or verdict.recorded(case, incident)
     if left > 0 and not (_all_ended(case) and loss.cause is not Cause.DELETED):
-        # A pod that tells more may be gone in a moment. Whose a deletion is, the Job may yet say.
+        # A pod that tells more may be gone in a moment. The Job may still tell who deleted a pod.
         known = msgspec.structs.replace(incident, cause=loss.cause, lost=loss.at)
         status = msgspec.structs.replace(status, incident=known, failure=loss.failure)
         return Life(status=status, stage=Settle(known), look_again_s=left)

@@ -53,7 +53,7 @@ def after_the_end(case: Case) -> Actions:
     if _would_go_on(observed):
         stops = (*stops, *stop(case, current))
         if case.template is None and not _is_leaving(current):
-            remove.append(_removal(JOB, current))  # nobody can say any more what it is made of
+            remove.append(_removal(JOB, current))  # nobody knows any more what it was made of
     read = job.status.phase == Phase.FAILED and not case.is_elastic
     halts += _halted(observed.pods, job.status.failure, case.now) if read else ()
     return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)

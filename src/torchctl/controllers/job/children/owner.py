@@ -26,9 +26,9 @@ _ANNOTATED = frozenset({JOB, POD, PVC})
 _NOT_FOR_ALL: Mapping[str, frozenset[Kind[Any]]] = {
     # It names a container of the pod, and Kubernetes refuses it in a pod without that container.
     "container.apparmor.security.beta.kubernetes.io/": frozenset(),
-    # A network of the workers: it has no address or device to spare for a sync pod, which may not start then.
+    # A network of the workers has no address or device to spare for a sync pod, which then may not start.
     "k8s.v1.cni.cncf.io/": frozenset(),
-    # Kueue queues whatever has its label: of a job that is the workers' Job and nothing else.
+    # Kueue queues every object that has its label, so of a job only the workers' Job may have it.
     "kueue.x-k8s.io/": frozenset({JOB}),
 }
 """Prefixes of labels and annotations that are not for everybody: children that have them besides the worker pods."""

@@ -119,7 +119,7 @@ def _mounts(template: FrozenTemplate) -> list[Json]:
     mounts, workspace = [], template.workspace
     if workspace is not None:
         shared = workspace.distribution == Distribution.SHARED
-        # What was copied out of an existing claim is already the part of it that was asked for.
+        # A copy from an existing claim is already the part of it that was asked for.
         part = workspace.sub_path if shared or workspace.source != WorkspaceSource.EXISTING else ""
         read_only = shared and workspace.read_only
         mounts.append(mount(_WORKSPACE, workspace.mount_path, sub_path=part, read_only=read_only))
@@ -159,7 +159,7 @@ def _init(owner: Owner, template: FrozenTemplate) -> list[Json]:
     if workspace.distribution == Distribution.COPY:
         existing = workspace.source == WorkspaceSource.EXISTING
         part = workspace.sub_path if existing else ""
-        # A user's claim may be one that nobody could write a marker to.
+        # A user's claim may have no marker, because nobody could write one to it.
         args = ["copy", *flag("from", CLAIM_ROOT), *options, *(["--no-marker"] if existing else [])]
         target.append(mount(_SOURCE, CLAIM_ROOT, sub_path=part, read_only=True))
     else:

@@ -103,7 +103,7 @@ def _ended_at(pod: Pod, end: Terminated) -> datetime | None:
     """
     trainer = pods.termination(pod, TRAINER)
     ended = max((one.finished_at for one in (trainer, end) if one is not None and one.finished_at), default=None)
-    return ended or (None if pods.has_begun(pod) else pod.status.start_time)  # one that its node refused says no other
+    return ended or (None if pods.has_begun(pod) else pod.status.start_time)  # a pod that its node refused has no other
 
 
 def rank_of(index: int | None, template: FrozenTemplate | None) -> int | None:

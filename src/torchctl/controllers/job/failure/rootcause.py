@@ -158,7 +158,7 @@ def _words(above: str, rank: int | None, *, is_cut: bool) -> str:
         return ""
     lines = above[: agent[-1].start()].strip().splitlines()
     if is_cut and len(lines) > 1:
-        lines = lines[1:]  # a part of one, by whomever
+        lines = lines[1:]  # a part of a line, whoever wrote it
     lines = [line for line in lines if not _OWN.match(line)]
     own = [line for line in lines if (said := _PREFIX.match(line)) and int(said.group(1)) == rank]
     return "\n".join(_PREFIX.sub("", line) for line in own or (line for line in lines if not _PREFIX.match(line)))

@@ -215,7 +215,7 @@ def _describe(one: Evidence, cause: Cause, template: FrozenTemplate | None) -> F
         pod=pod.metadata.name,
         node=pod.spec.node_name,
         rank=report.rank if report.rank is not None else rank_of(pods.index(pod), template) if ranked else None,
-        # The code of a pod that was told to stop says how it took it, not what went wrong.
+        # The exit code of a pod that was told to stop tells how it stopped, not what went wrong.
         exit_code=None if silent else code,
         reason=one.reason or (str(cause) if silent else one.end.reason if one.container else "Failed"),
         message=report.message

@@ -44,7 +44,7 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
         return Finding(False, JobReason.KAI_NOT_INSTALLED, message, warn=True)
     if kai is None or not kai.gang:
         return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
-    # Whoever is done was placed, whatever is left of it.
+    # A worker that is done was placed, whatever is left of its pod.
     there = success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)}
     placed = len(there)
     if placed >= template.min_nodes and 0 not in there and template.meets_at_worker_0:

@@ -22,7 +22,7 @@ RESERVED = "torchrun-"
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A name or a path, and the field that sets it."""
+    """A name or a path, and its source as a message names it."""
 
     value: str
     who: str

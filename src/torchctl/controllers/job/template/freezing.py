@@ -150,7 +150,7 @@ def _render(
         return Frozen(found, queue_found, revision=recorded, hold=True)
     name = names.revision(job.metadata.name, template.digest())
     if observed.was_started and name != recorded:
-        # What runs was made from a template that nobody can name any more; it is left as it is.
+        # The running workers were made from a template that nobody can name any more; they are left as they are.
         return Frozen(accepted, queue_found, revision=recorded, hold=True)
     renamed = recorded not in ("", name)
     return Frozen(with_caveats(accepted, observed, template), queue_found, template, name, renamed=renamed)

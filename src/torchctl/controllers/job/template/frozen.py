@@ -76,7 +76,7 @@ class FrozenCheckpoints(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 class FrozenRendezvous(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The settings of the rendezvous; an empty endpoint is worker 0. With `preflight` the workers ask first."""
+    """The rendezvous; an empty endpoint means worker 0 of the attempt. With `preflight` the workers ask first."""
 
     backend: str
     endpoint: str = ""

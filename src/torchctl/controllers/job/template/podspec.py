@@ -140,7 +140,7 @@ def _identity(parts: Parts, base: Json) -> Json:
         "serviceAccountName": account,
     }
     found: Json = {key: value for key, value in identity.items() if value}
-    # Training does not talk to the API server; who names an account wants its token.
+    # Training does not talk to the API server; a user who names an account wants its token.
     return (
         found if account or "automountServiceAccountToken" in base else found | {"automountServiceAccountToken": False}
     )
