@@ -86,7 +86,7 @@ def unique(key: str) -> AfterValidator:
 LIST_OF_NAMED = keyed_by("name")
 UNIQUE_NAMES = unique("name")
 UNSAID: dict[str, Any] = {"default": None}
-"""Keeps a default out of the schema, because it matters whether the user set the field."""
+"""Keeps a default out of the schema if it matters whether the user set the field."""
 WRITTEN_OUT: dict[str, Any] = {"x-written-out": True}
 """An object that the API server makes if it is absent, so that the defaults in it show."""
 
