@@ -6,7 +6,7 @@ from typing import Any
 from torchctl.runtime.intent import Ownership
 from torchctl.runtime.kinds import Key, Kind
 
-__all__ = ["Actions", "Child", "Halt", "Json", "Removal"]
+__all__ = ["Actions", "Child", "Halt", "Json", "Removal", "earliest"]
 
 Json = dict[str, Any]
 
@@ -72,3 +72,8 @@ class Actions:
     halt: tuple[Halt, ...] = ()
     children: tuple[Child, ...] = ()
     look_again_s: float | None = None
+
+
+def earliest(*moments_s: float | None) -> float | None:
+    """Returns the shortest of several waits in seconds; None if there is none."""
+    return min((moment_s for moment_s in moments_s if moment_s is not None), default=None)

@@ -21,7 +21,7 @@ from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
 from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.job import delays
-from torchctl.controllers.job.actions import Actions, Removal
+from torchctl.controllers.job.actions import Actions, Removal, earliest
 from torchctl.controllers.job.attempts import lifecycle, retention
 from torchctl.controllers.job.attempts.intended import Ground, children
 from torchctl.controllers.job.attempts.outcome import Outcome
@@ -89,7 +89,7 @@ Plan = Idle | Steps
 
 def again_s(todo: Plan, refusals: Sequence[Refusal]) -> float | None:
     """Returns seconds until the plan's next look, or until refused children are tried again if that is earlier."""
-    return _earliest(todo.actions.look_again_s, REFUSAL_REQUEUE_S if refusals else None)
+    return earliest(todo.actions.look_again_s, REFUSAL_REQUEUE_S if refusals else None)
 
 
 def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
@@ -173,7 +173,7 @@ def _is_written(found: Found, life: Life) -> bool:
 def _look_again_s(case: Case, life: Life, state: Syncing) -> float | None:
     template, runs = case.template, isinstance(life.stage, Run)
     waits_for_kai = template is not None and template.kai is not None and not case.observed.kai_available
-    return _earliest(
+    return earliest(
         life.look_again_s,
         state.look_again_s,
         retention.look_again_s(case),
@@ -195,7 +195,3 @@ def _asks(found: Found, life: Life) -> Question | None:
         return Question.WHY_NO_PODS
     late = delays.first_late(case.observed, case.now)
     return Question.WHY_NOT_UP if late is not None and delays.has_news(late) else None
-
-
-def _earliest(*moments: float | None) -> float | None:
-    return min((moment for moment in moments if moment is not None), default=None)

@@ -23,6 +23,7 @@ from torchctl.api.job import Failure, JobStatus, QueueUpdatePolicy
 from torchctl.api.jobstatus import Incident
 from torchctl.api.kube import Job
 from torchctl.controllers.job import pods, success
+from torchctl.controllers.job.actions import earliest
 from torchctl.controllers.job.attempts import deadlines, elastic
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
@@ -78,7 +79,7 @@ def _go_on(case: Case) -> Life:
     if halted is not None:
         return halted
     moments = (deadlines.due_s(case), elastic.look_again_s(case))
-    return Life(status=case.status, stage=Run(), look_again_s=_earliest(*moments))
+    return Life(status=case.status, stage=Run(), look_again_s=earliest(*moments))
 
 
 def _lost_or_done(case: Case) -> Life | None:
@@ -284,7 +285,3 @@ def _left_s(due: datetime, longest_s: float, now: datetime) -> float:
     """Returns seconds left of a wait of at most `longest_s`; 0 if more seem left, because a clock was set back."""
     left = (due - now).total_seconds()
     return left if left <= longest_s + 1 else 0.0
-
-
-def _earliest(*moments: float | None) -> float | None:
-    return min((moment for moment in moments if moment is not None), default=None)

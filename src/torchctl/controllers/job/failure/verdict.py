@@ -23,7 +23,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from torchctl.api.causes import Budget, Cause, cause_named
-from torchctl.api.common import RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Incident
@@ -111,7 +110,7 @@ def replaced_host(case: Case) -> Loss | None:
     """Returns the loss of the worker 0 that hosted the store, if another replaced it before anybody saw it go."""
     hosts = {pod.metadata.uid: pod for pod in case.observed.pods if pods.index(pod) == 0}
     known = case.status.host_uid
-    if not known or not hosts or known in hosts or case.template is None or not _hosts_the_store(case.template):
+    if not known or not hosts or known in hosts or case.template is None or not case.template.meets_at_worker_0:
         return None
     if success.has_succeeded(case.observed):
         return None
@@ -172,13 +171,8 @@ def _ends_the_attempt(one: Evidence, case: Case) -> bool:
         return False  # scaled away
     if _permanent(one.pod) is not None or cause_of(one).budget is Budget.USER:
         return True
-    decides = _hosts_the_store(case.template) or pods.has_finished(one.pod)  # its Job takes that for the success of all
+    decides = case.template.meets_at_worker_0 or pods.has_finished(one.pod)  # its Job takes that for the success of all
     return index == 0 and decides
-
-
-def _hosts_the_store(template: FrozenTemplate) -> bool:
-    """Whether worker 0 hosts the store at which the others meet: without it none of them can go on."""
-    return template.rendezvous.backend == RdzvBackend.C10D and not template.rendezvous.endpoint
 
 
 def _permanent(pod: Pod) -> JobReason | None:
