@@ -75,7 +75,9 @@ async def serving_webhook() -> AsyncIterator[Webhook]:
     """A webhook server over TLS, as the API server demands it."""
     authority = Authority()
     webhook = Webhook(authority=authority.certificate)
-    runner = web.ServerRunner(web.Server(webhook.answer, handler_cancellation=True), shutdown_timeout=0)  # type: ignore[arg-type]  # it only ever sees web.Request here
+    app = web.Application()
+    app.router.add_post("/", webhook.answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_context(authority))
     await site.start()

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from answers import Answers, answer
 from prometheus_client import CollectorRegistry
 from shelves import Shelf
 
@@ -54,7 +55,7 @@ class Term:
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry, process=False)
         clock = virtualtime.VirtualClock()
-        self.cache = Cache(None, metrics=metrics, clock=clock)  # type: ignore[arg-type]  # nothing is sent
+        self.cache = Cache(Client(Answers(answer(503))), metrics=metrics, clock=clock)
         self.informer = self.cache.register(LEASE)
         self.controller = Controller("c", reconcile, workers=2).for_(LEASE)
         self.runner = Runner(

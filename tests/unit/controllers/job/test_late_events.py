@@ -1,38 +1,24 @@
 """What Events say of late workers: how old that is, and what becomes of a pass that cannot read them."""
 
-from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
+from answers import Answers, answer
 from world import World
 
 from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
 from torchctl.controllers.job.plan import Question
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError
-from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.retry import RetryPolicy
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 
 TOLD = "FailedMount: no such secret"
 
 
-class Server:
-    """A transport that gives these answers, one after another, and the last one for ever."""
-
-    def __init__(self, *answers: tuple[int, Any]) -> None:
-        self.answers = list(answers)
-        self.requests: list[HttpRequest] = []
-
-    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
-        self.requests.append(request)
-        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return HttpResponse(status, {}, msgspec.json.encode(body))
-
-    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[LineStream]:
-        raise NotImplementedError
+def replies(*answers: tuple[int, Any]) -> Answers:
+    """Returns a transport that gives these answers, each a status and a body, the last one for ever."""
+    return Answers(*(answer(status, body) for status, body in answers))
 
 
 @pytest.fixture
@@ -74,12 +60,12 @@ def events(w: World, made: int, **minutes: int | None) -> tuple[int, Any]:
     ],
 )
 async def test_an_event_is_as_old_as_its_newest_time(stuck: World, made: int, times: dict[str, int], says: str) -> None:
-    reads = LiveReads(Client(Server(events(stuck, made, **times))))
+    reads = LiveReads(Client(replies(events(stuck, made, **times))))
     assert (await reads.answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)).warning == says
 
 
 async def test_a_schedulers_event_about_a_placed_pod_is_not_read(stuck: World) -> None:
-    server = Server(events(stuck, 1))
+    server = replies(events(stuck, 1))
     await LiveReads(Client(server)).answered(stuck.seen, Question.WHY_NOT_UP, 0.0, stuck.now)
     (request,) = server.requests
     assert "reason!=FailedScheduling" in dict(request.query)["fieldSelector"].split(",")
@@ -92,7 +78,7 @@ AT_ONCE = RetryPolicy(deadline_s=0)
 @pytest.mark.parametrize("failure", UNREADABLE)
 @pytest.mark.parametrize("asks", [Question.WHY_NOT_UP, Question.WHY_NO_PODS])
 async def test_a_pass_goes_on_if_nobody_says_why(stuck: World, failure: tuple[int, Any], asks: Question) -> None:
-    server = Server(failure, events(stuck, 1))
+    server = replies(failure, events(stuck, 1))
     reads = LiveReads(Client(server))
 
     async def said(now: float) -> str:
@@ -108,4 +94,4 @@ async def test_a_pass_goes_on_if_nobody_says_why(stuck: World, failure: tuple[in
 @pytest.mark.parametrize("asks", [Question.WORKER_JOB, Question.REVISION])
 async def test_nothing_is_decided_without_an_answer(stuck: World, failure: tuple[int, Any], asks: Question) -> None:
     with pytest.raises(ApiError):
-        await LiveReads(Client(Server(failure), retry=AT_ONCE)).answered(stuck.seen, asks, 0.0, stuck.now)
+        await LiveReads(Client(replies(failure), retry=AT_ONCE)).answered(stuck.seen, asks, 0.0, stuck.now)

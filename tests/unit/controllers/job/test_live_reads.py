@@ -1,6 +1,5 @@
 """What is asked of the API server before a plan is acted on: the end of a job is not told by a late cache."""
 
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -8,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from answers import Answers, answer
 from world import World
 
 from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
@@ -16,27 +16,12 @@ from torchctl.controllers.job.plan import Question, Steps, plan
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
+from torchctl.runtime.client.transport import Gate, HttpResponse
 from torchctl.runtime.kinds import Key
 from torchctl.runtime.manager import Manager
 from torchctl.testing.clock import ManualClock
 
 UID = "0c5f3a52-6f0e-4a53-9f2b-1d1f4b6f7a10"
-
-
-class Answer:
-    """A transport that gives this answer, and keeps what it was asked."""
-
-    def __init__(self, status: int, body: Any) -> None:
-        self.response = HttpResponse(status, {}, msgspec.json.encode(body))
-        self.requests: list[HttpRequest] = []
-
-    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
-        self.requests.append(request)
-        return self.response
-
-    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[LineStream]:
-        raise NotImplementedError
 
 
 def steps(observed: Observed, w: World) -> Steps:
@@ -66,7 +51,7 @@ def late(world: type[World]) -> World:
 
 
 async def test_a_job_goes_on_if_its_worker_job_exists(late: World) -> None:
-    transport = Answer(200, worker_job(UID))
+    transport = Answers(answer(200, worker_job(UID)))
     todo = steps(late.seen, late)
     assert todo.asks is Question.WORKER_JOB
     known = await LiveReads(Client(transport)).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
@@ -74,24 +59,24 @@ async def test_a_job_goes_on_if_its_worker_job_exists(late: World) -> None:
     assert steps(known, late).life.outcome is None
 
 
-@pytest.mark.parametrize("answer", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
-async def test_a_job_ends_if_its_worker_job_is_not_there(late: World, answer: tuple[int, Any]) -> None:
+@pytest.mark.parametrize("given", [(404, {"reason": "NotFound"}), (200, worker_job("somebody-else"))])
+async def test_a_job_ends_if_its_worker_job_is_not_there(late: World, given: tuple[int, Any]) -> None:
     """The worker Job is gone, or somebody else's has its name."""
-    known = await LiveReads(Client(Answer(*answer))).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
+    known = await LiveReads(Client(Answers(answer(*given)))).answered(late.seen, Question.WORKER_JOB, 0.0, late.now)
     outcome = steps(known, late).life.outcome
     assert outcome is not None
     assert outcome.reason == "JobDisappeared"
 
 
 async def test_a_job_is_gone_only_if_the_server_says_so(late: World) -> None:
-    manager = SimpleNamespace(client=Client(Answer(200, worker_job(UID))), events=None, clock=ManualClock())
+    manager = SimpleNamespace(client=Client(Answers(answer(200, worker_job(UID)))), events=None, clock=ManualClock())
     known, todo = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
     assert isinstance(todo, Steps)
     assert (known.worker_job is not None, todo.life.outcome) == (True, None)
 
 
 async def test_nothing_is_asked_where_nothing_is_missed(world: type[World]) -> None:
-    w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Answer(500, {})
+    w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Answers(answer(500, {}))
     w.settle()
     manager = SimpleNamespace(client=Client(transport), events=None, clock=ManualClock())
     known, _ = await JobReconciler(cast(Manager, manager), w.settings)._plan(w.seen, w.now)
@@ -121,7 +106,7 @@ async def test_a_template_that_is_there_is_not_recorded_anew(edited: World) -> N
     """The cache lacks it; the API server has it."""
     todo = steps(edited.seen, edited)
     assert todo.asks is Question.REVISION
-    transport = Answer(200, revision(UID, edited.status.queue_revision))
+    transport = Answers(answer(200, revision(UID, edited.status.queue_revision)))
     known = await LiveReads(Client(transport)).answered(edited.seen, Question.REVISION, 0.0, edited.now)
     path = f"/apis/apps/v1/namespaces/team/controllerrevisions/{edited.status.queue_revision}"
     assert [request.path for request in transport.requests] == [path]
@@ -132,8 +117,8 @@ async def test_a_template_that_is_there_is_not_recorded_anew(edited: World) -> N
 @pytest.mark.parametrize("owner", [None, "somebody-else"])
 async def test_a_template_that_is_missing_comes_from_the_queue(edited: World, owner: str | None) -> None:
     """A template that was never frozen is recorded as the queue is now."""
-    answer = (200, revision(owner, edited.status.queue_revision)) if owner else (404, {"reason": "NotFound"})
-    known = await LiveReads(Client(Answer(*answer))).answered(edited.seen, Question.REVISION, 0.0, edited.now)
+    given = (200, revision(owner, edited.status.queue_revision)) if owner else (404, {"reason": "NotFound"})
+    known = await LiveReads(Client(Answers(answer(*given)))).answered(edited.seen, Question.REVISION, 0.0, edited.now)
     after = steps(known, edited)
     assert after.revision not in ("", edited.status.queue_revision)
 
@@ -148,18 +133,18 @@ async def test_an_unedited_queue_asks_for_no_template(world: type[World]) -> Non
 # Why there are no pods.
 
 
-class Refused(Answer):
+class Refused(Answers):
     """A cluster in which the Job controller is refused pods, and says so in other words each time that one asks."""
 
     def __init__(self) -> None:
-        super().__init__(200, {})
+        super().__init__(answer(200))
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         self.requests.append(request)
         meta = {"name": "e", "namespace": "team", "resourceVersion": str(len(self.requests))}
         said = {"metadata": meta, "message": f"refused for the {len(self.requests)}th time", "type": "Warning"}
         body = {"metadata": {"resourceVersion": "9"}, "items": [said]}
-        return HttpResponse(200, {}, msgspec.json.encode(body))
+        return answer(200, body)
 
 
 async def test_why_pods_are_refused_is_asked_once_a_period(world: type[World]) -> None:
@@ -192,7 +177,7 @@ async def test_an_answer_holds_for_one_job_and_attempt_only(world: type[World]) 
 async def test_where_nothing_was_said_it_is_asked_again_soon(world: type[World]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
     w.settle()
-    transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": []})
+    transport = Answers(answer(200, {"metadata": {"resourceVersion": "9"}, "items": []}))
     reads = LiveReads(Client(transport))
     for now in (5.0, 9.0, 10.0):
         assert (await reads.answered(w.seen, Question.WHY_NO_PODS, now, w.now)).create_failure == ""
@@ -206,7 +191,7 @@ async def test_an_old_event_counts_as_mended_and_is_not_reread(world: type[World
     w.settle()
     meta = {"name": "e", "namespace": "team", "resourceVersion": "3"}
     event = {"metadata": meta, "message": "exceeded quota", "lastTimestamp": w.now - timedelta(minutes=minutes)}
-    transport = Answer(200, {"metadata": {"resourceVersion": "9"}, "items": [event]})
+    transport = Answers(answer(200, {"metadata": {"resourceVersion": "9"}, "items": [event]}))
     reads = LiveReads(Client(transport))
     for now in (5.0, 6.0):
         assert (await reads.answered(w.seen, Question.WHY_NO_PODS, now, w.now)).create_failure == said

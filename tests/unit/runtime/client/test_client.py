@@ -1,12 +1,12 @@
 """The client against a transport that answers from a list: what it repeats, what it fences, what it notes."""
 
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+from answers import Answers, answer
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import (
@@ -20,8 +20,7 @@ from torchctl.runtime.client.errors import (
     TooManyRequests,
     Unavailable,
 )
-from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
+from torchctl.runtime.client.transport import HttpResponse
 from torchctl.runtime.client.writes import Deleted, Written, record_writes
 from torchctl.runtime.kinds import LEASE, Key
 from torchctl.testing.clock import ManualClock
@@ -47,56 +46,11 @@ class StillClock(ManualClock):
         await super().sleep(seconds)
 
 
-def answer(status: int, body: Any = None, **headers: str) -> HttpResponse:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return HttpResponse(status, named, msgspec.json.encode(body if body is not None else {}))
-
-
 def refusal(code: int, reason: str = "", **headers: str) -> HttpResponse:
     return answer(code, {"reason": reason, "message": reason or str(code)}, **headers)
 
 
 OK = answer(200, BODY)
-
-
-class Stream:
-    """A watch that is refused or yields nothing."""
-
-    def __init__(self, response: HttpResponse) -> None:
-        self.status = response.status
-        self.headers = response.headers
-        self._body = response.body
-
-    async def read_body(self) -> bytes:
-        return self._body
-
-    async def readlines(self, timeout_s: float) -> bytes:
-        return b""
-
-    async def readline(self, timeout_s: float) -> bytes:
-        return b""
-
-
-class Answers:
-    """A transport that gives these answers, the last one for ever."""
-
-    def __init__(self, *answers: HttpResponse | ApiError) -> None:
-        self.answers = list(answers)
-        self.requests: list[HttpRequest] = []
-
-    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
-        if gate is not None:
-            gate()
-        self.requests.append(request)
-        given = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(given, ApiError):
-            raise given
-        return given
-
-    @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[LineStream]:
-        response = await self.send(request)
-        yield Stream(response)
 
 
 class Fence:
