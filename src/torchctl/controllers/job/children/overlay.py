@@ -29,7 +29,7 @@ def over(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Json:
     own = [container["name"] for field in _CONTAINERS for container in ours.get(field, ())]
     for field in _CONTAINERS:
         changed = [_changed(container, changes.get(container["name"], {})) for container in ours.get(field, ())]
-        more = [_secured(container) for container in given.get(field, ()) if container["name"] not in own]
+        more = [security.secured(container) for container in given.get(field, ()) if container["name"] not in own]
         every = [*more, *changed] if field == "initContainers" else [*changed, *more]
         if every:
             merged[field] = every
@@ -38,10 +38,6 @@ def over(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Json:
 
 def _changed(ours: Json, given: Json) -> Json:
     return _merged(ours, {field: value for field, value in given.items() if field not in _OURS})
-
-
-def _secured(container: Json) -> Json:
-    return container | {"securityContext": security.container(container.get("securityContext", {}))}
 
 
 def _merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Json:

@@ -155,8 +155,9 @@ def _gave_up(job: Job | None) -> datetime | None:
 
 def _evidence(case: Case) -> Iterator[Evidence]:
     """Yields the evidence of every lost pod of the attempt."""
+    gave_up = _gave_up(case.observed.worker_job) is not None
     for pod in case.observed.pods:
-        one = evidence.read(pod, _group(pod, case.observed), gave_up=_gave_up(case.observed.worker_job) is not None)
+        one = evidence.read(pod, _group(pod, case.observed), gave_up=gave_up)
         if one is not None:
             yield one
 

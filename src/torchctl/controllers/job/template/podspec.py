@@ -57,9 +57,9 @@ def merge_pod(parts: Parts) -> Json:
     spec |= _placement(parts, base)
     spec |= _identity(parts, base)
     spec[security.KEY] = security.pod(base.get(security.KEY, {}))
-    beside, sidecars = _beside(parts, [_secured(container) for container in others])
+    beside, sidecars = _beside(parts, [security.secured(container) for container in others])
     spec["containers"] = [_trainer(parts, trainer, resources, shm), *beside]
-    first = [*(_secured(container) for container in base.get("initContainers", ())), *sidecars]
+    first = [*(security.secured(container) for container in base.get("initContainers", ())), *sidecars]
     if first:
         spec["initContainers"] = first
     volumes = merge.by_key(
@@ -148,7 +148,7 @@ def _identity(parts: Parts, base: Json) -> Json:
 
 def _trainer(parts: Parts, base: Json, resources: Json, shm: str) -> Json:
     job, queue = parts.job, parts.queue
-    trainer = _secured(base) | _command(parts, base)
+    trainer = security.secured(base) | _command(parts, base)
     trainer.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     image = job.image or queue.image
     if image:
@@ -176,10 +176,6 @@ def _command(parts: Parts, base: Json) -> Json:
         host_by_index=hosts_by_index(meeting.backend, meeting.endpoint, meeting.conf, host_network=network),
     )
     return {"command": words, "args": []} if base.get("args") else {"command": words}
-
-
-def _secured(container: Json) -> Json:
-    return container | {security.KEY: security.container(container.get(security.KEY, {}))}
 
 
 def _environment(parts: Parts, base: Json) -> list[Json]:

@@ -10,7 +10,7 @@ from typing import Any
 from torchctl.api.written import without_null
 from torchctl.controllers.job.template.merge import deep
 
-__all__ = ["KEY", "NOBODY", "container", "pod", "runs_as_default_user", "sync_pod"]
+__all__ = ["KEY", "NOBODY", "container", "pod", "runs_as_default_user", "secured", "sync_pod"]
 
 KEY = "securityContext"
 NOBODY = 65532
@@ -49,6 +49,11 @@ def container(given: Mapping[str, Any] | None) -> dict[str, Any]:
     if given.get("runAsUser") == 0:
         defaults["runAsNonRoot"] = False
     return _over(defaults, given)
+
+
+def secured(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a user's container with the defaults in its securityContext."""
+    return {**given, KEY: container(given.get(KEY, {}))}
 
 
 def sync_pod(workers: Mapping[str, Any]) -> dict[str, Any]:
