@@ -157,21 +157,21 @@ class Pod:
 class Crew:
     """The pods of a job, and the claim with its companion."""
 
-    def __init__(self, directory: Path, python: str) -> None:
-        self.directory, self.python = directory, python
+    def __init__(self, directory: Path, python: str, torchrun_text: str, environ: Mapping[str, str]) -> None:
+        self.directory, self.python, self.environ = directory, python, environ
         self.claim = directory / "claim"
         self.claim.mkdir()
         self.bin = directory / "bin"
         self.bin.mkdir()
         torchrun = self.bin / "torchrun"
-        torchrun.write_text(TORCHRUN.replace("{python}", sys.executable))
+        torchrun.write_text(torchrun_text)
         torchrun.chmod(0o755)
         self.pods: list[Pod] = []
         self.companion: Companion | None = None
         self.port = 0
         self._serving: asyncio.Task[None] | None = None
 
-    async def commit(self, files: dict[str, str]) -> str:
+    async def commit(self, files: Mapping[str, str]) -> str:
         """Put a tree into the claim, as the receiver does, and return its digest."""
         staging = Staging(self.claim)
         staging.open()
@@ -233,7 +233,7 @@ class Crew:
             "PET_RDZV_ENDPOINT": "resnet-0:29500",
             "MASTER_PORT": "29500",
         }
-        pod = Pod(directory, index, command, today | dict(environ or {}))
+        pod = Pod(directory, index, command, today | dict(self.environ) | dict(environ or {}))
         self.pods.append(pod)
         pod.start()
         return pod
@@ -251,10 +251,23 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(directory: Path, python: str = sys.executable) -> AsyncIterator[Crew]:
-    """A job without pods, whose claim has one tree. Its processes end with it."""
-    made = Crew(directory, python)
-    await made.commit({"train.py": "one"})
+async def crew(
+    directory: Path,
+    files: Mapping[str, str],
+    *,
+    python: str = sys.executable,
+    torchrun: str = TORCHRUN.replace("{python}", sys.executable),
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[Crew]:
+    """A job without pods, whose claim has these files. Its processes end with it.
+
+    Args:
+        python: runs the launcher.
+        torchrun: the text of the program of this name.
+        environ: what the image sets for its containers.
+    """
+    made = Crew(directory, python, torchrun, environ or {})
+    await made.commit(files)
     await made.begin_companion()
     try:
         yield made

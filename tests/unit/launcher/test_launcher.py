@@ -16,7 +16,7 @@ from torchctl.workspace.membership.messages import State
 
 @pytest_asyncio.fixture
 async def job(tmp_path: Path) -> AsyncIterator[Crew]:
-    async with crew(tmp_path) as made:
+    async with crew(tmp_path, {"train.py": "one"}) as made:
         yield made
 
 
