@@ -17,7 +17,7 @@ from torchctl.runtime.watch.events import (
     Unavailable,
     Wait,
 )
-from torchctl.runtime.watch.inputs import Closed, Lost, Opened, Refused, Rested, Silent
+from torchctl.runtime.watch.inputs import Closed, ErrorStatus, Lost, Opened, Rested, Silent
 from torchctl.runtime.watch.settings import WatchSettings
 
 GONE = Status(code=410, reason="Expired")
@@ -80,13 +80,13 @@ class TestLists:
         assert paged.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
 
     def test_an_expired_continue_token_begins_the_list_anew(self, paged: Driver) -> None:
-        paged(page(10, lease("a", 3), continue_="next"), Refused(410, "Expired"))
+        paged(page(10, lease("a", 3), continue_="next"), ErrorStatus(410, "Expired"))
         paged.rest()
         assert paged.ask() == ListPage(limit=500)
         assert paged(page(20)) == [Init(), InitDone("20")]
 
-    @pytest.mark.parametrize("fault", [Lost("reset"), Refused(503), Refused(429, retry_after_s=1.0)])
-    def test_a_page_that_did_not_come_is_asked_for_again(self, paged: Driver, fault: Lost | Refused) -> None:
+    @pytest.mark.parametrize("fault", [Lost("reset"), ErrorStatus(503), ErrorStatus(429, retry_after_s=1.0)])
+    def test_a_page_that_did_not_come_is_asked_for_again(self, paged: Driver, fault: Lost | ErrorStatus) -> None:
         paged(page(10, lease("a", 3), continue_="next"), fault)
         paged.rest()
         assert paged.ask() == ListPage(limit=500, continue_="next")
@@ -133,7 +133,7 @@ class TestStreamingLists:
     def test_a_server_that_cannot_stream_lists_is_asked_for_pages_from_then_on(
         self, streamed: Driver, code: int
     ) -> None:
-        streamed(Refused(code))
+        streamed(ErrorStatus(code))
         assert streamed.ask() == ListPage(limit=500)
         streamed(page(10), Opened(), ErrorLine(GONE))
         streamed.rest()
@@ -220,7 +220,7 @@ class TestStreams:
         assert watching.ask() == ListPage(limit=500)
 
     def test_an_expired_version_at_the_opening_lists_anew(self, paged: Driver) -> None:
-        paged(page(10), Refused(410, "Gone"))
+        paged(page(10), ErrorStatus(410, "Gone"))
         paged.rest()
         assert paged.ask() == ListPage(limit=500)
 
@@ -251,7 +251,7 @@ class TestStreams:
         watching(ErrorLine(throttled))
         assert watching.rest() == 7.0
         for _ in range(10):
-            watching(Refused(429, retry_after_s=3.0))
+            watching(ErrorStatus(429, retry_after_s=3.0))
             assert watching.rest() == 3.0
         assert watching.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
 
@@ -282,11 +282,13 @@ class TestStreams:
 
 class TestUnavailability:
     def test_a_kind_that_is_not_served_is_asked_for_until_it_is(self, paged: Driver) -> None:
-        assert paged(Refused(404, "NotFound", "no such resource")) == [Unavailable("no such resource", missing=True)]
+        assert paged(ErrorStatus(404, "NotFound", "no such resource")) == [
+            Unavailable("no such resource", missing=True)
+        ]
         rests = []
         for _ in range(10):
             rests.append(paged.rest())
-            paged(Refused(404))
+            paged(ErrorStatus(404))
         assert max(rests) == 30.0
         paged.rest()
         assert paged(page(10)) == [Init(), InitDone("10")]
@@ -294,7 +296,7 @@ class TestUnavailability:
     def test_a_kind_that_vanishes_is_listed_when_it_is_back(self, watching: Driver) -> None:
         watching(Lost("reset"))
         watching.rest()
-        assert watching(Refused(404)) == [Unavailable("404", missing=True)]
+        assert watching(ErrorStatus(404)) == [Unavailable("404", missing=True)]
         watching.rest()
         assert watching.ask() == ListPage(limit=500)
 
@@ -303,12 +305,12 @@ class TestUnavailability:
         told = []
         for _ in range(8):
             watching.rest()
-            told.append(watching(Refused(404))[1:])
+            told.append(watching(ErrorStatus(404))[1:])
         assert told == [[], [], [], [], [Absent()], [], [], []]
 
-    @pytest.mark.parametrize("between", [Lost("reset"), Refused(403), Refused(503), page(11)], ids=repr)
+    @pytest.mark.parametrize("between", [Lost("reset"), ErrorStatus(403), ErrorStatus(503), page(11)], ids=repr)
     def test_another_answer_in_between_starts_the_count_anew(
-        self, watching: Driver, between: Lost | Refused | Page[Lease]
+        self, watching: Driver, between: Lost | ErrorStatus | Page[Lease]
     ) -> None:
         watching(Closed())
         for number in range(8):
@@ -318,13 +320,13 @@ class TestUnavailability:
                 if isinstance(between, Page):
                     watching(Lost("reset"))
             else:
-                assert Absent() not in watching(Refused(404))
+                assert Absent() not in watching(ErrorStatus(404))
 
     @pytest.mark.parametrize("code", [401, 403])
     def test_a_kind_that_is_forbidden_is_tried_slowly(self, paged: Driver, code: int) -> None:
         rests = []
         for _ in range(12):
-            assert paged(Refused(code, "Forbidden")) == [Unavailable("Forbidden")]
+            assert paged(ErrorStatus(code, "Forbidden")) == [Unavailable("Forbidden")]
             rests.append(paged.rest())
         assert rests[0] == 0.8
         assert rests[-1] == 60.0
@@ -342,7 +344,7 @@ class TestBackoff:
         for _ in range(5):
             watching(Lost("refused"))
             watching.rest()
-        watching(Refused(403))
+        watching(ErrorStatus(403))
         assert watching.rest() == 0.8
 
     def test_jitter_shortens_a_delay_by_up_to_half(self, watching: Driver) -> None:
@@ -360,7 +362,7 @@ class TestBackoff:
     def test_a_retry_after_is_a_lower_bound_and_is_believed_up_to_a_minute(self, watching: Driver) -> None:
         watching(Lost("reset"))
         watching.rest()
-        watching(Refused(429, retry_after_s=9999.0))
+        watching(ErrorStatus(429, retry_after_s=9999.0))
         assert watching.machine.next(0.5) == Wait(60.4)
 
 
