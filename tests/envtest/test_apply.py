@@ -133,7 +133,7 @@ async def bench(control_plane: ControlPlane, admin: Client, namespace: str) -> A
             yield Bench(namespace, owner.metadata.uid, client, somebody, proxy, cache)
 
 
-async def test_a_create_follows_a_live_not_found_and_does_not_force(bench: Bench) -> None:
+async def test_create_follows_a_live_not_found_without_force(bench: Bench) -> None:
     applied = await bench.apply(bench.service())
     read, write = bench.proxy.exchanges
     assert applied.operation is Operation.CREATE
@@ -143,7 +143,7 @@ async def test_a_create_follows_a_live_not_found_and_does_not_force(bench: Bench
     assert "uid" not in msgspec.json.decode(write.body)["metadata"]
 
 
-async def test_what_the_cache_lacks_of_several_children_is_asked_for_at_once(bench: Bench) -> None:
+async def test_missing_children_are_read_concurrently(bench: Bench) -> None:
     await bench.apply(bench.service())
     stalls = [bench.proxy.stall(is_about(name)) for name in ("one", "two")]
     wanted = [(SERVICE, Key(bench.namespace, name)) for name in ("one", "child", "two")]
@@ -162,7 +162,7 @@ async def test_what_the_cache_lacks_of_several_children_is_asked_for_at_once(ben
     assert not any(each.error for each in found)
 
 
-async def test_a_read_that_failed_fails_the_apply_of_its_own_child_only(bench: Bench) -> None:
+async def test_failed_read_fails_only_its_own_child(bench: Bench) -> None:
     bench.proxy.answer(403, match=is_about("one"), reason="Forbidden")
     one, two = await bench.applier.look([(SERVICE, Key(bench.namespace, name)) for name in ("one", "two")])
     assert (
@@ -219,7 +219,8 @@ async def test_an_object_of_another_owner_is_left_as_it_is(bench: Bench) -> None
     assert bench.proxy.writes == []
 
 
-async def test_what_somebody_makes_between_the_read_and_the_apply_is_given_back(bench: Bench) -> None:
+async def test_foreign_object_made_before_our_apply_is_given_back(bench: Bench) -> None:
+    """Somebody makes it between our read and our apply: our fields are taken off again."""
     stall = bench.proxy.stall(is_apply)
     async with anyio.create_task_group() as tasks:
 
@@ -241,7 +242,8 @@ async def test_what_somebody_makes_between_the_read_and_the_apply_is_given_back(
     assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {bench.somebody.field_manager}
 
 
-async def test_what_somebody_makes_otherwise_between_the_read_and_the_apply_is_a_conflict(bench: Bench) -> None:
+async def test_foreign_object_with_other_fields_is_a_conflict(bench: Bench) -> None:
+    """Somebody makes it between our read and our apply."""
     stall = bench.proxy.stall(is_apply)
     async with anyio.create_task_group() as tasks:
 
@@ -292,7 +294,8 @@ async def test_a_child_that_was_made_anew_meanwhile_is_not_written(bench: Bench)
     assert await bench.live() == before
 
 
-async def test_after_an_unknown_outcome_the_object_is_read_live_and_not_made_twice(bench: Bench) -> None:
+async def test_object_of_an_unknown_outcome_is_not_made_twice(bench: Bench) -> None:
+    """A live read finds it first."""
     bench.proxy.cut(1, Moment.AFTER, match=is_apply)
     with pytest.raises(Unavailable) as lost:
         await bench.applier.apply(SERVICE, bench.service(), bench.ours)
@@ -308,7 +311,7 @@ async def test_after_an_unknown_outcome_the_object_is_read_live_and_not_made_twi
     assert len(bench.proxy.writes) == sent
 
 
-async def test_our_own_late_write_is_not_taken_for_a_foreign_object(bench: Bench) -> None:
+async def test_our_own_late_write_is_no_foreign_object(bench: Bench) -> None:
     stall = bench.proxy.stall(is_apply)
     intent = bench.job("trainer:1")
     async with anyio.create_task_group() as tasks:
@@ -333,7 +336,7 @@ async def test_our_own_late_write_is_not_taken_for_a_foreign_object(bench: Bench
     assert live["spec"]["suspend"] is True
 
 
-async def test_an_immutable_field_that_differs_is_kept_and_the_rest_is_applied(bench: Bench) -> None:
+async def test_immutable_field_is_kept_and_the_rest_applied(bench: Bench) -> None:
     await bench.apply(bench.job("trainer:1", backoffLimit=3), JOB)
     changed = bench.job("trainer:2", backoffLimit=4)
     assert (await bench.apply(changed, JOB)).operation is Operation.UPDATE
@@ -343,7 +346,7 @@ async def test_an_immutable_field_that_differs_is_kept_and_the_rest_is_applied(b
     assert (await bench.apply(changed, JOB)).operation is Operation.KEEP
 
 
-async def test_a_child_that_is_on_its_way_out_is_left_to_go(bench: Bench) -> None:
+async def test_terminating_child_is_not_written(bench: Bench) -> None:
     intent = bench.service()
     await bench.apply(intent)
     await bench.patch({"metadata": {"finalizers": ["torchctl.test/held"]}})

@@ -127,9 +127,10 @@ async def test_a_crash_at_any_write_changes_nothing_in_the_end(
 
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(bool(CHOSEN), reason="only some stories are swept")
-async def test_a_program_killed_at_any_write_is_followed_by_one_that_ends_the_same(
+async def test_successor_of_a_killed_operator_ends_the_same(
     in_process: Scene, as_process: Scene, control_plane: ControlPlane, report: Callable[[str], None]
 ) -> None:
+    """The operator is a process of its own, and is killed at each of a sample of its writes."""
     log = control_plane.audit_log
     start = log.stat().st_size
     sweeps = await undisturbed(in_process, [STORIES["gang"]], times=1, at_once=1)

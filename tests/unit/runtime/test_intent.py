@@ -91,7 +91,7 @@ def test_orphan_of_an_earlier_owner_is_foreign() -> None:
     assert decide(owned(), ObjectMeta(uid="u"), service(), OURS).operation is Operation.FOREIGN
 
 
-def test_a_field_that_somebody_changed_is_sent_again_with_the_uid() -> None:
+def test_drifted_field_is_sent_again_with_the_uid() -> None:
     intent = service(publishNotReadyAddresses=True)
     meta, live = live_from(intent)
     live["spec"]["publishNotReadyAddresses"] = False
@@ -108,7 +108,7 @@ def test_a_key_that_somebody_added_to_a_selector_is_drift() -> None:
     assert decide(intent, meta, live, OURS).operation is Operation.UPDATE
 
 
-def test_a_field_that_is_no_longer_wanted_leads_to_an_update() -> None:
+def test_field_removed_from_the_intent_leads_to_an_update() -> None:
     before = service(publishNotReadyAddresses=True, sessionAffinity="None")
     meta, live = live_from(before)
     assert decide(service(publishNotReadyAddresses=True), meta, live, OURS).operation is Operation.UPDATE
@@ -133,7 +133,8 @@ def test_an_object_that_is_being_deleted_is_left_to_go() -> None:
     assert decide(intent, meta, live, OURS).operation is Operation.TERMINATING
 
 
-def test_an_immutable_field_that_differs_is_sent_as_it_is_and_then_let_be() -> None:
+def test_immutable_field_is_sent_with_its_live_value() -> None:
+    """After that apply, the difference is no drift."""
     _, live = live_from(job("old", suspend=False))
     wanted = job("new", suspend=True)
     meta, _ = live_from(job("old", suspend=False))
@@ -153,9 +154,7 @@ def test_an_immutable_field_that_differs_is_sent_as_it_is_and_then_let_be() -> N
         (service(sessionAffinity="None"), service(clusterIP="None")),
     ],
 )
-def test_neither_the_intent_nor_the_live_object_is_changed_by_a_decision(
-    before: dict[str, Any], wanted: dict[str, Any]
-) -> None:
+def test_decision_changes_neither_intent_nor_live_object(before: dict[str, Any], wanted: dict[str, Any]) -> None:
     """The live object is the cache's, and the body shares with both what it does not change."""
     wanted["metadata"]["annotations"] = {"ours": "yes"}
     meta, live = live_from(before)
@@ -175,7 +174,8 @@ def test_a_pod_that_exists_is_kept_whatever_the_intent_says() -> None:
     assert decide(pod, ObjectMeta(owner_references=(OWNER,)), {"spec": {}}, OURS).operation is Operation.KEEP
 
 
-def test_what_is_made_once_is_kept_whatever_somebody_did_to_it_and_another_owners_is_foreign_all_the_same() -> None:
+def test_object_that_is_made_once_is_never_updated() -> None:
+    """Somebody's edits to it stay. One of another owner is foreign all the same."""
     meta, live = live_from(service(clusterIP="None"))
     stripped = ObjectMeta(uid=meta.uid, owner_references=meta.owner_references)
     assert decide(service(clusterIP="10.0.0.1"), stripped, live, OURS, once=True).operation is Operation.KEEP

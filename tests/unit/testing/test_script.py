@@ -90,7 +90,7 @@ def test_every_container_has_a_state_in_every_report(pod: Pod, play: Play) -> No
 
 
 @given(pods, plays)
-def test_init_containers_run_one_at_a_time_and_before_the_others(pod: Pod, play: Play) -> None:
+def test_init_containers_run_one_at_a_time_and_first(pod: Pod, play: Play) -> None:
     for report in reports(pod, play):
         kinds = [type(state) for state in report.init]
         assert [kind for kind in kinds if kind is not Done] == kinds[kinds.count(Done) :]
@@ -124,7 +124,7 @@ def test_a_stopped_container_ends_with_the_play_s_code() -> None:
     assert finish(pod, play, reports(pod, play)[-1]) == PodReport("Failed", (), (Done(143, "Error"),))
 
 
-def test_a_container_that_ends_well_on_demand_leaves_a_pod_that_succeeded() -> None:
+def test_pod_that_exits_0_when_stopped_has_succeeded() -> None:
     pod, play = a_pod(), Play(run_s=None, stop_exit_code=0)
     assert finish(pod, play, reports(pod, play)[-1]) == PodReport("Succeeded", (), (Done(),))
 
@@ -195,7 +195,7 @@ def test_a_lost_node_is_the_end_of_what_is_reported() -> None:
     assert (pause, last) == (Pause(3), LoseNode())
 
 
-def test_the_end_of_the_log_becomes_the_message_where_the_container_asks_for_it() -> None:
+def test_end_of_the_log_becomes_the_termination_message_on_request() -> None:
     container = Container("c", termination_message_policy="FallbackToLogsOnError")
     pod = Pod(ObjectMeta(name="p"), PodSpec((container,)))
     (state,) = reports(pod, Play(exit_code=1, log="x" * 3000 + "Root Cause"))[-1].main
@@ -209,7 +209,7 @@ def test_by_default_a_sync_pod_reports_what_it_fetched() -> None:
     assert reports(pod, default_play(pod))[-1] == PodReport("Succeeded", (), (Done(message=SYNC_MESSAGE),))
 
 
-def test_by_default_a_serving_sync_pod_reports_in_its_init_container_and_stays() -> None:
+def test_serving_sync_pod_reports_in_its_init_container_and_stays() -> None:
     pod = sync_pod("serve", init=("fetch",))
     assert reports(pod, default_play(pod))[-1] == PodReport("Running", (Done(message=SYNC_MESSAGE),), (Running(),))
 

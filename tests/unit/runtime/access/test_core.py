@@ -30,7 +30,7 @@ def judged(access: Access, now: float = NOW) -> Ledger:
     return ledger
 
 
-def test_a_token_is_what_follows_bearer_and_nothing_else_is_one() -> None:
+def test_only_what_follows_bearer_is_a_token() -> None:
     assert bearer("Bearer abc.def-_") == "abc.def-_"
     assert bearer("bearer   abc ") == "abc"
     for header in (
@@ -55,7 +55,7 @@ def test_nothing_that_is_kept_leads_back_to_a_token() -> None:
     assert "secret" not in f"{ledger!r}{kept!r}"
 
 
-def test_who_is_let_in_is_not_asked_about_for_a_minute_and_no_longer() -> None:
+def test_reader_is_reviewed_again_after_a_minute() -> None:
     ledger = judged(Access.ALLOWED)
     assert ledger.ask(TOKEN, NOW + ALLOWED_S - 0.1) is Access.ALLOWED
     assert ledger.ask(TOKEN, NOW + ALLOWED_S) is Step.REVIEW
@@ -68,7 +68,7 @@ def test_a_refusal_stands_for_seconds_and_keeps_its_reason() -> None:
         assert ledger.ask(TOKEN, NOW + REFUSED_S) is Step.REVIEW
 
 
-def test_who_lost_the_right_is_out_when_the_minute_is_over() -> None:
+def test_reader_without_the_right_is_out_within_a_minute() -> None:
     ledger = judged(Access.ALLOWED)
     later = NOW + ALLOWED_S
     assert ledger.ask(TOKEN, later) is Step.REVIEW
@@ -84,13 +84,14 @@ def test_one_token_is_asked_about_once_at_a_time() -> None:
     assert ledger.ask(TOKEN, NOW) is Access.ALLOWED
 
 
-def test_an_outage_opens_no_door_and_is_not_asked_into_again_at_once() -> None:
+def test_outage_admits_nobody_and_pauses_reviews_of_strangers() -> None:
     ledger = judged(Access.UNAVAILABLE)
     assert ledger.ask(TOKEN, NOW) is Access.UNAVAILABLE
     assert ledger.ask(TOKEN, NOW + UNAVAILABLE_S) is Step.REVIEW
 
 
-def test_a_reader_stays_one_through_an_outage_but_is_not_let_in_unasked() -> None:
+def test_reader_is_reviewed_even_during_an_outage() -> None:
+    """A reader stays one through an outage, but gets in only after a review."""
     ledger = judged(Access.ALLOWED)
     later = NOW + ALLOWED_S
     assert ledger.ask(TOKEN, later) is Step.REVIEW

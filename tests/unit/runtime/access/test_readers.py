@@ -159,7 +159,8 @@ def test_many_requests_with_one_token_are_one_review() -> None:
     assert len(server.bodies) == 2
 
 
-def test_a_flood_of_wrong_tokens_is_few_reviews_and_shuts_no_reader_out() -> None:
+def test_flood_of_wrong_tokens_shuts_no_reader_out() -> None:
+    """A flood of unknown tokens also costs few reviews."""
     server, answers = ApiServer(delay_s=0.1), []
 
     async def story(readers: Readers) -> None:

@@ -72,7 +72,7 @@ def watching(paged: Driver) -> Driver:
 
 
 class TestLists:
-    def test_a_list_is_turned_page_by_page_and_watched_from_its_version(self, paged: Driver) -> None:
+    def test_list_is_read_by_pages_and_watched_from_its_version(self, paged: Driver) -> None:
         assert paged.ask() == ListPage(limit=500)
         assert paged(page(10, lease("a", 3), continue_="next")) == [Init(), Applied(lease("a", 3))]
         assert paged.ask() == ListPage(limit=500, continue_="next")
@@ -96,14 +96,15 @@ class TestLists:
         bad = Page(items=(lease("a", 3),), skipped=(what,), resource_version="10", continue_="")
         assert paged(bad) == [Init(), Applied(lease("a", 3)), Skipped(what), InitDone("10")]
 
-    def test_a_list_older_than_what_was_seen_is_refused_and_asked_for_again(self, watching: Driver) -> None:
+    def test_list_older_than_the_known_version_is_read_again(self, watching: Driver) -> None:
         watching(ErrorLine(GONE))
         watching.rest()
         assert watching(page(9, lease("ghost", 5))) == []
         watching.rest()
         assert watching(page(11)) == [Init(), InitDone("11")]
 
-    def test_old_lists_are_believed_in_the_end_because_etcd_may_come_from_a_backup(self) -> None:
+    def test_repeated_old_lists_are_believed_in_the_end(self) -> None:
+        """etcd may have been restored from a backup."""
         driver = Driver(WatchSettings(streaming_list=False, stale_limit=2))
         driver(page(10), Opened(), ErrorLine(GONE))
         for _ in range(2):
@@ -122,7 +123,7 @@ class TestStreamingLists:
         assert streamed(Modified(lease("a", 11))) == [Applied(lease("a", 11))]
         assert streamed.machine.state is State.WATCHING
 
-    def test_changes_that_come_before_the_list_is_complete_are_passed_on(self, streamed: Driver) -> None:
+    def test_changes_during_a_streaming_list_are_passed_on(self, streamed: Driver) -> None:
         streamed(Opened())
         assert streamed(Modified(lease("a", 9)), Deleted(lease("a", 10))) == [
             Applied(lease("a", 9)),
@@ -130,24 +131,21 @@ class TestStreamingLists:
         ]
 
     @pytest.mark.parametrize("code", [400, 422])
-    def test_a_server_that_cannot_stream_lists_is_asked_for_pages_from_then_on(
-        self, streamed: Driver, code: int
-    ) -> None:
+    def test_server_without_streaming_lists_is_asked_for_pages(self, streamed: Driver, code: int) -> None:
         streamed(ErrorStatus(code))
         assert streamed.ask() == ListPage(limit=500)
         streamed(page(10), Opened(), ErrorLine(GONE))
         streamed.rest()
         assert streamed.ask() == ListPage(limit=500)
 
-    def test_a_streaming_list_that_never_completes_is_given_up_for_pages(self, streamed: Driver) -> None:
+    def test_endless_streaming_list_falls_back_to_pages(self, streamed: Driver) -> None:
         streamed(Opened(), Added(lease("a", 3)))
         assert streamed.machine.patience(streamed.now + 59) == 1.0
         assert streamed(Silent(), after_s=60) == []
         assert streamed.ask() == ListPage(limit=500)
 
-    def test_a_streaming_list_that_breaks_off_begins_anew_and_in_the_end_falls_back_to_pages(
-        self, streamed: Driver
-    ) -> None:
+    def test_broken_streaming_list_falls_back_to_pages_in_the_end(self, streamed: Driver) -> None:
+        """The list begins anew a few times before that."""
         for _ in range(2):
             streamed(Opened(), Added(lease("a", 3)), Closed())
             streamed.rest()
@@ -185,9 +183,7 @@ class TestStreams:
         assert watching(Added(lease("a", 11))) == []
 
     @pytest.mark.parametrize("version", ["11", "15"])
-    def test_a_stream_that_ended_is_resumed_at_once_from_the_newest_version(
-        self, watching: Driver, version: str
-    ) -> None:
+    def test_ended_stream_resumes_at_once_from_the_newest_version(self, watching: Driver, version: str) -> None:
         watching(Added(lease("a", 11)))
         if version == "15":
             watching(Bookmark("15"))
@@ -281,7 +277,7 @@ class TestStreams:
 
 
 class TestUnavailability:
-    def test_a_kind_that_is_not_served_is_asked_for_until_it_is(self, paged: Driver) -> None:
+    def test_kind_that_is_not_served_is_listed_until_it_is(self, paged: Driver) -> None:
         assert paged(ErrorStatus(404, "NotFound", "no such resource")) == [
             Unavailable("no such resource", missing=True)
         ]
@@ -300,7 +296,7 @@ class TestUnavailability:
         watching.rest()
         assert watching.ask() == ListPage(limit=500)
 
-    def test_kind_that_is_not_found_five_times_in_a_row_is_gone(self, watching: Driver) -> None:
+    def test_kind_is_gone_after_five_not_founds_in_a_row(self, watching: Driver) -> None:
         watching(Closed())
         told = []
         for _ in range(8):
@@ -359,14 +355,15 @@ class TestBackoff:
         watching(Lost("reset"), after_s=121)
         assert watching.rest() == 0.8
 
-    def test_a_retry_after_is_a_lower_bound_and_is_believed_up_to_a_minute(self, watching: Driver) -> None:
+    def test_retry_after_delays_a_rest_by_at_most_a_minute(self, watching: Driver) -> None:
+        """Up to a minute, Retry-After is a lower bound."""
         watching(Lost("reset"))
         watching.rest()
         watching(ErrorStatus(429, retry_after_s=9999.0))
         assert watching.machine.next(0.5) == Wait(60.4)
 
 
-def test_what_cannot_happen_in_a_state_is_refused_and_changes_nothing(paged: Driver) -> None:
+def test_illegal_input_of_a_state_changes_nothing(paged: Driver) -> None:
     with pytest.raises(IllegalInput, match="Opened while paging"):
         paged(Opened())
     assert paged.ask() == ListPage(limit=500)
