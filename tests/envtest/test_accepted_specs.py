@@ -254,7 +254,7 @@ async def verdict(place: Place, name: str) -> str:
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_what_the_operator_makes_of_an_accepted_spec_is_accepted_too(place: Place) -> None:
+async def test_accepted_specs_yield_accepted_children(place: Place) -> None:
     pairs, found = drawn(), Counter[str]()
     wrong: list[tuple[str, Json, Json]] = []
 

@@ -51,7 +51,7 @@ async def settled(place: Place, name: str) -> None:
     await place.reaches(Phase.SUCCEEDED, f"after-{name}")
 
 
-async def test_a_finished_job_is_not_run_again_when_its_child_is_deleted(place: Place) -> None:
+async def test_finished_job_does_not_recreate_its_deleted_child(place: Place) -> None:
     await place.job("done")
     before = await place.reaches(Phase.SUCCEEDED, "done")
     await place.admin.delete(JOB, "done", namespace=place.namespace)
@@ -133,7 +133,7 @@ async def test_a_queue_keeps_its_kai_queue_for_its_unfinished_jobs(place: Place,
     assert not await place.exists(KAI_QUEUE, name)
 
 
-async def test_what_was_deleted_while_the_operator_was_down_goes_when_it_is_back(
+async def test_deletions_during_a_downtime_are_cleaned_up_afterwards(
     cluster: Connection, admin: Client, namespace: str
 ) -> None:
     place, name, theirs = Place(admin, namespace), f"{namespace}-down", f"{namespace}-theirs"

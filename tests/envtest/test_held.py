@@ -38,7 +38,7 @@ async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[P
     [("fixed", {}), ("elastic", {"elastic": {"minNodes": 2, "maxNodes": 2}})],
     ids=["fixed", "elastic"],
 )
-async def test_a_job_that_somebody_else_suspends_goes_on_when_it_is_released(
+async def test_job_suspended_by_others_continues_when_released(
     place: Place, kubelet: ScriptedKubelet, name: str, spec: dict[str, Any]
 ) -> None:
     """Trainers take a second to stop, so that pods of before are still there when the Job is released."""

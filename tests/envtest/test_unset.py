@@ -42,9 +42,10 @@ async def security_of(place: Place, kind: Kind[Any], name: str) -> dict[str, Any
 
 @pytest.mark.parametrize("write", [("create",), ("apply", "--server-side")], ids=" ".join)
 @pytest.mark.usefixtures("kubelet")
-async def test_a_null_lets_the_cluster_choose_the_user_of_workers_and_sync_pod(
+async def test_null_in_the_pod_template_unsets_the_user(
     place: Place, control_plane: ControlPlane, write: tuple[str, ...]
 ) -> None:
+    """The cluster chooses the user of workers and sync pod."""
     queue = a_queue(place.namespace, podTemplate={"spec": {"securityContext": UNSET}})
     await control_plane.kubectl(*write, "-f-", input=json.dumps(queue))
     code = {"workspace": {"source": "git", "url": "https://git.example.com/a"}}

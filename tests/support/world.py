@@ -538,7 +538,7 @@ class World:
         self.worker(index, "Failed", containerStatuses=state, **more)
 
     def job_is(self, type_: str, reason: str = "", message: str = "") -> None:
-        """The Job controller's verdict."""
+        """Sets a condition of the workers' Job, as the Job controller does."""
         job = self.worker_job
         condition = {
             "type": type_,

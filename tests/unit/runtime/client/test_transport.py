@@ -156,7 +156,7 @@ async def test_a_refused_connection_means_that_nothing_was_sent() -> None:
     assert (raised.value.code, raised.value.outcome_unknown) == (0, False)
 
 
-async def test_a_name_that_does_not_resolve_means_that_nothing_was_sent() -> None:
+async def test_unresolved_name_means_that_nothing_was_sent() -> None:
     async with transport_to("http://api.invalid") as transport:
         with pytest.raises(Unavailable) as raised:
             await transport.send(WRITES[0])
@@ -164,9 +164,11 @@ async def test_a_name_that_does_not_resolve_means_that_nothing_was_sent() -> Non
 
 
 @pytest.mark.parametrize("request_", WRITES, ids=lambda request: request.verb)
-async def test_a_connection_that_is_reset_leaves_a_write_s_outcome_unknown_and_is_not_repeated(
+async def test_reset_connection_leaves_the_outcome_unknown(
     request_: HttpRequest,
 ) -> None:
+    """The write is not repeated."""
+
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         reset(writer)
@@ -179,7 +181,7 @@ async def test_a_connection_that_is_reset_leaves_a_write_s_outcome_unknown_and_i
 
 
 @pytest.mark.parametrize("request_", WRITES, ids=lambda request: request.verb)
-async def test_a_kept_connection_that_breaks_does_not_make_a_write_happen_twice(request_: HttpRequest) -> None:
+async def test_broken_keep_alive_connection_never_doubles_a_write(request_: HttpRequest) -> None:
     """The first request is answered, the second one breaks on the same connection: there must be no third."""
     requests_seen = 0
 
@@ -449,7 +451,7 @@ async def test_a_line_may_be_as_long_as_any_object() -> None:
         assert [len(line) for line in await read(url)] == [len(giant), 5]
 
 
-async def test_a_stream_that_breaks_off_is_told_from_one_that_ends() -> None:
+async def test_broken_stream_differs_from_an_ended_one() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
