@@ -31,7 +31,8 @@ class PodPorts:
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         """Handles `/portForward/{namespace}/{pod}` of a kubelet, with the port in the query."""
         key = Key(request.match_info["namespace"], request.match_info["pod"])
-        port = int(request.query["ports"])
+        # The API server is asked for `ports`, and asks the kubelet for `port`.
+        port = int(request.query.get("port") or request.query["ports"])
         socket = web.WebSocketResponse(protocols=(PROTOCOL,), timeout=0.1)
         await socket.prepare(request)
         self.connections += 1
