@@ -30,13 +30,7 @@ def test_the_pod_of_an_upload_takes_it_with_its_uid(world: type[World], nodes: i
     """It does so in `fetch`, whether or not another container serves the workspace afterwards."""
     spec = sync_pod(world, nodes=nodes, source="{source: zip}")["spec"]
     fetch = spec["initContainers" if nodes > 1 else "containers"][0]
-    assert fetch["args"] == [
-        "receive",
-        "--root=/workspace",
-        "--timeout=inf",
-        "--port=8081",
-        "--token-env=TORCHCTL_POD_UID",
-    ]
+    assert fetch["args"] == ["receive", "--root=/workspace", "--timeout=inf", "--port=8081"]
     assert fetch["ports"] == [{"name": "upload", "containerPort": 8081, "protocol": "TCP"}]
     assert fetch["env"][-1]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
 

@@ -100,8 +100,8 @@ def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
     timeout: str | int = "inf" if workspace.uploaded else workspace.timeout_s
     limits = [*flag("root", CLAIM_ROOT), *flag("timeout", timeout), *flag("revision", revision)]
     if workspace.receives:
-        address = [*flag("port", names.UPLOAD_PORT), *flag("token-env", _TOKEN)]
-        return ["receive", *limits, *address, *flag("cache", _CACHE_ROOT if workspace.cache else "")]
+        cache = flag("cache", _CACHE_ROOT) if workspace.cache else []
+        return ["receive", *limits, *flag("port", names.UPLOAD_PORT), *cache]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING
