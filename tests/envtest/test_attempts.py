@@ -2,13 +2,12 @@
 
 import functools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -16,11 +15,9 @@ from torchctl.api.kube import JOB, POD, SERVICE, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import fresh_name
 from torchctl.testing.nodekinds import Pod as PlayedPod
 
 pytestmark = pytest.mark.usefixtures("own_script")
@@ -46,14 +43,9 @@ def worker(pod: PlayedPod, job: str, attempt: int | None = None, index: int | No
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
-    namespace = fresh_name("attempts")
-    await create_namespace(admin, namespace)
-    here = Place(admin, namespace)
-    await here.queue()
-    async with background_operator(operator_account, namespace):
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(place: Place) -> Place:
+    await place.queue()
+    return place
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest_asyncio
 from jobs import Place, a_kai_queue
-from operators import background_operator, running_operator
+from operators import running_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -15,7 +15,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import NAMESPACE
 from torchctl.testing.nodekinds import Pod
 
 
@@ -33,15 +33,9 @@ async def cluster(operator_account: Connection, kubelet: ScriptedKubelet) -> Asy
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(cluster: Connection, admin: Client) -> AsyncGenerator[Place]:
-    """A namespace with an operator at work, and a queue."""
-    namespace = fresh_name("deleting")
-    await create_namespace(admin, namespace)
-    async with background_operator(cluster, namespace):
-        here = Place(admin, namespace)
-        await here.queue()
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(cluster: Connection, place: Place) -> Place:
+    await place.queue()
+    return place
 
 
 async def settled(place: Place, name: str) -> None:

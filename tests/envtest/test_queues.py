@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from clusters import OPERATOR
 from jobs import Place, a_job, a_kai_queue
-from operators import background_operator, operator_settings, running_operator
+from operators import operator_settings, running_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -26,7 +26,6 @@ from torchctl.runtime.kinds import Kind
 from torchctl.testing.audit import read_audit_log
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import STORAGE_CLASS, Pod
 from torchctl.testing.volumes import PROVISIONER
 
@@ -52,13 +51,8 @@ async def cluster(operator_account: Connection, kubelet: ScriptedKubelet) -> Asy
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(cluster: Connection, admin: Client) -> AsyncGenerator[Place]:
-    """A namespace with an operator at work."""
-    namespace = fresh_name("queues")
-    await create_namespace(admin, namespace)
-    async with background_operator(cluster, namespace):
-        yield Place(admin, namespace)
-    await admin.delete(NAMESPACE, namespace)
+async def place(cluster: Connection, place: Place) -> Place:
+    return place
 
 
 def config_map(name: str, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -16,9 +15,8 @@ from torchctl.api.kube import JOB, POD, PVC, PersistentVolumeClaim
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_SYNC, ROLE_WORKER, WORKSPACE_REVISION
 from torchctl.api.phases import Phase
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import fresh_name
 from torchctl.testing.nodekinds import STORAGE_CLASS, Pod
 from torchctl.testing.volumes import PROVISIONER, SELECTED_NODE
 
@@ -53,15 +51,10 @@ async def classes(admin: Client) -> AsyncGenerator[dict[str, str]]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
-    namespace = fresh_name("storage")
-    await create_namespace(admin, namespace)
-    here = Place(admin, namespace)
-    await here.queue()
-    await here.queue("keeps", storage={"checkpoints": CHECKPOINTS})
-    async with background_operator(operator_account, namespace):
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(kubelet: ScriptedKubelet, place: Place) -> Place:
+    await place.queue()
+    await place.queue("keeps", storage={"checkpoints": CHECKPOINTS})
+    return place
 
 
 def of_job(pod: Pod, job: str, role: str) -> bool:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
+from multidict import CIMultiDict
 from yarl import URL
 
 from torchctl.runtime.client.config import Connection
@@ -181,14 +182,14 @@ class AiohttpTransport:
     def _requesting(
         self, session: aiohttp.ClientSession, request: HttpRequest, gate: Gate | None
     ) -> "_Dial[aiohttp.ClientResponse]":
-        async def dial(headers: Mapping[str, str], context: ssl.SSLContext | None) -> aiohttp.ClientResponse:
+        async def dial(credentials: Mapping[str, str], context: ssl.SSLContext | None) -> aiohttp.ClientResponse:
             if gate is not None:
                 gate()
             with self._observed(request) as outcome:
                 response = await session.request(
                     request.method,
                     self._url(request),
-                    headers={**dict(request.headers), **headers},
+                    headers=self._headers(request, credentials),
                     data=request.body,
                     proxy=self._proxy,
                     ssl=context if context is not None else True,
@@ -201,12 +202,12 @@ class AiohttpTransport:
         return dial
 
     def _upgrading(self, session: aiohttp.ClientSession, request: HttpRequest, protocol: str) -> "_Dial[_Upgrade]":
-        async def dial(headers: Mapping[str, str], context: ssl.SSLContext | None) -> _Upgrade:
+        async def dial(credentials: Mapping[str, str], context: ssl.SSLContext | None) -> _Upgrade:
             with self._observed(request) as outcome:
                 try:
                     socket = await session.ws_connect(
                         self._url(request),
-                        headers={**dict(request.headers), **headers},
+                        headers=self._headers(request, credentials),
                         protocols=(protocol,),
                         timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
                         proxy=self._proxy,
@@ -220,6 +221,9 @@ class AiohttpTransport:
             return _Upgrade(101, socket)
 
         return dial
+
+    def _headers(self, request: HttpRequest, credentials: Mapping[str, str]) -> CIMultiDict[str]:
+        return CIMultiDict((*request.headers, *self._connection.headers, *credentials.items()))
 
     def _url(self, request: HttpRequest) -> URL:
         return URL(self._connection.host + request.target, encoded=True)
