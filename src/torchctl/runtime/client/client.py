@@ -138,6 +138,19 @@ class Client:
                     raise
         raise AssertionError("unreachable")
 
+    async def list_raw(self, kind: Kind[Any], *, namespace: str = "", labels: str = "") -> Sequence[dict[str, Any]]:
+        """Reads all objects that match with all their fields, as dicts, page by page. RBAC: list."""
+        items: list[dict[str, Any]] = []
+        continue_ = ""
+        while True:
+            request = requests.list_page(kind, namespace=namespace, labels=labels, continue_=continue_)
+            page = msgspec.json.decode(await self._send(request), type=dict[str, Any])
+            # The items of a list do not carry what each would carry alone.
+            items += ({"apiVersion": kind.api_version, "kind": kind.kind} | item for item in page["items"] or ())
+            continue_ = page["metadata"].get("continue", "")
+            if not continue_:
+                return items
+
     async def list_page(
         self,
         kind: Kind[T],
@@ -370,10 +383,11 @@ async def connect(
     user_agent: str = "torchctl",
     field_manager: str = "torchctl",
     settings: ClientSettings | None = None,
+    retry: RetryPolicy | None = None,
 ) -> AsyncGenerator[Client]:
     """Yields a client of the API server at `connection`. Its transport is closed at the end of the block."""
     async with AiohttpTransport(connection, metrics=metrics, clock=clock, user_agent=user_agent) as transport:
-        yield Client(transport, fence=fence, clock=clock, field_manager=field_manager, settings=settings)
+        yield Client(transport, fence=fence, clock=clock, field_manager=field_manager, settings=settings, retry=retry)
 
 
 def _namespace(body: Body) -> str:

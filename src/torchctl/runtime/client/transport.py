@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
+from multidict import CIMultiDict
 from yarl import URL
 
 from torchctl.runtime.cancellation import is_asked_to_cancel
@@ -237,7 +238,7 @@ class AiohttpTransport:
         credentials: str | None,
         context: ssl.SSLContext | None,
     ) -> aiohttp.ClientResponse:
-        headers = dict(request.headers)
+        headers = CIMultiDict((*request.headers, *self._connection.headers))
         if credentials:
             headers["Authorization"] = credentials
         if gate is not None:

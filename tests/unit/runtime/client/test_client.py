@@ -242,3 +242,14 @@ async def test_a_raw_read_keeps_everything() -> None:
 async def test_a_log_is_text() -> None:
     transport = Answers(HttpResponse(200, {}, b"line\n\xff"))
     assert await client_of(transport).pod_log("p", "ns", "c") == "line\n\ufffd"
+
+
+async def test_a_raw_list_has_every_field_of_every_page() -> None:
+    """The items of a list do not carry their apiVersion and kind; what is printed must."""
+    first = answer(200, {"metadata": {"continue": "more"}, "items": [{"metadata": {"name": "a"}, "unknown": [1]}]})
+    last = answer(200, {"metadata": {}, "items": None})
+    transport = Answers(first, last)
+    assert await Client(transport).list_raw(LEASE, namespace="team", labels="a=b") == [
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "unknown": [1]}
+    ]
+    assert [dict(request.query).get("continue") for request in transport.requests] == [None, "more"]

@@ -202,3 +202,19 @@ def test_a_pod_without_a_mounted_service_account_is_told_so(tmp_path: Path) -> N
 def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no pod"):
         in_cluster({}, tmp_path)
+
+
+async def test_a_user_to_impersonate_is_taken_over(tmp_path: Path) -> None:
+    user = {"token": "t", "as": "ann", "as-groups": ["dev"], "as-uid": "7", "as-user-extra": {"scope": ["view"]}}
+    connection = await load_connection(write(tmp_path / "config", user=user))
+    assert connection.headers == (
+        ("Impersonate-User", "ann"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Extra-scope", "view"),
+    )
+
+
+async def test_groups_to_impersonate_without_a_user_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="together with a user"):
+        await load_connection(write(tmp_path / "config", user={"token": "t", "as-groups": ["dev"]}))

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from torchctl.runtime.client import sockets
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotLeader, Timeout, Unavailable
+from torchctl.runtime.client.impersonation import Impersonation
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.transport import MAX_CONNECTIONS, AiohttpTransport, RequestMetrics
 from torchctl.runtime.metrics import Metrics
@@ -109,6 +110,17 @@ async def test_a_request_arrives_as_it_was_built() -> None:
         response = await transport.send(request)
     assert seen == [("POST", "/a%2Fb?q=x%20y%2Fz", b"body", "torchctl/1", "1")]
     assert (response.status, response.body, response.headers["x-two"]) == (201, b"answer", "2")
+
+
+async def test_impersonation_is_in_every_request_with_all_groups() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response([request.headers["Impersonate-User"], request.headers.getall("Impersonate-Group")])
+
+    async with serving(answer) as url:
+        connection = Connection(url, impersonation=Impersonation(user="ann", groups=("dev", "ml")))
+        async with AiohttpTransport(connection) as transport:
+            answered = await transport.send(HttpRequest("GET", "/", "get"))
+    assert answered.body == b'["ann", ["dev", "ml"]]'
 
 
 @pytest.mark.parametrize("status", [200, 301, 404, 429, 500])
