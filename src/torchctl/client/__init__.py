@@ -1,0 +1,1 @@
+"""What a person's program does with torchctl's kinds; the commands are a face of it."""
