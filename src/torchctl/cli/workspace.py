@@ -13,7 +13,7 @@ import click
 
 from torchctl.workspace.core import Limits
 from torchctl.workspace.marker import Marker
-from torchctl.workspace.program import TERMINATION_LOG, Outcome, run
+from torchctl.workspace.program import TERMINATION_LOG, Command, run
 from torchctl.workspace.urls import Redactor
 
 __all__ = ["workspace"]
@@ -49,7 +49,7 @@ def _limits(options: dict[str, Any]) -> Limits:
     return Limits(**{name: options[name] for name in ("max_bytes", "max_entries", "max_ratio", "max_path")})
 
 
-def _finish(step: str, main: Outcome, log: Path, redact: Redactor | None = None) -> None:
+def _finish(step: str, main: Command, log: Path, redact: Redactor | None = None) -> None:
     raise SystemExit(run(step, main, termination_log=log, redact=redact or Redactor()))
 
 

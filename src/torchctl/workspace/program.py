@@ -14,16 +14,16 @@ from .errors import Refused, Unexplained, Unreachable, WorkspaceError
 from .marker import Marker
 from .urls import Redactor
 
-__all__ = ["TERMINATION_LOG", "Outcome", "meaning", "run"]
+__all__ = ["TERMINATION_LOG", "Command", "meaning", "run"]
 
 TERMINATION_LOG = Path("/dev/termination-log")
 _MAX_MESSAGE = 4000  # the kubelet keeps 4096 bytes
 _STOPPED = 128 + signal.SIGTERM
 
-Outcome = Callable[[], Awaitable[Marker | None]]
+Command = Callable[[], Awaitable[Marker | None]]
 
 
-def run(step: str, main: Outcome, *, termination_log: Path, redact: Redactor) -> int:
+def run(step: str, main: Command, *, termination_log: Path, redact: Redactor) -> int:
     """Run a command to its end and report it.
 
     Args:
@@ -54,7 +54,7 @@ def run(step: str, main: Outcome, *, termination_log: Path, redact: Redactor) ->
     return 0
 
 
-async def _until_sigterm(main: Outcome) -> Marker | None:
+async def _until_sigterm(main: Command) -> Marker | None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
