@@ -16,7 +16,7 @@ from torchctl.api.labels import JOB_UID, ROLE, ROLE_SYNC, selector
 from torchctl.api.names import GROUP
 from torchctl.client.cluster import Cluster
 from torchctl.client.difference import difference
-from torchctl.client.errors import ClientError, NotFound, Refused, TimedOut, UsageError
+from torchctl.client.errors import ClientError, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job, job_text
 from torchctl.client.queues import get_queue
 from torchctl.client.receiving import Hopeless, Look, Receiver, There, Waiting, look
@@ -188,7 +188,7 @@ class _Waiting:
         """Returns where the code can be sent to, or that it is there.
 
         Raises:
-            Refused: It never can be.
+            RequestRefused: It never can be.
             TimedOut: It took too long.
         """
         while True:
@@ -197,7 +197,7 @@ class _Waiting:
                     self._note(why)
                     await self._pause()
                 case Hopeless(why, step):
-                    raise Refused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
+                    raise RequestRefused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
                 case found:
                     return found
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 __all__ = ["MAX_PIECE", "Cursor", "LogLine", "Splitter"]
 
 MAX_PIECE = 2**14
-"""The maximum bytes of a line; a longer one arrives in pieces. Container runtimes write theirs in pieces of this size."""
+"""The maximum bytes of a line; a longer one arrives in pieces. Container runtimes write pieces of this size too."""
 
 NS = 10**9
 WINDOW_S = 3
