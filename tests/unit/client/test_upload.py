@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receivers import TOKEN, contents, cutting, plant, receiving
 
+from torchctl.client.errors import Refused, Unreachable, UsageError
 from torchctl.client.tree import scan
 from torchctl.client.upload import Progress, upload
 from torchctl.workspace.core import Limits
-from torchctl.workspace.errors import Refused, Unreachable
 from torchctl.workspace.marker import read_marker
 from torchctl.workspace.steps import drive
 from torchctl.workspace.store import Store
@@ -105,7 +105,7 @@ async def test_file_that_changes_is_named(source: Path, claim: Path) -> None:
     tree = scan(source)
     (source / "train.py").write_bytes(b"print('changed')\n")
     async with receiving(claim) as (url, _):
-        with pytest.raises(Refused, match=r"'train.py' changed while it was read"):
+        with pytest.raises(UsageError, match=r"'train.py' changed while it was read"):
             await upload(url, TOKEN, tree)
 
 
