@@ -63,7 +63,8 @@ class Tree:
         """
         _check_count(len(self.members), [local.member for local in self.members], limits)
         if self.bytes > limits.max_bytes:
-            largest = sorted((local.member for local in self.members), key=lambda m: -m.size)[:_SHOWN]
+            files = (local.member for local in self.members if local.member.size)
+            largest = sorted(files, key=lambda m: -m.size)[:_SHOWN]
             raise UsageError(
                 f"{self.root} has {_size(self.bytes)} to send, and {_size(limits.max_bytes)} are allowed; the largest: "
                 + ", ".join(f"{show(m.path)} ({_size(m.size)})" for m in largest),
