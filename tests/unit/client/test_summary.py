@@ -34,7 +34,7 @@ def container(name: str = "trainer", *, ready: bool = True, **state: Any) -> dic
     return {"name": name, "ready": ready, "state": state}
 
 
-RUNNING = {"phase": "Running", "containerStatuses": [container(running={})]}
+RUNNING: dict[str, Any] = {"phase": "Running", "containerStatuses": [container(running={})]}
 
 
 def condition(type_: str, status: str, reason: str, message: str) -> dict[str, str]:
