@@ -150,7 +150,10 @@ async def list_jobs(cluster: Cluster, *, namespace: str = "", labels: str = "") 
 async def list_jobs_raw(cluster: Cluster, *, namespace: str = "", labels: str = "") -> list[dict[str, Any]]:
     """Reads the jobs of a namespace, empty for all, with all their fields. RBAC: list."""
     with cluster.explained(_scope(namespace)):
-        return list(await cluster.client.list_raw(JOB, namespace=namespace, labels=labels))
+        found = await cluster.client.list_raw(JOB, namespace=namespace, labels=labels)
+    if not found:
+        await check_namespace(cluster, namespace)
+    return [*found]
 
 
 def _scope(namespace: str) -> str:
