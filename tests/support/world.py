@@ -63,6 +63,10 @@ class World(Operated):
     def lacks_claim(self, name: str) -> None:
         self.seen = replace(self.seen, claims={**self.seen.claims, name: None})
 
+    def has_cache(self, name: str) -> None:
+        """The claim in which the queue keeps what was uploaded."""
+        self.seen = replace(self.seen, cache=decoded(PVC, {"metadata": {"name": name}}))
+
     def has_queue(self, text: str | None) -> None:
         self.seen = replace(self.seen, queue=queue_of(text) if text is not None else None)
 
