@@ -21,6 +21,7 @@ LOOK = Section(
     _verbs(
         list="List jobs.",
         queues="List queues.",
+        status="Show what a job does, what it waits for, and its workers.",
         wait="Wait until a job is in a phase or has a condition.",
     ),
 )
