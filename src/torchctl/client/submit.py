@@ -16,7 +16,7 @@ from torchctl.api.labels import JOB_UID, ROLE, ROLE_SYNC, selector
 from torchctl.api.names import GROUP
 from torchctl.client.cluster import Cluster
 from torchctl.client.difference import difference
-from torchctl.client.errors import ClientError, NotFound, RequestRefused, TimedOut, UsageError
+from torchctl.client.errors import ClientError, NotFound, Refused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job, job_text
 from torchctl.client.queues import get_queue
 from torchctl.client.receiving import Hopeless, Look, Receiver, There, Waiting, look
@@ -44,10 +44,8 @@ class Interrupted(Exception):
 class Code(Protocol):
     """The tree that is the job's code."""
 
-    @property
-    def digest(self) -> str:
-        """Its revision: the same for the same tree."""
-        ...
+    digest: str
+    """Its revision: the same for the same tree."""
 
     async def send(self, receiver: Receiver) -> None:
         """Brings the tree to the receiver, of which it sends only what is not there already.
@@ -171,7 +169,7 @@ async def _bring(job: Job, code: Code, tell: Teller, patience_s: float) -> None:
         try:
             return await code.send(seen)
         except Interrupted as cut:
-            await waiting.again(f"the way to pod {seen.pod}, which broke ({cut})")
+            await waiting.again(f"pod {seen.pod} to be reached again: {cut}")
 
 
 class _Waiting:
@@ -188,7 +186,7 @@ class _Waiting:
         """Returns where the code can be sent to, or that it is there.
 
         Raises:
-            RequestRefused: It never can be.
+            Refused: It never can be.
             TimedOut: It took too long.
         """
         while True:
@@ -197,7 +195,7 @@ class _Waiting:
                     self._note(why)
                     await self._pause()
                 case Hopeless(why, step):
-                    raise RequestRefused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
+                    raise Refused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
                 case found:
                     return found
 
