@@ -17,7 +17,7 @@ from torchctl.api.kube import PVC
 from torchctl.api.phases import Phase
 from torchctl.client import changes
 from torchctl.client.cluster import Cluster
-from torchctl.client.errors import NotAllowed, NotFound, Refused, TimedOut, UsageError
+from torchctl.client.errors import NotAllowed, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job
 from torchctl.client.receiving import Receiver
 from torchctl.client.submission import Request, Submission, build
@@ -50,7 +50,7 @@ class Sent:
         if len(self.pods) <= self.cuts:
             raise Interrupted("connection reset")
         if self.refusal:
-            raise Refused(self.refusal, "Leave out large files.")
+            raise RequestRefused(self.refusal, "Leave out large files.")
         self.kubelet.end(self.namespace, receiver.pod)
 
 
@@ -133,11 +133,11 @@ async def test_same_line_again_doubles_nothing(place: Place, cluster: Cluster, s
 
 
 async def test_code_that_is_refused_leaves_nothing(place: Place, cluster: Cluster, send: Callable[..., Sent]) -> None:
-    with pytest.raises(Refused, match=r"disk full. Leave out large files. Nothing of the job is left."):
+    with pytest.raises(RequestRefused, match=r"disk full. Leave out large files. Nothing of the job is left."):
         await submit(cluster, asked(place.namespace, "full"), send(refusal="disk full"), Told())
     await place.gone(TORCHRUN_JOB, "full")
     await place.job("theirs", numNodes=1, volumes={"workspace": {"source": "zip"}})
-    with pytest.raises(Refused, match=r"disk full. Leave out large files.$"):
+    with pytest.raises(RequestRefused, match=r"disk full. Leave out large files.$"):
         await submit(cluster, asked(place.namespace, "theirs"), send(refusal="disk full"), Told())
     assert await place.exists(TORCHRUN_JOB, "theirs")
 
@@ -145,7 +145,7 @@ async def test_code_that_is_refused_leaves_nothing(place: Place, cluster: Cluste
 async def test_what_cannot_run_is_told_at_once(place: Place, cluster: Cluster, send: Callable[..., Sent]) -> None:
     with pytest.raises(NotFound, match=r"TorchrunQueue h100 .*Queues there: queue."):
         await submit(cluster, asked(place.namespace, "x", queue="h100"), send(), Told())
-    with pytest.raises(Refused, match=r"cannot take the code: .*Submit the job with one of the two totals"):
+    with pytest.raises(RequestRefused, match=r"cannot take the code: .*Submit the job with one of the two totals"):
         await submit(cluster, asked(place.namespace, "x", nodes=None, gpus=9), send(), Told())
     with pytest.raises(TimedOut, match=r"it waited for .*Nothing of the job is left."):
         await submit(cluster, asked(place.namespace, "x"), send(cuts=99), Told(), patience_s=0.5)

@@ -8,8 +8,7 @@ import anyio
 from torchctl.api.names import UPLOAD_PORT
 from torchctl.client.cluster import Cluster
 from torchctl.client.content import Content
-from torchctl.client.errors import Refused as RefusedByReceiver
-from torchctl.client.errors import UsageError
+from torchctl.client.errors import RequestRefused, UsageError
 from torchctl.client.portforward import PortForward, forward_port
 from torchctl.client.receiving import Receiver
 from torchctl.client.submit import Interrupted
@@ -51,7 +50,7 @@ class DirectoryCode:
                     forward.url, receiver.uid, self.content.tree, report=self._report, content=self.content
                 )
             except Refused as error:
-                raise RefusedByReceiver(error.message, error.next_step) from error
+                raise RequestRefused(error.message, error.next_step) from error
             except Unreachable as error:
                 raise self._broken(forward, receiver, error) from error
 

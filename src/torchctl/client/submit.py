@@ -16,7 +16,7 @@ from torchctl.api.labels import JOB_UID, ROLE, ROLE_SYNC, selector
 from torchctl.api.names import GROUP
 from torchctl.client.cluster import Cluster
 from torchctl.client.difference import difference
-from torchctl.client.errors import ClientError, NotFound, Refused, TimedOut, UsageError
+from torchctl.client.errors import ClientError, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job, job_text
 from torchctl.client.queues import get_queue
 from torchctl.client.receiving import Hopeless, Look, Receiver, There, Waiting, look
@@ -151,9 +151,14 @@ async def _without(made: Made, error: ClientError) -> ClientError:
         except (api.NotFound, api.Conflict):
             pass
         except api.ApiError as kept:
-            left = f"{job_text(key)} stays, because it could not be deleted ({kept})"
-            return type(error)(error.what, f"{error.step} {left}: delete it.".strip())
-    return type(error)(error.what, f"{error.step} Nothing of the job is left.".strip())
+            return _with(error, f"The job {key.name} could not be deleted ({kept}): delete it.")
+    return _with(error, "Nothing of the job is left.")
+
+
+def _with(error: ClientError, sentence: str) -> ClientError:
+    """Returns the error with one more sentence."""
+    step = f"{error.step.rstrip('.')}. " if error.step else ""
+    return type(error)(error.what, step + sentence)
 
 
 # The code.
@@ -186,7 +191,7 @@ class _Waiting:
         """Returns where the code can be sent to, or that it is there.
 
         Raises:
-            Refused: It never can be.
+            RequestRefused: It never can be.
             TimedOut: It took too long.
         """
         while True:
@@ -195,7 +200,7 @@ class _Waiting:
                     self._note(why)
                     await self._pause()
                 case Hopeless(why, step):
-                    raise Refused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
+                    raise RequestRefused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
                 case found:
                     return found
 
