@@ -1,7 +1,7 @@
 """Reads a container's log as lines, and knows how to go on after a cut without losing or doubling one. Pure.
 
 The kubelet writes each line with the time at which the container runtime saw it. A log can only be asked for from a
-time on, in whole seconds (the API server cuts the rest off), and the answer begins with lines that were received before.
+time on, in whole seconds (the API server cuts the rest off), and the answer begins with lines received before.
 Times alone do not tell which: several lines may have the same one, and a line of stdout may stand below a later one of
 stderr, because the runtime reads these two at the same time. The order of the file is what never changes. So the cursor
 counts the lines that it received of the last seconds, asks again from the first of these seconds on, and skips as many.
