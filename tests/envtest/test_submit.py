@@ -112,7 +112,7 @@ async def test_object_first_and_code_second_trains(place: Place, cluster: Cluste
     made = await submit(cluster, asked(place.namespace, "trains"), code, told)
     assert (made.ours, code.pods) == (True, ["trains-sync-0"] * 3)
     assert told.lines[0] == "trains made"
-    assert "the way to pod trains-sync-0, which broke (connection reset)" in told.lines
+    assert "pod trains-sync-0 to be reached again: connection reset" in told.lines
     await made.job.wait(timeout_s=30)
     assert made.job.phase == Phase.SUCCEEDED
 

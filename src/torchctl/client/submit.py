@@ -44,10 +44,8 @@ class Interrupted(Exception):
 class Code(Protocol):
     """The tree that is the job's code."""
 
-    @property
-    def digest(self) -> str:
-        """Its revision: the same for the same tree."""
-        ...
+    digest: str
+    """Its revision: the same for the same tree."""
 
     async def send(self, receiver: Receiver) -> None:
         """Brings the tree to the receiver, of which it sends only what is not there already.
@@ -153,9 +151,14 @@ async def _without(made: Made, error: ClientError) -> ClientError:
         except (api.NotFound, api.Conflict):
             pass
         except api.ApiError as kept:
-            left = f"{job_text(key)} stays, because it could not be deleted ({kept})"
-            return type(error)(error.what, f"{error.step} {left}: delete it.".strip())
-    return type(error)(error.what, f"{error.step} Nothing of the job is left.".strip())
+            return _with(error, f"The job {key.name} could not be deleted ({kept}): delete it.")
+    return _with(error, "Nothing of the job is left.")
+
+
+def _with(error: ClientError, sentence: str) -> ClientError:
+    """Returns the error with one more sentence."""
+    step = f"{error.step.rstrip('.')}. " if error.step else ""
+    return type(error)(error.what, step + sentence)
 
 
 # The code.
@@ -171,7 +174,7 @@ async def _bring(job: Job, code: Code, tell: Teller, patience_s: float) -> None:
         try:
             return await code.send(seen)
         except Interrupted as cut:
-            await waiting.again(f"the way to pod {seen.pod}, which broke ({cut})")
+            await waiting.again(f"pod {seen.pod} to be reached again: {cut}")
 
 
 class _Waiting:
