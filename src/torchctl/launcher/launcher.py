@@ -2,7 +2,8 @@
 
 It runs in the user's image with whatever Python is there: this one file, standard library only, Python 3.8 to 3.14.
 
-    python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR [--warm] -- torchrun ...
+    python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR
+                        [--patience SECONDS] [--warm] -- torchrun ...
 
 It reports to the job's companion, which answers with orders (docs/design/launcher.md has the protocol): take a tree,
 stop, run as a member of a world. For the rest it is as if it was not there: it hands on signals, reaps, exits as its
@@ -62,7 +63,9 @@ OTHERS = (signal.SIGUSR1, signal.SIGUSR2)
 class Core:
     """What a launcher knows, and what it decides on each event. Methods return actions; `report` is what it says."""
 
-    def __init__(self, facts: dict[str, Any], revision: str, now: float, *, warming: bool = False) -> None:
+    def __init__(
+        self, facts: dict[str, Any], revision: str, now: float, *, warming: bool = False, patience_s: float = START_S
+    ) -> None:
         self.facts = facts
         self.state = BUSY if warming else READY
         self.revision = revision
@@ -71,7 +74,7 @@ class Core:
         self.epoch = self.exit = self.signal = 0
         self.trouble: dict[str, str] | None = None
         self.heard = self.ran = self.child = self.swapping = self.halted = self.listened = False
-        self.deadline = now + START_S
+        self.deadline = now + patience_s
         self.retry_at: float | None = None
         self.pause = float(RETRY_S[0])
 
@@ -103,7 +106,7 @@ class Core:
 
     def answer(self, order: dict[str, Any], now: float) -> list[Any]:
         if not self.heard and not self.ran:
-            self.deadline += WORLD_S - START_S
+            self.deadline = now + WORLD_S
         if self.state == EXITED and not self.listened:
             self.deadline, self.listened = now + AGAIN_S, True
         self.heard = True
@@ -762,7 +765,7 @@ class Loop:
 
     def _do_stop(self) -> None:
         self.stopping_since = time.monotonic()
-        self.asked = {self.program, *descendants(self.program, self._besides())}  # torchrun hands it on to its ranks
+        self.asked = set()  # torchrun hands it on to its ranks
         kill(self.program, signal.SIGTERM)
         self.look_at = self.stopping_since + 0.02
 
@@ -1194,7 +1197,7 @@ def options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
             value = "yes"
         elif not equals and words:
             value = words.pop(0)
-        if name not in ("--companion", "--index", "--nodes", "--min", "--nproc", "--workdir", "--warm"):
+        if name not in ("--companion", "--index", "--nodes", "--min", "--nproc", "--workdir", "--warm", "--patience"):
             raise ValueError(name)
         found[name[2:]] = value
     if len(words) < 2:
@@ -1236,7 +1239,8 @@ def main(argv: list[str]) -> int:
     reaper = become_subreaper()
     revision = placed_revision(workdir)
     warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
-    loop = Loop(Core(facts, revision, now, warming=warm is not None), url, workdir, program, warm)
+    core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
+    loop = Loop(core, url, workdir, program, warm)
     if not reaper:
         loop._say("it cannot find processes that lost their parent; they may stay when torchrun is killed")
     if not revision:
