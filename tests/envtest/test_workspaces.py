@@ -86,7 +86,7 @@ async def test_a_queues_cache_is_mounted_once_it_is_there(place: Place) -> None:
 
 
 @pytest.mark.proves("TorchrunJob.spec.volumes.workspace.claimName")
-async def test_what_an_existing_claim_holds_is_used_once_the_claim_is_there(place: Place) -> None:
+async def test_existing_claim_is_used_once_it_is_there(place: Place) -> None:
     await place.job("existing", volumes={"workspace": {"source": "existing", "claimName": "code"}})
     found = await place.condition("WorkspaceReady", "ClaimNotFound", "existing")
     assert "PersistentVolumeClaim code does not exist; create it" in found.message
@@ -125,7 +125,7 @@ async def test_a_claim_that_cannot_serve_the_nodes_is_a_condition(place: Place) 
     assert (await place.admin.get(TORCHRUN_JOB, "narrow", place.namespace)).status.phase == Phase.PENDING
 
 
-async def test_workers_copy_from_a_claim_that_all_of_them_can_mount(place: Place) -> None:
+async def test_workers_copy_from_a_claim_that_all_can_mount(place: Place) -> None:
     await place.job("copies", jobQueue="shared", volumes={"workspace": GIT})
     await place.reaches(Phase.SUCCEEDED, "copies")
     job = await place.admin.get(JOB, "copies", place.namespace)
