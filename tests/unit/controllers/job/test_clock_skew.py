@@ -3,14 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from world import job_of
 
 from torchctl.api.causes import Cause
 from torchctl.api.job import Failure
-from torchctl.api.kube import Job, JobStatus, Pod
 from torchctl.controllers.job.failure.verdict import Loss, root
-from torchctl.controllers.job.observe import _was_withdrawn
-from torchctl.runtime.kinds import Condition, ObjectMeta
 
 MOMENT = datetime(2026, 1, 1, 12, 0, 1, tzinfo=UTC)
 
@@ -23,13 +19,3 @@ def test_a_deletion_must_be_clearly_before_the_jobs_failure(earlier_s: int, caus
     failed = Loss(Cause.ERROR, Failure(pod="demo-1-x", exit_code=42), MOMENT - timedelta(seconds=1), by_itself=True)
     told = Loss(Cause.DELETED, Failure(pod="demo-0-x", reason="Deleted"), MOMENT - timedelta(seconds=earlier_s))
     assert root([failed, told], MOMENT).cause is cause
-
-
-@pytest.mark.parametrize(("told_s", "grace_s", "withdrawn"), [(0, 30, True), (1, 30, False), (1, 0, True)])
-def test_suspension_and_release_may_share_a_pods_first_second(told_s: int, grace_s: int, withdrawn: bool) -> None:
-    """The kubelet's last delete, without grace, moves the deletion time to the end of the pod."""
-    released = Condition("Suspended", "False", "JobResumed", "", MOMENT)
-    until = MOMENT + timedelta(seconds=told_s + grace_s)
-    meta = ObjectMeta(creation_timestamp=MOMENT, deletion_timestamp=until, deletion_grace_period_seconds=grace_s)
-    child = Job(ObjectMeta(name="demo"), {"suspend": False}, JobStatus(conditions=(released,)))
-    assert _was_withdrawn(Pod(meta), child, job_of("{jobQueue: q, numNodes: 1, command: x}")) is withdrawn
