@@ -17,11 +17,12 @@ from torchctl.api.names import GROUP
 from torchctl.client.cluster import Cluster
 from torchctl.client.difference import difference
 from torchctl.client.errors import ClientError, NotFound, RequestRefused, TimedOut, UsageError
-from torchctl.client.jobs import Job, get_job, job_text
+from torchctl.client.jobs import Job, get_job
 from torchctl.client.queues import get_queue
 from torchctl.client.receiving import Hopeless, Look, Receiver, There, Waiting, look
 from torchctl.client.submission import Submission
 from torchctl.client.views import JOB
+from torchctl.client.wait import job_text
 from torchctl.runtime.client import errors as api
 from torchctl.runtime.kinds import Key
 
