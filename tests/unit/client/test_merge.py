@@ -1,5 +1,7 @@
 """Merging the logs of many workers: nothing lost, nothing doubled, memory bounded, whatever comes when."""
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 

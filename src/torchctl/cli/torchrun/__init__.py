@@ -27,7 +27,16 @@ LOOK = Section(
 
 REACH = Section("Reach into the pods", _verbs())
 
-CHANGE = Section("Change", _verbs())
+CHANGE = Section(
+    "Change",
+    _verbs(
+        suspend="Stop the pods of jobs.",
+        resume="Start suspended jobs again.",
+        restart="End the attempt of jobs and begin the next one.",
+        scale="Change how many nodes elastic jobs should have.",
+        delete="Delete jobs.",
+    ),
+)
 
 OTHER = Section("Other", _verbs())
 

@@ -49,7 +49,7 @@ def test_long_lines_arrive_in_equal_pieces(lines: list[bytes], sizes: list[int])
     assert all(len(line.text.encode(errors="replace")) <= 3 * 16 for line in found)  # a bad byte becomes three
 
 
-def test_a_piece_of_a_long_line_has_its_time_and_says_so() -> None:
+def test_piece_of_a_long_line_has_its_time() -> None:
     splitter = Splitter(40)
     first, second = splitter.feed(b"1970-01-01T00:00:01.5Z " + b"a" * 40 + b"\n")
     assert (first.at, first.text, first.continues) == (1_500_000_000, "a" * 17, False)
@@ -104,7 +104,7 @@ def test_cuts_neither_lose_nor_double_a_line(file: list[LogLine], data: st.DataO
 
 
 @given(st.lists(st.integers(0, 2 * S), max_size=30).map(sorted), st.data())
-def test_a_rotated_file_is_read_on_from_where_it_was_left(times: list[int], data: st.DataObject) -> None:
+def test_rotated_file_is_read_from_where_it_was_left(times: list[int], data: st.DataObject) -> None:
     """Lines that were rotated away before anyone asked for them are lost, and no others."""
     file = [LogLine(at, str(number)) for number, at in enumerate(times)]
     cursor = Cursor()
