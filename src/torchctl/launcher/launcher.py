@@ -3,7 +3,7 @@
 It runs in the user's image with whatever Python is there: this one file, standard library only, Python 3.8 to 3.14.
 
     python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR
-                        [--patience SECONDS] [--warm] -- torchrun ...
+                        [--patience SECONDS] [--warm] [--verbose] -- torchrun ...
 
 It reports to the job's companion, which answers with orders (docs/design/launcher.md has the protocol): take a tree,
 stop, run as a member of a world. For the rest it is as if it was not there: it hands on signals, reaps, exits as its
@@ -639,6 +639,7 @@ class Loop:
     def __init__(self, core: Core, url: Url, workdir: str, argv: list[str], warm: Warm | None) -> None:
         self.core, self.url, self.workdir, self.argv, self.warm = core, url, workdir, argv, warm
         self.environ, self.cwd = dict(os.environ), os.getcwd()
+        self.verbose = False
         self.program = 0
         self.status: int | None = None  # of the program, while what it left behind is ended
         self.stopping_since: float | None = None
@@ -711,6 +712,7 @@ class Loop:
             if not pid:
                 return
             if pid == self.program and self.status is None:
+                self._trace("ended", exit_code(status))
                 self.status = status
                 self._look()
             elif self.status is not None or self.stopping_since is not None:
@@ -748,6 +750,7 @@ class Loop:
 
     def _do(self, actions: list[Any]) -> None:
         for action, *args in actions:
+            self._trace(action, *args)
             getattr(self, "_do_" + action)(*args)
 
     def _do_say(self, text: str) -> None:
@@ -787,6 +790,11 @@ class Loop:
     def _do_fail(self, code: int) -> None:
         self.ending = code
 
+    def _trace(self, *what: Any) -> None:
+        if self.verbose:
+            words = " ".join(str(word) for word in what)
+            os.write(2, f"torchctl launcher: {time.time():.3f} {self.core.state} {words}\n".encode("utf-8", "replace"))
+
     def _begin(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> Task | None:
         try:
             task = Task(kind, function, *args)
@@ -803,6 +811,7 @@ class Loop:
 
     def _result(self, kind: str, args: tuple[Any, ...], result: dict[str, Any]) -> None:
         now, error = time.monotonic(), result.get("error", "")
+        self._trace(kind, result)
         if kind == "talk":
             self.talking = None
             self._heard(result, now)
@@ -1078,7 +1087,8 @@ def _import_torch(workdir: str, nproc: str, arguments: list[str]) -> str:
         return f"--nproc-per-node is {args.nproc_per_node}; a number is needed, because counting would start CUDA"
     inside = os.path.realpath(workdir) + os.sep
     for name, module in list(sys.modules.items()):
-        if os.path.realpath(getattr(module, "__file__", None) or "/").startswith(inside):
+        file = getattr(module, "__file__", None) or ""
+        if os.path.isabs(file) and os.path.realpath(file).startswith(inside):
             return f"the import of torch imports {name} from the workspace"
     trial = os.fork()  # libraries that can be forked end their threads before
     if trial == 0:
@@ -1193,11 +1203,21 @@ def options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     words = list(argv)
     while words and words[0] != "--":
         name, equals, value = words.pop(0).partition("=")
-        if name == "--warm":
+        if name in ("--warm", "--verbose"):
             value = "yes"
         elif not equals and words:
             value = words.pop(0)
-        if name not in ("--companion", "--index", "--nodes", "--min", "--nproc", "--workdir", "--warm", "--patience"):
+        if name not in (
+            "--companion",
+            "--index",
+            "--nodes",
+            "--min",
+            "--nproc",
+            "--workdir",
+            "--warm",
+            "--patience",
+            "--verbose",
+        ):
             raise ValueError(name)
         found[name[2:]] = value
     if len(words) < 2:
@@ -1241,6 +1261,7 @@ def main(argv: list[str]) -> int:
     warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
     core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
     loop = Loop(core, url, workdir, program, warm)
+    loop.verbose = "verbose" in given
     if not reaper:
         loop._say("it cannot find processes that lost their parent; they may stay when torchrun is killed")
     if not revision:
