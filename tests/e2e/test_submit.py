@@ -8,7 +8,6 @@ from jobs import Place
 from plugin import run
 from trainings import NAMESPACE, log
 
-from torchctl.api.kube import POD
 from torchctl.testing.node import LocalNode
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp.py"
@@ -51,4 +50,3 @@ async def test_failed_training_is_the_exit_status(place: Place, kubeconfig: Path
     ended = await run(*line, "-f", "job.yaml", kubeconfig=kubeconfig, directory=directory, timeout_s=120)
     assert ended.status == 1, ended.err
     assert "TorchrunJob fails in namespace training has failed" in ended.err
-    assert not await place.admin.list(POD, namespace=NAMESPACE, labels="torchrun.ai/job-name=absent")

@@ -8,14 +8,13 @@ import anyio
 from torchctl.api.names import UPLOAD_PORT
 from torchctl.client.cluster import Cluster
 from torchctl.client.content import Content
-from torchctl.client.errors import RequestRefused, UsageError
+from torchctl.client.errors import Unreachable
 from torchctl.client.portforward import PortForward, forward_port
 from torchctl.client.receiving import Receiver
 from torchctl.client.submit import Interrupted
 from torchctl.client.tree import Tree, scan
 from torchctl.client.upload import Report, Sent, hashed, upload
 from torchctl.runtime.client import errors as api
-from torchctl.workspace.errors import Refused, Unreachable
 
 __all__ = ["DirectoryCode", "list_tree", "read_code"]
 
@@ -42,15 +41,13 @@ class DirectoryCode:
 
         Raises:
             Interrupted: The way broke; sending again goes on where it was.
-            ClientError: It was refused.
+            ClientError: It was refused, or a right is missing.
         """
         async with forward_port(self._cluster.client, receiver.pod, self._namespace, UPLOAD_PORT) as forward:
             try:
                 self.sent = await upload(
                     forward.url, receiver.uid, self.content.tree, report=self._report, content=self.content
                 )
-            except Refused as error:
-                raise RequestRefused(error.message, error.next_step) from error
             except Unreachable as error:
                 raise self._broken(forward, receiver, error) from error
 
@@ -59,7 +56,7 @@ class DirectoryCode:
         if isinstance(forward.failure, api.Forbidden):
             with self._cluster.explained(f"port-forward to pod {receiver.pod} in namespace {self._namespace}"):
                 raise forward.failure
-        return Interrupted(str(forward.failure or error.message))
+        return Interrupted(str(forward.failure or error.what))
 
 
 async def list_tree(directory: Path) -> Tree:
@@ -68,10 +65,7 @@ async def list_tree(directory: Path) -> Tree:
     Raises:
         UsageError: Something in it cannot be sent, or there is too much.
     """
-    try:
-        return await anyio.to_thread.run_sync(scan, directory)
-    except Refused as error:
-        raise UsageError(error.message, error.next_step) from error
+    return await anyio.to_thread.run_sync(scan, directory)
 
 
 async def read_code(cluster: Cluster, namespace: str, directory: Path, report: Report | None = None) -> DirectoryCode:
@@ -80,8 +74,5 @@ async def read_code(cluster: Cluster, namespace: str, directory: Path, report: R
     Raises:
         UsageError: Something in it cannot be read or sent, or there is too much.
     """
-    tree = await list_tree(directory)
-    try:
-        return DirectoryCode(cluster, namespace, await hashed(tree, report=report), report)
-    except Refused as error:
-        raise UsageError(error.message, error.next_step) from error
+    content = await hashed(await list_tree(directory), report=report)
+    return DirectoryCode(cluster, namespace, content, report)

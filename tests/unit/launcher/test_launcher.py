@@ -39,7 +39,7 @@ async def test_a_world_is_handed_out_before_torchrun_starts(job: Crew) -> None:
     assert "PET_RDZV_CONF" not in ours
 
 
-async def test_new_code_is_taken_up_in_the_same_pods_again_and_again(job: Crew) -> None:
+async def test_new_code_is_taken_up_repeatedly_in_the_same_pods(job: Crew) -> None:
     pods = await job.two()
     before = [await pod.started(1) for pod in pods]
     for times, text in enumerate(("two", "three", "four"), start=2):

@@ -58,9 +58,9 @@ class Teller:
     def waiting(self, why: str) -> None:
         """Nothing can be sent yet."""
         if self._live is None:
-            self._say(f"waiting for {why}")
+            self._say(f"waiting: {why}")
         else:
-            self._show(f"waiting for {why}", None, None)
+            self._show(f"waiting: {why}", None, None)
 
     def progress(self, progress: "Step") -> None:
         """So many bytes of so many were read, or have arrived."""

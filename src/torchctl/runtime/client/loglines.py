@@ -1,11 +1,10 @@
 """Reads a container's log as lines, and knows how to go on after a cut without losing or doubling one. Pure.
 
 The kubelet writes each line with the time at which the container runtime saw it. A log can only be asked for from a
-time on, in whole seconds (the API server cuts the rest off), and the answer begins with lines that were received
-before. Times alone do not tell which: several lines may have the same one, and a line of stdout may stand below a later
-one of stderr, because the runtime reads these two at the same time. The order of the file is what never changes. So the
-cursor counts the lines that it received of the last seconds, asks again from the first of these seconds on, and skips
-as many.
+time on, in whole seconds (the API server cuts the rest off), and the answer begins with lines received before.
+Times alone do not tell which: several lines may have the same one, and a line of stdout may stand below a later one of
+stderr, because the runtime reads these two at the same time. The order of the file is what never changes. So the cursor
+counts the lines that it received of the last seconds, asks again from the first of these seconds on, and skips as many.
 
 The answer begins elsewhere if the file has been rotated meanwhile, or if less than the whole file was asked for at
 first. The cursor knows by the first line. Then it goes by the times instead: it skips what is not newer than the last
@@ -20,7 +19,7 @@ from datetime import UTC, datetime
 __all__ = ["MAX_PIECE", "Cursor", "LogLine", "Splitter"]
 
 MAX_PIECE = 2**14
-"""The maximum bytes of a line; a longer one arrives in pieces. Container runtimes write pieces of this size."""
+"""The maximum bytes of a line; a longer one arrives in pieces. Container runtimes write pieces of this size too."""
 
 NS = 10**9
 WINDOW_S = 3
