@@ -397,7 +397,7 @@ def _pod_versions(rng: random.Random, worker: Worker) -> Iterator[Version]:
         yield Version(worker.told, key, _pod(worker, state, phase, told=True, truth=truth), worker.tells)
     if worker.sidecar:
         over = max(worker.ended, worker.told + rng.uniform(0.1, 2.0))
-        phase = "Failed" if worker.code else "Succeeded"
+        phase = "Failed" if worker.code or phase == "Failed" else "Succeeded"
     final = max(worker.told, reported, over) + rng.uniform(0.05, 0.6)
     again = max(worker.told, over)
     yield Version(final, key, _pod(worker, state, phase, told=True, truth=truth, again=again), worker.tells, True)
