@@ -9,7 +9,7 @@ import pytest
 from world import World
 
 from torchctl.api.job import Failure
-from torchctl.controllers.job.failure.verdict import sentence
+from torchctl.controllers.job.attempts.outcome import sentence
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"

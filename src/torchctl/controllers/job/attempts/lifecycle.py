@@ -25,7 +25,7 @@ from torchctl.api.kube import Job
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import earliest
 from torchctl.controllers.job.attempts import deadlines, elastic
-from torchctl.controllers.job.attempts.outcome import Outcome
+from torchctl.controllers.job.attempts.outcome import Outcome, sentence
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import budgets, verdict
@@ -93,7 +93,7 @@ def _lost_or_done(case: Case) -> Life | None:
         return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
         return None  # it is not known yet how its pods ended
-    loss = loss or verdict.replaced_host(case) or elastic.below_minimum(case)
+    loss = loss or elastic.replaced_host(case) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
 
 
@@ -107,7 +107,7 @@ def _opened(case: Case, loss: Loss) -> Life:
 
 
 def _hopeless(loss: Loss, reason: JobReason) -> Outcome:
-    return Outcome(reason, verdict.sentence(loss.failure), loss.failure)
+    return Outcome(reason, sentence(loss.failure), loss.failure)
 
 
 # An incident is open.
@@ -144,7 +144,7 @@ def _counted(case: Case, loss: Loss, opened: datetime) -> Life:
     active = _folded(case.status, min(lost, opened))
     status = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
-        message = f"{verdict.sentence(failure)}; {refused.why}{_logs(case.observed, failure)}"
+        message = f"{sentence(failure)}; {refused.why}{_logs(case.observed, failure)}"
         return _ended(status, Outcome(refused.reason, message, failure), case.now)
     due = budgets.next_attempt_time(case.settings, restarts.consecutive, case.now)
     return Life(status=_next(status, due), stage=Wait(due))

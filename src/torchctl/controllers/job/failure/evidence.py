@@ -80,7 +80,7 @@ def read(pod: Pod) -> Evidence | None:
     report = root_cause(end.message) if container == TRAINER else RootCause()
     stopped = report.exit_code == -_SIGTERM or end.exit_code == 128 + _SIGTERM  # though its node's clock may be behind
     told = pods.told_to_stop(pod) or (stopped and pod.metadata.deletion_timestamp is not None)
-    if not told and not pods.failed(pod) and pod.status.phase != "Failed":
+    if not told and container != TRAINER and pod.status.phase != "Failed":
         return None
     disrupted = find(pod.status.conditions, "DisruptionTarget")
     disruption = disrupted.reason if disrupted is not None and disrupted.status == "True" else ""

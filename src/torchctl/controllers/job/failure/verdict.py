@@ -9,7 +9,8 @@ kind of a loss counts before its time:
 2. Whose a deletion is, others tell. KAI evicted at that time: the cluster took the pod. The Job gave up clearly later:
    somebody deleted the pod, as if the cluster took it. The Job gave up before, or about then: it stopped what was left,
    which counts only if there is nothing else. Both times are the control plane's.
-3. Of one kind the earliest counts; one without a time was before all others. Of one second, the lowest index counts.
+3. Of one kind the earliest counts; one without a time was before all others. Of one second, the one
+   with another exit code than torchrun's own 1 counts, then the lowest index.
 
 An incident records the first deletion and the first of all other losses. What is told later of Job and KAI changes
 neither of the two, only which of them counts. So the order of seeing does not matter: the first of a set is the same
@@ -28,7 +29,7 @@ from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Incident, OtherLoss
 from torchctl.api.kube import Job, Pod
 from torchctl.api.names import TRAINER
-from torchctl.controllers.job import pods, success
+from torchctl.controllers.job import pods
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence, preflights
 from torchctl.controllers.job.failure.evictions import evicted_around
@@ -36,7 +37,7 @@ from torchctl.controllers.job.failure.evidence import Evidence
 from torchctl.controllers.job.failure.rules import cause_of
 from torchctl.runtime.conditions import find
 
-__all__ = ["Loss", "confirmed", "first_loss", "hinges_on_its_job", "replaced_host", "root", "sentence"]
+__all__ = ["Loss", "confirmed", "first_loss", "hinges_on_its_job", "root"]
 
 _KINDS: tuple[set[Cause], ...] = (
     {Cause.PREEMPTED, Cause.LIMIT_EXCEEDED, Cause.NODE_LOST, Cause.EVICTED, Cause.REJECTED, Cause.BELOW_MINIMUM},
@@ -52,12 +53,7 @@ _BY_SOMEBODY, _BY_ITS_JOB = 0, 5
 """The kinds of a deletion by rule 2."""
 _CONTROL_SKEW = timedelta(seconds=1)
 """The most by which two times of one moment can differ: the control plane cuts them to whole seconds."""
-_TOLD_BY_NODE = "the pod was told to stop before it ended"
-_TOLD = {
-    Cause.DELETED: "the pod was deleted before it ended",
-    Cause.EVICTED: "the pod was evicted before it ended",
-    Cause.PREEMPTED: "the pod was preempted before it ended",
-}
+_HOW = {Cause.DELETED: "deleted", Cause.EVICTED: "evicted", Cause.PREEMPTED: "preempted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +112,9 @@ def hinges_on_its_job(loss: Loss, case: Case) -> bool:
 
 def _gave_up(job: Job | None) -> datetime | None:
     """Returns when the Job controller began to stop the remaining pods, None if it has not."""
-    said = (find(job.status.conditions, type_) for type_ in ("FailureTarget", "Failed")) if job is not None else ()
-    moments = (one.last_transition_time for one in said if one is not None and one.status == "True")
-    return min((moment for moment in moments if moment is not None), default=None)
-
-
-def replaced_host(case: Case) -> Loss | None:
-    """Returns the loss of the worker 0 that hosted the store, if another replaced it before anybody saw it go."""
-    hosts = {pod.metadata.uid: pod for pod in case.observed.pods if pods.index(pod) == 0}
-    known = case.status.host_uid
-    if not known or not hosts or known in hosts or case.template is None or not case.template.meets_at_worker_0:
-        return None
-    if success.has_succeeded(case.observed):
-        return None
-    host = next(iter(hosts.values()))
-    message = "it took the place of the worker 0 at which the others had met, and nothing says why that one is gone"
-    failure = Failure(pod=host.metadata.name, node=host.spec.node_name, reason=Cause.VANISHED, message=message)
-    return Loss(Cause.VANISHED, failure, host.metadata.creation_timestamp)
+    said = (job.status.conditions if job is not None else None) or ()
+    true = (one for one in said if one.type in ("FailureTarget", "Failed") and one.status == "True")
+    return min((one.last_transition_time for one in true if one.last_transition_time is not None), default=None)
 
 
 def _order(loss: Loss, gave_up: datetime | None) -> tuple[int, float, bool, str]:
@@ -150,7 +132,7 @@ def _preempted(loss: Loss, case: Case) -> Loss:
     groups = (case.observed.podgroup, *case.observed.groups.values())
     if not any(evicted_around(group, loss.at) for group in groups):
         return loss
-    failure = msgspec.structs.replace(loss.failure, reason=Cause.PREEMPTED, message=_TOLD[Cause.PREEMPTED])
+    failure = msgspec.structs.replace(loss.failure, reason=Cause.PREEMPTED, message=_stopped(Cause.PREEMPTED))
     return replace(loss, cause=Cause.PREEMPTED, failure=failure)
 
 
@@ -183,9 +165,13 @@ def _of_the_pod(one: Evidence, case: Case) -> Loss:
         rank=known if report.rank is None else report.rank,
         exit_code=one.exit_code,
         reason=one.reason or (str(cause) if one.obeyed else one.end.reason),
-        message=one.message or (_TOLD.get(cause, _TOLD_BY_NODE) if one.obeyed else ""),
+        message=one.message or (_stopped(cause) if one.obeyed else ""),
     )
     return Loss(cause, failure, one.at)
+
+
+def _stopped(cause: Cause) -> str:
+    return f"the pod was {_HOW.get(cause, 'told to stop')} before it ended"
 
 
 def _ends_the_attempt(pod: Pod, loss: Loss, case: Case) -> bool:
@@ -199,21 +185,3 @@ def _ends_the_attempt(pod: Pod, loss: Loss, case: Case) -> bool:
         return True
     decides = case.template.meets_at_worker_0 or pods.has_finished(pod)  # its Job takes that for the success of all
     return index == 0 and decides
-
-
-def sentence(failure: Failure) -> str:
-    """A failure as a person reads it."""
-    rank = f", rank {failure.rank}" if failure.rank is not None else ""
-    where = f" on node {failure.node}" if failure.node else ""
-    last = failure.message.strip().splitlines()[-1:] or [""]
-    if not failure.pod:
-        return last[0]
-    return f"pod {failure.pod}{where}{rank} failed {_how(failure)}" + (f": {pods.shorten(last[0])}" if last[0] else "")
-
-
-def _how(failure: Failure) -> str:
-    """`with exit code 137 (OOMKilled)`: of code and reason what is known and says something."""
-    if failure.exit_code is None:
-        return f"({failure.reason})"
-    named = "" if failure.reason in ("", "Error") else f" ({failure.reason})"
-    return f"with exit code {failure.exit_code}{named}"
