@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from torchctl.api.causes import Cause
+from torchctl.api.job import Failure
 from torchctl.api.kube import Pod, Terminated
 from torchctl.api.names import INIT_CONTAINER, PREFLIGHT_CONTAINER, TRAINER
 from torchctl.controllers.job import pods
@@ -58,20 +60,24 @@ class Evidence:
         ends = (end.finished_at for end in (trainer, self.end) if end.finished_at is not None)
         return told if self.told else max(ends, default=told)
 
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code of the rank that failed, else of the container."""
-        if self.obeyed or not self.container:
-            return None
-        return self.end.exit_code if self.report.exit_code is None else self.report.exit_code
-
-    @property
-    def message(self) -> str:
-        """What it said about its failure, else what its node said."""
-        said = "" if self.obeyed else self.report.message or pods.shorten(self.end.message)
-        if self.container not in ("", TRAINER, INIT_CONTAINER, PREFLIGHT_CONTAINER):
-            return f"container {self.container}: {said or 'it failed and said nothing'}"
-        return said or self.pod.status.message
+    def failure(self, cause: Cause, rank: int | None) -> Failure:
+        """What status says of the pod; `rank` is its trainer's if torchrun did not tell it."""
+        pod, report = self.pod, self.report
+        code = self.end.exit_code if report.exit_code is None else report.exit_code
+        reason, said = self.end.reason, report.message or pods.shorten(self.end.message)
+        if self.obeyed:
+            reason, said = str(cause), pod.status.message or "the pod was told to stop before it ended"
+        elif self.container not in ("", TRAINER, INIT_CONTAINER, PREFLIGHT_CONTAINER):
+            said = f"container {self.container}: {said or 'it failed and said nothing'}"
+        before = self.container not in ("", TRAINER)  # before its trainer a worker has no rank
+        return Failure(
+            pod=pod.metadata.name,
+            node=pod.spec.node_name,
+            rank=report.rank if report.rank is not None or before else rank,
+            exit_code=code if self.container and not self.obeyed else None,
+            reason=self.reason or reason,
+            message=said or pod.status.message,
+        )
 
 
 def read(pod: Pod) -> Evidence | None:

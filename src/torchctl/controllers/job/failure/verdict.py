@@ -1,20 +1,17 @@
 """The first loss of an attempt: the one that caused the others.
 
-All that is known is a set of losses: of each pod that failed or was told to stop, of the Job that failed, and what the
-open incident recorded of pods that are gone. Clocks of nodes differ by seconds, and reports come in any order. So the
-kind of a loss counts before its time:
+Clocks of nodes differ by seconds, and reports come in any order. So the kind of a loss counts before its time:
 
 1. What the cluster took comes first (`_KINDS`), then memory, then what else failed by itself, then a deletion without a
    reason, then what only noticed that a peer was gone.
-2. Whose a deletion is, others tell. KAI evicted at that time: the cluster took the pod. The Job gave up clearly later:
-   somebody deleted the pod, as if the cluster took it. The Job gave up before, or about then: it stopped what was left,
-   which counts only if there is nothing else. Both times are the control plane's.
-3. Of one kind the earliest counts; one without a time was before all others. Of one second, the one
-   with another exit code than torchrun's own 1 counts, then the lowest index.
+2. Others tell whose a deletion is. KAI evicted at that time: the cluster took the pod. The Job gave up clearly later, by
+   the control plane's clocks: somebody deleted the pod, which counts as if the cluster took it. The Job gave up before,
+   or about then: it stopped what was left, which counts only if there is nothing else.
+3. Of one kind the earliest counts; one without a time was before all others. Of one second, the one with another exit
+   code than torchrun's own 1 counts, then the lowest index.
 
-An incident records the first deletion and the first of all other losses. What is told later of Job and KAI changes
-neither of the two, only which of them counts. So the order of seeing does not matter: the first of a set is the same
-in any order.
+An incident keeps the first deletion and the first of all other losses. What Job and KAI say later changes neither, only
+which of the two counts. The first of a set is the same in any order, so the order of seeing does not matter.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,12 +25,10 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Incident, OtherLoss
 from torchctl.api.kube import Job, Pod
-from torchctl.api.names import TRAINER
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence, preflights
 from torchctl.controllers.job.failure.evictions import evicted_around
-from torchctl.controllers.job.failure.evidence import Evidence
 from torchctl.controllers.job.failure.rules import cause_of
 from torchctl.runtime.conditions import find
 
@@ -48,12 +43,10 @@ _KINDS: tuple[set[Cause], ...] = (
     set(),
     {Cause.VANISHED},
 )
-"""The kinds of rule 1, the first before all others."""
+"""The kinds of rule 1, the first before all others; a deletion may have another one, by rule 2."""
 _BY_SOMEBODY, _BY_ITS_JOB = 0, 5
-"""The kinds of a deletion by rule 2."""
 _CONTROL_SKEW = timedelta(seconds=1)
 """The most by which two times of one moment can differ: the control plane cuts them to whole seconds."""
-_HOW = {Cause.DELETED: "deleted", Cause.EVICTED: "evicted", Cause.PREEMPTED: "preempted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +125,7 @@ def _preempted(loss: Loss, case: Case) -> Loss:
     groups = (case.observed.podgroup, *case.observed.groups.values())
     if not any(evicted_around(group, loss.at) for group in groups):
         return loss
-    failure = msgspec.structs.replace(loss.failure, reason=Cause.PREEMPTED, message=_stopped(Cause.PREEMPTED))
+    failure = msgspec.structs.replace(loss.failure, reason=Cause.PREEMPTED)
     return replace(loss, cause=Cause.PREEMPTED, failure=failure)
 
 
@@ -143,35 +136,17 @@ def _loss(cause: str, failure: Failure, at: datetime | None) -> Loss:
 
 def _seen(case: Case) -> Iterator[Loss]:
     """Yields the losses that end the attempt, as far as pods and Job tell of them."""
-    for pod in case.observed.pods:
-        one = evidence.read(pod)
-        loss = _of_the_pod(one, case) if one is not None else None
-        if loss is not None and _ends_the_attempt(pod, loss, case):
+    for one in filter(None, map(evidence.read, case.observed.pods)):
+        cause, pod = cause_of(one), one.pod
+        rank = case.template.rank_of(pods.index(pod)) if case.template is not None else None
+        loss = Loss(cause, one.failure(cause, rank), one.at)
+        if _ends_the_attempt(pod, loss, case):
             yield loss
     job = case.observed.worker_job
     failed = find(job.status.conditions, "Failed") if job is not None else None
     if job is not None and failed is not None and failed.status == "True":
         message = f"Job {job.metadata.name} failed: {failed.message}"
         yield Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), failed.last_transition_time)
-
-
-def _of_the_pod(one: Evidence, case: Case) -> Loss:
-    cause, pod, report = cause_of(one), one.pod, one.report
-    trained = one.container in ("", TRAINER)  # before its trainer a worker has no rank
-    known = case.template.rank_of(pods.index(pod)) if case.template is not None and trained else None
-    failure = Failure(
-        pod=pod.metadata.name,
-        node=pod.spec.node_name,
-        rank=known if report.rank is None else report.rank,
-        exit_code=one.exit_code,
-        reason=one.reason or (str(cause) if one.obeyed else one.end.reason),
-        message=one.message or (_stopped(cause) if one.obeyed else ""),
-    )
-    return Loss(cause, failure, one.at)
-
-
-def _stopped(cause: Cause) -> str:
-    return f"the pod was {_HOW.get(cause, 'told to stop')} before it ended"
 
 
 def _ends_the_attempt(pod: Pod, loss: Loss, case: Case) -> bool:
