@@ -17,7 +17,7 @@ BASELINE = Path(__file__).parent / "baseline.json"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A figure and what it was. `change` is the part by which it is larger now (0.1: by a tenth), `worse` a verdict."""
+    """A figure before and after. `change` is its relative growth (0.1: by a tenth), `worse` tells if that is bad."""
 
     before: float
     change: float

@@ -70,7 +70,7 @@ def etcd(program: Path, directory: Path, host: str, *flags: str) -> Generator[st
         process.kill()
 
 
-async def test_the_v2_api_of_etcd_is_off_until_a_flag_switches_it_on(program: Path, tmp_path: Path) -> None:
+async def test_etcd_v2_api_is_off_without_its_flag(program: Path, tmp_path: Path) -> None:
     with etcd(program, tmp_path / "off", "127.0.0.1") as endpoint:
         with pytest.raises(V2Off) as raised:
             await check(Server(endpoint=endpoint), timeout_s=60)
@@ -213,7 +213,7 @@ async def test_a_job_of_the_first_documentation_meets_in_etcd(
     assert "100 epochs, 2 ranks, total 200" in await logs(deployed, job["metadata"]["name"])
 
 
-async def test_a_job_whose_etcd_has_its_v2_api_off_says_so(
+async def test_job_fails_and_names_the_flag_of_etcd(
     operator: LocalNode, place: Place, program: Path, tmp_path: Path
 ) -> None:
     with etcd(program, tmp_path / "etcd", operator.network.host) as endpoint:

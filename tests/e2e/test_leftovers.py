@@ -33,7 +33,8 @@ anyio.run(main)
 """
 
 
-async def test_a_killed_owner_leaves_no_process_no_interface_and_no_directory(network: Network) -> None:
+async def test_killed_owner_leaves_no_process_and_no_interface(network: Network) -> None:
+    """The owner's directory keeps nothing but files."""
     other = Network.free()
     owner = start(other)
     try:

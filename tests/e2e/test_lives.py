@@ -21,7 +21,7 @@ LONG = "python ddp.py --steps=200 --save-every=5 --pause=0.2"
 FAILS = "import os, sys, time; sys.exit(42) if os.environ['RANK'] == '1' else time.sleep(600)"
 
 
-async def test_the_rank_that_fails_first_is_named_with_its_exit_code(operator: LocalNode, place: Place) -> None:
+async def test_status_names_the_first_failed_rank_and_its_exit_code(operator: LocalNode, place: Place) -> None:
     """torchrun itself ends with 1, whatever its ranks did."""
     command = ["torchrun", "--no-python", "python", "-c", FAILS]
     await place.job("fails", command=None, args=command, runPolicy={"maxRestarts": 0})
@@ -32,7 +32,7 @@ async def test_the_rank_that_fails_first_is_named_with_its_exit_code(operator: L
     assert job.status.restarts.by_cause == {"Error": 1}
 
 
-async def test_the_log_of_a_trainer_that_failed_beside_a_sidecar_stays(
+async def test_log_of_a_failed_trainer_beside_a_sidecar_stays(
     operator: LocalNode, place: Place, queue_spec: dict[str, Any]
 ) -> None:
     pod = queue_spec["podTemplate"]["spec"]
@@ -53,7 +53,7 @@ async def test_the_log_of_a_trainer_that_failed_beside_a_sidecar_stays(
     await until(lambda: can_be_read(1), timeout_s=60)
 
 
-async def test_after_a_worker_was_killed_the_next_attempt_goes_on_from_the_checkpoint(
+async def test_attempt_after_a_killed_worker_continues_from_the_checkpoint(
     operator: LocalNode, place: Place, repository: tuple[str, str]
 ) -> None:
     await submit(place, "killed", repository[0], LONG)
@@ -65,9 +65,10 @@ async def test_after_a_worker_was_killed_the_next_attempt_goes_on_from_the_check
     assert first_step(await log(operator, "killed", attempt=1)) >= 5
 
 
-async def test_a_trainer_that_saves_and_exits_0_while_it_is_evicted_has_not_succeeded(
+async def test_evicted_trainer_that_exits_0_has_not_succeeded(
     operator: LocalNode, place: Place, repository: tuple[str, str]
 ) -> None:
+    """A trainer that saves on SIGTERM and exits 0 goes on in the next attempt."""
     await submit(place, "evicted", repository[0], "exec python saving.py 150", numNodes=1, launcher="none")
     await until(lambda: has_said(operator, "evicted", "counted 10"), timeout_s=180)
     (pod,) = await workers(place, "evicted")
@@ -110,7 +111,7 @@ async def test_an_elastic_training_grows_and_shrinks_without_a_new_attempt(
     await place.admin.delete(TORCHRUN_JOB, "elastic", namespace=NAMESPACE)
 
 
-async def test_a_workspace_that_one_node_can_mount_is_served_to_two_workers(
+async def test_workspace_on_a_single_node_claim_is_served(
     operator: LocalNode, place: Place, repository: tuple[str, str], queue_spec: dict[str, Any]
 ) -> None:
     once = {"workspace": {"accessModes": ["ReadWriteOnce"], "size": "1Gi"}}

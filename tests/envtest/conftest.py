@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import pytest
 import pytest_asyncio
 from clusters import install, install_kai
+from jobs import Place
+from operators import background_operator
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -12,6 +14,7 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.assets import Settings
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import NodeSpec, ScriptedKubelet, default_nodes
+from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.programs import minor_numbers
 from torchctl.testing.proxy import FaultProxy
 
@@ -36,6 +39,16 @@ async def kubelet(control_plane: ControlPlane, admin: Client) -> AsyncGenerator[
     await install_kai(control_plane)
     async with ScriptedKubelet(admin, nodes=(*default_nodes(NODES), *H100)) as nodes:
         yield nodes
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def place(request: pytest.FixtureRequest, operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
+    """A namespace of the module, with an operator at work in it. A module that needs queues overrides the fixture."""
+    namespace = fresh_name(request.path.stem.removeprefix("test_").replace("_", "-"))
+    await create_namespace(admin, namespace)
+    async with background_operator(operator_account, namespace):
+        yield Place(admin, namespace)
+    await admin.delete(NAMESPACE, namespace)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

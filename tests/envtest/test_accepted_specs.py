@@ -8,25 +8,20 @@ refusal is the condition `Refused` (test_bad_input.py).
 
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import anyio
 import pytest
-import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Invalid
 from torchctl.runtime.conditions import find
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 Json = dict[str, Any]
 Draw = Callable[[random.Random], Any]
@@ -220,15 +215,6 @@ def drawn() -> dict[str, tuple[Json, Json]]:
     }
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
-    namespace = fresh_name("accepted")
-    await create_namespace(admin, namespace)
-    async with background_operator(operator_account, namespace):
-        yield Place(admin, namespace)
-    await admin.delete(NAMESPACE, namespace)
-
-
 async def accepted(place: Place, name: str, queue: Json, job: Json) -> bool:
     """Submits both, unless the API server refuses one of them."""
     try:
@@ -254,7 +240,7 @@ async def verdict(place: Place, name: str) -> str:
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_what_the_operator_makes_of_an_accepted_spec_is_accepted_too(place: Place) -> None:
+async def test_accepted_specs_yield_accepted_children(place: Place) -> None:
     pairs, found = drawn(), Counter[str]()
     wrong: list[tuple[str, Json, Json]] = []
 

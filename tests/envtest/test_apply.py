@@ -12,14 +12,14 @@ import pytest
 from waiting import until
 
 from torchctl.api.kube import JOB, SERVICE
-from torchctl.runtime.apply import Applied, Applier, ForeignObject, Found
+from torchctl.runtime.apply import Applier, ApplyResult, ForeignObject, Found
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound, Unavailable
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import SystemClock
-from torchctl.runtime.intent import INTENT_ANNOTATION, Ownership, Verdict, controlled_by, digest_of
+from torchctl.runtime.intent import INTENT_ANNOTATION, Operation, Ownership, controlled_by, digest_of
 from torchctl.runtime.kinds import Key, Kind, ObjectMeta
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.faults import Exchange, Match, Moment
@@ -86,7 +86,7 @@ class Bench:
         body["metadata"] = {"name": "child", "namespace": self.namespace, "labels": {"of": "somebody"}}
         await self.somebody.create(SERVICE, body)
 
-    async def apply(self, intent: dict[str, Any], kind: Kind[Any] = SERVICE) -> Applied:
+    async def apply(self, intent: dict[str, Any], kind: Kind[Any] = SERVICE) -> ApplyResult:
         """Applies, and returns once the cache has seen it."""
         with record_writes() as writes:
             applied = await self.applier.apply(kind, intent, self.ours)
@@ -133,17 +133,17 @@ async def bench(control_plane: ControlPlane, admin: Client, namespace: str) -> A
             yield Bench(namespace, owner.metadata.uid, client, somebody, proxy, cache)
 
 
-async def test_a_create_follows_a_live_not_found_and_does_not_force(bench: Bench) -> None:
+async def test_create_follows_a_live_not_found_without_force(bench: Bench) -> None:
     applied = await bench.apply(bench.service())
     read, write = bench.proxy.exchanges
-    assert applied.verdict is Verdict.CREATE
+    assert applied.operation is Operation.CREATE
     assert (read.method, read.status) == ("GET", 404)
     assert (write.method, write.status) == ("PATCH", 201)
     assert write.query.get("force") in (None, "false")
     assert "uid" not in msgspec.json.decode(write.body)["metadata"]
 
 
-async def test_what_the_cache_lacks_of_several_children_is_asked_for_at_once(bench: Bench) -> None:
+async def test_missing_children_are_read_concurrently(bench: Bench) -> None:
     await bench.apply(bench.service())
     stalls = [bench.proxy.stall(is_about(name)) for name in ("one", "two")]
     wanted = [(SERVICE, Key(bench.namespace, name)) for name in ("one", "child", "two")]
@@ -162,10 +162,12 @@ async def test_what_the_cache_lacks_of_several_children_is_asked_for_at_once(ben
     assert not any(each.error for each in found)
 
 
-async def test_a_read_that_failed_fails_the_apply_of_its_own_child_only(bench: Bench) -> None:
+async def test_failed_read_fails_only_its_own_child(bench: Bench) -> None:
     bench.proxy.answer(403, match=is_about("one"), reason="Forbidden")
     one, two = await bench.applier.look([(SERVICE, Key(bench.namespace, name)) for name in ("one", "two")])
-    assert (await bench.applier.apply(SERVICE, bench.service("two"), bench.ours, found=two)).verdict is Verdict.CREATE
+    assert (
+        await bench.applier.apply(SERVICE, bench.service("two"), bench.ours, found=two)
+    ).operation is Operation.CREATE
     with pytest.raises(Forbidden):
         await bench.applier.apply(SERVICE, bench.service("one"), bench.ours, found=one)
 
@@ -184,7 +186,7 @@ async def test_a_second_apply_sends_nothing(bench: Bench) -> None:
     created = await bench.apply(bench.service())
     sent = len(bench.proxy.exchanges)
     again = await bench.apply(bench.service())
-    assert again.verdict is Verdict.KEEP
+    assert again.operation is Operation.KEEP
     assert again.metadata.uid == created.metadata.uid
     assert len(bench.proxy.exchanges) == sent
 
@@ -192,20 +194,20 @@ async def test_a_second_apply_sends_nothing(bench: Bench) -> None:
 async def test_drift_is_restored_and_what_others_added_stays(bench: Bench) -> None:
     await bench.apply(bench.service())
     await bench.patch({"spec": {"selector": {"more": "yes"}}, "metadata": {"labels": {"x": "y"}}})
-    assert (await bench.apply(bench.service())).verdict is Verdict.UPDATE
+    assert (await bench.apply(bench.service())).operation is Operation.UPDATE
     live = await bench.live()
     assert live["spec"]["selector"] == {"app": "ours"}
     assert live["metadata"]["labels"] == {"x": "y"}
-    assert (await bench.apply(bench.service())).verdict is Verdict.KEEP
+    assert (await bench.apply(bench.service())).operation is Operation.KEEP
 
 
 async def test_a_field_that_is_no_longer_wanted_goes(bench: Bench) -> None:
     await bench.apply(bench.service(publishNotReadyAddresses=True, sessionAffinity="ClientIP"))
-    assert (await bench.apply(bench.service())).verdict is Verdict.UPDATE
+    assert (await bench.apply(bench.service())).operation is Operation.UPDATE
     spec = (await bench.live())["spec"]
     assert "publishNotReadyAddresses" not in spec
     assert spec["sessionAffinity"] == "None"  # the server's default
-    assert (await bench.apply(bench.service())).verdict is Verdict.KEEP
+    assert (await bench.apply(bench.service())).operation is Operation.KEEP
 
 
 async def test_an_object_of_another_owner_is_left_as_it_is(bench: Bench) -> None:
@@ -217,7 +219,8 @@ async def test_an_object_of_another_owner_is_left_as_it_is(bench: Bench) -> None
     assert bench.proxy.writes == []
 
 
-async def test_what_somebody_makes_between_the_read_and_the_apply_is_given_back(bench: Bench) -> None:
+async def test_foreign_object_made_before_our_apply_is_given_back(bench: Bench) -> None:
+    """Somebody makes it between our read and our apply: our fields are taken off again."""
     stall = bench.proxy.stall(is_apply)
     async with anyio.create_task_group() as tasks:
 
@@ -239,7 +242,8 @@ async def test_what_somebody_makes_between_the_read_and_the_apply_is_given_back(
     assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {bench.somebody.field_manager}
 
 
-async def test_what_somebody_makes_otherwise_between_the_read_and_the_apply_is_a_conflict(bench: Bench) -> None:
+async def test_foreign_object_with_other_fields_is_a_conflict(bench: Bench) -> None:
+    """Somebody makes it between our read and our apply."""
     stall = bench.proxy.stall(is_apply)
     async with anyio.create_task_group() as tasks:
 
@@ -290,7 +294,8 @@ async def test_a_child_that_was_made_anew_meanwhile_is_not_written(bench: Bench)
     assert await bench.live() == before
 
 
-async def test_after_an_unknown_outcome_the_object_is_read_live_and_not_made_twice(bench: Bench) -> None:
+async def test_object_of_an_unknown_outcome_is_not_made_twice(bench: Bench) -> None:
+    """A live read finds it first."""
     bench.proxy.cut(1, Moment.AFTER, match=is_apply)
     with pytest.raises(Unavailable) as lost:
         await bench.applier.apply(SERVICE, bench.service(), bench.ours)
@@ -301,19 +306,19 @@ async def test_after_an_unknown_outcome_the_object_is_read_live_and_not_made_twi
     blind.register(SERVICE)  # and never run: it knows nothing of the write
     sent = len(bench.proxy.writes)
     applied = await Applier(bench.client, blind).apply(SERVICE, bench.service(), bench.ours)
-    assert (applied.verdict, applied.metadata.uid) == (Verdict.KEEP, uid)
+    assert (applied.operation, applied.metadata.uid) == (Operation.KEEP, uid)
     assert bench.proxy.exchanges[-1].method == "GET"
     assert len(bench.proxy.writes) == sent
 
 
-async def test_our_own_late_write_is_not_taken_for_a_foreign_object(bench: Bench) -> None:
+async def test_our_own_late_write_is_no_foreign_object(bench: Bench) -> None:
     stall = bench.proxy.stall(is_apply)
     intent = bench.job("trainer:1")
     async with anyio.create_task_group() as tasks:
 
         async def apply() -> None:
             applied = await bench.applier.apply(JOB, intent, bench.ours)
-            assert applied.verdict is Verdict.CREATE
+            assert applied.operation is Operation.CREATE
 
         tasks.start_soon(apply)
         await stall.reached()
@@ -331,17 +336,17 @@ async def test_our_own_late_write_is_not_taken_for_a_foreign_object(bench: Bench
     assert live["spec"]["suspend"] is True
 
 
-async def test_an_immutable_field_that_differs_is_kept_and_the_rest_is_applied(bench: Bench) -> None:
+async def test_immutable_field_is_kept_and_the_rest_applied(bench: Bench) -> None:
     await bench.apply(bench.job("trainer:1", backoffLimit=3), JOB)
     changed = bench.job("trainer:2", backoffLimit=4)
-    assert (await bench.apply(changed, JOB)).verdict is Verdict.UPDATE
+    assert (await bench.apply(changed, JOB)).operation is Operation.UPDATE
     spec = (await bench.live(JOB))["spec"]
     assert spec["backoffLimit"] == 4
     assert spec["template"]["spec"]["containers"][0]["image"] == "trainer:1"
-    assert (await bench.apply(changed, JOB)).verdict is Verdict.KEEP
+    assert (await bench.apply(changed, JOB)).operation is Operation.KEEP
 
 
-async def test_a_child_that_is_on_its_way_out_is_left_to_go(bench: Bench) -> None:
+async def test_terminating_child_is_not_written(bench: Bench) -> None:
     intent = bench.service()
     await bench.apply(intent)
     await bench.patch({"metadata": {"finalizers": ["torchctl.test/held"]}})
@@ -349,6 +354,6 @@ async def test_a_child_that_is_on_its_way_out_is_left_to_go(bench: Bench) -> Non
     deleted = await bench.somebody.get(SERVICE, "child", bench.namespace)
     await bench.cache.informer(SERVICE).wait_version(int(deleted.metadata.resource_version))
     sent = len(bench.proxy.writes)
-    assert (await bench.apply(intent)).verdict is Verdict.TERMINATING
+    assert (await bench.apply(intent)).operation is Operation.TERMINATING
     assert len(bench.proxy.writes) == sent
     await bench.patch({"metadata": {"finalizers": None}})

@@ -2,13 +2,12 @@
 
 import functools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -16,11 +15,9 @@ from torchctl.api.kube import JOB, POD, SERVICE, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import fresh_name
 from torchctl.testing.nodekinds import Pod as PlayedPod
 
 pytestmark = pytest.mark.usefixtures("own_script")
@@ -46,14 +43,9 @@ def worker(pod: PlayedPod, job: str, attempt: int | None = None, index: int | No
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
-    namespace = fresh_name("attempts")
-    await create_namespace(admin, namespace)
-    here = Place(admin, namespace)
-    await here.queue()
-    async with background_operator(operator_account, namespace):
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(place: Place) -> Place:
+    await place.queue()
+    return place
 
 
 @pytest.fixture
@@ -77,7 +69,7 @@ class TestIncidents:
         "TorchrunJob.status.restarts.total",
         "TorchrunJob.status.rendezvousID",
     )
-    async def test_a_program_that_fails_is_one_incident_and_the_next_attempt_succeeds(
+    async def test_program_failure_is_one_incident_and_one_more_attempt(
         self, place: Place, plays: Callable[..., None]
     ) -> None:
         plays(FOR_EVER, "again", 0)
@@ -93,7 +85,7 @@ class TestIncidents:
         await place.gone(JOB, "again")
         await until(lambda: only_of_attempt(place, "again", "1"))
 
-    async def test_while_the_next_attempt_runs_the_last_failed_one_can_be_read(
+    async def test_failed_pod_stays_readable_during_the_next_attempt(
         self, place: Place, plays: Callable[..., None]
     ) -> None:
         plays(FOR_EVER, "read")
@@ -150,9 +142,7 @@ class TestIncidents:
         assert job.status.restarts.by_cause == {cause: 1}
         await place.admin.delete(TORCHRUN_JOB, name, namespace=place.namespace)
 
-    async def test_a_pod_that_a_person_deletes_is_one_incident_however_its_trainer_ends(
-        self, place: Place, plays: Callable[..., None]
-    ) -> None:
+    async def test_pod_deleted_by_a_person_is_one_incident(self, place: Place, plays: Callable[..., None]) -> None:
         """A trainer that catches SIGTERM, saves and exits 0 has not succeeded."""
         plays(Play(run_s=None, stop_exit_code=0, stop_s=0.5), "saved")
         await place.job("saved")
@@ -163,7 +153,7 @@ class TestIncidents:
         assert job.status.restarts.by_cause == {"Deleted": 1}
         await place.admin.delete(TORCHRUN_JOB, "saved", namespace=place.namespace)
 
-    async def test_a_job_that_has_succeeded_is_not_run_again_when_its_job_is_deleted(self, place: Place) -> None:
+    async def test_succeeded_job_does_not_recreate_its_deleted_child(self, place: Place) -> None:
         await place.job("done")
         await place.reaches(Phase.SUCCEEDED, "done")
         await place.admin.delete(JOB, "done", namespace=place.namespace)
@@ -176,7 +166,7 @@ class TestIncidents:
             False,
         )
 
-    async def test_a_worker_that_gives_way_to_a_more_important_pod_was_preempted(
+    async def test_worker_displaced_by_a_higher_priority_was_preempted(
         self, control_plane: ControlPlane, place: Place, plays: Callable[..., None]
     ) -> None:
         """By kube-scheduler itself: the pod that comes asks for all GPUs of the node that the worker is on."""
@@ -192,7 +182,7 @@ class TestIncidents:
 
     @pytest.mark.proves("TorchrunJob.spec.queueUpdatePolicy")
     @pytest.mark.parametrize(("policy", "image"), [("Frozen", "trainer:1"), ("NextAttempt", "trainer:2")])
-    async def test_the_next_attempt_takes_the_queue_as_it_is_only_where_the_job_asks_for_it(
+    async def test_next_attempt_follows_queue_edits_only_on_request(
         self, place: Place, plays: Callable[..., None], kubelet: ScriptedKubelet, policy: str, image: str
     ) -> None:
         name = f"edited-{policy.lower()}"
@@ -225,7 +215,7 @@ class TestSuspension:
         job = await place.reaches(Phase.SUCCEEDED, "pause")
         assert (job.status.attempt, job.status.restarts.total) == (1, 0)
 
-    async def test_a_job_that_is_created_suspended_starts_when_it_is_resumed(self, place: Place) -> None:
+    async def test_job_created_suspended_starts_when_resumed(self, place: Place) -> None:
         await place.job("later", suspend=True)
         await place.condition("Suspended", "Suspended", "later")
         assert not await place.exists(JOB, "later")
@@ -252,7 +242,7 @@ class TestElastic:
     @pytest.mark.proves(
         "TorchrunJob.spec.elastic.minNodes", "TorchrunJob.spec.elastic.maxNodes", "TorchrunJob.spec.numNodes"
     )
-    async def test_scaling_a_running_job_adds_and_removes_workers_and_nothing_else(
+    async def test_scaling_a_running_job_changes_only_its_workers(
         self, control_plane: ControlPlane, place: Place, plays: Callable[..., None]
     ) -> None:
         plays(FOR_EVER, "grow")
@@ -283,7 +273,7 @@ class TestElastic:
         assert (job.status.attempt, job.status.restarts.total) == (0, 0)
         await place.admin.delete(TORCHRUN_JOB, "heals", namespace=place.namespace)
 
-    async def test_a_job_that_stays_below_its_minimum_waits_and_is_then_one_incident(
+    async def test_job_below_its_minimum_is_one_incident_after_waiting(
         self, place: Place, plays: Callable[..., None]
     ) -> None:
         plays(FOR_EVER, "too-few")
@@ -298,7 +288,7 @@ class TestElastic:
         assert job.status.restarts.by_cause == {"BelowMinimum": 1}
         await place.admin.delete(TORCHRUN_JOB, "too-few", namespace=place.namespace)
 
-    async def test_the_end_of_worker_0_is_the_end_of_the_job(self, place: Place, plays: Callable[..., None]) -> None:
+    async def test_elastic_job_ends_with_worker_0(self, place: Place, plays: Callable[..., None]) -> None:
         plays(FOR_EVER, "enough")
         plays(Play(run_s=0.5), "enough", 0, 0)
         await place.job("enough", numNodes=3, elastic={"minNodes": 1, "maxNodes": 3})
@@ -323,7 +313,7 @@ class TestLostNodes:
         await place.queue(name, nodeResources={"gpus": 8}, podTemplate={"spec": pod})
         return name
 
-    async def test_a_worker_of_an_elastic_job_is_replaced_without_an_incident(
+    async def test_elastic_worker_is_replaced_without_an_incident(
         self, place: Place, plays: Callable[..., None], kubelet: ScriptedKubelet, impatient: str
     ) -> None:
         plays(FOR_EVER, "stranded")
@@ -343,9 +333,10 @@ class TestLostNodes:
         assert (job.status.attempt, job.status.restarts.total) == (0, 0)
         await place.admin.delete(TORCHRUN_JOB, "stranded", namespace=place.namespace)
 
-    async def test_the_next_attempt_of_a_job_of_fixed_size_does_not_wait_for_it(
+    async def test_next_attempt_does_not_wait_for_a_lost_node(
         self, place: Place, plays: Callable[..., None], kubelet: ScriptedKubelet, impatient: str
     ) -> None:
+        """A job of fixed size cannot replace the pod on the lost node within the attempt."""
         plays(FOR_EVER, "cut-off")
         await place.job("cut-off", jobQueue=impatient)
         await place.in_attempt(0, "cut-off")
@@ -382,7 +373,7 @@ class TestEnds:
         assert "no such image" in found.message
 
     @pytest.mark.proves("TorchrunJob.spec.runPolicy.ttlSecondsAfterFinished")
-    async def test_a_finished_job_goes_with_its_children_when_its_time_is_over(self, place: Place) -> None:
+    async def test_finished_job_and_its_children_go_after_the_ttl(self, place: Place) -> None:
         await place.job("short", runPolicy={"ttlSecondsAfterFinished": 1})
         await place.gone(TORCHRUN_JOB, "short")
         await place.gone(JOB, "short", timeout_s=60)

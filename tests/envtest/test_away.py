@@ -67,7 +67,7 @@ async def test_workers_that_succeeded_meanwhile_are_one_success(
     assert not await place.exists(JOB, "job-r1")
 
 
-async def test_trainers_that_saved_and_exited_0_while_they_were_evicted_have_not_succeeded(
+async def test_evicted_trainers_that_exit_0_have_not_succeeded(
     place: Place, control_plane: ControlPlane, operator_account: Connection
 ) -> None:
     """The Job controller says Complete; the pods are still there and tell that they were told to stop."""

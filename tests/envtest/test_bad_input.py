@@ -294,7 +294,8 @@ async def told(place: Place, trouble: Trouble) -> str:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.name)
-async def test_a_trouble_is_a_condition_with_the_next_step_and_an_event_once(place: Troubled, trouble: Trouble) -> None:
+async def test_trouble_is_a_condition_and_one_event(place: Troubled, trouble: Trouble) -> None:
+    """Both have the next step in their message."""
     message = await told(place, trouble)
     assert [part for part in trouble.says if part not in message] == [], message
 
@@ -305,7 +306,7 @@ async def test_a_trouble_is_a_condition_with_the_next_step_and_an_event_once(pla
     assert await until(events) == [("Warning", message, 1)]
 
 
-async def test_a_job_in_trouble_has_not_ended_and_can_be_helped(place: Troubled) -> None:
+async def test_job_in_trouble_has_not_ended(place: Troubled) -> None:
     for trouble in TROUBLES:
         await told(place, trouble)
         if trouble.job is not None:
@@ -334,7 +335,7 @@ async def test_what_belongs_to_others_is_left_as_it_was(place: Troubled) -> None
         assert not any(entry["manager"] == "torchctl" for entry in live["metadata"]["managedFields"]), name
 
 
-async def test_a_job_does_not_run_in_a_kai_queue_of_others(place: Troubled) -> None:
+async def test_job_does_not_run_in_a_foreign_kai_queue(place: Troubled) -> None:
     await place.job("guest", jobQueue="guest")
     await place.queue("guest", kaiQueue="bad-input-of-others")
     found = await place.condition("QueueFound", "QueueNotReady", "guest")
@@ -364,7 +365,7 @@ async def test_a_quota_that_is_raised_lets_the_job_go_on(place: Troubled, contro
     await place.reaches(Phase.SUCCEEDED, "narrow")
 
 
-async def test_a_policy_that_is_taken_back_lets_the_job_go_on(place: Troubled, control_plane: ControlPlane) -> None:
+async def test_job_continues_when_the_admission_policy_is_removed(place: Troubled, control_plane: ControlPlane) -> None:
     refusal = policy("later", place.namespace, "batch", "jobs")
     await control_plane.kubectl("apply", "-f-", input=refusal)
     await in_force(control_plane, place.namespace, "job", "later")

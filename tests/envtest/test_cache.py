@@ -56,7 +56,7 @@ async def test_a_list_of_several_pages_is_cached_and_followed(
         assert informer.stats().lists == 1
 
 
-async def test_what_leaves_the_selector_is_deleted_and_what_returns_is_added(admin: Client, namespace: str) -> None:
+async def test_objects_leave_and_enter_the_cache_with_the_selector(admin: Client, namespace: str) -> None:
     await admin.create(CONFIG_MAP, config_map("a", namespace))
     cache = new_cache(admin)
     cache.register(CONFIG_MAP, namespace=namespace, labels="app=cache").add_handler(heard := Heard())

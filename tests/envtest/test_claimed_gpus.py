@@ -1,26 +1,10 @@
 """GPUs that come from resource claims count, and the claims reach the pods."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
-import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.kube import JOB
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
-    namespace = fresh_name("claimed")
-    await create_namespace(admin, namespace)
-    async with background_operator(operator_account, namespace):
-        yield Place(admin, namespace)
-    await admin.delete(NAMESPACE, namespace)
 
 
 @pytest.mark.proves("TorchrunQueue.spec.nodeResources.gpusPerNode")

@@ -69,9 +69,8 @@ async def arena(tmp_path: Path) -> AsyncGenerator[Arena]:
 
 
 @pytest.mark.timeout(TIMEOUT_S + 300)
-async def test_all_jobs_end_as_they_should_whoever_is_killed_and_whatever_is_deleted(
-    arena: Arena, report: Callable[[str], None]
-) -> None:
+async def test_all_jobs_end_as_they_should_under_chaos(arena: Arena, report: Callable[[str], None]) -> None:
+    """Operators, the API server and children go away at random."""
     chance = random.Random(SEED)
     ledger = Ledger({member.name: member for member in mixture(JOBS, chance)})
     account = await arena.plane.service_account_kubeconfig(OPERATOR_NAMESPACE, "torchctl")

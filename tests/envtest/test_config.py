@@ -79,7 +79,7 @@ async def test_sync_pods_run_the_image_of_the_operator(cluster: ControlPlane) ->
     assert {"name": "TORCHCTL_IMAGE", "value": container["image"]} in container["env"]
 
 
-async def test_the_network_policy_lets_in_to_the_managers_ports_and_out_to_the_api_server(
+async def test_network_policy_covers_the_ports_of_the_manager(
     cluster: ControlPlane,
 ) -> None:
     """Whether it is enforced is the network plugin's business; that it is of these pods and ports is ours."""
@@ -118,7 +118,7 @@ async def test_the_service_account_may_do_what_the_code_declares(cluster: Contro
             assert await allowed(cluster, ACCOUNT, verb, target), (verb, target)
 
 
-async def test_the_service_account_holds_the_lease_in_its_own_namespace_only(cluster: ControlPlane) -> None:
+async def test_service_account_may_use_only_its_own_lease(cluster: ControlPlane) -> None:
     leases, lease = "leases.coordination.k8s.io", ElectionSettings().lease_name
     for rule in policy(leader_election(lease)):
         for verb in rule["verbs"]:

@@ -77,9 +77,7 @@ async def test_a_certificate_makes_any_user_who_has_no_rights(control_plane: Con
             await client.list(NAMESPACE)
 
 
-async def test_a_service_account_acts_by_token_with_the_rights_that_rbac_grants(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+async def test_token_of_a_service_account_has_its_rbac_rights(control_plane: ControlPlane, namespace: str) -> None:
     connection = await control_plane.service_account_connection(namespace, "default")
     async with connect(connection) as client:
         with pytest.raises(Forbidden):
@@ -132,7 +130,8 @@ async def test_a_restarted_component_comes_back_with_what_was_written(own: Contr
     assert all(own.process(each).running for each in COMPONENTS)
 
 
-async def test_the_controllers_do_not_wait_out_their_back_off_after_an_outage(own: ControlPlane) -> None:
+async def test_controllers_restart_with_the_api_server(own: ControlPlane) -> None:
+    """Otherwise they would wait out their back-off after an outage."""
     watchers = ("kube-controller-manager", "kube-scheduler")
     before = [own.process(name).pid for name in watchers]
     await own.restart("kube-apiserver")
@@ -141,7 +140,7 @@ async def test_the_controllers_do_not_wait_out_their_back_off_after_an_outage(ow
         await create_namespace(client, fresh_name("after"))
 
 
-async def test_what_was_stopped_stays_stopped_when_the_api_server_comes_back(own: ControlPlane) -> None:
+async def test_stopped_component_stays_stopped_after_an_api_server_restart(own: ControlPlane) -> None:
     await own.stop("kube-scheduler")
     await own.restart("kube-apiserver")
     assert not own.process("kube-scheduler").running
@@ -158,7 +157,7 @@ async def test_nobody_answers_while_the_api_server_is_paused(own: ControlPlane) 
     assert "default" in await own.kubectl("get", "namespaces")
 
 
-async def test_without_its_scheduler_pods_wait_and_with_it_they_do_not(own: ControlPlane) -> None:
+async def test_pods_wait_while_the_scheduler_is_stopped(own: ControlPlane) -> None:
     await own.stop("kube-scheduler")
     with pytest.raises(KeyError):
         own.process("kubelet")
@@ -170,7 +169,7 @@ async def test_without_its_scheduler_pods_wait_and_with_it_they_do_not(own: Cont
     await own.kubectl("wait", "pod/pod", "--for=condition=PodScheduled=false", "--timeout=20s")
 
 
-async def test_a_component_that_cannot_start_names_its_log_and_shows_the_end_of_it(tmp_path: Path) -> None:
+async def test_component_that_cannot_start_quotes_its_log(tmp_path: Path) -> None:
     options = Options(flags={"kube-apiserver": ("--no-such-flag",)})
     with pytest.raises(ComponentFailed, match="unknown flag: --no-such-flag") as failed:
         async with ControlPlane(directory=tmp_path, options=options):
@@ -232,7 +231,7 @@ def test_no_process_survives_a_starter_that_is_killed(tmp_path: Path) -> None:
             os.close(handle)
 
 
-async def test_it_may_be_left_in_another_task_than_it_was_entered_in(tmp_path: Path) -> None:
+async def test_control_plane_may_be_left_in_another_task(tmp_path: Path) -> None:
     cluster = ControlPlane(directory=tmp_path, components=("etcd", "kube-apiserver"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(cluster.__aenter__)

@@ -14,7 +14,7 @@ from anyio.abc import Process
 from operators import RunningOperator, operator_process, operator_settings, running_operator
 from stories import SCRIPT, STORIES
 from sweeps import sample, sweep, undisturbed, workers_made
-from tellings import Stage
+from tellings import Scene
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -72,7 +72,7 @@ def in_process(
     seen: Cache,
     kubelet: ScriptedKubelet,
     operator_account: Connection,
-) -> Stage:
+) -> Scene:
     """Operators are tasks that are cancelled: while that goes on nothing of theirs gets through."""
 
     @asynccontextmanager
@@ -82,11 +82,11 @@ def in_process(
         async with running_operator(proxy.connection(operator_account), namespace, settings) as operator:
             yield operator
 
-    return Stage(admin, transport, control_plane.connection(), seen, kubelet, life)
+    return Scene(admin, transport, control_plane.connection(), seen, kubelet, life)
 
 
 @pytest.fixture
-def as_process(in_process: Stage, operator_account: Connection, tmp_path: Path) -> Stage:
+def as_process(in_process: Scene, operator_account: Connection, tmp_path: Path) -> Scene:
     """Operators are processes that get SIGKILL."""
 
     @asynccontextmanager
@@ -101,7 +101,7 @@ def as_process(in_process: Stage, operator_account: Connection, tmp_path: Path) 
 
 @pytest.mark.timeout(5400)
 async def test_a_crash_at_any_write_changes_nothing_in_the_end(
-    in_process: Stage, control_plane: ControlPlane, report: Callable[[str], None]
+    in_process: Scene, control_plane: ControlPlane, report: Callable[[str], None]
 ) -> None:
     log, started = control_plane.audit_log, time.monotonic()
     start = log.stat().st_size
@@ -127,9 +127,10 @@ async def test_a_crash_at_any_write_changes_nothing_in_the_end(
 
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(bool(CHOSEN), reason="only some stories are swept")
-async def test_a_program_killed_at_any_write_is_followed_by_one_that_ends_the_same(
-    in_process: Stage, as_process: Stage, control_plane: ControlPlane, report: Callable[[str], None]
+async def test_successor_of_a_killed_operator_ends_the_same(
+    in_process: Scene, as_process: Scene, control_plane: ControlPlane, report: Callable[[str], None]
 ) -> None:
+    """The operator is a process of its own, and is killed at each of a sample of its writes."""
     log = control_plane.audit_log
     start = log.stat().st_size
     sweeps = await undisturbed(in_process, [STORIES["gang"]], times=1, at_once=1)

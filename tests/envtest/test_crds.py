@@ -502,7 +502,7 @@ async def test_the_largest_job_stays_within_the_cost_of_the_rules(admin: Client,
     await admin.merge_patch(TORCHRUN_JOB, "job", merge({"spec.suspend": True}), namespace=namespace)
 
 
-async def test_a_job_that_says_nothing_of_a_workspace_takes_a_revision(admin: Client, namespace: str) -> None:
+async def test_job_without_a_workspace_takes_a_revision(admin: Client, namespace: str) -> None:
     await admin.create(TORCHRUN_JOB, named(JOB, namespace))
     patch = merge({"spec.volumes.workspace.revision": "0123abcd"})
     await admin.merge_patch(TORCHRUN_JOB, "job", patch, namespace=namespace)

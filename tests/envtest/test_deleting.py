@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest_asyncio
 from jobs import Place, a_kai_queue
-from operators import background_operator, running_operator
+from operators import running_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -15,7 +15,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import NAMESPACE
 from torchctl.testing.nodekinds import Pod
 
 
@@ -33,15 +33,9 @@ async def cluster(operator_account: Connection, kubelet: ScriptedKubelet) -> Asy
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(cluster: Connection, admin: Client) -> AsyncGenerator[Place]:
-    """A namespace with an operator at work, and a queue."""
-    namespace = fresh_name("deleting")
-    await create_namespace(admin, namespace)
-    async with background_operator(cluster, namespace):
-        here = Place(admin, namespace)
-        await here.queue()
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(cluster: Connection, place: Place) -> Place:
+    await place.queue()
+    return place
 
 
 async def settled(place: Place, name: str) -> None:
@@ -51,7 +45,7 @@ async def settled(place: Place, name: str) -> None:
     await place.reaches(Phase.SUCCEEDED, f"after-{name}")
 
 
-async def test_a_finished_job_is_not_run_again_when_its_child_is_deleted(place: Place) -> None:
+async def test_finished_job_does_not_recreate_its_deleted_child(place: Place) -> None:
     await place.job("done")
     before = await place.reaches(Phase.SUCCEEDED, "done")
     await place.admin.delete(JOB, "done", namespace=place.namespace)
@@ -133,7 +127,7 @@ async def test_a_queue_keeps_its_kai_queue_for_its_unfinished_jobs(place: Place,
     assert not await place.exists(KAI_QUEUE, name)
 
 
-async def test_what_was_deleted_while_the_operator_was_down_goes_when_it_is_back(
+async def test_deletions_during_a_downtime_are_cleaned_up_afterwards(
     cluster: Connection, admin: Client, namespace: str
 ) -> None:
     place, name, theirs = Place(admin, namespace), f"{namespace}-down", f"{namespace}-theirs"

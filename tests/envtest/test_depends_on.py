@@ -71,9 +71,7 @@ async def children(place: Place, job: str) -> list[str]:
 
 
 @pytest.mark.proves("TorchrunJob.spec.dependsOn[].job")
-async def test_nothing_but_conditions_exists_of_a_job_that_waits_and_it_goes_on_by_itself(
-    place: Place, kubelet: ScriptedKubelet
-) -> None:
+async def test_waiting_job_has_no_children_and_starts_by_itself(place: Place, kubelet: ScriptedKubelet) -> None:
     await submit(place, "long-prep")
     await submit(place, "train", "long-prep", volumes={"workspace": {"source": "git", "url": "https://g.example/a"}})
     await submit(place, "report", "train")
@@ -97,14 +95,14 @@ async def test_nothing_but_conditions_exists_of_a_job_that_waits_and_it_goes_on_
 
 
 @pytest.mark.proves("TorchrunJob.spec.dependsOn[].condition")
-async def test_a_job_that_only_has_to_run_is_not_waited_for_longer(place: Place) -> None:
+async def test_dependency_on_running_is_met_before_the_end(place: Place) -> None:
     await submit(place, "long-server")
     await submit(place, "client", "long-server!")
     await place.reaches(Phase.SUCCEEDED, "client")
     await place.reaches(Phase.RUNNING, "long-server")
 
 
-async def test_a_missing_job_is_named_and_heals_when_it_is_created(place: Place) -> None:
+async def test_missing_dependency_is_named_until_it_is_created(place: Place) -> None:
     await submit(place, "early", "late")
     found = await place.condition("DependenciesMet", "DependencyNotFound", "early")
     assert "TorchrunJob late does not exist: create it" in found.message
@@ -114,7 +112,7 @@ async def test_a_missing_job_is_named_and_heals_when_it_is_created(place: Place)
     await place.reaches(Phase.SUCCEEDED, "early")
 
 
-async def test_a_job_that_is_waited_for_outlives_its_time_to_live(place: Place) -> None:
+async def test_job_that_others_wait_for_outlives_its_ttl(place: Place) -> None:
     await submit(place, "both", "brief", "belated")
     await submit(place, "brief", runPolicy={"ttlSecondsAfterFinished": 0})
     await place.reaches(Phase.SUCCEEDED, "brief")
@@ -123,7 +121,7 @@ async def test_a_job_that_is_waited_for_outlives_its_time_to_live(place: Place) 
     await place.gone(TORCHRUN_JOB, "brief")
 
 
-async def test_a_failure_is_passed_on_to_all_that_wait_and_names_its_origin(place: Place) -> None:
+async def test_failure_reaches_all_dependents_and_names_the_failed_job(place: Place) -> None:
     await submit(place, "second", "first")
     await submit(place, "first", "bad-origin")
     await submit(place, "beside", "bad-origin!", "never-there")
@@ -138,7 +136,8 @@ async def test_a_failure_is_passed_on_to_all_that_wait_and_names_its_origin(plac
         assert await children(place, name) == []
 
 
-async def test_a_cycle_is_named_by_all_its_jobs_and_ends_with_one_of_them(place: Place) -> None:
+async def test_cycle_is_named_by_all_its_jobs(place: Place) -> None:
+    """The cycle ends when one of its jobs is deleted and submitted again."""
     ring = {"one": "two", "two": "three", "three": "one"}
     for name, other in ring.items():
         await submit(place, name, other)
@@ -156,9 +155,7 @@ async def test_a_cycle_is_named_by_all_its_jobs_and_ends_with_one_of_them(place:
         await place.reaches(Phase.SUCCEEDED, name)
 
 
-async def test_a_job_that_has_begun_does_not_care_what_becomes_of_the_others(
-    place: Place, kubelet: ScriptedKubelet
-) -> None:
+async def test_job_that_has_begun_ignores_its_dependencies(place: Place, kubelet: ScriptedKubelet) -> None:
     await submit(place, "short")
     await submit(place, "long-after", "short")
     await place.reaches(Phase.RUNNING, "long-after")
@@ -196,7 +193,7 @@ async def test_what_ended_while_the_operator_was_down_is_not_missed(
 
 
 @pytest.mark.parametrize("moment", Moment)
-async def test_an_operator_that_is_cut_down_while_it_lets_a_job_through_has_done_so_or_has_not(
+async def test_operator_killed_at_met_dependencies_leaves_nothing_half_begun(
     control_plane: ControlPlane, operator_account: Connection, admin: Client, namespace: str, moment: Moment
 ) -> None:
     """Nothing is begun that a later operator would not go on with, although the job that was waited for is gone."""

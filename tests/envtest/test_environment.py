@@ -1,19 +1,15 @@
 """What a worker finds in its environment, as the pods on the API server have it."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.kube import POD
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.testing.kubelet import ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 ETCD = "etcd.etcd-system.svc:2379"
 HERE = "$(HOST)"
@@ -49,14 +45,9 @@ BACKENDS: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
-    namespace = fresh_name("environment")
-    await create_namespace(admin, namespace)
-    here = Place(admin, namespace)
-    await here.queue(env=[{"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "TEAM", "value": "vision"}])
-    async with background_operator(operator_account, namespace):
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(kubelet: ScriptedKubelet, place: Place) -> Place:
+    await place.queue(env=[{"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "TEAM", "value": "vision"}])
+    return place
 
 
 async def workers(place: Place, job: str, count: int = 2) -> list[dict[str, Any]]:

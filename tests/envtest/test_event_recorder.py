@@ -12,7 +12,7 @@ from torchctl.runtime.metrics import Metrics
 from torchctl.testing.controlplane import ControlPlane
 
 
-async def test_an_event_that_happens_twice_is_one_object_with_a_count_of_two(
+async def test_repeated_event_is_one_object_with_a_count(
     control_plane: ControlPlane, admin: Client, namespace: str
 ) -> None:
     thing = ObjectReference(kind="ConfigMap", namespace=namespace, name="thing", uid="u-1", api_version="v1")

@@ -290,7 +290,7 @@ async def test_a_pod_is_what_the_queue_says(place: Fields) -> None:
     "TorchrunQueue.spec.nodeResources.gpuType",
     "TorchrunQueue.spec.nodeResources.gpuResourceName",
 )
-async def test_a_pod_asks_for_what_a_node_of_the_queue_has(place: Fields) -> None:
+async def test_pod_requests_what_nodes_of_the_queue_have(place: Fields) -> None:
     pod = await place.worker("plain")
     amounts = {"cpu": "8", "memory": "16Gi", "amd.com/gpu": "4"}
     assert pod["spec"]["containers"][0]["resources"] == {"requests": amounts, "limits": amounts}
@@ -448,7 +448,8 @@ async def test_volumes_of_the_queue_are_mounted(place: Fields) -> None:
     "TorchrunJob.spec.volumes.additionalMounts",
     "TorchrunJob.spec.volumes.checkpoints.mountPath",
 )
-async def test_volumes_of_the_job_are_mounted_in_place_of_the_queues_of_their_name(place: Fields) -> None:
+async def test_volumes_of_the_job_override_those_of_the_queue(place: Fields) -> None:
+    """A volume of the same name takes the place of the queue's."""
     assert await place.claims("own") == {
         "/words": ("more-words", True),
         "/images": ("images", False),
@@ -549,7 +550,7 @@ async def test_a_workspace_comes_from_where_the_job_says(place: Fields) -> None:
     "TorchrunQueue.spec.scheduling.topology.required",
     "TorchrunQueue.spec.scheduling.topology.preferred",
 )
-async def test_a_gang_is_placed_by_topology_and_no_gang_has_no_group(place: Fields) -> None:
+async def test_only_a_gang_has_a_group_with_its_topology(place: Fields) -> None:
     uid = (await place.worker("kai"))["metadata"]["labels"]["torchrun.ai/job-uid"]
     spec = (await place.raw(KAI_PODGROUP, f"pg-kai-{uid}"))["spec"]
     expected = {"topology": "network", "requiredTopologyLevel": "block", "preferredTopologyLevel": "rack"}
@@ -564,7 +565,7 @@ async def test_a_gang_is_placed_by_topology_and_no_gang_has_no_group(place: Fiel
 
 
 @pytest.mark.proves("TorchrunJob.status.queueRevision", "TorchrunJob.status.jobID", "TorchrunJob.status.selector")
-async def test_status_names_what_the_job_runs_with_and_how_to_find_its_pods(place: Fields) -> None:
+async def test_status_names_revision_id_and_pod_selector(place: Fields) -> None:
     await place.worker("plain")
     job = await place.raw(TORCHRUN_JOB, "plain")
     assert await place.exists(CONTROLLER_REVISION, job["status"]["queueRevision"])

@@ -1,36 +1,26 @@
 """Somebody else suspends a job's child Job, as Kueue does, and releases it later."""
 
 import functools
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.kube import JOB, POD
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.script import labelled
 
 pytestmark = pytest.mark.usefixtures("own_script")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
-    namespace = fresh_name("held")
-    await create_namespace(admin, namespace)
-    here = Place(admin, namespace)
-    await here.queue()
-    async with background_operator(operator_account, namespace):
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(place: Place) -> Place:
+    await place.queue()
+    return place
 
 
 @pytest.mark.parametrize(
@@ -38,7 +28,7 @@ async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[P
     [("fixed", {}), ("elastic", {"elastic": {"minNodes": 2, "maxNodes": 2}})],
     ids=["fixed", "elastic"],
 )
-async def test_a_job_that_somebody_else_suspends_goes_on_when_it_is_released(
+async def test_job_suspended_by_others_continues_when_released(
     place: Place, kubelet: ScriptedKubelet, name: str, spec: dict[str, Any]
 ) -> None:
     """Trainers take a second to stop, so that pods of before are still there when the Job is released."""

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from goldens import without_added
 
-from torchctl.runtime.intent import Verdict, decide, digest_of
+from torchctl.runtime.intent import Operation, decide, digest_of
 from torchctl.runtime.kinds import ObjectMeta
 from torchctl.testing.controlplane import ControlPlane
 
@@ -46,7 +46,7 @@ async def test_a_child_comes_back_as_it_was_sent(child: dict[str, Any], control_
     body = child | {"metadata": child["metadata"] | {"namespace": "default"}}
     live = without_added(await dry_run(control_plane, body))
     kept = ObjectMeta(annotations={"torchctl.runtime/intent": digest_of(body)})
-    assert decide(body, kept, live, lambda meta: True).verdict is Verdict.KEEP
+    assert decide(body, kept, live, lambda meta: True).operation is Operation.KEEP
     for field in ("spec", "data"):
         assert contains(live.get(field), body.get(field)), "immutable fields too"
 

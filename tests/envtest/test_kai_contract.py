@@ -100,7 +100,7 @@ UNKNOWN_TO_KAI = {"status.phase"}
     [(KAI_PODGROUP, KaiPodGroupStatus), (KAI_QUEUE, KaiQueueStatus)],
     ids=["PodGroup", "Queue"],
 )
-def test_every_field_of_a_status_that_is_read_is_one_that_kai_has(kind: Kind[Any], status: type) -> None:
+def test_each_status_field_that_is_read_exists_in_kai(kind: Kind[Any], status: type) -> None:
     schema = next(crd for crd in _crds() if crd["spec"]["names"]["kind"] == kind.kind)["spec"]["versions"]
     (version,) = (version for version in schema if version["name"] == kind.version)
     properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]

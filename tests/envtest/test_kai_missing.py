@@ -14,7 +14,7 @@ from torchctl.testing.namespaces import create_namespace
 from torchctl.testing.proxy import FaultProxy
 
 
-async def test_a_queue_and_its_job_wait_for_kai_and_go_on_when_it_is_installed() -> None:
+async def test_queue_and_job_wait_until_kai_is_installed() -> None:
     async with ControlPlane() as cluster, cluster.client() as admin:
         account = await install(cluster)
         place = Place(admin, "team")
@@ -38,7 +38,8 @@ async def test_a_queue_and_its_job_wait_for_kai_and_go_on_when_it_is_installed()
             assert group.spec["minMember"] == 2
 
 
-async def test_a_queue_goes_though_nobody_said_that_its_kai_queue_went_with_its_kind() -> None:
+async def test_queue_goes_after_the_kai_crd_was_removed() -> None:
+    """No deletion of its KAI Queue was ever seen."""
     async with ControlPlane() as cluster, cluster.client() as admin:
         account = await install(cluster)
         await install_kai(cluster)

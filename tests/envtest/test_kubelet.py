@@ -179,7 +179,7 @@ async def test_the_sync_pod_reports_what_it_fetched(
 
 
 @pytest.mark.parametrize("reason", ["ImagePullBackOff", "CreateContainerConfigError"])
-async def test_a_pod_that_cannot_start_says_why_and_can_be_deleted(
+async def test_blocked_pod_shows_its_reason_and_can_be_deleted(
     kubelet: ScriptedKubelet, admin: Client, namespace: str, play: Callable[[Play], None], reason: str
 ) -> None:
     play(Play(blocked=reason, blocked_message="no way"))
@@ -266,7 +266,7 @@ async def test_claims_are_bound_and_their_volumes_go_with_them(
     await until(admin, VOLUME, "", claim.spec.volume_name, vanished)
 
 
-async def test_a_claim_that_waits_for_its_consumer_is_bound_with_it(
+async def test_claim_that_waits_for_its_consumer_is_bound(
     kubelet: ScriptedKubelet, admin: Client, namespace: str
 ) -> None:
     class_ = {
@@ -285,7 +285,7 @@ async def test_a_claim_that_waits_for_its_consumer_is_bound_with_it(
     await admin.delete(STORAGE_CLASS, namespace)
 
 
-async def test_pods_on_a_lost_node_stay_as_they_are_until_it_is_back(
+async def test_pods_on_a_lost_node_wait_for_its_return(
     kubelet: ScriptedKubelet, admin: Client, namespace: str, play: Callable[[Play], None]
 ) -> None:
     play(Play(run_s=None))
@@ -304,7 +304,7 @@ async def test_pods_on_a_lost_node_stay_as_they_are_until_it_is_back(
     await until(admin, NODE, "", node, lambda obj: not obj.spec.taints)
 
 
-async def test_a_node_that_was_taken_for_lost_says_that_it_is_ready(kubelet: ScriptedKubelet, admin: Client) -> None:
+async def test_node_taken_for_lost_reports_ready_again(kubelet: ScriptedKubelet, admin: Client) -> None:
     """What the node lifecycle controller writes where it hears of no Lease, because it was cut off itself."""
     node = sorted(found.metadata.name for found in await admin.list(NODE))[0]
     unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "no word of it"}

@@ -164,9 +164,10 @@ async def test_sigkill_is_made_up_for_within_the_lease(replicas: Replicas) -> No
         await until(replicas.writes(other), within_s=SOON_S)
 
 
-async def test_one_that_was_stopped_for_longer_than_the_lease_writes_nothing_until_it_leads_again(
+async def test_replica_paused_beyond_its_lease_writes_nothing(
     replicas: Replicas,
 ) -> None:
+    """The replica is stopped by a signal, and writes again only when it leads again."""
     async with running(replicas) as (leader, other):
         replicas.signal(leader, signal.SIGSTOP)
         await until(replicas.leads(other), within_s=SOON_S)

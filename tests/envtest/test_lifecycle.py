@@ -41,9 +41,7 @@ async def test_a_job_may_come_before_its_queue(place: Place, operator_account: C
         await place.reaches(Phase.SUCCEEDED)
 
 
-async def test_deleting_a_job_removes_its_children_while_the_operator_is_down(
-    place: Place, operator_account: Connection
-) -> None:
+async def test_children_of_a_deleted_job_go_without_the_operator(place: Place, operator_account: Connection) -> None:
     await place.queue(storage={"workspace": {"enabled": True, "accessModes": ["ReadWriteMany"]}})
     await place.job()
     async with running_operator(operator_account, place.namespace):

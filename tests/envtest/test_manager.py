@@ -45,7 +45,7 @@ async def test_events_recorded_last_are_written_before_the_process_stops(
     assert "Succeeded" in reasons
 
 
-async def test_two_replicas_have_one_leader_and_a_stopped_one_hands_over(
+async def test_one_of_two_replicas_leads_and_hands_over(
     admin: Client, namespace: str, operator_account: Connection, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     kubeconfig = await control_plane.service_account_kubeconfig("torchctl-system", "torchctl")
@@ -83,9 +83,7 @@ class Missing(Lease, frozen=True, rename="camel"):
 
 
 @pytest.mark.usefixtures("operator_account")
-async def test_a_required_kind_that_the_cluster_lacks_ends_the_start_and_is_named(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+async def test_start_fails_and_names_a_missing_required_kind(control_plane: ControlPlane, namespace: str) -> None:
     async def start() -> None:
         # As admin: the operator's own account has no right to the kind, and asks for nothing that it has no right to.
         async with running_operator(control_plane.connection(), namespace) as running:

@@ -1,19 +1,15 @@
 """What does not work yet is refused by name, never silently ignored."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.testing.kubelet import ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 QUEUES: dict[str, dict[str, Any]] = {
     "spec.scheduling.scheduler volcano": {"scheduling": {"scheduler": "volcano"}},
@@ -31,16 +27,11 @@ QUEUE_NAMES = named(QUEUES, "queue")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
-    namespace = fresh_name("not-supported")
-    await create_namespace(admin, namespace)
-    here = Place(admin, namespace)
-    await here.queue()
+async def place(kubelet: ScriptedKubelet, place: Place) -> Place:
+    await place.queue()
     for field, name in QUEUE_NAMES.items():
-        await here.queue(name, **QUEUES[field])
-    async with background_operator(operator_account, namespace):
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+        await place.queue(name, **QUEUES[field])
+    return place
 
 
 @pytest.mark.proves("TorchrunQueue.spec.weight", "TorchrunQueue.spec.maxNodes", "TorchrunQueue.spec.quota.gpus")

@@ -51,7 +51,7 @@ def etcd(directory: Path, *flags: str, scheme: str = "http") -> Generator[str]:
         process.kill()
 
 
-async def test_an_etcd_that_has_no_v2_api_is_told_as_soon_as_it_answers(tmp_path: Path) -> None:
+async def test_etcd_without_a_v2_api_is_refused_at_once(tmp_path: Path) -> None:
     with etcd(tmp_path / "etcd") as endpoint, pytest.raises(V2Off) as raised:
         await check(Server(endpoint=endpoint), timeout_s=WAIT_S)
     said = str(raised.value)
@@ -107,7 +107,8 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     await admin.delete(NAMESPACE, namespace)
 
 
-async def test_a_job_whose_etcd_has_its_v2_api_off_fails_at_once_and_says_what_to_do(place: Place) -> None:
+async def test_job_with_etcd_v2_off_fails_at_once(place: Place) -> None:
+    """The message says what to do."""
     await place.job("off")
     job = await place.reaches(Phase.FAILED, "off")
     failed = await place.condition("Failed", "EtcdV2Disabled", "off")
@@ -121,7 +122,7 @@ async def test_a_job_whose_etcd_has_its_v2_api_off_fails_at_once_and_says_what_t
     await until(has_told)
 
 
-async def test_a_server_that_was_out_of_reach_is_asked_again_by_the_next_attempt(place: Place) -> None:
+async def test_next_attempt_asks_an_unreachable_server_again(place: Place) -> None:
     await place.job("late")
     job = await place.reaches(Phase.SUCCEEDED, "late", timeout_s=60)
     assert (job.status.attempt, job.status.restarts.by_cause) == (1, {"RendezvousUnreachable": 1})

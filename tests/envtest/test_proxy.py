@@ -94,7 +94,7 @@ async def test_a_write_cut_before_it_is_sent_does_not_happen(
     assert not await exists(admin, namespace, "second")
 
 
-async def test_a_write_cut_after_its_commit_happens_and_the_answer_is_lost(
+async def test_cut_after_the_commit_loses_only_the_answer(
     proxy: FaultProxy, client: Client, admin: Client, namespace: str
 ) -> None:
     cut = proxy.cut(1, Moment.AFTER)
@@ -106,7 +106,7 @@ async def test_a_write_cut_after_its_commit_happens_and_the_answer_is_lost(
     assert await exists(admin, namespace, "a")
 
 
-async def test_the_hook_runs_at_that_moment_and_nothing_gets_through_after_it(
+async def test_hook_runs_at_the_cut_and_nothing_passes_afterwards(
     proxy: FaultProxy, client: Client, admin: Client, namespace: str
 ) -> None:
     seen: list[bool] = []

@@ -73,7 +73,7 @@ async def status(place: Place, name: str) -> QueueStatus:
     "TorchrunQueue.status.gpus.requested",
     "TorchrunQueue.status.gpus.running",
 )
-async def test_jobs_are_counted_by_where_they_are_and_their_gpus_with_them(place: Place) -> None:
+async def test_queue_counts_its_jobs_by_phase_and_their_gpus(place: Place) -> None:
     await place.queue("counts", kaiQueue=f"{place.namespace}-counts", nodeResources={"gpus": 2})
     for phase, spec in JOBS.items():
         await place.job(phase.lower(), **{"jobQueue": "counts", **spec})

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from clusters import OPERATOR
 from jobs import Place, a_job, a_kai_queue
-from operators import background_operator, operator_settings, running_operator
+from operators import operator_settings, running_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -26,7 +26,6 @@ from torchctl.runtime.kinds import Kind
 from torchctl.testing.audit import read_audit_log
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import STORAGE_CLASS, Pod
 from torchctl.testing.volumes import PROVISIONER
 
@@ -52,13 +51,8 @@ async def cluster(operator_account: Connection, kubelet: ScriptedKubelet) -> Asy
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(cluster: Connection, admin: Client) -> AsyncGenerator[Place]:
-    """A namespace with an operator at work."""
-    namespace = fresh_name("queues")
-    await create_namespace(admin, namespace)
-    async with background_operator(cluster, namespace):
-        yield Place(admin, namespace)
-    await admin.delete(NAMESPACE, namespace)
+async def place(cluster: Connection, place: Place) -> Place:
+    return place
 
 
 def config_map(name: str, **more: Any) -> dict[str, Any]:
@@ -108,7 +102,8 @@ async def end(place: Place, kubelet: ScriptedKubelet, job: str) -> None:
     "TorchrunQueue.status.resources[].name",
     "TorchrunQueue.status.resources[].ready",
 )
-async def test_the_objects_of_a_queue_are_made_put_right_and_cleared_away_but_for_claims(place: Place) -> None:
+async def test_objects_of_a_queue_are_kept_as_asked(place: Place) -> None:
+    """The operator makes and repairs them and, except for claims, deletes what the queue no longer names."""
     await place.queue("stocked", resources=[config_map("stock"), claim("store")])
     await place.condition("ResourcesReady", "ResourcesReady", "stocked", kind=TORCHRUN_QUEUE)
     made = await map_of(place, "stock")
@@ -139,7 +134,7 @@ async def test_the_objects_of_a_queue_are_made_put_right_and_cleared_away_but_fo
     assert found.status == "True"
 
 
-async def test_a_queue_takes_its_config_maps_with_it_and_leaves_its_claims_to_its_successor(place: Place) -> None:
+async def test_deleted_queue_leaves_only_its_claims_to_its_successor(place: Place) -> None:
     resources = [config_map("heirloom"), claim("estate")]
     await place.queue("mortal", resources=resources)
     await place.condition("ResourcesReady", "ResourcesReady", "mortal", kind=TORCHRUN_QUEUE)
@@ -172,9 +167,8 @@ async def test_an_immutable_object_is_never_written_again(place: Place) -> None:
 
 
 @pytest.mark.proves("TorchrunQueue.spec.resources[].nameMode")
-async def test_a_job_keeps_the_object_that_its_prefix_stood_for_and_a_later_job_gets_the_later_one(
-    place: Place, kubelet: ScriptedKubelet
-) -> None:
+async def test_job_keeps_the_object_that_its_prefix_stood_for(place: Place, kubelet: ScriptedKubelet) -> None:
+    """A later job gets the later object."""
     trainer = {"name": "trainer", "envFrom": [{"configMapRef": {"name": "settings"}}]}
     pod = {"volumes": [{"name": "s", "configMap": {"name": "settings"}}], "containers": [trainer]}
     entry = config_map("settings", nameMode="prefix")
@@ -202,7 +196,8 @@ async def test_a_job_keeps_the_object_that_its_prefix_stood_for_and_a_later_job_
 
 
 @pytest.mark.proves("TorchrunQueue.status.resources[].message")
-async def test_what_keeps_an_object_from_being_as_asked_is_said_and_others_objects_stay(place: Place) -> None:
+async def test_queue_reports_objects_that_it_cannot_make(place: Place) -> None:
+    """Objects of others stay as they are."""
     theirs: dict[str, Kind[Any]] = {"taken": CONFIG_MAP, "taken-claim": PVC}
     for name, kind in theirs.items():
         body: dict[str, Any] = {"apiVersion": "v1", "kind": kind.kind}
@@ -224,9 +219,8 @@ async def test_what_keeps_an_object_from_being_as_asked_is_said_and_others_objec
     assert after == before
 
 
-async def test_a_claim_grows_where_its_class_allows_that_and_the_refusal_is_said_where_it_does_not(
-    place: Place, admin: Client
-) -> None:
+async def test_claim_grows_if_its_storage_class_allows_expansion(place: Place, admin: Client) -> None:
+    """Otherwise the refusal is a condition."""
     grows = f"{place.namespace}-grows"
     body: dict[str, Any] = {"apiVersion": STORAGE_CLASS.api_version, "kind": STORAGE_CLASS.kind}
     body |= {"metadata": {"name": grows}, "provisioner": PROVISIONER, "allowVolumeExpansion": True}
@@ -275,7 +269,8 @@ async def kai_queue(place: Place, name: str) -> KaiQueue:
     "TorchrunQueue.status.kaiQueue.allocated",
     "TorchrunQueue.status.kaiQueue.requested",
 )
-async def test_a_kai_queue_has_all_that_is_asked_for_in_kais_units_and_its_numbers_come_back(place: Place) -> None:
+async def test_kai_queue_has_all_fields_in_kais_units(place: Place) -> None:
+    """The numbers of the KAI Queue come back as the status of the queue."""
     name, parent = f"{place.namespace}-all", f"{place.namespace}-parent"
     await place.queue(
         "all",
@@ -326,9 +321,10 @@ async def test_a_kai_queue_has_all_that_is_asked_for_in_kais_units_and_its_numbe
 
 
 @pytest.mark.proves("TorchrunQueue.spec.kaiQueuePolicy")
-async def test_from_manage_to_reference_a_kai_queue_is_handed_over_as_it_is_and_never_touched_again(
+async def test_kai_queue_is_handed_over_from_manage_to_reference(
     place: Place, control_plane: ControlPlane, kubelet: ScriptedKubelet
 ) -> None:
+    """The KAI Queue stays as it is, and the operator does not touch it any more."""
     name = f"{place.namespace}-handed"
     await place.queue("giver", kaiQueue=name, kaiPriority=7)
     await place.condition("Ready", "Ready", "giver", kind=TORCHRUN_QUEUE)
@@ -353,7 +349,7 @@ async def test_from_manage_to_reference_a_kai_queue_is_handed_over_as_it_is_and_
     await place.admin.delete(KAI_QUEUE, name)
 
 
-async def test_a_kai_queue_that_a_person_gives_its_uid_to_is_the_queues(place: Place) -> None:
+async def test_kai_queue_annotated_with_the_uid_is_adopted(place: Place) -> None:
     name = f"{place.namespace}-adopted"
     await place.admin.create(KAI_QUEUE, a_kai_queue(name, priority=9))
     await place.queue("taker", kaiQueue=name)
@@ -366,7 +362,7 @@ async def test_a_kai_queue_that_a_person_gives_its_uid_to_is_the_queues(place: P
     await place.gone(KAI_QUEUE, name)
 
 
-async def test_a_renamed_kai_queue_stays_for_the_jobs_that_are_in_it(place: Place, kubelet: ScriptedKubelet) -> None:
+async def test_renamed_kai_queue_stays_until_its_jobs_end(place: Place, kubelet: ScriptedKubelet) -> None:
     old, new = f"{place.namespace}-old", f"{place.namespace}-new"
     await place.queue("moving", kaiQueue=old)
     await place.job("long-moving", jobQueue="moving", numNodes=1)
@@ -382,9 +378,7 @@ async def test_a_renamed_kai_queue_stays_for_the_jobs_that_are_in_it(place: Plac
 # A queue's life, and its jobs'
 
 
-async def test_a_queue_deleted_under_its_jobs_holds_what_runs_and_nothing_that_waits(
-    place: Place, kubelet: ScriptedKubelet
-) -> None:
+async def test_queue_deleted_under_its_jobs_holds_only_running_ones(place: Place, kubelet: ScriptedKubelet) -> None:
     name = f"{place.namespace}-leaving"
     spec: dict[str, Any] = {"kaiQueue": name, "resources": [config_map("left")]}
     await place.queue("leaving", **spec)
@@ -405,9 +399,8 @@ async def test_a_queue_deleted_under_its_jobs_holds_what_runs_and_nothing_that_w
     await place.reaches(Phase.SUCCEEDED, "late")
 
 
-async def test_a_queue_without_anything_of_its_own_goes_at_once_and_its_jobs_end_as_they_began(
-    place: Place, kubelet: ScriptedKubelet
-) -> None:
+async def test_queue_without_objects_goes_at_once(place: Place, kubelet: ScriptedKubelet) -> None:
+    """The queue's jobs end as they began, with their frozen template."""
     await place.queue("plain")
     await place.job("long-plain", jobQueue="plain", numNodes=1)
     await place.reaches(Phase.RUNNING, "long-plain")
@@ -425,9 +418,10 @@ async def test_a_queue_without_anything_of_its_own_goes_at_once_and_its_jobs_end
     "TorchrunQueue.status.gpus.requested",
     "TorchrunQueue.status.gpus.running",
 )
-async def test_the_counts_are_right_after_any_churn_and_cost_no_more_than_a_write_a_second(
+async def test_counts_are_right_after_any_churn(
     cluster: Connection, admin: Client, namespace: str, control_plane: ControlPlane, report: Callable[[str], None]
 ) -> None:
+    """The counts cost one write a second at most."""
     place, dice = Place(admin, namespace), random.Random(7)
     queues = ("one", "two")
     settings = operator_settings(namespace)

@@ -21,7 +21,7 @@ from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job.steps import workers
-from torchctl.runtime.access.core import Verdict
+from torchctl.runtime.access.core import Access
 from torchctl.runtime.access.readers import Readers
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -81,7 +81,7 @@ async def test_every_right_is_used_and_no_request_is_denied(
 
 async def _be_scraped(client: Client, token: str) -> None:
     """By somebody whom the API server knows, and who has no right to the metrics: the operator itself."""
-    assert await Readers(client, SystemClock(), METRICS).verdict(token) is Verdict.FORBIDDEN
+    assert await Readers(client, SystemClock(), METRICS).access(token) is Access.FORBIDDEN
 
 
 async def _use_all(place: Place) -> None:

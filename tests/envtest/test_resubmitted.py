@@ -46,7 +46,7 @@ async def test_resubmitted_job_waits_quietly_for_the_earlier_ones_children(
         assert [event.reason for event in await place.events() if event.type == "Warning"] == []
 
 
-async def test_orphans_of_an_earlier_job_are_named_and_left_as_they_are(
+async def test_orphans_of_an_earlier_job_are_named_and_kept(
     admin: Client, operator_account: Connection, kubelet: ScriptedKubelet, namespace: str
 ) -> None:
     """Who deletes with --cascade=orphan wants to keep the children: they are nobody's, and never taken over."""

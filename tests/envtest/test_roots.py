@@ -71,7 +71,7 @@ async def workers(place: Place, job: str) -> list[Pod]:
     return sorted(found, key=lambda pod: pod.metadata.name)
 
 
-async def test_the_workers_that_the_job_controller_stops_are_not_the_cause(
+async def test_workers_stopped_by_the_job_controller_are_not_the_cause(
     place: Place, works: Works, kubelet: ScriptedKubelet, plays: Callable[..., None], control_plane: ControlPlane
 ) -> None:
     """In the same second, too: what was seen to fail before it stopped the others is the cause."""
@@ -94,9 +94,10 @@ async def test_the_workers_that_the_job_controller_stops_are_not_the_cause(
         await place.admin.delete(TORCHRUN_JOB, "echo", namespace=place.namespace)
 
 
-async def test_worker_0_that_saves_and_exits_0_as_it_is_stopped_has_not_succeeded_wherever_the_store_is(
+async def test_stopped_worker_0_that_exits_0_has_not_succeeded(
     place: Place, works: Works, plays: Callable[..., None]
 ) -> None:
+    """The rule also holds if the rendezvous store is etcd, and not in worker 0."""
     async with works():
         plays(replace(FOR_EVER, stop_exit_code=0, stop_s=0.5), "kept")
         etcd = {"rdzvBackend": "etcd-v2"}
@@ -109,7 +110,7 @@ async def test_worker_0_that_saves_and_exits_0_as_it_is_stopped_has_not_succeede
         await place.admin.delete(TORCHRUN_JOB, "kept", namespace=place.namespace)
 
 
-async def test_a_job_that_is_suspended_as_its_workers_have_succeeded_has_succeeded(
+async def test_job_suspended_as_its_workers_succeed_has_succeeded(
     place: Place, works: Works, kubelet: ScriptedKubelet, plays: Callable[..., None]
 ) -> None:
     """Whether the operator sees their ends before or after spec.suspend, and before or after it has told the Job."""

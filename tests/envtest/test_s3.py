@@ -164,7 +164,7 @@ async def test_a_bucket_can_have_its_own_host_name(
         ({"AWS_ENDPOINT_URL": "file:///etc"}, "scheme 'file' is not allowed"),
     ],
 )
-async def test_a_secret_that_does_not_open_the_bucket_is_refused_with_the_key_to_correct(
+async def test_wrong_secret_is_refused_with_the_key_to_correct(
     store: ObjectStore, claim: Path, tmp_path: Path, keys: dict[str, str], says: str
 ) -> None:
     secret = store.secret(tmp_path / "wrong", **{"AWS_REGION": "eu-test-1", **keys})
@@ -197,16 +197,14 @@ async def test_limits_hold_for_folders_too(claim: Path, secret: Path) -> None:
         await bring(claim, "s3://code/team/run/", secret, limits=Limits(max_bytes=10))
 
 
-async def test_a_session_token_is_signed_and_refused_where_nobody_gave_it(
-    store: ObjectStore, claim: Path, tmp_path: Path
-) -> None:
+async def test_unknown_session_token_is_signed_and_refused(store: ObjectStore, claim: Path, tmp_path: Path) -> None:
     secret = store.secret(tmp_path / "token", AWS_REGION="eu-test-1", AWS_SESSION_TOKEN="canary-token")
     with pytest.raises(Refused) as raised:
         await bring(claim, "s3://code/team/run/", secret)
     assert "canary" not in str(raised.value)
 
 
-async def test_the_sync_pods_program_reports_what_it_brought_and_none_of_its_keys(
+async def test_fetch_reports_the_workspace_and_no_credentials(
     store: ObjectStore, claim: Path, secret: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "termination-log"

@@ -116,7 +116,7 @@ async def test_a_training_beside_an_injected_proxy_succeeds_once(
     await until(functools.partial(is_ended, place, name))
 
 
-async def test_a_helper_that_ends_by_itself_does_not_keep_a_job_from_running(place: Place, plays: Plays) -> None:
+async def test_job_is_running_without_a_helper_that_has_ended(place: Place, plays: Plays) -> None:
     plays(Play(run_s=None, parts={"log": Part(ready=False)}), "helped")
     await place.job("helped", jobQueue="plain", runPolicy={"startupTimeoutSeconds": 30})
     job = await place.reaches(Phase.RUNNING, "helped")
@@ -144,7 +144,7 @@ async def is_ended(place: Place, name: str) -> bool:
     return failed is not None and (failed.status, failed.reason) == ("True", "DeadlineExceeded")
 
 
-async def test_native_sidecars_are_made_of_containers_and_end_with_the_trainer(place: Place, plays: Plays) -> None:
+async def test_containers_become_native_sidecars_that_end_with_the_trainer(place: Place, plays: Plays) -> None:
     plays(Play(run_s=0.2), "native")
     await place.job("native", jobQueue="native")
     await place.reaches(Phase.SUCCEEDED, "native")

@@ -71,7 +71,7 @@ async def end_workers(place: Place, kubelet: ScriptedKubelet, job: str) -> None:
     "TorchrunJob.status.workspace.bytes",
     "TorchrunJob.status.workspace.files",
 )
-async def test_a_job_that_runs_and_ends_well_says_so_field_by_field(place: Place, kubelet: ScriptedKubelet) -> None:
+async def test_status_shows_each_field_of_a_job_that_succeeds(place: Place, kubelet: ScriptedKubelet) -> None:
     await place.job("lives", volumes={"workspace": GIT})
     job = await place.reaches(Phase.RUNNING, "lives")
     now, status = datetime.now(UTC), job.status

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from jobs import Place
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -16,9 +15,8 @@ from torchctl.api.kube import JOB, POD, PVC, PersistentVolumeClaim
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_SYNC, ROLE_WORKER, WORKSPACE_REVISION
 from torchctl.api.phases import Phase
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import fresh_name
 from torchctl.testing.nodekinds import STORAGE_CLASS, Pod
 from torchctl.testing.volumes import PROVISIONER, SELECTED_NODE
 
@@ -53,15 +51,10 @@ async def classes(admin: Client) -> AsyncGenerator[dict[str, str]]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place]:
-    namespace = fresh_name("storage")
-    await create_namespace(admin, namespace)
-    here = Place(admin, namespace)
-    await here.queue()
-    await here.queue("keeps", storage={"checkpoints": CHECKPOINTS})
-    async with background_operator(operator_account, namespace):
-        yield here
-    await admin.delete(NAMESPACE, namespace)
+async def place(kubelet: ScriptedKubelet, place: Place) -> Place:
+    await place.queue()
+    await place.queue("keeps", storage={"checkpoints": CHECKPOINTS})
+    return place
 
 
 def of_job(pod: Pod, job: str, role: str) -> bool:
@@ -139,9 +132,7 @@ class TestTime:
         await deleted(place, "unbound")
 
     @pytest.mark.proves("TorchrunJob.spec.volumes.workspace.timeoutSeconds")
-    async def test_an_upload_that_never_comes_ends_the_job_with_a_reason_of_its_own(
-        self, place: Place, kubelet: ScriptedKubelet
-    ) -> None:
+    async def test_upload_that_never_comes_is_a_workspace_timeout(self, place: Place, kubelet: ScriptedKubelet) -> None:
         plays(kubelet, "no-upload", ROLE_SYNC, FOR_EVER)
         await place.job("no-upload", numNodes=1, volumes={"workspace": {"source": "zip", "timeoutSeconds": 2}})
         job = await place.reaches(Phase.FAILED, "no-upload")
@@ -161,7 +152,8 @@ class TestTime:
 
 class TestCheckpoints:
     @pytest.mark.proves("TorchrunQueue.spec.storage.checkpoints.retain", "TorchrunQueue.spec.storage.checkpoints.size")
-    async def test_a_job_of_the_same_name_finds_what_an_earlier_one_left(self, place: Place) -> None:
+    async def test_job_finds_the_checkpoints_of_its_predecessor(self, place: Place) -> None:
+        """The earlier job had the same name."""
         workspace = {"volumes": {"workspace": GIT}}
         await place.job("again", jobQueue="keeps", **workspace)
         first = await place.reaches(Phase.SUCCEEDED, "again")
@@ -193,7 +185,7 @@ class TestCheckpoints:
         await place.gone(PVC, "goes-checkpoints", timeout_s=COLLECTED_S)
 
     @pytest.mark.proves("TorchrunJob.spec.volumes.checkpoints.claimName")
-    async def test_a_shared_claim_is_mounted_by_every_job_and_goes_with_none(self, place: Place) -> None:
+    async def test_shared_claim_is_mounted_by_jobs_and_outlives_them(self, place: Place) -> None:
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"}, "spec": spec}
         await place.admin.create(PVC, body, place.namespace)
@@ -214,16 +206,14 @@ class TestCheckpoints:
         kept = await claim(place, "shared")
         assert (kept.metadata.deletion_timestamp, kept.metadata.owner_references) == (None, ())
 
-    async def test_the_time_of_a_job_that_has_ended_takes_its_workspace_and_leaves_its_checkpoints(
-        self, place: Place
-    ) -> None:
+    async def test_ttl_removes_the_workspace_and_keeps_the_checkpoints(self, place: Place) -> None:
         policy = {"ttlSecondsAfterFinished": 1}
         await place.job("expires", jobQueue="keeps", runPolicy=policy, volumes={"workspace": GIT})
         await place.gone(TORCHRUN_JOB, "expires")
         await place.gone(PVC, "expires-workspace", timeout_s=COLLECTED_S)
         assert (await claim(place, "expires-checkpoints")).metadata.deletion_timestamp is None
 
-    async def test_a_claim_for_one_node_and_a_job_of_several_is_accepted_and_said(self, place: Place) -> None:
+    async def test_checkpoints_on_one_node_are_accepted_with_a_warning(self, place: Place) -> None:
         await place.job("spread", jobQueue="keeps", numNodes=3)
         found = await place.condition("Accepted", "CheckpointsOnOneNode", "spread")
         assert found.status == "True"
@@ -244,7 +234,7 @@ class TestRevisions:
         "TorchrunJob.status.workspace.pod",
     )
     @pytest.mark.parametrize("nodes", [1, 2])
-    async def test_the_next_attempt_has_the_revision_that_was_asked_for_while_the_last_one_ran(
+    async def test_new_revision_of_the_workspace_follows_with_the_next_attempt(
         self, place: Place, kubelet: ScriptedKubelet, nodes: int
     ) -> None:
         name = f"revised-{nodes}"
@@ -275,7 +265,7 @@ class TestRevisions:
             await place.gone(POD, f"{name}-sync-0")
         await deleted(place, name)
 
-    async def test_a_revision_that_is_asked_for_during_the_first_sync_is_the_only_one_that_is_run(
+    async def test_revision_requested_during_the_first_sync_replaces_the_first(
         self, place: Place, kubelet: ScriptedKubelet
     ) -> None:
         plays(kubelet, "early", ROLE_SYNC, FOR_EVER)

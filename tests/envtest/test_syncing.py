@@ -55,7 +55,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
 
 
 @pytest.mark.proves("TorchrunQueue.spec.storage.workspace.podTemplate")
-async def test_a_sync_pod_beside_a_sidecar_is_done_and_then_stopped(place: Place) -> None:
+async def test_sync_pod_with_a_sidecar_is_done_and_stopped(place: Place) -> None:
     await place.job("beside", jobQueue="injected", numNodes=1, volumes={"workspace": GIT})
     job = await place.reaches(Phase.SUCCEEDED, "beside")
     assert job.status.workspace is not None
@@ -72,7 +72,7 @@ async def test_a_refused_source_is_the_jobs_failure_at_once(place: Place) -> Non
     assert not await place.exists(POD, "refused-sync-1")
 
 
-async def test_a_source_that_was_unreachable_is_tried_again_after_a_pause(place: Place) -> None:
+async def test_unreachable_source_is_tried_again_after_a_pause(place: Place) -> None:
     await place.job("away", numNodes=1, volumes={"workspace": GIT})
     found = await place.condition("WorkspaceReady", "SyncFailed", "away")
     assert AWAY in found.message

@@ -104,9 +104,7 @@ def forged(here: Team, kind: Kind[Any], name: str = "forged", **metadata: Any) -
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", ["torchctl-children", "torchctl-jobs", "torchctl-queues", "torchctl-status"])
-async def test_a_policy_has_no_type_error_and_refuses_where_it_cannot_judge(
-    control_plane: ControlPlane, name: str
-) -> None:
+async def test_policy_type_checks_and_fails_closed(control_plane: ControlPlane, name: str) -> None:
     async def live() -> Json:
         policy: Json = json.loads(await control_plane.kubectl("get", "validatingadmissionpolicy", name, "-ojson"))
         return policy if "typeChecking" in policy.get("status", {}) else {}
@@ -138,7 +136,7 @@ async def test_people_do_what_they_are_there_for(here: Team) -> None:
         ({"kaiQueue": "default", "kaiQueuePolicy": "Reference"}, "use on queues.scheduling.run.ai default"),
     ],
 )
-async def test_s01_a_cluster_scoped_queue_is_not_had_for_the_asking(here: Team, spec: Json, names: str) -> None:
+async def test_s01_kai_queue_needs_the_right_to_use_it(here: Team, spec: Json, names: str) -> None:
     """Who writes queues in a namespace makes a KAI Queue with any quota, under any parent, or trains on that of others:
     KAI's queues belong to no namespace."""
     for role in ("author", "delegate", "developer"):
@@ -148,7 +146,7 @@ async def test_s01_a_cluster_scoped_queue_is_not_had_for_the_asking(here: Team, 
     assert await refusal(make(here.admin, TORCHRUN_QUEUE, a_queue(here.namespace, "attack", **spec))) == ""
 
 
-async def test_s01_who_was_given_a_kai_queue_uses_it_and_no_other(here: Team) -> None:
+async def test_s01_right_to_use_a_kai_queue_is_by_name(here: Team) -> None:
     """The right to use a KAI queue is given by name, in a namespace."""
     assert await refusal(define(here, "delegate", kaiQueue="mine", parentKaiQueue="department")) == ""
     assert await refusal(define(here, "delegate", kaiQueue="shared", kaiQueuePolicy="Reference")) == ""
@@ -244,12 +242,13 @@ POD_PARTS: Mapping[str, Json] = {
     "storage.datasets": {"storage": {"datasets": [{"name": "d", "claimName": "of-others", "mountPath": "/d"}]}},
     "storage.workspace.podTemplate": {"storage": {"workspace": {"podTemplate": {"spec": {"hostNetwork": True}}}}},
     "storage.checkpoints.claimName": {"storage": {"checkpoints": {"enabled": True, "claimName": "of-others"}}},
+    "storage.workspace.cacheClaimName": {"storage": {"workspace": {"cacheClaimName": "of-others"}}},
     "podTemplate": {"podTemplate": {"spec": {"serviceAccountName": "admin"}}},
 }
 
 
 @pytest.mark.parametrize("field", POD_PARTS)
-async def test_s05_a_queue_names_what_its_author_could_give_to_a_pod(here: Team, field: str) -> None:
+async def test_s05_queue_names_only_what_its_author_may_use(here: Team, field: str) -> None:
     """Who may write queues and not pods runs as a stronger account, or reads Secrets and claims of others."""
     said = await refusal(define(here, "author", **POD_PARTS[field]))
     assert f"TorchrunQueue attack: spec.{field}: " in said
@@ -257,7 +256,7 @@ async def test_s05_a_queue_names_what_its_author_could_give_to_a_pod(here: Team,
     assert await refusal(define(here, "developer", **POD_PARTS[field])) == ""
 
 
-async def test_s05_a_queue_of_an_admin_is_edited_but_not_in_what_it_names(here: Team) -> None:
+async def test_s05_author_edits_only_harmless_fields_of_an_admins_queue(here: Team) -> None:
     """An edit of another field is no reason to refuse; one of the account is."""
     await here.queue("named", serviceAccountName="trainer", podTemplate={"spec": {"hostNetwork": True}})
 
@@ -373,7 +372,7 @@ OF_OTHERS: Mapping[str, tuple[str, Json]] = {
 
 
 @pytest.mark.parametrize("what", OF_OTHERS)
-async def test_s07_a_job_reads_no_secret_and_no_claim_of_others(here: Team, what: str) -> None:
+async def test_s07_job_reads_no_secret_or_claim_of_others(here: Team, what: str) -> None:
     """Who may submit jobs and neither create pods nor use such objects has a job read them."""
     resource, spec = OF_OTHERS[what]
     said = await refusal(submit(here, "submitter", **spec))
@@ -509,7 +508,7 @@ async def test_s10_no_source_is_a_machines_metadata(here: Team, host: str) -> No
 
 
 @pytest.mark.parametrize("key", [*OWNED_KEYS, *(f"{prefix}anything" for prefix in OWNED_KEY_PREFIXES)])
-async def test_s11_a_job_does_not_say_in_whose_queue_its_pods_are(here: Team, key: str) -> None:
+async def test_s11_job_cannot_set_keys_of_the_operator(here: Team, key: str) -> None:
     """Labels and annotations by which the pods would be counted for another team, or as another job's."""
     for field in ("labels", "annotations"):
         for role in ("submitter", "developer"):
@@ -530,7 +529,7 @@ async def test_s11_a_job_speaks_to_no_network_and_no_runtime(here: Team, key: st
 
 
 @pytest.mark.parametrize("kind", CONTENT, ids=str)
-async def test_s12_nobody_makes_an_object_that_would_be_taken_for_ours(here: Team, kind: Kind[Any]) -> None:
+async def test_s12_nobody_makes_an_object_that_looks_like_ours(here: Team, kind: Kind[Any]) -> None:
     """A Job, pod, claim, template or Service with our labels or a TorchrunJob as its controller, to be adopted,
     believed, counted or routed to. One that only goes with the job, or has other labels, is theirs to make."""
     developer = here["developer"]
@@ -547,7 +546,7 @@ async def test_s12_nobody_makes_an_object_that_would_be_taken_for_ours(here: Tea
 
 
 @pytest.mark.parametrize("kind", CONTENT, ids=str)
-async def test_s12_what_is_ours_stays_marked_and_what_is_not_stays_unmarked(here: Team, kind: Kind[Any]) -> None:
+async def test_s12_nobody_adds_or_removes_marks_of_the_operator(here: Team, kind: Kind[Any]) -> None:
     """Labels changed, taken off a child so that it is not seen any more, or put on afterwards."""
     there = await here.admin.get(TORCHRUN_JOB, "there", here.namespace)
     owners = [{**OWNER, "uid": there.metadata.uid, "controller": True}]
@@ -649,6 +648,7 @@ QUEUES_ACROSS: Mapping[str, Json] = {
     "serviceAccountName": {"serviceAccountName": "other/admin"},
     "imagePullSecrets[0]": {"imagePullSecrets": ["other/secret"]},
     "resources[0].name": {"resources": [{"name": "other/map", "template": {"apiVersion": "v1", "kind": "ConfigMap"}}]},
+    "storage.workspace.cacheClaimName": {"storage": {"workspace": {"cacheClaimName": "other/claim"}}},
     "storage.datasets[0].claimName": {
         "storage": {"datasets": [{"name": "d", "claimName": "other/claim", "mountPath": "/d"}]}
     },
@@ -675,7 +675,7 @@ async def test_s19_to_submit_takes_no_right_to_enter_pods(
                 await control_plane.kubectl(*may, f"--namespace={here.namespace}")
 
 
-async def test_s21_no_credential_stands_in_a_spec_and_the_operator_reads_none(here: Team) -> None:
+async def test_s21_spec_holds_no_credential_and_operator_reads_none(here: Team) -> None:
     """Passwords and tokens in a url, which everybody may read who may read the job."""
     for url in (
         "https://me:canary@git.example.com/x",

@@ -19,7 +19,7 @@ AHEAD = 40
 """Of the flood, how many may be started before the one job of the quiet team. First come, first served would be all."""
 
 
-async def test_s27_a_flood_of_one_team_does_not_hold_up_another(admin: Client, operator_account: Connection) -> None:
+async def test_s27_flood_of_one_team_does_not_delay_another(admin: Client, operator_account: Connection) -> None:
     """Everything is there before the operator is, and the quiet team came last."""
     loud, quiet = (Place(admin, fresh_name(f"tenancy-{hint}")) for hint in ("loud", "quiet"))
     for place in (loud, quiet):

@@ -111,9 +111,10 @@ async def test_s22_metrics_are_for_who_may_get_them(
         assert await target.get(other) == 403
 
 
-async def test_s22_who_loses_the_right_or_the_account_is_out_within_the_minute(
+async def test_s22_reader_without_the_right_is_out_within_a_minute(
     control_plane: ControlPlane, namespace: str, proxy: FaultProxy, operator_account: Connection
 ) -> None:
+    """A reader whose account was deleted is out, too."""
     first, second = await reader(control_plane, namespace, "first"), await reader(control_plane, namespace, "second")
     async with AsyncExitStack() as stack:
         target = await serve(stack, proxy, operator_account)
@@ -126,7 +127,7 @@ async def test_s22_who_loses_the_right_or_the_account_is_out_within_the_minute(
         await target.becomes(403, second)
 
 
-async def test_s22_an_api_server_that_cannot_be_asked_opens_no_door(
+async def test_s22_nobody_gets_in_while_the_api_server_is_away(
     control_plane: ControlPlane, namespace: str, proxy: FaultProxy, operator_account: Connection
 ) -> None:
     token = await reader(control_plane, namespace, "reader")
@@ -146,7 +147,7 @@ async def test_s22_an_api_server_that_cannot_be_asked_opens_no_door(
         await target.becomes(200, token)
 
 
-async def test_s22_an_operator_without_the_right_to_ask_opens_no_door(
+async def test_s22_operator_without_the_right_to_review_admits_nobody(
     control_plane: ControlPlane, namespace: str, proxy: FaultProxy
 ) -> None:
     token = await reader(control_plane, namespace, "reader")
@@ -157,7 +158,7 @@ async def test_s22_an_operator_without_the_right_to_ask_opens_no_door(
         assert await target.get(token) == 503
 
 
-async def test_s22_a_flood_of_wrong_tokens_is_no_flood_of_reviews(
+async def test_s22_flood_of_wrong_tokens_causes_few_reviews(
     control_plane: ControlPlane, namespace: str, proxy: FaultProxy, operator_account: Connection
 ) -> None:
     """Each token is another one. The clock stands still, so all of it is one second."""
@@ -181,7 +182,7 @@ async def test_s22_a_flood_of_wrong_tokens_is_no_flood_of_reviews(
         assert await target.get(token) == 200, "a reader is not shut out"
 
 
-async def test_s22_the_operator_as_it_is_deployed_speaks_to_readers_over_tls_only(
+async def test_s22_deployed_operator_serves_metrics_only_over_tls(
     control_plane: ControlPlane, namespace: str, operator_account: Connection, tmp_path: Path
 ) -> None:
     token = await reader(control_plane, namespace, "reader")

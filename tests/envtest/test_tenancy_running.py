@@ -80,7 +80,7 @@ async def submit(here: Team, role: str, name: str, **spec: Any) -> None:
     await here[role].create(TORCHRUN_JOB, a_job(here.namespace, name, **spec))
 
 
-async def test_s01_the_kai_queue_of_another_team_is_left_as_it_is_and_not_trained_in(teams: Teams) -> None:
+async def test_s01_kai_queue_of_another_team_is_not_used(teams: Teams) -> None:
     """A team names the KAI Queue of another one as its own: with another parent, without a limit."""
     name = f"{teams.first.namespace}-gpus"
     await define(
@@ -98,7 +98,7 @@ async def test_s01_the_kai_queue_of_another_team_is_left_as_it_is_and_not_traine
     assert await teams.first.admin.get(KAI_QUEUE, name) == before
 
 
-async def test_s02_a_queue_that_goes_takes_only_its_own_kai_queue_with_it(teams: Teams) -> None:
+async def test_s02_deleted_queue_takes_only_its_own_kai_queue(teams: Teams) -> None:
     """Two queues of one name in two namespaces, one of them deleted."""
     name = f"{teams.first.namespace}-kept"
     await define(teams.first, "delegate", "kept", kaiQueue=name, parentKaiQueue="department")
@@ -128,7 +128,7 @@ HOSTILE = {
 }
 
 
-async def test_s04_a_template_says_nothing_of_name_namespace_owner_or_labels_of_ours(teams: Teams) -> None:
+async def test_s04_template_sets_no_identity_and_no_labels_of_ours(teams: Teams) -> None:
     """The metadata of a queue's further objects, written so that they land elsewhere, stay for ever or are taken for
     what they are not."""
     here = teams.first
@@ -180,7 +180,7 @@ async def test_s05_no_pod_has_a_token_that_nobody_asked_for(teams: Teams) -> Non
         assert not any("projected" in volume for volume in pod["spec"].get("volumes", []))
 
 
-async def test_s11_labels_of_a_template_do_not_move_pods_into_another_queue(teams: Teams) -> None:
+async def test_s11_template_labels_cannot_move_pods_to_another_queue(teams: Teams) -> None:
     """A queue's podTemplate with the labels and annotations by which pods are counted, grouped and found."""
     here = teams.first
     keys = ("kai.scheduler/queue", "pod-group-name", "torchrun.ai/job-uid", "torchrun-job-name")
@@ -193,7 +193,7 @@ async def test_s11_labels_of_a_template_do_not_move_pods_into_another_queue(team
         assert "other" not in (*metadata["labels"].values(), *metadata["annotations"].values())
 
 
-async def test_s12_an_object_of_somebody_else_is_neither_adopted_nor_counted(teams: Teams) -> None:
+async def test_s12_foreign_object_is_neither_adopted_nor_counted(teams: Teams) -> None:
     """A Job of the name that the workers' Job must have, made before it and already done."""
     here = teams.first
     pod = {
@@ -228,9 +228,7 @@ async def test_s12_an_object_of_somebody_else_is_neither_adopted_nor_counted(tea
     assert job.status.phase not in TERMINAL
 
 
-async def test_s12_a_template_that_somebody_put_under_our_name_is_not_run(
-    admin: Client, namespace: str, operator_account: Connection
-) -> None:
+async def test_s12_forged_template_is_not_run(admin: Client, namespace: str, operator_account: Connection) -> None:
     """A job's ControllerRevision, taken away and made anew with another image, by somebody whom no policy holds."""
     here = Place(admin, namespace)
     async with running_operator(operator_account, namespace):
@@ -336,9 +334,7 @@ async def test_s25_nonsense_in_open_fields_harms_only_its_author(teams: Teams) -
         await until(partial(told, name))
 
 
-async def test_s32_a_priority_is_bounded_by_the_quota_of_the_namespace(
-    teams: Teams, control_plane: ControlPlane
-) -> None:
+async def test_s32_priority_is_bounded_by_the_namespace_quota(teams: Teams, control_plane: ControlPlane) -> None:
     """A job names a PriorityClass that would push others aside. What bounds it for pods bounds it for ours."""
     here, name = teams.first, f"{teams.first.namespace}-high"
     await control_plane.kubectl("create", "priorityclass", name, "--value=1000000")
@@ -384,7 +380,7 @@ async def test_s28_every_pod_is_a_restricted_one(teams: Teams, name: str) -> Non
     await here.reaches(Phase.SUCCEEDED, f"restricted-{name}")
 
 
-async def test_s28_a_template_that_breaks_the_level_is_a_condition_and_no_hot_loop(teams: Teams) -> None:
+async def test_s28_template_against_pod_security_is_no_hot_loop(teams: Teams) -> None:
     """A queue whose podTemplate asks for more: the namespace's level holds for it like for any pod."""
     here = teams.second
     privileged = {"spec": {"containers": [{"name": "trainer", "securityContext": {"privileged": True}}]}}

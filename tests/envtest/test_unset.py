@@ -4,33 +4,18 @@ Client-side `kubectl apply` leaves nulls out before it sends anything.
 """
 
 import json
-from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from jobs import Place, a_queue
-from operators import background_operator
 from waiting import until
 
 from torchctl.api.kube import JOB, POD
-from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Kind
 from torchctl.testing.controlplane import ControlPlane
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
 UNSET = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
-    namespace = fresh_name("unset")
-    await create_namespace(admin, namespace)
-    async with background_operator(operator_account, namespace):
-        yield Place(admin, namespace)
-    await admin.delete(NAMESPACE, namespace)
 
 
 async def security_of(place: Place, kind: Kind[Any], name: str) -> dict[str, Any]:
@@ -42,18 +27,20 @@ async def security_of(place: Place, kind: Kind[Any], name: str) -> dict[str, Any
 
 @pytest.mark.parametrize("write", [("create",), ("apply", "--server-side")], ids=" ".join)
 @pytest.mark.usefixtures("kubelet")
-async def test_a_null_lets_the_cluster_choose_the_user_of_workers_and_sync_pod(
+async def test_null_in_the_pod_template_unsets_the_user(
     place: Place, control_plane: ControlPlane, write: tuple[str, ...]
 ) -> None:
-    queue = a_queue(place.namespace, podTemplate={"spec": {"securityContext": UNSET}})
+    """The cluster chooses the user of workers and sync pod."""
+    name = write[0]
+    queue = a_queue(place.namespace, name, podTemplate={"spec": {"securityContext": UNSET}})
     await control_plane.kubectl(*write, "-f-", input=json.dumps(queue))
     code = {"workspace": {"source": "git", "url": "https://git.example.com/a"}}
-    await place.job(volumes=code)
-    await place.job("plain")
+    await place.job(f"{name}-synced", jobQueue=name, volumes=code)
+    await place.job(f"{name}-plain", jobQueue=name)
     expected = {
         "runAsNonRoot": True,
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    assert await security_of(place, JOB, "plain") == expected
-    assert await security_of(place, POD, "job-sync-0") == expected
+    assert await security_of(place, JOB, f"{name}-plain") == expected
+    assert await security_of(place, POD, f"{name}-synced-sync-0") == expected

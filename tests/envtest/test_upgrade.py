@@ -14,7 +14,7 @@ from torchctl.api.kube import JOB
 from torchctl.controllers.job.plan import plan
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.intent import Verdict, controlled_by, decide
+from torchctl.runtime.intent import Operation, controlled_by, decide
 
 GIVEN = ("creationTimestamp", "resourceVersion", "uid")
 """Metadata that the API server gives."""
@@ -36,7 +36,7 @@ async def test_a_job_of_an_earlier_version_takes_the_newer_intent(
     before, intent = here([applied, child.body], owner.metadata.uid, namespace)
     live = await admin.apply(JOB, before)
     decision = decide(intent, live.metadata, msgspec.to_builtins(live), controlled_by(owner.metadata.uid))
-    assert decision.verdict is Verdict.UPDATE
+    assert decision.operation is Operation.UPDATE
     assert decision.body is not None
     answer = await admin.apply(JOB, decision.body, force=True)
     assert answer.spec["template"] == live.spec["template"]

@@ -84,7 +84,7 @@ async def test_a_connection_that_is_cut_is_resumed_without_a_list(
 
 
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed", "paged"])
-async def test_a_version_that_has_expired_is_listed_anew_and_deletes_are_made_up_for(
+async def test_expired_version_is_listed_anew_with_missed_deletions(
     proxy: FaultProxy, client: Client, admin: Client, namespace: str, streaming_list: bool
 ) -> None:
     watching = Watching(admin, client, namespace, WatchSettings(streaming_list=streaming_list))
@@ -120,7 +120,7 @@ def is_resumed(exchange: Exchange) -> bool:
     return is_watch(exchange) and "sendInitialEvents" not in exchange.query
 
 
-async def test_an_api_server_that_forgot_the_version_says_so_in_the_stream_and_is_listed_anew(
+async def test_new_api_server_that_lacks_the_version_is_listed_anew(
     control_plane: ControlPlane, proxy: FaultProxy, client: Client, admin: Client, namespace: str
 ) -> None:
     """A new API server's watch cache begins at its own start: what is older is too old."""
@@ -138,7 +138,7 @@ async def test_an_api_server_that_forgot_the_version_says_so_in_the_stream_and_i
         assert watching.heard.types.count(("added", "b")) == 1
 
 
-async def test_a_list_that_is_cut_between_two_pages_is_shown_whole_or_not_at_all(
+async def test_list_cut_between_pages_is_never_shown_in_part(
     proxy: FaultProxy, client: Client, admin: Client, namespace: str
 ) -> None:
     settings = WatchSettings(streaming_list=False, page_size=10)
@@ -160,7 +160,7 @@ async def test_a_list_that_is_cut_between_two_pages_is_shown_whole_or_not_at_all
 
 
 @pytest.mark.kubernetes("1.34", "it has no streaming lists, or has them switched off")
-async def test_a_streaming_list_that_is_cut_is_shown_whole_or_not_at_all(
+async def test_streaming_list_that_is_cut_adds_each_object_once(
     proxy: FaultProxy, client: Client, admin: Client, namespace: str
 ) -> None:
     watching = Watching(admin, client, namespace, WatchSettings())

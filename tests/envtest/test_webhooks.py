@@ -53,7 +53,7 @@ async def test_write_waits_as_long_as_slow_webhooks_take(
             await place.reaches(Phase.SUCCEEDED, timeout_s=60)
 
 
-async def test_job_names_the_webhook_that_is_down_and_goes_on_by_itself(
+async def test_job_names_the_dead_webhook_and_continues_by_itself(
     admin: Client, operator_account: Connection, kubelet: ScriptedKubelet, namespace: str
 ) -> None:
     place = Place(admin, namespace)

@@ -34,9 +34,8 @@ def nodes_of(pods: Iterable[Pod]) -> list[str]:
 
 
 @EITHER
-async def test_a_gang_that_does_not_fit_binds_no_pod_and_is_bound_whole_when_a_node_joins(
-    place: Place, queue: str
-) -> None:
+async def test_gang_that_does_not_fit_waits_for_another_node(place: Place, queue: str) -> None:
+    """None of its pods is bound before all of them can be."""
     await place.queue(kaiQueue=queue, nodeResources=WHOLE_NODES)
     await place.job(numNodes=3)
     said = await told(place, "Admitted", "required for gang scheduling")
@@ -62,7 +61,7 @@ async def test_in_kais_default_queue_a_gang_is_one_too(place: Place) -> None:
 
 
 @pytest.mark.parametrize("podgrouper", [FEW_RIGHTS], indirect=True)
-async def test_pods_that_kais_podgrouper_takes_into_a_smaller_gang_are_told(
+async def test_gang_that_the_podgrouper_made_smaller_is_reported(
     place: Place, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As KAI before 0.15 does, which does not know the annotation that keeps its podgrouper away."""
@@ -75,7 +74,7 @@ async def test_pods_that_kais_podgrouper_takes_into_a_smaller_gang_are_told(
     await until(lambda: _holds(place, ["", "node-0", "node-1"]))
 
 
-async def test_an_elastic_gang_starts_with_its_fewest_pods_and_takes_what_there_is(place: Place, queue: str) -> None:
+async def test_elastic_gang_starts_with_its_minimum_and_takes_free_nodes(place: Place, queue: str) -> None:
     await place.queue(kaiQueue=queue, nodeResources=WHOLE_NODES)
     await place.job(numNodes=4, elastic={"minNodes": 2, "maxNodes": 4})
     await place.condition("Admitted", "Admitted", timeout_s=60)
@@ -84,9 +83,7 @@ async def test_an_elastic_gang_starts_with_its_fewest_pods_and_takes_what_there_
     assert nodes_of(await workers(place)) == ["", "", "node-0", "node-1"]
 
 
-async def test_pods_that_must_share_a_rack_wait_until_one_has_room_for_all(
-    place: Place, queue: str, control_plane: ControlPlane
-) -> None:
+async def test_pods_of_one_rack_wait_for_room_in_it(place: Place, queue: str, control_plane: ControlPlane) -> None:
     await control_plane.kubectl("apply", "-f-", input=yaml.safe_dump(TOPOLOGY))
     topology = {"topology": {"name": "network", "required": RACK}}
     await place.queue(kaiQueue=queue, scheduling=topology, nodeResources=WHOLE_NODES)
@@ -109,9 +106,8 @@ async def test_a_topology_that_does_not_exist_is_said(place: Place, queue: str) 
 
 
 @pytest.mark.parametrize("policy", ["Manage", "Reference"])
-async def test_a_queues_status_shows_what_its_jobs_hold_and_ask_for_whoever_owns_the_kai_queue(
-    place: Place, queue: str, policy: str
-) -> None:
+async def test_queue_status_shows_allocated_and_requested_gpus(place: Place, queue: str, policy: str) -> None:
+    """The status is the same under both policies, and costs no write to the KAI Queue."""
     if policy == "Reference":
         await place.admin.create(KAI_QUEUE, _kai_queue(queue))
     await place.queue(kaiQueue=queue, kaiQueuePolicy=policy, nodeResources=WHOLE_NODES)

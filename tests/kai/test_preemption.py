@@ -17,9 +17,7 @@ pytestmark = pytest.mark.usefixtures("podgrouper")
 WHOLE_NODES = {"gpus": 8}
 
 
-async def test_a_gang_that_is_preempted_is_one_incident_and_starts_again_when_there_is_room(
-    place: Place, queue: str
-) -> None:
+async def test_preempted_gang_is_one_incident_and_starts_again_later(place: Place, queue: str) -> None:
     await place.queue(kaiQueue=queue, nodeResources=WHOLE_NODES)
     await place.job("first")
     first = await place.reaches(Phase.RUNNING, "first", timeout_s=60)
@@ -33,7 +31,7 @@ async def test_a_gang_that_is_preempted_is_one_incident_and_starts_again_when_th
     assert (job.status.attempt, dict(job.status.restarts.by_cause)) == (1, {"Preempted": 1})
 
 
-async def test_a_gang_whose_gpus_another_queue_claims_back_was_preempted_too(place: Place, queue: str) -> None:
+async def test_gang_whose_gpus_are_reclaimed_was_preempted(place: Place, queue: str) -> None:
     nothing, all_ = ({"gpu": {"quota": quota}} for quota in (0, 16))
     await place.queue("lends", kaiQueue=f"{queue}-lends", kaiResources=nothing, nodeResources=WHOLE_NODES)
     await place.queue("owns", kaiQueue=f"{queue}-owns", kaiResources=all_, nodeResources=WHOLE_NODES)

@@ -17,7 +17,7 @@ from writes import Point, Write
 
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.manager import Manager
-from torchctl.runtime.reconcile import OutcomeKind
+from torchctl.runtime.reconcile import ResultLabel
 from torchctl.testing.faults import Cut, Exchange, is_write
 from torchctl.testing.proxy import FaultProxy
 
@@ -137,7 +137,7 @@ def _is_idle(manager: Manager) -> bool:
 
 
 def _reconciles(manager: Manager, controller: str) -> float:
-    labels = ({"controller": controller, "result": result} for result in OutcomeKind)
+    labels = ({"controller": controller, "result": result} for result in ResultLabel)
     read = manager.metrics.registry.get_sample_value
     return sum(read("controller_runtime_reconcile_total", each) or 0 for each in labels)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 from stories import Story
-from tellings import Stage, Telling, tell
+from tellings import Scene, Telling, tell
 from writes import Point, Write
 
 from torchctl.testing.audit import AuditedRequest
@@ -74,7 +74,7 @@ class Sweep:
         )
 
 
-async def undisturbed(stage: Stage, stories: Iterable[Story], *, times: int, at_once: int) -> list[Sweep]:
+async def undisturbed(scene: Scene, stories: Iterable[Story], *, times: int, at_once: int) -> list[Sweep]:
     """Tells each story without a cut, `times` times (one that has an edit twice in any case)."""
     sweeps = [Sweep(story) for story in stories]
     todo = deque((found, early) for found in sweeps for early in range(2 if found.story.edit else times))
@@ -82,7 +82,7 @@ async def undisturbed(stage: Stage, stories: Iterable[Story], *, times: int, at_
     async def work() -> None:
         while todo:
             found, early = todo.popleft()
-            found.normal.append(await tell(stage, found.story, early=bool(early)))
+            found.normal.append(await tell(scene, found.story, early=bool(early)))
 
     await _at_once(work, at_once)
     for found in sweeps:
@@ -90,7 +90,7 @@ async def undisturbed(stage: Stage, stories: Iterable[Story], *, times: int, at_
     return sweeps
 
 
-async def sweep(stage: Stage, sweeps: Iterable[Sweep], points: Sequence[Sequence[Point]], *, at_once: int) -> None:
+async def sweep(scene: Scene, sweeps: Iterable[Sweep], points: Sequence[Sequence[Point]], *, at_once: int) -> None:
     """Tells each story once for each of its points, several at a time."""
     chosen = [(found, point) for found, some in zip(sweeps, points, strict=True) for point in some]
     todo = deque((found, point, number % RESTS == 0, TRIES) for number, (found, point) in enumerate(chosen))
@@ -98,7 +98,7 @@ async def sweep(stage: Stage, sweeps: Iterable[Sweep], points: Sequence[Sequence
     async def work() -> None:
         while todo:
             found, point, rests, tries = todo.popleft()
-            there = replace(stage, checks_rest=stage.checks_rest and rests)
+            there = replace(scene, checks_rest=scene.checks_rest and rests)
             telling = await tell(there, found.story, point, found.normal)
             if telling.reached or telling.problems(found.normal):
                 found.tellings.append(telling)

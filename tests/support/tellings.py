@@ -24,7 +24,7 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.kubelet import ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 
-__all__ = ["Stage", "Telling", "tell"]
+__all__ = ["Scene", "Telling", "tell"]
 
 SETTLE_S = 90.0
 """How long all may take to be as in the undisturbed telling. The garbage collector hears of new kinds every 30 s."""
@@ -35,7 +35,7 @@ LOOKS_S = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Scene:
     """Where stories are told: as whom the user acts, what he sees, the API server, and how operators are run."""
 
     admin: Client
@@ -99,7 +99,7 @@ class Telling:
 
 
 async def tell(
-    stage: Stage, story: Story, point: Point | None = None, expected: Sequence[Telling] = (), *, early: bool = False
+    scene: Scene, story: Story, point: Point | None = None, expected: Sequence[Telling] = (), *, early: bool = False
 ) -> Telling:
     """Tells a story in a namespace of its own.
 
@@ -109,9 +109,9 @@ async def tell(
         early: Whether the story's edit is made before there is a job.
     """
     telling, started = Telling(fresh_name(story.name), point, story.races), time.monotonic()
-    await create_namespace(stage.admin, telling.namespace)
-    teller = _Teller(stage, story, telling, expected)
-    async with lives(stage.life, stage.upstream, telling.namespace, point, teller.edit) as operators:
+    await create_namespace(scene.admin, telling.namespace)
+    teller = _Teller(scene, story, telling, expected)
+    async with lives(scene.life, scene.upstream, telling.namespace, point, teller.edit) as operators:
         try:
             await teller.tell(operators, early=early)
         except AssertionError as error:
@@ -119,7 +119,7 @@ async def tell(
         telling.reached = operators.was_cut
         telling.writes, telling.created = operators.writes(), operators.created()
     if telling.error:  # an empty namespace costs more to delete than to keep
-        await stage.admin.delete(NAMESPACE, telling.namespace)
+        await scene.admin.delete(NAMESPACE, telling.namespace)
     telling.seconds = time.monotonic() - started
     return telling
 
@@ -127,10 +127,10 @@ async def tell(
 class _Teller:
     """Plays the user."""
 
-    def __init__(self, stage: Stage, story: Story, telling: Telling, expected: Sequence[Telling]) -> None:
-        self._stage, self._story, self._telling, self._expected = stage, story, telling, expected
+    def __init__(self, scene: Scene, story: Story, telling: Telling, expected: Sequence[Telling]) -> None:
+        self._scene, self._story, self._telling, self._expected = scene, story, telling, expected
         self._known: dict[str, str] = {}
-        self._user = User(stage.admin, stage.cache, stage.kubelet, telling.namespace)
+        self._user = User(scene.admin, scene.cache, scene.kubelet, telling.namespace)
         self._names: list[str] = []
 
     async def edit(self) -> None:
@@ -139,7 +139,7 @@ class _Teller:
             await self._user.edit_queue(self._story.edit)
 
     async def tell(self, operators: Lives, *, early: bool) -> None:
-        admin, story, namespace = self._stage.admin, self._story, self._telling.namespace
+        admin, story, namespace = self._scene.admin, self._story, self._telling.namespace
         await admin.create(TORCHRUN_QUEUE, story.queue(namespace))
         if early:
             await self.edit()
@@ -153,7 +153,7 @@ class _Teller:
         await self._come_to_the_end()
         await self.edit()
         self._telling.done = await self._settle([telling.done for telling in self._expected])
-        if self._stage.checks_rest and story.end is not None:
+        if self._scene.checks_rest and story.end is not None:
             self._telling.again = await operators.again()
         await self._clear_away()
         self._telling.left = await self._settle([telling.left for telling in self._expected])
@@ -186,7 +186,7 @@ class _Teller:
         for name in self._names:
             await self._user.delete_job(name)
         await until(self._queue_is_empty, timeout_s=SETTLE_S)
-        await self._stage.admin.delete(TORCHRUN_QUEUE, "queue", namespace=self._telling.namespace)
+        await self._scene.admin.delete(TORCHRUN_QUEUE, "queue", namespace=self._telling.namespace)
         await until(self._queue_is_gone, timeout_s=SETTLE_S)
 
     async def _queue_is_empty(self) -> bool:
@@ -202,13 +202,13 @@ class _Teller:
         waits = chain(LOOKS_S, repeat(LOOKS_S[-1])) if expected else repeat(STILL_S)
         with anyio.move_on_after(SETTLE_S):
             while True:
-                pages = await read_namespace(self._stage.transport, self._telling.namespace, counts)
+                pages = await read_namespace(self._scene.transport, self._telling.namespace, counts)
                 snapshot = self._snapshot(pages) if pages else {}
                 if pages and (snapshot in expected or (not expected and snapshot == before and _is_over(snapshot))):
                     return snapshot
                 before = snapshot
                 await anyio.sleep(next(waits))
-        return self._snapshot(await read_namespace(self._stage.transport, self._telling.namespace))
+        return self._snapshot(await read_namespace(self._scene.transport, self._telling.namespace))
 
     def _snapshot(self, pages: Sequence[bytes]) -> Snapshot:
         return snapshot_of(pages, self._telling.namespace, self._known, self._story.masked)

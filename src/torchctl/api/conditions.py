@@ -151,7 +151,7 @@ class JobReason(Reason):
     CLAIM_NOT_FOUND = (
         "ClaimNotFound",
         (JobCondition.WORKSPACE_READY,),
-        "The PersistentVolumeClaim that the workspace names does not exist.",
+        "The PersistentVolumeClaim that the workspace or the queue's cacheClaimName names does not exist.",
         "Create it; the job goes on by itself.",
     )
     CLAIM_LOST = (
@@ -165,7 +165,7 @@ class JobReason(Reason):
         "WaitingForUpload",
         (JobCondition.WORKSPACE_READY,),
         "The sync pod waits for somebody to bring the code (source zip without url).",
-        "Upload it as docs/storage.md says, before the time in the message is over; or submit with source git or s3.",
+        "`kubectl torchrun sync <job>` sends a directory, before the time in the message is over (docs/storage.md).",
         EventType.NORMAL,
     )
     SYNC_FAILED = (

@@ -48,7 +48,7 @@ _NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 
 class AccessMode(StrEnum):
-    """Who may mount a claim, as Kubernetes has it."""
+    """The access mode of a claim, as in Kubernetes."""
 
     READ_WRITE_ONCE = "ReadWriteOnce"
     READ_ONLY_MANY = "ReadOnlyMany"

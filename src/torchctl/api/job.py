@@ -219,7 +219,7 @@ class Dependency(Model):
 
 
 class JobSpec(Model):
-    """What runs. After creation only suspend, numNodes (elastic), runPolicy (but not maxWorkerRestarts),
+    """The training run. After creation only suspend, numNodes (elastic), runPolicy (but not maxWorkerRestarts),
     queueUpdatePolicy and volumes.workspace.revision change."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

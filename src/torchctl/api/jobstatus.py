@@ -38,7 +38,7 @@ class NodeCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
 
 
 class WorkerCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
-    """Worker pods of the attempt by where they are."""
+    """The numbers of the attempt's worker pods by state."""
 
     pending: Annotated[int, count("Pods that wait for a node, an image or a volume.")] = 0
     ready: Annotated[int, count("Running pods that are ready.")] = 0

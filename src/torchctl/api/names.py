@@ -20,6 +20,7 @@ __all__ = [
     "RESOURCES_FINALIZER",
     "SERVE_PORT",
     "TRAINER",
+    "UPLOAD_PORT",
     "VERSION",
     "checkpoints_claim",
     "kai_pod_group",
@@ -61,6 +62,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 MASTER_PORT = 29500
 ETCD_PORT = 2379
 SERVE_PORT = 8080
+UPLOAD_PORT = 8081
+"""The port at which a sync pod takes uploads, on its loopback address only: port-forward leads there."""
 
 MAX_JOB_NAME = 50
 """Longest name of a TorchrunJob. With `-r<attempt>`, `-<index>` or `-checkpoints` it still is a DNS label of 63."""

@@ -213,7 +213,7 @@ class Volume(KeptModel):
 
 
 class VolumeMount(KeptModel):
-    """Where a volume is mounted in the container `trainer`, as in a container."""
+    """A mount of a volume in the container `trainer`, as in a container."""
 
     name: DnsLabel = Field(description="Name of the volume.")
     mount_path: MountPath = Field(description="Absolute path in the container.")

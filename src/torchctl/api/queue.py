@@ -274,7 +274,7 @@ class QueueQuota(Model):
 
 
 class QueueSpec(Model):
-    """How the jobs of this queue run."""
+    """The settings of the jobs of this queue."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -374,7 +374,7 @@ class QueueSpec(Model):
 
 
 class TorchrunQueue(msgspec.Struct, frozen=True, rename="camel"):
-    """How jobs run: image, resources, storage and scheduling that the jobs of this queue share."""
+    """Settings that jobs share: image, resources, storage and scheduling."""
 
     metadata: ObjectMeta
     spec: QueueSpec = QueueSpec()

@@ -35,7 +35,7 @@ class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=Tr
 
 
 class JobCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
-    """Jobs of the queue by where they are."""
+    """The numbers of the queue's jobs by state."""
 
     pending: Annotated[int, count("Jobs that have just come.")] = 0
     syncing: Annotated[int, count("Jobs whose workspace is being filled.")] = 0

@@ -1,51 +1,43 @@
-"""The `torchctl` command: a list of subcommands. A subcommand's module is imported only if it runs."""
-
-import importlib
-from typing import NamedTuple
+"""The `torchctl` command: the verbs of `kubectl torchrun`, and the programs of the operator and its pods."""
 
 import click
 
-__all__ = ["LazyGroup", "cli", "main"]
+from torchctl.cli.lazy import Entry, Program, Section
+from torchctl.cli.torchrun import SECTIONS
+from torchctl.cli.torchrun.common import COMMON
+
+__all__ = ["cli", "main"]
+
+OPERATOR = Section(
+    "Operator and its pods",
+    {
+        "run": Entry("torchctl.cli.run", "Run the operator.", "run", variables="TORCHCTL_RUN"),
+        "workspace": Entry(
+            "torchctl.cli.workspace",
+            "Fetch and hand out a job's code (used in its pods).",
+            "workspace",
+            variables="TORCHCTL_WORKSPACE",
+        ),
+        "preflight": Entry(
+            "torchctl.cli.preflight",
+            "Ask what a worker needs before it starts (used in its pods).",
+            "preflight",
+            variables="TORCHCTL_PREFLIGHT",
+        ),
+    },
+)
 
 
-class _Command(NamedTuple):
-    module: str
-    attribute: str
-    summary: str
-
-
-COMMANDS = {
-    "preflight": _Command(
-        "torchctl.cli.preflight", "preflight", "Ask what a worker needs before it starts (used in its pods)."
-    ),
-    "run": _Command("torchctl.cli.run", "run", "Run the operator."),
-    "workspace": _Command("torchctl.cli.workspace", "workspace", "Fetch and hand out a job's code (used in its pods)."),
-}
-
-
-class LazyGroup(click.Group):
-    """A group that knows its commands' names and summaries without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
-
-
-@click.group(cls=LazyGroup, context_settings={"auto_envvar_prefix": "TORCHCTL", "help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Program,
+    sections=(*SECTIONS, OPERATOR),
+    params=[*COMMON],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="torchctl", prog_name="torchctl")
 def cli() -> None:
-    """Distributed PyTorch training on Kubernetes: the operator and the programs of its pods."""
+    """Distributed PyTorch training on Kubernetes: for people who train, and the operator."""
 
 
 def main() -> None:
-    cli(prog_name="torchctl")
+    cli.main(prog_name="torchctl")

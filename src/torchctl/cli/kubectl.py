@@ -1,17 +1,21 @@
-"""The `kubectl torchrun` plugin: so far it says which version it is."""
+"""The `kubectl torchrun` plugin: the verbs for people who train. `torchctl` has the same ones."""
 
 import click
+
+from torchctl.cli.lazy import Program
+from torchctl.cli.torchrun import SECTIONS
+from torchctl.cli.torchrun.common import COMMON
 
 __all__ = ["cli", "main"]
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Program, sections=SECTIONS, params=[*COMMON], context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="torchctl", prog_name="kubectl torchrun")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
-    """Train with PyTorch on Kubernetes. There are no commands yet: submit a TorchrunJob with `kubectl apply`."""
-    click.echo(ctx.get_help())
+def cli() -> None:
+    """Train with PyTorch on Kubernetes."""
 
 
 def main() -> None:
-    cli(prog_name="kubectl torchrun")
+    cli.main(prog_name="kubectl torchrun")

@@ -22,10 +22,10 @@ from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, Conflict, Invalid, NotFound
 from torchctl.runtime.client.writes import Written, note_write
-from torchctl.runtime.intent import Decision, Ownership, Verdict, decide
+from torchctl.runtime.intent import Decision, Operation, Ownership, decide
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
 
-__all__ = ["Applied", "Applier", "ForeignObject", "Found", "StillDeleting"]
+__all__ = ["Applier", "ApplyResult", "ForeignObject", "Found", "StillDeleting"]
 
 T = TypeVar("T", bound=Object)
 
@@ -69,10 +69,10 @@ class _Managed(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """The result of one apply: the verdict, and the object's metadata after it."""
+class ApplyResult:
+    """The result of one apply: the operation, and the object's metadata after it."""
 
-    verdict: Verdict
+    operation: Operation
     metadata: ObjectMeta
 
 
@@ -115,7 +115,7 @@ class Applier:
         *,
         once: bool = False,
         found: Found[T] | None = None,
-    ) -> Applied:
+    ) -> ApplyResult:
         """Makes the object exist as `intent` describes it; with `once`, only makes sure that it exists.
 
         The kind must be registered with the cache, and its struct must keep every mutable field that intents
@@ -137,18 +137,18 @@ class Applier:
         live = found.live
         decision = self._decide(intent, live, ours, once)
         match decision:
-            case Decision(verdict=Verdict.FOREIGN):
+            case Decision(operation=Operation.FOREIGN):
                 raise ForeignObject(kind, key)
-            case Decision(verdict=Verdict.LEAVING):
+            case Decision(operation=Operation.LEAVING):
                 meta = live.metadata if live is not None else ObjectMeta()
                 raise StillDeleting(kind, key, meta.finalizers if meta.deletion_timestamp else ())
-            case Decision(verdict=Verdict.CREATE, body=body) if body is not None:
-                return Applied(Verdict.CREATE, await self._create(kind, key, body))
-            case Decision(verdict=Verdict.UPDATE, body=body) if body is not None:
-                return Applied(Verdict.UPDATE, await self._update(kind, body))
+            case Decision(operation=Operation.CREATE, body=body) if body is not None:
+                return ApplyResult(Operation.CREATE, await self._create(kind, key, body))
+            case Decision(operation=Operation.UPDATE, body=body) if body is not None:
+                return ApplyResult(Operation.UPDATE, await self._update(kind, body))
             case _:
                 assert live is not None
-                return Applied(decision.verdict, live.metadata)
+                return ApplyResult(decision.operation, live.metadata)
 
     def _decide(self, intent: Mapping[str, Any], live: T | None, ours: Ownership, once: bool) -> Decision:
         meta = None if live is None else live.metadata

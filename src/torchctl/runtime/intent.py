@@ -23,7 +23,7 @@ from typing import Any
 
 from torchctl.runtime.kinds import ObjectMeta, controller_in
 
-__all__ = ["INTENT_ANNOTATION", "Decision", "Ownership", "Verdict", "controlled_by", "decide", "digest_of", "holds"]
+__all__ = ["INTENT_ANNOTATION", "Decision", "Operation", "Ownership", "controlled_by", "decide", "digest_of", "holds"]
 
 INTENT_ANNOTATION = "torchctl.runtime/intent"
 """The annotation with the digest of the intent that was last applied."""
@@ -55,8 +55,8 @@ IDENTITY = ("apiVersion", "kind")
 """Fields that are not compared, because a typed object implies them."""
 
 
-class Verdict(Enum):
-    """The action to take for one child."""
+class Operation(Enum):
+    """The operation that one child needs, or why none is possible."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -68,9 +68,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict, and the body to send if the verdict is CREATE or UPDATE."""
+    """The operation for one child, and the body to send if it is CREATE or UPDATE."""
 
-    verdict: Verdict
+    operation: Operation
     body: Mapping[str, Any] | None = None
 
 
@@ -110,22 +110,22 @@ def decide(
     """
     digest = digest_of(intent)
     if meta is None or live is None:
-        return Decision(Verdict.CREATE, _with_digest(intent, digest))
+        return Decision(Operation.CREATE, _with_digest(intent, digest))
     if not ours(meta):
-        return Decision(Verdict.LEAVING if _is_leaving(intent, meta) else Verdict.FOREIGN)
+        return Decision(Operation.LEAVING if _is_leaving(intent, meta) else Operation.FOREIGN)
     if meta.deletion_timestamp is not None:
-        return Decision(Verdict.TERMINATING)
+        return Decision(Operation.TERMINATING)
     kind = (intent["apiVersion"], intent["kind"])
     if once or kind in CREATED_ONCE:
-        return Decision(Verdict.KEEP)
+        return Decision(Operation.KEEP)
     frozen = IMMUTABLE.get(kind, ())
     compared = _without(intent, (*frozen, *((name,) for name in IDENTITY)))
     atoms = ATOMIC.get(kind, ())
     if meta.annotations.get(INTENT_ANNOTATION) == digest and holds(compared, live) and _equal(intent, live, atoms):
-        return Decision(Verdict.KEEP)
+        return Decision(Operation.KEEP)
     body = _with_digest(_with_live(intent, live, frozen), digest)
     body["metadata"]["uid"] = meta.uid
-    return Decision(Verdict.UPDATE, body)
+    return Decision(Operation.UPDATE, body)
 
 
 def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:

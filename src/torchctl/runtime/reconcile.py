@@ -7,7 +7,7 @@ from enum import StrEnum
 from torchctl.runtime.client.errors import ApiError, Conflict, NotLeader
 from torchctl.runtime.kinds import Key
 
-__all__ = ["Outcome", "OutcomeKind", "Reconciler", "Request", "Result", "TerminalError", "outcome_of_error"]
+__all__ = ["Conclusion", "Reconciler", "Request", "Result", "ResultLabel", "TerminalError", "conclusion_of_error"]
 
 Request = Key
 """The key of the object to reconcile: namespace and name, never the event that led to it."""
@@ -37,7 +37,7 @@ class TerminalError(Exception):
     """Raised by a reconciler if no retry can help; the key waits for its next change."""
 
 
-class OutcomeKind(StrEnum):
+class ResultLabel(StrEnum):
     """The values of the label `result` of controller_runtime_reconcile_total."""
 
     SUCCESS = "success"
@@ -47,7 +47,7 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Conclusion:
     """The end of one reconcile, as the queue and the metrics see it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Outcome:
         timeout: The reconciler used up its time.
     """
 
-    kind: OutcomeKind
+    kind: ResultLabel
     requeue_after_s: float | None = None
     retry: bool = False
     error: BaseException | None = None
@@ -69,26 +69,26 @@ class Outcome:
     timeout: bool = False
 
     @classmethod
-    def of(cls, result: Result | None) -> "Outcome":
+    def of(cls, result: Result | None) -> "Conclusion":
         if result is None:
-            return cls(OutcomeKind.SUCCESS)
+            return cls(ResultLabel.SUCCESS)
         if result.back_off:
-            return cls(OutcomeKind.REQUEUE, requeue_after_s=result.requeue_after_s, retry=True)
+            return cls(ResultLabel.REQUEUE, requeue_after_s=result.requeue_after_s, retry=True)
         if result.requeue_after_s is None:
-            return cls(OutcomeKind.SUCCESS)
-        return cls(OutcomeKind.REQUEUE_AFTER, requeue_after_s=result.requeue_after_s)
+            return cls(ResultLabel.SUCCESS)
+        return cls(ResultLabel.REQUEUE_AFTER, requeue_after_s=result.requeue_after_s)
 
 
-def outcome_of_error(error: Exception) -> Outcome:
+def conclusion_of_error(error: Exception) -> Conclusion:
     """Classifies the exception that a reconciler raised.
 
     A conflict is no error: with optimistic concurrency it means "look again". A write that the fence refused needs no
     retry, because the leadership that it belonged to is over.
     """
     if isinstance(error, Conflict | NotLeader):
-        return Outcome(OutcomeKind.REQUEUE, retry=True, error=error)
+        return Conclusion(ResultLabel.REQUEUE, retry=True, error=error)
     if isinstance(error, TerminalError):
-        return Outcome(OutcomeKind.ERROR, error=error, terminal=True)
+        return Conclusion(ResultLabel.ERROR, error=error, terminal=True)
     if isinstance(error, TimeoutError):
-        return Outcome(OutcomeKind.ERROR, retry=True, error=error, timeout=True)
-    return Outcome(OutcomeKind.ERROR, retry=True, error=error, panic=not isinstance(error, ApiError))
+        return Conclusion(ResultLabel.ERROR, retry=True, error=error, timeout=True)
+    return Conclusion(ResultLabel.ERROR, retry=True, error=error, panic=not isinstance(error, ApiError))

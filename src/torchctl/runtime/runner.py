@@ -24,7 +24,7 @@ from torchctl.runtime.controller import Controller, Source
 from torchctl.runtime.handler import requests_for
 from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
-from torchctl.runtime.reconcile import Outcome, Request, outcome_of_error
+from torchctl.runtime.reconcile import Conclusion, Request, conclusion_of_error
 from torchctl.runtime.settings import RuntimeSettings
 from torchctl.runtime.supervise import EssentialTaskError
 from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statistics, default_limiter
@@ -146,45 +146,45 @@ class Runner:
     def _log_context(self, request: Request) -> AbstractContextManager[None]:
         return reconcile_context(self._controller.name, request, self._new_id())
 
-    async def _attempt(self, request: Request) -> Outcome:
+    async def _attempt(self, request: Request) -> Conclusion:
         await self._barrier.wait(request)
         with self._metrics.time_seconds.time(), record_writes() as writes:
             try:
                 with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
-                    return Outcome.of(await self._controller.reconcile(request))
+                    return Conclusion.of(await self._controller.reconcile(request))
             except Exception as error:
-                return outcome_of_error(error)
+                return conclusion_of_error(error)
             finally:
                 self._barrier.note(request, writes)
 
-    def _settle(self, request: Request, outcome: Outcome) -> None:
-        self._count(outcome)
-        delays_s = [] if outcome.requeue_after_s is None else [outcome.requeue_after_s]
-        if outcome.retry:
+    def _settle(self, request: Request, conclusion: Conclusion) -> None:
+        self._count(conclusion)
+        delays_s = [] if conclusion.requeue_after_s is None else [conclusion.requeue_after_s]
+        if conclusion.retry:
             delays_s.append(self._queue.add_rate_limited(request))
             self._metrics.queue.retries_total.inc()
-        elif not outcome.terminal:
+        elif not conclusion.terminal:
             self._queue.forget(request)
-        if outcome.requeue_after_s is not None:
-            self._queue.add_after(request, outcome.requeue_after_s)
-        self._report(outcome, min(delays_s, default=None))
+        if conclusion.requeue_after_s is not None:
+            self._queue.add_after(request, conclusion.requeue_after_s)
+        self._report(conclusion, min(delays_s, default=None))
 
-    def _count(self, outcome: Outcome) -> None:
-        self._metrics.reconcile_total[outcome.kind].inc()
+    def _count(self, conclusion: Conclusion) -> None:
+        self._metrics.reconcile_total[conclusion.kind].inc()
         for counts, counter in (
-            (outcome.kind == "error", self._metrics.errors_total),
-            (outcome.terminal, self._metrics.terminal_errors_total),
-            (outcome.timeout, self._metrics.timeouts_total),
-            (outcome.panic, self._metrics.panics_total),
+            (conclusion.kind == "error", self._metrics.errors_total),
+            (conclusion.terminal, self._metrics.terminal_errors_total),
+            (conclusion.timeout, self._metrics.timeouts_total),
+            (conclusion.panic, self._metrics.panics_total),
         ):
             if counts:
                 counter.inc()
 
-    def _report(self, outcome: Outcome, delay_s: float | None) -> None:
-        if outcome.kind != "error":
-            why = {} if outcome.error is None else {"reason": str(outcome.error)}
-            log.debug("reconciled", result=str(outcome.kind), again_in_s=delay_s, **why)
-        elif outcome.panic:
-            log.error("reconcile raised", again_in_s=delay_s, exc_info=outcome.error)
+    def _report(self, conclusion: Conclusion, delay_s: float | None) -> None:
+        if conclusion.kind != "error":
+            why = {} if conclusion.error is None else {"reason": str(conclusion.error)}
+            log.debug("reconciled", result=str(conclusion.kind), again_in_s=delay_s, **why)
+        elif conclusion.panic:
+            log.error("reconcile raised", again_in_s=delay_s, exc_info=conclusion.error)
         else:
-            log.error("reconcile failed", again_in_s=delay_s, terminal=outcome.terminal, error=str(outcome.error))
+            log.error("reconcile failed", again_in_s=delay_s, terminal=conclusion.terminal, error=str(conclusion.error))

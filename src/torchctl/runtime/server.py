@@ -16,7 +16,7 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
-from torchctl.runtime.access.core import Verdict
+from torchctl.runtime.access.core import Access
 from torchctl.runtime.access.readers import REVIEW_TIMEOUT_S, Readers
 from torchctl.runtime.certificates import Certificates
 from torchctl.runtime.clock import Clock
@@ -32,16 +32,16 @@ RENDERING_KEPT_S = 0.2
 """Seconds for which a rendered page is reused, so that a flood of scrapes costs little."""
 
 REFUSALS = {
-    Verdict.UNAUTHENTICATED: "a valid bearer token is needed\n",
-    Verdict.FORBIDDEN: f"the right to get the nonResourceURL {METRICS} is needed\n",
-    Verdict.BUSY: "too many unknown tokens\n",
-    Verdict.UNAVAILABLE: "the API server does not say who may read\n",
+    Access.UNAUTHENTICATED: "a valid bearer token is needed\n",
+    Access.FORBIDDEN: f"the right to get the nonResourceURL {METRICS} is needed\n",
+    Access.BUSY: "too many unknown tokens\n",
+    Access.UNAVAILABLE: "the API server does not say who may read\n",
 }
 LATER = {"Retry-After": "1"}
 HEADERS = {
-    Verdict.UNAUTHENTICATED: {"WWW-Authenticate": "Bearer"},
-    Verdict.BUSY: LATER,
-    Verdict.UNAVAILABLE: LATER,
+    Access.UNAUTHENTICATED: {"WWW-Authenticate": "Bearer"},
+    Access.BUSY: LATER,
+    Access.UNAVAILABLE: LATER,
 }
 
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
@@ -138,10 +138,10 @@ class _Guarded:
         self._readers = readers
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
-        verdict = await self._readers.verdict(request.headers.get("Authorization", ""))
-        if verdict is Verdict.ALLOWED:
+        access = await self._readers.access(request.headers.get("Authorization", ""))
+        if access is Access.ALLOWED:
             return await self._page(request)
-        return web.Response(status=verdict.value, text=REFUSALS[verdict], headers=HEADERS.get(verdict))
+        return web.Response(status=access.value, text=REFUSALS[access], headers=HEADERS.get(access))
 
 
 def _health_page(path: str, run: Callable[[], Report]) -> Page:

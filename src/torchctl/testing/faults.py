@@ -14,10 +14,10 @@ __all__ = [
     "DropLines",
     "Exchange",
     "Fault",
+    "Interruption",
     "Match",
     "Moment",
     "Stall",
-    "Verdict",
     "anything",
     "is_watch",
     "is_write",
@@ -62,8 +62,8 @@ class Moment(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The action instead of forwarding the request: `status` 0 aborts the connection."""
+class Interruption:
+    """The answer to a request in place of forwarding it: `status` 0 aborts the connection."""
 
     status: int = 0
     body: bytes = b""
@@ -75,8 +75,8 @@ class Verdict:
 class Fault(Protocol):
     """Decides about every request at both moments, and about every line of a watch."""
 
-    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
-        """Returns the action for a request; None forwards it. May wait."""
+    async def at(self, moment: Moment, exchange: Exchange) -> Interruption | None:
+        """Returns how to interrupt a request; None forwards it. May wait."""
         ...
 
     def drops(self, exchange: Exchange, line: bytes) -> bool:
@@ -99,14 +99,14 @@ class Cut:
     exchange: Exchange | None = None
     """The request that was cut, once it was."""
 
-    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+    async def at(self, moment: Moment, exchange: Exchange) -> Interruption | None:
         if moment is not self.moment or not self.match(exchange):
             return None
         self.count += 1
         if self.count != self.number:
             return None
         self.exchange = exchange
-        return Verdict(down=True)
+        return Interruption(down=True)
 
     def drops(self, exchange: Exchange, line: bytes) -> bool:
         return False
@@ -123,7 +123,7 @@ class Stall:
     _released: anyio.Event = field(default_factory=anyio.Event)
     _reached: anyio.Event = field(default_factory=anyio.Event)
 
-    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+    async def at(self, moment: Moment, exchange: Exchange) -> Interruption | None:
         if moment is self.moment and self.match(exchange) and not self._released.is_set():
             self.waiting += 1
             self._reached.set()
@@ -155,7 +155,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     count: int = 0
 
-    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+    async def at(self, moment: Moment, exchange: Exchange) -> Interruption | None:
         over = self.times is not None and self.count >= self.times
         if moment is Moment.AFTER or over or not self.match(exchange):
             return None
@@ -169,7 +169,7 @@ class Answer:
             "message": self.message,
         }
         headers = {"Content-Type": "application/json", **self.headers}
-        return Verdict(self.status, json.dumps(status).encode(), headers)
+        return Interruption(self.status, json.dumps(status).encode(), headers)
 
     def drops(self, exchange: Exchange, line: bytes) -> bool:
         return False
@@ -183,7 +183,7 @@ class DropLines:
     match: Match = is_watch
     count: int = 0
 
-    async def at(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+    async def at(self, moment: Moment, exchange: Exchange) -> Interruption | None:
         return None
 
     def drops(self, exchange: Exchange, line: bytes) -> bool:

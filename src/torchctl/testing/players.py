@@ -17,7 +17,7 @@ from torchctl.testing.fleet import MANAGER, Fleet
 from torchctl.testing.nodekinds import POD, Pod
 from torchctl.testing.persist import Persistence
 from torchctl.testing.podstatus import Record, status_of
-from torchctl.testing.script import LoseNode, Pause, Play, Script, Show, Stage, Step, finish, overdue, perform
+from torchctl.testing.script import LoseNode, Pause, Play, PodReport, Script, Show, Step, finish, overdue, perform
 from torchctl.testing.volumes import Provisioner
 
 __all__ = ["Players"]
@@ -30,7 +30,7 @@ class _Life:
     pod: Pod
     play: Play
     record: Record
-    stage: Stage | None = None
+    report: PodReport | None = None
     exists: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     plays: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     deleted: anyio.Event = field(default_factory=anyio.Event)
@@ -143,13 +143,13 @@ class Players:
                         await life.cue.wait()
                     if life.cue.is_set():
                         break
-                case Show(stage):
-                    await self._show(life, stage)
-                    if stage.phase == "Pending":
+                case Show(report):
+                    await self._show(life, report)
+                    if report.phase == "Pending":
                         await self._provisioner.wait_bound(life.pod.claims)
                 case LoseNode():
                     await self._fleet.lose(life.pod.spec.node_name)
-        if life.stage is None or not life.stage.is_terminal:
+        if life.report is None or not life.report.is_terminal:
             await life.cue.wait()
             await self._finish(life, replace(life.play, stop_exit_code=life.exit_code))
 
@@ -158,7 +158,7 @@ class Players:
         if life.pod.status.phase != "Running":
             return steps
         # An earlier process played this pod already, so its containers do not start again.
-        return itertools.dropwhile(lambda step: not (isinstance(step, Show) and step.stage.phase == "Running"), steps)
+        return itertools.dropwhile(lambda step: not (isinstance(step, Show) and step.report.phase == "Running"), steps)
 
     async def _stop(self, life: _Life) -> None:
         meta = life.pod.metadata
@@ -175,15 +175,15 @@ class Players:
             return
 
     async def _finish(self, life: _Life, play: Play) -> None:
-        stage = finish(life.pod, play, life.stage)
-        if stage is not None:
-            await self._show(life, overdue(stage) if life.is_overdue else stage)
+        report = finish(life.pod, play, life.report)
+        if report is not None:
+            await self._show(life, overdue(report) if life.is_overdue else report)
 
-    async def _show(self, life: _Life, stage: Stage) -> None:
-        """Reports a stage once the node is up."""
-        pod, status = life.pod, status_of(life.pod, stage, life.record, self._clock.now())
+    async def _show(self, life: _Life, report: PodReport) -> None:
+        """Shows a report once the node is up."""
+        pod, status = life.pod, status_of(life.pod, report, life.record, self._clock.now())
         await self._fleet.wait_up(pod.spec.node_name)
-        life.stage = stage
+        life.report = report
         body = {
             "apiVersion": "v1",
             "kind": "Pod",

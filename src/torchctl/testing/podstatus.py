@@ -1,4 +1,4 @@
-"""Converts a stage of a play to the status that a kubelet would write. Pure."""
+"""Converts a node's report of a pod to the status that a kubelet would write. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from torchctl.testing.nodekinds import Container, Pod
-from torchctl.testing.script import Done, Running, Stage, State, Waiting
+from torchctl.testing.script import Done, PodReport, Running, State, Waiting
 
 __all__ = ["Record", "status_of"]
 
@@ -33,27 +33,27 @@ class Record:
     changed: dict[str, tuple[bool, datetime]] = field(default_factory=dict)
 
 
-def status_of(pod: Pod, stage: Stage, record: Record, now: datetime) -> JSON:
+def status_of(pod: Pod, report: PodReport, record: Record, now: datetime) -> JSON:
     """Returns the status fields that a node owns, for server-side apply, and updates `record` for later reports."""
     init = [
-        _container(*pair, record, now, init=True) for pair in zip(pod.spec.init_containers, stage.init, strict=True)
+        _container(*pair, record, now, init=True) for pair in zip(pod.spec.init_containers, report.init, strict=True)
     ]
-    main = [_container(*pair, record, now, init=False) for pair in zip(pod.spec.containers, stage.main, strict=True)]
+    main = [_container(*pair, record, now, init=False) for pair in zip(pod.spec.containers, report.main, strict=True)]
     return {
-        "phase": stage.phase,
-        **_given(reason=stage.reason, message=stage.message),
+        "phase": report.phase,
+        **_given(reason=report.reason, message=report.message),
         "startTime": _text(record.bound_at),
         "hostIP": NODE_IP,
         "hostIPs": [{"ip": NODE_IP}],
-        **_address(stage, record),
-        "conditions": _conditions(pod, stage, record, now),
+        **_address(report, record),
+        "conditions": _conditions(pod, report, record, now),
         "containerStatuses": main,
         **({"initContainerStatuses": init} if init else {}),
     }
 
 
-def _address(stage: Stage, record: Record) -> JSON:
-    if not any(isinstance(state, Running | Done) for state in (*stage.init, *stage.main)):
+def _address(report: PodReport, record: Record) -> JSON:
+    if not any(isinstance(state, Running | Done) for state in (*report.init, *report.main)):
         return {}
     return {"podIP": record.ip, "podIPs": [{"ip": record.ip}]}
 
@@ -101,22 +101,22 @@ def _state(state: State, name: str, record: Record) -> JSON:
             }
 
 
-def _conditions(pod: Pod, stage: Stage, record: Record, now: datetime) -> list[JSON]:
-    sidecars = [state for box, state in zip(pod.spec.init_containers, stage.init, strict=True) if box.is_sidecar]
-    others = [state for box, state in zip(pod.spec.init_containers, stage.init, strict=True) if not box.is_sidecar]
+def _conditions(pod: Pod, report: PodReport, record: Record, now: datetime) -> list[JSON]:
+    sidecars = [state for box, state in zip(pod.spec.init_containers, report.init, strict=True) if box.is_sidecar]
+    others = [state for box, state in zip(pod.spec.init_containers, report.init, strict=True) if not box.is_sidecar]
     initialised = all(map(_is_well_done, others)) and not any(isinstance(state, Waiting) for state in sidecars)
-    needed = (*stage.main, *sidecars)
-    runs = stage.phase == "Running" and all(isinstance(state, Running) and state.ready for state in needed)
-    sandbox = any(isinstance(state, Running) for state in (*stage.init, *stage.main))
-    reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(stage.phase, "ContainersNotReady")
+    needed = (*report.main, *sidecars)
+    runs = report.phase == "Running" and all(isinstance(state, Running) and state.ready for state in needed)
+    sandbox = any(isinstance(state, Running) for state in (*report.init, *report.main))
+    reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(report.phase, "ContainersNotReady")
     ours: dict[str, tuple[bool, str]] = {
         "PodReadyToStartContainers": (sandbox, ""),
         "Initialized": (initialised, "" if initialised else "ContainersNotInitialized"),
         "Ready": (runs, "" if runs else reason),
         "ContainersReady": (runs, "" if runs else reason),
     }
-    if stage.disrupted:
-        ours["DisruptionTarget"] = (True, stage.disrupted)
+    if report.disrupted:
+        ours["DisruptionTarget"] = (True, report.disrupted)
     return [_condition(name, *value, record, now) for name, value in ours.items()]
 
 

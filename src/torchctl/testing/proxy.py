@@ -31,10 +31,10 @@ from torchctl.testing.faults import (
     DropLines,
     Exchange,
     Fault,
+    Interruption,
     Match,
     Moment,
     Stall,
-    Verdict,
     is_watch,
     is_write,
 )
@@ -49,7 +49,7 @@ _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host", "content-length"}
 )
 _NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-_ABORT = Verdict()
+_ABORT = Interruption()
 
 AnyFault = TypeVar("AnyFault", bound=Fault)
 
@@ -213,21 +213,21 @@ class FaultProxy:
         self.exchanges.append(exchange)
         try:
             exchange.body = await request.content.read()
-            if verdict := await self._ask(Moment.BEFORE, exchange):
-                return _refuse(transport, verdict)
+            if interruption := await self._ask(Moment.BEFORE, exchange):
+                return _refuse(transport, interruption)
             return await self._forward(request, exchange)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             return _refuse(transport, _ABORT)
 
-    async def _ask(self, moment: Moment, exchange: Exchange) -> Verdict | None:
+    async def _ask(self, moment: Moment, exchange: Exchange) -> Interruption | None:
         if self._down:
             return _ABORT
         for fault in tuple(self._faults):
-            verdict = await fault.at(moment, exchange)
-            if verdict and verdict.down:
+            interruption = await fault.at(moment, exchange)
+            if interruption and interruption.down:
                 await self._go_down(fault)
-            if verdict:
-                return verdict
+            if interruption:
+                return interruption
         return _ABORT if self._down else None
 
     async def _go_down(self, fault: Fault) -> None:
@@ -251,10 +251,10 @@ class FaultProxy:
             streams = is_watch(exchange) or exchange.query.get("follow") == "true"
             body = b"" if streams else await answer.read()
             exchange.status = answer.status
-            if verdict := await self._ask(Moment.AFTER, exchange):
+            if interruption := await self._ask(Moment.AFTER, exchange):
                 if request.transport is None:
                     raise ConnectionResetError("the client is gone")
-                return _refuse(request.transport, verdict)
+                return _refuse(request.transport, interruption)
             headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
             if not streams:
                 return web.Response(status=answer.status, headers=headers, body=body)
@@ -287,10 +287,10 @@ class FaultProxy:
         return context
 
 
-def _refuse(transport: asyncio.Transport, verdict: Verdict) -> web.Response:
-    if not verdict.status:
+def _refuse(transport: asyncio.Transport, interruption: Interruption) -> web.Response:
+    if not interruption.status:
         transport.abort()
-    return web.Response(status=verdict.status or 502, body=verdict.body, headers=verdict.headers)
+    return web.Response(status=interruption.status or 502, body=interruption.body, headers=interruption.headers)
 
 
 async def _lines(content: aiohttp.StreamReader, request: web.BaseRequest) -> AsyncIterator[bytes]:

@@ -20,10 +20,10 @@ __all__ = [
     "Part",
     "Pause",
     "Play",
+    "PodReport",
     "Running",
     "Script",
     "Show",
-    "Stage",
     "Step",
     "Waiting",
     "default_play",
@@ -143,7 +143,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PodReport:
     """A pod as its node reports it.
 
     Attributes:
@@ -176,9 +176,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """The node reports a stage."""
+    """The node reports the state of the pod."""
 
-    stage: Stage
+    report: PodReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def perform(pod: Pod, play: Play) -> Iterator[Step]:
     """Yields the steps of a pod from its binding until it ends, or nothing more happens by itself."""
     idle, waits = (Waiting(),) * len(pod.spec.init_containers), (Waiting(),) * len(pod.spec.containers)
     first = Waiting() if idle else Waiting("ContainerCreating")
-    yield Show(Stage("Pending", idle, (first,) * len(waits)))
+    yield Show(PodReport("Pending", idle, (first,) * len(waits)))
     if play.start_delay_s:
         yield Pause(play.start_delay_s)
     if play.blocked:
@@ -255,16 +255,16 @@ def perform(pod: Pod, play: Play) -> Iterator[Step]:
         return
     if any(isinstance(state, Done) and state.exit_code for state in init):
         ended = tuple(state if isinstance(state, Waiting) else _stopped(state, 0) for state in init)
-        yield Show(Stage("Failed", (*ended, *idle[len(ended) :]), waits))
+        yield Show(PodReport("Failed", (*ended, *idle[len(ended) :]), waits))
         return
     main = tuple(_begun(play.main(container.name)) for container in pod.spec.containers)
-    yield Show(Stage(_phase(main), init, main))
+    yield Show(PodReport(_phase(main), init, main))
     if not any(isinstance(state, Waiting) for state in main):
         yield from _run(pod, play, init, main)
 
 
-def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
-    """Returns the last stage of a deleted pod that was in `now`; None if it had ended before.
+def finish(pod: Pod, play: Play, now: PodReport | None) -> PodReport | None:
+    """Returns the last report of a deleted pod that was in `now`; None if it had ended before.
 
     Containers that never ran fail without an exit code; running ones end with the play's `stop_exit_code`.
     """
@@ -274,7 +274,7 @@ def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
         init = now.init if now is not None else (Waiting(),) * len(pod.spec.init_containers)
         main = now.main if now is not None else (Waiting("ContainerCreating"),) * len(pod.spec.containers)
         init, main = (tuple(_stopped(state, play.stop_exit_code) for state in states) for states in (init, main))
-        return Stage("Failed", init, main)
+        return PodReport("Failed", init, main)
     pairs = zip(pod.spec.containers, now.main, strict=True)
     main = tuple(
         _done(container, play, Part(exit_code=play.stop_exit_code, reason=play.reason)) if _runs(state) else state
@@ -283,10 +283,10 @@ def finish(pod: Pod, play: Play, now: Stage | None) -> Stage | None:
     return _over(now.init, main)
 
 
-def overdue(stage: Stage) -> Stage:
-    """Returns the last stage of a pod that its activeDeadlineSeconds ended (pkg/kubelet/active_deadline.go)."""
+def overdue(report: PodReport) -> PodReport:
+    """Returns the last report of a pod that its activeDeadlineSeconds ended (pkg/kubelet/active_deadline.go)."""
     message = "Pod was active on the node longer than the specified deadline"
-    return replace(stage, phase="Failed", reason="DeadlineExceeded", message=message)
+    return replace(report, phase="Failed", reason="DeadlineExceeded", message=message)
 
 
 def _initialise(pod: Pod, play: Play) -> Generator[Step, None, tuple[State, ...] | None]:
@@ -298,7 +298,7 @@ def _initialise(pod: Pod, play: Play) -> Generator[Step, None, tuple[State, ...]
     waits = (Waiting(),) * len(pod.spec.containers)
     for index, container in enumerate(pod.spec.init_containers):
         part, rest = play.init(container), (Waiting(),) * (len(pod.spec.init_containers) - index - 1)
-        yield Show(Stage("Pending", (*begun, _begun(part), *rest), waits))
+        yield Show(PodReport("Pending", (*begun, _begun(part), *rest), waits))
         if part.blocked or (part.run_s is None and not container.is_sidecar):
             return None
         if container.is_sidecar:
@@ -325,29 +325,29 @@ def _run(pod: Pod, play: Play, init: tuple[State, ...], main: tuple[State, ...])
         passed_s, triples = end_s, zip(pod.spec.containers, parts, main, strict=True)
         main = tuple(_done(box, play, part) if part.run_s == end_s else state for box, part, state in triples)
         over = not any(map(_runs, main))
-        yield Show(_over(init, main) if over else Stage("Running", init, main))
+        yield Show(_over(init, main) if over else PodReport("Running", init, main))
 
 
-def _blocked(pod: Pod, play: Play) -> Stage:
-    """Returns the stage in which the first container cannot start."""
+def _blocked(pod: Pod, play: Play) -> PodReport:
+    """Returns the report of a pod whose first container cannot start."""
     stuck = Waiting(play.blocked, play.blocked_message)
     init, main = pod.spec.init_containers, pod.spec.containers
     if init:
-        return Stage("Pending", (stuck, *(Waiting(),) * (len(init) - 1)), (Waiting(),) * len(main))
-    return Stage("Pending", (), (stuck,) * len(main))
+        return PodReport("Pending", (stuck, *(Waiting(),) * (len(init) - 1)), (Waiting(),) * len(main))
+    return PodReport("Pending", (), (stuck,) * len(main))
 
 
-def _over(init: tuple[State, ...], main: tuple[State, ...]) -> Stage:
-    """Returns the stage after the main containers ended: native sidecars are stopped, whatever their exit codes."""
+def _over(init: tuple[State, ...], main: tuple[State, ...]) -> PodReport:
+    """Returns the report after the main containers ended: native sidecars are stopped, whatever their exit codes."""
     failed = any(isinstance(state, Done) and state.exit_code for state in main)
-    return Stage("Failed" if failed else "Succeeded", tuple(_stopped(state, 0) for state in init), main)
+    return PodReport("Failed" if failed else "Succeeded", tuple(_stopped(state, 0) for state in init), main)
 
 
-def _evicted(pod: Pod, play: Play, init: tuple[State, ...]) -> Stage:
+def _evicted(pod: Pod, play: Play, init: tuple[State, ...]) -> PodReport:
     killed = Part(exit_code=137, reason="Error")
     states = tuple(_done(container, play, killed) for container in pod.spec.containers)
     ended = tuple(_stopped(state, 137) for state in init)
-    return Stage("Failed", ended, states, "Evicted", play.evicted, "TerminationByKubelet")
+    return PodReport("Failed", ended, states, "Evicted", play.evicted, "TerminationByKubelet")
 
 
 def _phase(main: tuple[State, ...]) -> Phase:

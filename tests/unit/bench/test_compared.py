@@ -21,7 +21,7 @@ BASELINE = Baseline("abc", {"latency: p50": 20.0, "sync: times faster": 20.0})
         ("sync", "times faster", "higher", 30.0, "+50%"),
     ],
 )
-def test_a_figure_is_worse_by_more_than_a_tenth_on_its_bad_side(
+def test_figure_is_worse_beyond_a_tenth_on_its_bad_side(
     bench: str, name: str, better: Literal["lower", "higher"], value: float, said: str
 ) -> None:
     compared = BASELINE.compare(Figure(bench=bench, name=name, value=value, unit="", better=better))

@@ -7,7 +7,8 @@ from bench.figures import Figure, percentile, spread
 @pytest.mark.parametrize(
     ("rank", "expected"), [(0, 1.0), (1, 1.0), (50, 50.0), (99, 99.0), (99.1, 100.0), (100, 100.0)]
 )
-def test_a_percentile_is_the_smallest_sample_that_so_many_do_not_exceed(rank: float, expected: float) -> None:
+def test_percentile_is_the_nearest_rank(rank: float, expected: float) -> None:
+    """The smallest sample that the given part of all samples does not exceed."""
     assert expected == percentile([float(number) for number in range(100, 0, -1)], rank)
 
 

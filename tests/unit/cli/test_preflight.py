@@ -88,7 +88,8 @@ async def test_a_server_with_the_v2_api_lets_the_worker_start(serve: Serve, log:
     assert etcd.asked == ["/version", "/v2/keys/torch/elastic?quorum=true"]
 
 
-async def test_a_server_without_it_is_status_69_and_a_sentence_with_the_next_step(serve: Serve, log: Path) -> None:
+async def test_server_without_the_v2_api_is_exit_status_69(serve: Serve, log: Path) -> None:
+    """The message names the server, the flag that is missing and the alternative."""
     etcd = await serve()
     etcd.v2 = False
     status, said = await ask(log, etcd.endpoint)

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from torchctl.cli.run import MOST_CAUSES, tell_causes
 
 
-def test_every_cause_of_the_end_is_told_in_a_line_of_its_own() -> None:
+def test_each_cause_of_the_end_has_its_own_log_line() -> None:
     inner = ExceptionGroup("leadership", [OSError("the port is taken"), RuntimeError("the watch died")])
     with capture_logs() as logs:
         tell_causes(ExceptionGroup("manager", [inner, ValueError("the certificate is none")]))
@@ -16,7 +16,8 @@ def test_every_cause_of_the_end_is_told_in_a_line_of_its_own() -> None:
     assert isinstance(logs[0]["exc_info"], OSError)
 
 
-def test_of_very_many_causes_the_first_are_told_and_how_many_there_are() -> None:
+def test_only_the_first_of_many_causes_are_logged() -> None:
+    """The first line says how many there are in all."""
     with capture_logs() as logs:
         tell_causes(ExceptionGroup("manager", [ValueError(str(number)) for number in range(3 * MOST_CAUSES)]))
     assert (len(logs), logs[0]["causes"]) == (MOST_CAUSES, 3 * MOST_CAUSES)

@@ -24,7 +24,7 @@ def test_leases_are_reached_in_one_namespace_and_by_name() -> None:
     assert unnamed == [["create"]]
 
 
-def test_a_resource_has_one_rule_with_every_verb_that_somebody_needs() -> None:
+def test_each_resource_has_one_rule_with_all_its_verbs() -> None:
     resources = [rule["resources"][0] for rule in CLUSTER]
     assert len(resources) == len(set(resources))
     (queues,) = (rule for rule in CLUSTER if rule["resources"] == ["torchrunqueues"])

@@ -94,7 +94,7 @@ def test_write_that_is_given_up_is_told(error: ApiError) -> None:
     assert may_pass(["Refused", reason])
 
 
-def test_what_a_person_has_to_correct_is_not_tried_again_soon() -> None:
+def test_refusals_that_need_a_person_are_not_retried_soon() -> None:
     assert not may_pass(["Refused", "QuotaExceeded", "ForeignObject"])
 
 

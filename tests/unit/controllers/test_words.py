@@ -50,7 +50,7 @@ def test_no_reason_is_written_out_where_it_is_given() -> None:
     assert found == []
 
 
-def test_reasons_of_refusals_and_of_kubernetes_own_are_in_the_tables() -> None:
+def test_reasons_of_refusals_and_of_kubernetes_are_in_the_tables() -> None:
     assert {*JobReason} >= REFUSALS
     assert {*QueueReason} >= REFUSALS
     assert {"ImagePullBackOff", "Unschedulable"} <= {*NEXT_STEPS} & {*JobReason}
@@ -86,16 +86,14 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("type_", "reason"), STEPS)
-def test_a_step_of_a_job_that_turns_to_a_reason_has_the_event_of_its_row(
-    type_: JobCondition, reason: JobReason
-) -> None:
+def test_job_condition_emits_the_event_of_its_reason(type_: JobCondition, reason: JobReason) -> None:
     is_met = reason.event is EventType.NORMAL and reason is not JobReason.WAITING_FOR_UPLOAD
     told = job_transitions(JobStatus(), turned(type_, reason, good=is_met))
     assert told == (((reason.event, reason, "it is so"),) if reason.event else ())
 
 
 @pytest.mark.parametrize("reason", sorted({*NEXT_STEPS} - {*JobReason}))
-def test_what_kubernetes_says_of_a_pod_that_does_not_start_is_a_warning(reason: str) -> None:
+def test_waiting_reason_of_kubernetes_is_a_warning_event(reason: str) -> None:
     told = job_transitions(JobStatus(), turned(JobCondition.WORKERS_READY, reason, good=False))
     assert told == (("Warning", reason, "it is so"),)
 
@@ -107,14 +105,15 @@ def test_a_reason_that_stays_is_no_event(reason: JobReason) -> None:
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in (Phase.PENDING, Phase.FAILED)])
-def test_a_phase_that_no_reason_tells_of_is_an_event_of_its_own(phase: Phase) -> None:
+def test_phase_that_no_condition_reports_has_its_own_event(phase: Phase) -> None:
     quiet = tuple(Condition(type_, "True", JobReason.WORKERS_READY, "it is so") for type_ in JobCondition)
     status = JobStatus(phase=phase, conditions=quiet)
     assert job_transitions(JobStatus(), status) == (("Normal", phase, "it is so"),)
     assert job_transitions(status, status) == ()
 
 
-def test_a_failure_is_told_under_its_reason_and_waiting_for_others_by_the_step_that_waits() -> None:
+def test_failed_and_pending_phases_emit_no_event_of_their_own() -> None:
+    """The condition Failed emits a failure under its reason, and the step that waits emits what it waits for."""
     failed = Condition("Failed", "True", JobReason.WORKER_FAILED, "it is so")
     told = job_transitions(JobStatus(), JobStatus(phase=Phase.FAILED, conditions=(failed,)))
     assert told == (("Warning", "WorkerFailed", "it is so"),)
@@ -125,9 +124,7 @@ QUEUE_STEPS = [(type_, reason) for reason in QueueReason for type_ in reason.con
 
 
 @pytest.mark.parametrize(("type_", "reason"), QUEUE_STEPS)
-def test_a_condition_of_a_queue_that_turns_to_a_reason_has_the_event_of_its_row(
-    type_: QueueCondition, reason: QueueReason
-) -> None:
+def test_queue_condition_emits_the_event_of_its_reason(type_: QueueCondition, reason: QueueReason) -> None:
     good = "True" if reason.event is EventType.NORMAL else "False"
     status = QueueStatus(conditions=(Condition(type_, good, reason, "it is so"),))
     assert queue_transitions(QueueStatus(), status) == (((reason.event, reason, "it is so"),) if reason.event else ())

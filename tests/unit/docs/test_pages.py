@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 from torchctl.api.job import JobSpec
 from torchctl.api.queue import QueueSpec
 from torchctl.api.rules import problems
-from torchctl.cli.run import run
+from torchctl.cli.app import cli
 
 CLONE = Path(__file__).parents[3]
 WRITTEN = [
@@ -46,6 +47,22 @@ def prose(page: Path) -> str:
     return re.sub(r"^ {4}\S.*$", "", text, flags=re.MULTILINE)
 
 
+def commands(command: click.Command) -> Iterator[click.Command]:
+    """A command and all below it."""
+    yield command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below)
+
+
+def options(command: click.Command) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as Markdown renderers make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
@@ -70,8 +87,8 @@ def test_every_file_of_ours_that_is_named_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_every_flag_is_one_of_the_operator(page: Path) -> None:
-    flags = {option for parameter in run.params for option in parameter.opts} | {"--help", *OF_OTHERS}
+def test_every_flag_is_one_of_a_command(page: Path) -> None:
+    flags = {"--help", *OF_OTHERS, *(option for command in commands(cli) for option in options(command))}
     assert set(re.findall(r"`(--[a-z][a-z0-9-]+)", prose(page))) <= flags
 
 

@@ -38,7 +38,7 @@ def test_each_field_needs_a_test_that_names_it(tmp_path: Path) -> None:
     assert (tmp_path / "fields.md").read_text(encoding="utf-8").count("[test_it](test_some.py)") == len(fields)
 
 
-def test_a_page_that_is_not_what_would_be_written_is_stale(tmp_path: Path) -> None:
+def test_page_that_differs_from_the_generated_one_is_stale(tmp_path: Path) -> None:
     write(tmp_path, *unproved(tmp_path))
     assert run(tmp_path, "--check").returncode == 1
     run(tmp_path)
@@ -52,7 +52,8 @@ def test_a_marker_that_names_no_field_is_found(tmp_path: Path) -> None:
     assert "test_it proves TorchrunJob.spec.nodes, which is no field" in run(tmp_path).stderr
 
 
-def test_a_name_that_cannot_be_read_without_running_the_test_is_refused(tmp_path: Path) -> None:
+def test_proves_marker_takes_literal_names_only(tmp_path: Path) -> None:
+    """A name that cannot be read without running the test is refused."""
     source = "import pytest\n\nNAME = 'x'\n\n\n@pytest.mark.proves(NAME)\ndef test_it() -> None: ...\n"
     (tmp_path / "test_some.py").write_text(source, encoding="utf-8")
     done = run(tmp_path)

@@ -17,11 +17,11 @@ NO_PATH = Answer(404, "404 page not found\n")
 
 @pytest.mark.parametrize("keys", [NO_KEY, KEY])
 @pytest.mark.parametrize("version", [V34, Silence("no answer")])
-def test_a_v2_api_that_answers_is_on_whether_there_is_a_key_or_not(version: Answer, keys: Answer) -> None:
+def test_v2_api_that_answers_is_on_with_or_without_keys(version: Answer, keys: Answer) -> None:
     assert judge(WHERE, version, keys) is None
 
 
-def test_a_v2_api_that_is_off_is_told_with_the_flag_that_switches_it_on() -> None:
+def test_v2_api_that_is_off_is_reported_with_its_flag() -> None:
     with pytest.raises(V2Off) as raised:
         judge(WHERE, V34, NO_PATH)
     assert str(raised.value) == (
@@ -59,14 +59,15 @@ def test_a_server_that_no_flag_helps_is_told_otherwise(version: str, words: str)
         (Answer(200, "[" * 100_000), Answer(404, "{")),
     ],
 )
-def test_what_is_not_etcd_is_told_without_a_word_of_what_it_said(version: Answer, keys: Answer) -> None:
+def test_answer_of_another_server_is_not_quoted(version: Answer, keys: Answer) -> None:
     with pytest.raises(NotUsable) as raised:
         judge(WHERE, version, keys)
     assert str(raised.value).startswith("what answers at etcd.team:2379 is not etcd. Correct rdzvEndpoint")
     assert not isinstance(raised.value, V2Off)
 
 
-def test_authentication_is_told_for_torchrun_has_no_way_to_give_a_password() -> None:
+def test_etcd_that_demands_a_password_is_not_usable() -> None:
+    """torchrun has no way to give one."""
     refused = '{"errorCode":110,"message":"The request requires user authentication","cause":"Insufficient","index":0}'
     with pytest.raises(NotUsable, match="wants a user and a password"):
         judge(WHERE, V34, Answer(401, refused))
@@ -86,7 +87,7 @@ def test_a_server_in_trouble_is_asked_again(keys: Answer | Silence) -> None:
     assert isinstance(judge(WHERE, V34, keys), Silence)
 
 
-def test_without_a_version_it_is_too_early_to_say_what_a_path_that_is_not_there_means() -> None:
+def test_missing_path_means_nothing_without_a_version() -> None:
     assert judge(WHERE, Silence("lost"), NO_PATH) == Silence("lost")
 
 

@@ -8,7 +8,7 @@ from torchctl.preflight.etcd import Server, check
 PIECES = (b'{"action":"get","node":{"key":"/torch/elastic",', b'"dir":true,"modifiedIndex":4,"createdIndex":4}}\n')
 
 
-async def test_an_answer_that_comes_in_pieces_is_read_to_its_end() -> None:
+async def test_answer_in_pieces_is_read_to_its_end() -> None:
     """Half of a key is no JSON, and would be taken for a server without the v2 API: the end of the job."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

@@ -39,7 +39,7 @@ def der(pair: Pair) -> bytes:
     return ssl.PEM_cert_to_DER_cert(pair.certificate.decode())
 
 
-def test_a_pair_of_the_directory_is_shown_and_followed_as_it_changes(tmp_path: Path) -> None:
+def test_certificate_of_the_directory_is_used_and_reloaded(tmp_path: Path) -> None:
     authority, clock = Authority(), ManualClock()
     first, second = authority.server(["metrics"]), authority.server(["metrics"])
     certificates = Certificates(str(tmp_path), clock)
@@ -51,14 +51,14 @@ def test_a_pair_of_the_directory_is_shown_and_followed_as_it_changes(tmp_path: P
     assert shown(certificates.current()) == der(second)
 
 
-def test_without_a_directory_a_self_signed_one_is_shown_and_kept() -> None:
+def test_without_a_directory_one_self_signed_certificate_is_kept() -> None:
     certificates = Certificates(None, ManualClock())
     own = shown(certificates.current())
     assert shown(certificates.current()) == own
     assert shown(Certificates(None, ManualClock()).current()) != own
 
 
-def test_an_empty_directory_is_self_signed_until_a_pair_is_there(tmp_path: Path) -> None:
+def test_empty_directory_means_self_signed_until_a_pair_appears(tmp_path: Path) -> None:
     clock, pair = ManualClock(), Authority().server(["metrics"])
     certificates = Certificates(str(tmp_path / "missing"), clock)
     with capture_logs() as lines:
@@ -97,7 +97,7 @@ def test_a_pair_that_breaks_leaves_the_one_before(tmp_path: Path, broken: str) -
     assert shown(certificates.current()) == der(other)
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+def test_key_with_a_password_is_refused_without_a_prompt(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     pair = Authority().server(["metrics"])

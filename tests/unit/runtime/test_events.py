@@ -58,7 +58,7 @@ class Server:
         raise NotImplementedError
 
 
-class Stage:
+class Rig:
     def __init__(self, server: Server | None = None) -> None:
         self.server = server or Server()
         self.metrics = Metrics(process=False)
@@ -80,28 +80,28 @@ class Stage:
         await anyio.sleep(seconds)
 
 
-def play(story: Callable[[Stage], Awaitable[None]], server: Server | None = None) -> Stage:
+def play(story: Callable[[Rig], Awaitable[None]], server: Server | None = None) -> Rig:
     """Runs a story beside a recorder."""
 
-    async def main() -> Stage:
-        stage = Stage(server)
+    async def main() -> Rig:
+        rig = Rig(server)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stage.recorder.run)
-            await story(stage)
+            tasks.start_soon(rig.recorder.run)
+            await story(rig)
             tasks.cancel_scope.cancel()
-        return stage
+        return rig
 
     return virtualtime.run(main)
 
 
-async def submit(stage: Stage) -> None:
-    stage.recorder.event(JOB, "Normal", "Created", "created the Job")
-    await stage.settled()
+async def submit(rig: Rig) -> None:
+    rig.recorder.event(JOB, "Normal", "Created", "created the Job")
+    await rig.settled()
 
 
 def test_an_event_says_what_happened_to_what() -> None:
-    stage = play(submit)
-    ((path, event),) = stage.server.events.items()
+    rig = play(submit)
+    ((path, event),) = rig.server.events.items()
     assert path.startswith("/api/v1/namespaces/team/events/train.")
     assert event["involvedObject"] == {
         "apiVersion": "torchctl.io/v1",
@@ -113,13 +113,13 @@ def test_an_event_says_what_happened_to_what() -> None:
     assert (event["type"], event["reason"], event["message"]) == ("Normal", "Created", "created the Job")
     assert (event["count"], event["source"]) == (1, {"component": "torchctl"})
     assert event["firstTimestamp"] == event["lastTimestamp"] == "2030-01-01T00:00:00Z"
-    assert stage.value("torchctl_events_written_total") == 1
+    assert rig.value("torchctl_events_written_total") == 1
 
 
 def test_a_repeat_raises_the_count() -> None:
-    async def story(stage: Stage) -> None:
-        await submit(stage)
-        await submit(stage)
+    async def story(rig: Rig) -> None:
+        await submit(rig)
+        await submit(rig)
 
     (event,) = play(story).events
     assert (event["count"], event["firstTimestamp"]) == (2, "2030-01-01T00:00:00Z")
@@ -133,117 +133,117 @@ def test_the_next_process_continues_the_count() -> None:
 
 
 def test_a_repeat_after_the_event_expired_begins_anew() -> None:
-    async def story(stage: Stage) -> None:
-        await submit(stage)
-        stage.server.events.clear()
-        await submit(stage)
-        await submit(stage)
+    async def story(rig: Rig) -> None:
+        await submit(rig)
+        rig.server.events.clear()
+        await submit(rig)
+        await submit(rig)
 
     (event,) = play(story).events
     assert event["count"] == 2
 
 
 def test_events_of_cluster_scoped_objects_are_in_the_default_namespace() -> None:
-    async def story(stage: Stage) -> None:
-        stage.recorder.event(NODE, "Warning", "Lost", "the node is gone")
-        await stage.settled()
+    async def story(rig: Rig) -> None:
+        rig.recorder.event(NODE, "Warning", "Lost", "the node is gone")
+        await rig.settled()
 
     (path,) = play(story).server.events
     assert path.startswith("/api/v1/namespaces/default/events/gpu-1.")
 
 
 def test_an_outage_delays_events_and_loses_none() -> None:
-    async def story(stage: Stage) -> None:
-        stage.server.down = 3
-        stage.recorder.event(JOB, "Normal", "One", "one")
-        stage.recorder.event(JOB, "Normal", "Two", "two")
-        await stage.settled(60)
+    async def story(rig: Rig) -> None:
+        rig.server.down = 3
+        rig.recorder.event(JOB, "Normal", "One", "one")
+        rig.recorder.event(JOB, "Normal", "Two", "two")
+        await rig.settled(60)
 
     assert [event["reason"] for event in play(story).events] == ["One", "Two"]
 
 
 def test_an_event_whose_answer_was_lost_is_counted_once() -> None:
-    async def story(stage: Stage) -> None:
-        stage.server.lost = 1
-        await submit(stage)
-        await stage.settled(10)
+    async def story(rig: Rig) -> None:
+        rig.server.lost = 1
+        await submit(rig)
+        await rig.settled(10)
 
     (event,) = play(story).events
     assert event["count"] == 1
 
 
 def test_a_long_outage_drops_and_goes_on() -> None:
-    async def story(stage: Stage) -> None:
-        stage.server.down = 10**6
-        await submit(stage)
-        await stage.settled(600)
-        stage.server.down = 0
-        stage.recorder.event(NODE, "Normal", "Back", "back")
-        await stage.settled()
+    async def story(rig: Rig) -> None:
+        rig.server.down = 10**6
+        await submit(rig)
+        await rig.settled(600)
+        rig.server.down = 0
+        rig.recorder.event(NODE, "Normal", "Back", "back")
+        await rig.settled()
 
-    stage = play(story)
-    assert [event["reason"] for event in stage.events] == ["Back"]
-    assert stage.dropped("failed") == 1
+    rig = play(story)
+    assert [event["reason"] for event in rig.events] == ["Back"]
+    assert rig.dropped("failed") == 1
 
 
 def test_a_refused_event_is_dropped_and_counted() -> None:
-    async def story(stage: Stage) -> None:
-        stage.server.refusal = 403
-        await submit(stage)
-        stage.server.refusal = 0
-        await submit(stage)
+    async def story(rig: Rig) -> None:
+        rig.server.refusal = 403
+        await submit(rig)
+        rig.server.refusal = 0
+        await submit(rig)
 
-    stage = play(story)
-    assert stage.dropped("refused") == 1
-    assert len(stage.events) == 1
+    rig = play(story)
+    assert rig.dropped("refused") == 1
+    assert len(rig.events) == 1
 
 
 def test_one_that_does_not_lead_writes_no_events() -> None:
-    async def story(stage: Stage) -> None:
-        stage.server.fail = NotLeader
-        await submit(stage)
+    async def story(rig: Rig) -> None:
+        rig.server.fail = NotLeader
+        await submit(rig)
 
     assert play(story).dropped("refused") == 1
 
 
 def test_an_unforeseen_failure_does_not_end_the_recorder() -> None:
-    async def story(stage: Stage) -> None:
-        stage.server.fail = ZeroDivisionError
-        await submit(stage)
-        stage.server.fail = None
-        await submit(stage)
+    async def story(rig: Rig) -> None:
+        rig.server.fail = ZeroDivisionError
+        await submit(rig)
+        rig.server.fail = None
+        await submit(rig)
 
-    stage = play(story)
-    assert stage.dropped("failed") == 1
-    assert len(stage.events) == 1
+    rig = play(story)
+    assert rig.dropped("failed") == 1
+    assert len(rig.events) == 1
 
 
 def test_a_chatterbox_is_cut_off_and_its_neighbour_is_not() -> None:
-    async def story(stage: Stage) -> None:
+    async def story(rig: Rig) -> None:
         for _ in range(BURST + 7):
-            stage.recorder.event(JOB, "Normal", "Again", "again")
-        stage.recorder.event(NODE, "Normal", "Once", "once")
-        await stage.settled()
+            rig.recorder.event(JOB, "Normal", "Again", "again")
+        rig.recorder.event(NODE, "Normal", "Once", "once")
+        await rig.settled()
 
-    stage = play(story)
-    assert stage.dropped("spam") == 7
-    assert [event["count"] for event in stage.events] == [BURST, 1]
+    rig = play(story)
+    assert rig.dropped("spam") == 7
+    assert [event["count"] for event in rig.events] == [BURST, 1]
 
 
 def test_a_full_queue_drops_and_never_blocks() -> None:
-    async def main() -> Stage:
-        stage = Stage()
+    async def main() -> Rig:
+        rig = Rig()
         for n in range(QUEUE + 3):
-            stage.recorder.event(ObjectReference(name=f"pod-{n}", namespace="team"), "Normal", "Again", "again")
-        return stage
+            rig.recorder.event(ObjectReference(name=f"pod-{n}", namespace="team"), "Normal", "Again", "again")
+        return rig
 
     assert virtualtime.run(main).dropped("queue_full") == 3
 
 
 def test_what_is_queued_at_the_end_is_written() -> None:
-    async def story(stage: Stage) -> None:
-        await stage.settled()
-        stage.recorder.event(JOB, "Normal", "Late", "at the last moment")
+    async def story(rig: Rig) -> None:
+        await rig.settled()
+        rig.recorder.event(JOB, "Normal", "Late", "at the last moment")
 
     assert [event["reason"] for event in play(story).events] == ["Late"]
 
@@ -251,13 +251,13 @@ def test_what_is_queued_at_the_end_is_written() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_the_end_is_not_held_up_by_an_outage(seconds: float) -> None:
     async def main() -> float:
-        stage = Stage()
-        stage.server.down = 10**6
+        rig = Rig()
+        rig.server.down = 10**6
         began = anyio.current_time()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stage.recorder.run)
+            tasks.start_soon(rig.recorder.run)
             await anyio.sleep(seconds)
-            stage.recorder.event(JOB, "Normal", "Late", "at the last moment")
+            rig.recorder.event(JOB, "Normal", "Late", "at the last moment")
             tasks.cancel_scope.cancel()
         return anyio.current_time() - began
 

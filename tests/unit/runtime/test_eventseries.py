@@ -17,7 +17,7 @@ def happening(message: str = "it happened", *, regarding: ObjectReference = JOB,
     return Occurrence(regarding, "Normal", reason, message, AT)
 
 
-def test_the_same_again_is_the_same_event_with_a_higher_count() -> None:
+def test_repeated_event_keeps_its_name_and_raises_its_count() -> None:
     series = EventSeries()
     first, second = series.observe(happening(), 0), series.observe(happening(), 1)
     assert first is not None
@@ -69,7 +69,7 @@ def test_after_ten_quiet_minutes_messages_stand_alone_again() -> None:
     assert later.message == "new"
 
 
-def test_one_object_is_cut_off_after_a_burst_and_others_are_not() -> None:
+def test_burst_of_events_throttles_only_its_own_object() -> None:
     series = EventSeries()
     written = [series.observe(happening(), 0) for _ in range(BURST + 5)]
     assert written[BURST:] == [None] * 5

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchctl.runtime.intent import INTENT_ANNOTATION, Verdict, controlled_by, decide, digest_of
+from torchctl.runtime.intent import INTENT_ANNOTATION, Operation, controlled_by, decide, digest_of
 from torchctl.runtime.kinds import ObjectMeta, OwnerReference
 
 OURS = controlled_by("owner-uid")
@@ -39,7 +39,7 @@ def live_from(intent: dict[str, Any], **meta: Any) -> tuple[ObjectMeta, dict[str
 def test_what_is_absent_is_created_with_its_digest() -> None:
     intent = service(clusterIP="None")
     decision = decide(intent, None, None, OURS)
-    assert decision.verdict is Verdict.CREATE
+    assert decision.operation is Operation.CREATE
     assert decision.body is not None
     assert decision.body["metadata"]["annotations"] == {INTENT_ANNOTATION: digest_of(intent)}
     assert "annotations" not in intent["metadata"]
@@ -50,7 +50,7 @@ def test_an_object_as_intended_is_kept() -> None:
     meta, live = live_from(intent)
     live["spec"]["ports"][0]["protocol"] = "TCP"
     live["spec"]["ports"].append({"name": "mesh", "port": 1})
-    assert decide(intent, meta, live, OURS).verdict is Verdict.KEEP
+    assert decide(intent, meta, live, OURS).operation is Operation.KEEP
 
 
 def owned(**changes: str) -> dict[str, Any]:
@@ -65,38 +65,38 @@ EARLIER = OwnerReference(api_version="x.test/v1", kind="Owner", name="o", uid="e
 
 
 @pytest.mark.parametrize(
-    ("theirs", "verdict"),
+    ("theirs", "operation"),
     [
-        ({}, Verdict.LEAVING),
-        ({"api_version": "x.test/v2"}, Verdict.LEAVING),
-        ({"api_version": "y.test/v1"}, Verdict.FOREIGN),
-        ({"kind": "Other"}, Verdict.FOREIGN),
-        ({"name": "p"}, Verdict.FOREIGN),
-        ({"controller": False}, Verdict.FOREIGN),
+        ({}, Operation.LEAVING),
+        ({"api_version": "x.test/v2"}, Operation.LEAVING),
+        ({"api_version": "y.test/v1"}, Operation.FOREIGN),
+        ({"kind": "Other"}, Operation.FOREIGN),
+        ({"name": "p"}, Operation.FOREIGN),
+        ({"controller": False}, Operation.FOREIGN),
     ],
 )
-def test_child_of_an_earlier_owner_of_the_name_is_leaving(theirs: dict[str, Any], verdict: Verdict) -> None:
+def test_child_of_an_earlier_owner_of_the_name_is_leaving(theirs: dict[str, Any], operation: Operation) -> None:
     meta = ObjectMeta(uid="u", owner_references=(msgspec.structs.replace(EARLIER, **theirs),))
-    assert decide(owned(), meta, service(), OURS).verdict is verdict
+    assert decide(owned(), meta, service(), OURS).operation is operation
 
 
 def test_any_object_that_is_being_deleted_is_leaving() -> None:
     meta = ObjectMeta(uid="u", deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    assert decide(owned(), meta, service(), OURS).verdict is Verdict.LEAVING
-    assert decide(service(), meta, service(), OURS).verdict is Verdict.LEAVING
+    assert decide(owned(), meta, service(), OURS).operation is Operation.LEAVING
+    assert decide(service(), meta, service(), OURS).operation is Operation.LEAVING
 
 
 def test_orphan_of_an_earlier_owner_is_foreign() -> None:
     """Nobody will delete it: the one who orphaned it wants to keep it."""
-    assert decide(owned(), ObjectMeta(uid="u"), service(), OURS).verdict is Verdict.FOREIGN
+    assert decide(owned(), ObjectMeta(uid="u"), service(), OURS).operation is Operation.FOREIGN
 
 
-def test_a_field_that_somebody_changed_is_sent_again_with_the_uid() -> None:
+def test_drifted_field_is_sent_again_with_the_uid() -> None:
     intent = service(publishNotReadyAddresses=True)
     meta, live = live_from(intent)
     live["spec"]["publishNotReadyAddresses"] = False
     decision = decide(intent, meta, live, OURS)
-    assert decision.verdict is Verdict.UPDATE
+    assert decision.operation is Operation.UPDATE
     assert decision.body is not None
     assert (decision.body["metadata"]["uid"], decision.body["spec"]) == ("u", intent["spec"])
 
@@ -105,44 +105,45 @@ def test_a_key_that_somebody_added_to_a_selector_is_drift() -> None:
     intent = service(selector={"app": "ours"})
     meta, live = live_from(intent)
     live["spec"]["selector"] = {"app": "ours", "more": "yes"}
-    assert decide(intent, meta, live, OURS).verdict is Verdict.UPDATE
+    assert decide(intent, meta, live, OURS).operation is Operation.UPDATE
 
 
-def test_a_field_that_is_no_longer_wanted_leads_to_an_update() -> None:
+def test_field_removed_from_the_intent_leads_to_an_update() -> None:
     before = service(publishNotReadyAddresses=True, sessionAffinity="None")
     meta, live = live_from(before)
-    assert decide(service(publishNotReadyAddresses=True), meta, live, OURS).verdict is Verdict.UPDATE
+    assert decide(service(publishNotReadyAddresses=True), meta, live, OURS).operation is Operation.UPDATE
 
 
 def test_another_owners_object_is_foreign_whatever_it_looks_like() -> None:
     intent = service()
     _, live = live_from(intent)
-    assert decide(intent, ObjectMeta(uid="u"), live, OURS).verdict is Verdict.FOREIGN
+    assert decide(intent, ObjectMeta(uid="u"), live, OURS).operation is Operation.FOREIGN
     stranger = OwnerReference(api_version="v1", kind="Owner", name="o", uid="other", controller=True)
-    assert decide(intent, ObjectMeta(owner_references=(stranger,)), live, OURS).verdict is Verdict.FOREIGN
+    assert decide(intent, ObjectMeta(owner_references=(stranger,)), live, OURS).operation is Operation.FOREIGN
 
 
 def test_an_owner_reference_that_does_not_control_is_no_claim() -> None:
     bystander = OwnerReference(api_version="v1", kind="Owner", name="o", uid="owner-uid")
-    assert decide(service(), ObjectMeta(owner_references=(bystander,)), service(), OURS).verdict is Verdict.FOREIGN
+    assert decide(service(), ObjectMeta(owner_references=(bystander,)), service(), OURS).operation is Operation.FOREIGN
 
 
 def test_an_object_that_is_being_deleted_is_left_to_go() -> None:
     intent = service()
     meta, live = live_from(intent, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    assert decide(intent, meta, live, OURS).verdict is Verdict.TERMINATING
+    assert decide(intent, meta, live, OURS).operation is Operation.TERMINATING
 
 
-def test_an_immutable_field_that_differs_is_sent_as_it_is_and_then_let_be() -> None:
+def test_immutable_field_is_sent_with_its_live_value() -> None:
+    """After that apply, the difference is no drift."""
     _, live = live_from(job("old", suspend=False))
     wanted = job("new", suspend=True)
     meta, _ = live_from(job("old", suspend=False))
     decision = decide(wanted, meta, live, OURS)
-    assert decision.verdict is Verdict.UPDATE
+    assert decision.operation is Operation.UPDATE
     assert decision.body is not None
     assert decision.body["spec"] == {"template": live["spec"]["template"], "suspend": True}
     applied = ObjectMeta(uid="u", owner_references=(OWNER,), annotations=decision.body["metadata"]["annotations"])
-    assert decide(wanted, applied, dict(decision.body), OURS).verdict is Verdict.KEEP
+    assert decide(wanted, applied, dict(decision.body), OURS).operation is Operation.KEEP
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,7 @@ def test_an_immutable_field_that_differs_is_sent_as_it_is_and_then_let_be() -> N
         (service(sessionAffinity="None"), service(clusterIP="None")),
     ],
 )
-def test_neither_the_intent_nor_the_live_object_is_changed_by_a_decision(
-    before: dict[str, Any], wanted: dict[str, Any]
-) -> None:
+def test_decision_changes_neither_intent_nor_live_object(before: dict[str, Any], wanted: dict[str, Any]) -> None:
     """The live object is the cache's, and the body shares with both what it does not change."""
     wanted["metadata"]["annotations"] = {"ours": "yes"}
     meta, live = live_from(before)
@@ -172,15 +171,16 @@ def test_neither_the_intent_nor_the_live_object_is_changed_by_a_decision(
 
 def test_a_pod_that_exists_is_kept_whatever_the_intent_says() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
-    assert decide(pod, ObjectMeta(owner_references=(OWNER,)), {"spec": {}}, OURS).verdict is Verdict.KEEP
+    assert decide(pod, ObjectMeta(owner_references=(OWNER,)), {"spec": {}}, OURS).operation is Operation.KEEP
 
 
-def test_what_is_made_once_is_kept_whatever_somebody_did_to_it_and_another_owners_is_foreign_all_the_same() -> None:
+def test_object_that_is_made_once_is_never_updated() -> None:
+    """Somebody's edits to it stay. One of another owner is foreign all the same."""
     meta, live = live_from(service(clusterIP="None"))
     stripped = ObjectMeta(uid=meta.uid, owner_references=meta.owner_references)
-    assert decide(service(clusterIP="10.0.0.1"), stripped, live, OURS, once=True).verdict is Verdict.KEEP
-    assert decide(service(), None, None, OURS, once=True).verdict is Verdict.CREATE
-    assert decide(service(), ObjectMeta(uid="u"), live, OURS, once=True).verdict is Verdict.FOREIGN
+    assert decide(service(clusterIP="10.0.0.1"), stripped, live, OURS, once=True).operation is Operation.KEEP
+    assert decide(service(), None, None, OURS, once=True).operation is Operation.CREATE
+    assert decide(service(), ObjectMeta(uid="u"), live, OURS, once=True).operation is Operation.FOREIGN
 
 
 JSON = st.recursive(
@@ -200,7 +200,7 @@ def test_a_second_apply_of_the_same_intent_sends_nothing(spec: dict[str, Any], d
     live = deepcopy(dict(first.body))
     live["spec"] |= {key: value for key, value in defaults.items() if key not in spec}
     meta = ObjectMeta(owner_references=(OWNER,), annotations=live["metadata"]["annotations"])
-    assert decide(intent, meta, live, OURS).verdict is Verdict.KEEP
+    assert decide(intent, meta, live, OURS).operation is Operation.KEEP
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:

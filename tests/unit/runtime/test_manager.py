@@ -91,7 +91,9 @@ def test_a_stop_while_the_caches_load_is_obeyed_at_once() -> None:
     virtualtime.run(main)
 
 
-def test_a_stop_does_not_wait_for_a_term_that_was_lost_meanwhile_and_begins_no_other() -> None:
+def test_stop_waits_for_no_lost_term_and_begins_none() -> None:
+    """A term is lost while the process stops, and could be won again."""
+
     async def main() -> None:
         began: list[Request] = []
 
@@ -115,7 +117,7 @@ def test_a_stop_does_not_wait_for_a_term_that_was_lost_meanwhile_and_begins_no_o
     virtualtime.run(main)
 
 
-def test_a_long_backlog_is_no_complaint_and_workers_that_hang_are() -> None:
+def test_health_fails_for_hung_workers_and_not_for_backlogs() -> None:
     async def main() -> None:
         async def slow(request: Request) -> None:
             await anyio.sleep(50 if anyio.current_time() < 1000 else 5000)

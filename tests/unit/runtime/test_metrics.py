@@ -41,7 +41,8 @@ def test_a_controllers_series_all_exist_at_zero_from_the_start(metrics: Metrics)
         assert line in text.splitlines()
 
 
-def test_leadership_watches_hosts_and_drops_exist_at_zero_from_the_start(metrics: Metrics) -> None:
+def test_metrics_exist_at_zero_from_the_start(metrics: Metrics) -> None:
+    """The metrics of leadership, watches, hosts and dropped events are there before anything happens."""
     metrics.for_lease("operator")
     metrics.for_resource("pods")
     metrics.for_host("10.0.0.1:6443")
@@ -62,7 +63,7 @@ def test_request_counts_carry_code_method_and_host(metrics: Metrics) -> None:
     )
 
 
-def test_a_priority_that_no_key_has_any_more_falls_to_zero(metrics: Metrics) -> None:
+def test_depth_of_a_priority_without_keys_falls_to_zero(metrics: Metrics) -> None:
     queue = metrics.for_controller("c").queue
     queue.set_depth({-100: 7, 0: 1})
     queue.set_depth({0: 2})

@@ -29,7 +29,7 @@ def test_a_status_write_is_no_change_of_generation() -> None:
     assert generation_changed(change({"generation": 1}, {"generation": 2}))
 
 
-def test_the_begin_of_a_deletion_passes_as_a_change_of_generation() -> None:
+def test_start_of_a_deletion_passes_generation_changed() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert generation_changed(change({"generation": 1}, {"generation": 1, "deletion_timestamp": now}))
 

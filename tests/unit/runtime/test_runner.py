@@ -64,7 +64,7 @@ class Bench:
         return self.registry.get_sample_value(series, {"controller": "c", **labels}) or 0.0
 
 
-def test_everything_in_the_cache_is_reconciled_at_the_start_of_a_term() -> None:
+def test_term_begins_with_a_reconcile_of_each_cached_object() -> None:
     seen: list[Request] = []
 
     async def main() -> None:
@@ -138,7 +138,7 @@ def test_each_kind_of_error_is_counted_as_what_it_is(error: Exception, counted: 
     assert len(calls) == attempts
 
 
-def test_a_reconcile_that_takes_too_long_is_cut_off_and_tried_again() -> None:
+def test_reconcile_beyond_its_timeout_is_cancelled_and_retried() -> None:
     began: list[float] = []
 
     async def main() -> None:
@@ -176,7 +176,7 @@ def test_a_result_brings_the_key_back_when_it_says() -> None:
     assert times == [0.0, 7.0, 14.0]
 
 
-def test_key_that_asks_to_back_off_comes_back_ever_later_and_is_no_error() -> None:
+def test_key_that_backs_off_returns_ever_later_without_error() -> None:
     times: list[float] = []
 
     async def main() -> None:
@@ -215,7 +215,7 @@ def test_earlier_one_of_a_wish_and_a_back_off_counts() -> None:
     assert [after - before for before, after in pairwise(times)] == pytest.approx([0.001, 0.001])
 
 
-def test_the_next_reconcile_waits_until_the_cache_has_seen_the_last_ones_writes() -> None:
+def test_reconcile_waits_until_the_cache_has_the_last_writes() -> None:
     seen: list[tuple[float, str]] = []
 
     async def main() -> None:
@@ -240,7 +240,7 @@ def test_the_next_reconcile_waits_until_the_cache_has_seen_the_last_ones_writes(
     assert seen == [(0.0, "1"), (2.0, "50")]
 
 
-def test_one_key_never_runs_twice_at_once_and_others_run_beside_it() -> None:
+def test_only_different_keys_run_at_the_same_time() -> None:
     running: set[Request] = set()
     together: list[int] = []
 
@@ -352,7 +352,7 @@ def test_reconciles_that_never_wait_leave_the_event_loop_to_others() -> None:
     assert max(later - earlier for earlier, later in pairwise(ticks)) <= 4
 
 
-def test_a_term_that_is_over_leaves_no_queue_in_the_metrics() -> None:
+def test_end_of_a_term_zeroes_the_queue_metrics() -> None:
     async def main() -> None:
         async def reconcile(request: Request) -> None:
             await anyio.sleep_forever()
@@ -376,7 +376,7 @@ def test_a_term_that_is_over_leaves_no_queue_in_the_metrics() -> None:
     virtualtime.run(main)
 
 
-def test_a_key_that_waits_already_is_not_counted_as_added_again() -> None:
+def test_key_that_waits_already_counts_as_one_add() -> None:
     async def main() -> None:
         async def reconcile(request: Request) -> None:
             await anyio.sleep(10)
@@ -394,7 +394,8 @@ def test_a_key_that_waits_already_is_not_counted_as_added_again() -> None:
     virtualtime.run(main)
 
 
-def test_what_is_only_counted_waits_for_its_like_and_a_change_of_the_object_itself_does_not() -> None:
+def test_changes_of_a_delayed_watch_are_batched() -> None:
+    """A change of the object itself is not delayed."""
     times: list[float] = []
 
     async def main() -> None:

@@ -98,7 +98,7 @@ async def test_a_taken_port_is_an_error_at_the_start() -> None:
             await Server(taken, Metrics(process=False).registry, HealthChecks(), SystemClock()).run()
 
 
-async def test_who_only_holds_connections_keeps_no_probe_out_and_loses_the_oldest_of_them() -> None:
+async def test_idle_connections_keep_no_probe_out() -> None:
     """Whoever reaches the port could else have the kubelet restart the operator, again and again."""
     settings = ServerSettings(host=HOST, metrics_port=0, health_port=0, max_connections=2)
     async with serving(settings) as server:
@@ -205,7 +205,7 @@ async def test_who_never_shakes_hands_counts_and_is_cut(tmp_path: Path) -> None:
             each.close()
 
 
-async def test_what_is_no_handshake_ends_its_own_connection_and_leaves_room(tmp_path: Path) -> None:
+async def test_failed_handshake_ends_only_its_own_connection(tmp_path: Path) -> None:
     async with encrypted(tmp_path) as (port, authority):
         for noise in (b"GET /metrics HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x00" * 100):
             for _ in range(5):
@@ -226,7 +226,7 @@ async def test_connections_that_end_make_room_under_tls_too(tmp_path: Path) -> N
             assert await trusted(port, authority)
 
 
-async def test_a_connection_that_is_cut_before_its_handshake_begins_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_connection_cut_before_its_handshake_leaves_nothing_behind(tmp_path: Path) -> None:
     """A handshake on a dead connection would hold its 256 KiB until it times out, a minute later."""
     before = handshakes()
     async with encrypted(tmp_path, limit=2) as (port, authority):

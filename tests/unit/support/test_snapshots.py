@@ -20,7 +20,7 @@ def test_uids_versions_and_times_are_no_differences() -> None:
     assert differences(one, other) == []
 
 
-def test_a_reference_to_an_owner_that_is_gone_is_a_difference() -> None:
+def test_reference_to_a_deleted_owner_is_a_difference() -> None:
     def child(owner: str) -> dict[str, Any]:
         return an_object("Pod", "child", "0" * 8 + OWNER[8:], metadata={"ownerReferences": [{"uid": owner}]})
 
@@ -63,7 +63,7 @@ def test_the_fields_that_the_operator_owns_are_compared() -> None:
     assert differences(alone, normalised([managed("x")], "team", {})) != []
 
 
-def test_of_a_pod_that_is_gone_only_what_is_by_chance_is_left_out() -> None:
+def test_only_random_parts_of_a_deleted_pod_are_left_out() -> None:
     def failed(pod: str, node: str) -> dict[str, Any]:
         failure = {"pod": pod, "node": node, "message": f"pod {pod} on node {node} failed"}
         return an_object("TorchrunJob", status={"failure": failure})

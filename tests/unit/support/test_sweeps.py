@@ -11,7 +11,7 @@ POINTS = [Point(Write("PATCH", f"/{number}"), 1, Moment.BEFORE) for number in ra
 
 @pytest.mark.parametrize("count", [1, 3, 40, 100])
 @pytest.mark.parametrize("place", [0, 1, 7])
-def test_a_sample_has_so_many_different_points_as_there_are_at_most(count: int, place: int) -> None:
+def test_sample_has_distinct_points_and_at_most_all(count: int, place: int) -> None:
     assert len(set(sample(POINTS, count, place))) == min(count, 40)
 
 
@@ -32,5 +32,5 @@ def test_neighbours_begin_their_samples_elsewhere() -> None:
         ("/api/v1/namespaces/team-1a2b3c/events/a.17", "events/*"),
     ],
 )
-def test_what_is_by_chance_in_a_path_is_left_out_and_nothing_else(path: str, name: str) -> None:
+def test_only_random_parts_of_a_path_are_left_out(path: str, name: str) -> None:
     assert str(Write.of(Exchange(1, "PATCH", path, {}), "team-1a2b3c")) == f"PATCH {name}"

@@ -63,9 +63,8 @@ def test_the_named_directory_comes_before_the_cache(tmp_path: Path) -> None:
     assert found.paths == {"etcd": cached, "kubectl": mine}
 
 
-def test_a_program_with_a_module_of_its_own_is_built_once_and_apart_from_the_control_planes(
-    tmp_path: Path, go: Path
-) -> None:
+def test_program_with_its_own_module_is_built_once(tmp_path: Path, go: Path) -> None:
+    """The build is apart from the control plane's; a program that is there already is taken as it is."""
     built = prepared(VERSITYGW, offline(tmp_path))
     assert subprocess.check_output([built]) == b"built\n"
     assert prepared(VERSITYGW, offline(tmp_path)) == built

@@ -12,7 +12,7 @@ def line(stage: str = "ResponseComplete", verb: str = "get", **fields: Any) -> s
     return json.dumps(event) + "\n"
 
 
-def test_only_answered_requests_are_read_and_a_half_line_is_left(tmp_path: Path) -> None:
+def test_only_answered_requests_and_whole_lines_are_read(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     reference = {"resource": "jobs", "namespace": "ns", "name": "a", "apiGroup": "batch"}
     log.write_text(

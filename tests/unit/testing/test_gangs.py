@@ -62,7 +62,7 @@ def test_pods_wait_for_the_group_that_they_name() -> None:
     assert place(GANG, {}, [machine("a"), machine("b"), machine("c")]) == []
 
 
-def test_more_than_the_least_are_bound_as_far_as_there_is_room() -> None:
+def test_pods_beyond_the_minimum_are_bound_while_room_lasts() -> None:
     assert len(place(GANG, {Key("n", "g"): 1}, [machine("a"), machine("b")])) == 2
 
 
@@ -72,7 +72,7 @@ def test_a_late_member_joins_those_that_are_bound() -> None:
     assert names(placed) == {"g-1": "b"}
 
 
-def test_what_is_being_bound_takes_room_and_is_not_bound_again() -> None:
+def test_pod_being_bound_takes_room_and_stays_where_it_is() -> None:
     nodes = [machine("a"), machine("b")]
     placed = place(GANG[:2], {Key("n", "g"): 2}, nodes, {"g-0": "a"})
     assert names(placed) == {"g-1": "b"}
@@ -82,7 +82,7 @@ def test_a_pod_without_a_group_is_bound_alone() -> None:
     assert names(place([a_pod("p")], {}, [machine("a")])) == {"p": "a"}
 
 
-def test_pods_of_the_default_scheduler_are_left_to_it_but_take_room() -> None:
+def test_pods_of_the_default_scheduler_only_take_room() -> None:
     mine, its = a_pod("p", gpus=8), a_pod("q", gpus=8, scheduler="default-scheduler", node="a")
     assert names(place([mine, its, a_pod("r", scheduler="default-scheduler")], {}, [machine("a"), machine("b")])) == {
         "p": "b"

@@ -13,7 +13,7 @@ def test_ports_are_distinct_and_below_the_ephemeral_range() -> None:
         assert all(20000 <= port < 30000 for port in ports)
 
 
-def test_a_port_is_taken_inside_the_block_and_free_after_it() -> None:
+def test_port_is_taken_inside_the_block_and_free_afterwards() -> None:
     with reserve(1) as (port,), socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
     with socket.socket() as other:

@@ -70,7 +70,7 @@ def test_it_survives_the_thread_that_started_it(process: ManagedProcess) -> None
     assert process.running
 
 
-async def test_its_pid_is_the_command_and_its_status_is_the_commands(tmp_path: Path) -> None:
+async def test_pid_and_exit_status_are_those_of_the_command(tmp_path: Path) -> None:
     process = ManagedProcess(
         "seven", [sys.executable, "-c", "import os; print(os.getpid()); os._exit(7)"], tmp_path / "log"
     )
@@ -88,7 +88,7 @@ async def test_stop_ends_even_a_paused_process(process: ManagedProcess) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
-async def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+async def test_process_that_ignores_sigterm_is_killed_after_its_grace_period(tmp_path: Path) -> None:
     process = ManagedProcess("deaf", _DEAF, tmp_path / "log")
     process.start()
     while "up" not in process.tail():
@@ -112,7 +112,7 @@ def test_starting_it_twice_is_refused(process: ManagedProcess) -> None:
         process.start()
 
 
-def test_before_its_start_it_has_no_pid_and_nothing_to_stop(process: ManagedProcess) -> None:
+def test_process_before_its_start_has_no_pid(process: ManagedProcess) -> None:
     process.kill()
     assert not process.running
     assert process.tail() == ""

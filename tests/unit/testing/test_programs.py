@@ -29,7 +29,7 @@ EVERY = [*PROGRAMS.values(), *(each for minor in OLDER for each in programs_of(m
 
 
 @pytest.mark.parametrize("program", EVERY, ids=str)
-def test_every_program_is_pinned_and_is_a_tool_of_its_module(program: programs.Program) -> None:
+def test_each_program_is_a_pinned_tool_of_its_module(program: programs.Program) -> None:
     text = (modules() / program.module / "go.mod").read_text()
     assert re.fullmatch(r"v\d+\.\d+\.\d+", version(program))
     assert re.search(rf"^(tool|\s+)\s*{re.escape(program.package)}$", text, re.MULTILINE)

@@ -98,7 +98,7 @@ def test_a_download_that_ends_too_early_is_unreachable(site: Site, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_archive_is_verified_whole_and_one_file_of_it_kept(site: Site, tmp_path: Path) -> None:
+def test_archive_is_verified_and_one_file_of_it_kept(site: Site, tmp_path: Path) -> None:
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         entry = tarfile.TarInfo("etcd-v3/etcd")
@@ -120,7 +120,7 @@ def test_a_site_without_the_file_or_its_checksum_is_unreachable(site: Site) -> N
         Release(f"{site.url}/kubectl", f"{site.url}/sums").probe()
 
 
-def test_a_site_that_accepts_and_never_answers_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_site_that_never_answers_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "_PROBE_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent_server:
         url = f"http://127.0.0.1:{silent_server.getsockname()[1]}/kubectl"

@@ -44,7 +44,7 @@ def test_one_in_use_and_one_that_is_kept_stay() -> None:
     assert not used.path.exists()
 
 
-def test_one_that_is_being_made_is_not_taken_for_a_dead_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_that_is_being_made_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     lock, nested = fcntl.flock, False
 
     def sweep_just_before(file: IO[bytes], operation: int) -> None:

@@ -1,4 +1,4 @@
-"""A play is a sequence of stages that a real pod could go through; a script gives each pod one."""
+"""A play is a sequence of reports that a real pod could go through; a script gives each pod one."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +13,10 @@ from torchctl.testing.script import (
     Part,
     Pause,
     Play,
+    PodReport,
     Running,
     Script,
     Show,
-    Stage,
     Waiting,
     default_play,
     finish,
@@ -44,8 +44,8 @@ def sync_pod(*names: str, init: tuple[str, ...] = ()) -> Pod:
     )
 
 
-def stages(pod: Pod, play: Play) -> list[Stage]:
-    return [step.stage for step in perform(pod, play) if isinstance(step, Show)]
+def reports(pod: Pod, play: Play) -> list[PodReport]:
+    return [step.report for step in perform(pod, play) if isinstance(step, Show)]
 
 
 def beside(*sidecars: str, init: tuple[str, ...] = (), main: tuple[str, ...] = ("trainer",)) -> Pod:
@@ -77,31 +77,31 @@ ORDER = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
 
 @given(pods, plays)
 def test_phases_only_go_forward_and_nothing_follows_the_end(pod: Pod, play: Play) -> None:
-    phases = [stage.phase for stage in stages(pod, play)]
+    phases = [report.phase for report in reports(pod, play)]
     assert phases == sorted(phases, key=ORDER.__getitem__)
-    assert all(not stage.is_terminal for stage in stages(pod, play)[:-1])
+    assert all(not report.is_terminal for report in reports(pod, play)[:-1])
 
 
 @given(pods, plays)
-def test_every_container_has_a_state_in_every_stage(pod: Pod, play: Play) -> None:
-    for stage in stages(pod, play):
-        assert len(stage.init) == len(pod.spec.init_containers)
-        assert len(stage.main) == len(pod.spec.containers)
+def test_every_container_has_a_state_in_every_report(pod: Pod, play: Play) -> None:
+    for report in reports(pod, play):
+        assert len(report.init) == len(pod.spec.init_containers)
+        assert len(report.main) == len(pod.spec.containers)
 
 
 @given(pods, plays)
-def test_init_containers_run_one_at_a_time_and_before_the_others(pod: Pod, play: Play) -> None:
-    for stage in stages(pod, play):
-        kinds = [type(state) for state in stage.init]
+def test_init_containers_run_one_at_a_time_and_first(pod: Pod, play: Play) -> None:
+    for report in reports(pod, play):
+        kinds = [type(state) for state in report.init]
         assert [kind for kind in kinds if kind is not Done] == kinds[kinds.count(Done) :]
-        assert sum(isinstance(state, Running) for state in stage.init) <= 1
-        if any(isinstance(state, Running) for state in stage.main):
-            assert all(isinstance(state, Done) and state.exit_code == 0 for state in stage.init)
+        assert sum(isinstance(state, Running) for state in report.init) <= 1
+        if any(isinstance(state, Running) for state in report.main):
+            assert all(isinstance(state, Done) and state.exit_code == 0 for state in report.init)
 
 
 @given(pods, plays)
 def test_a_pod_succeeds_exactly_if_all_its_containers_did(pod: Pod, play: Play) -> None:
-    last = stages(pod, play)[-1]
+    last = reports(pod, play)[-1]
     if last.is_terminal:
         well = all(isinstance(state, Done) and state.exit_code == 0 for state in (*last.init, *last.main))
         assert (last.phase == "Succeeded") is well
@@ -109,36 +109,36 @@ def test_a_pod_succeeds_exactly_if_all_its_containers_did(pod: Pod, play: Play) 
 
 @given(pods, plays)
 def test_wherever_a_pod_is_stopped_it_ends(pod: Pod, play: Play) -> None:
-    for now in (None, *stages(pod, play)):
-        stage = finish(pod, play, now)
+    for now in (None, *reports(pod, play)):
+        report = finish(pod, play, now)
         if now is not None and now.is_terminal:
-            assert stage is None
+            assert report is None
         else:
-            assert stage is not None
-            assert stage.is_terminal
-            assert not any(isinstance(state, Running) for state in (*stage.init, *stage.main))
+            assert report is not None
+            assert report.is_terminal
+            assert not any(isinstance(state, Running) for state in (*report.init, *report.main))
 
 
 def test_a_stopped_container_ends_with_the_play_s_code() -> None:
     pod, play = a_pod(), Play(run_s=None, stop_exit_code=143)
-    assert finish(pod, play, stages(pod, play)[-1]) == Stage("Failed", (), (Done(143, "Error"),))
+    assert finish(pod, play, reports(pod, play)[-1]) == PodReport("Failed", (), (Done(143, "Error"),))
 
 
-def test_a_container_that_ends_well_on_demand_leaves_a_pod_that_succeeded() -> None:
+def test_pod_that_exits_0_when_stopped_has_succeeded() -> None:
     pod, play = a_pod(), Play(run_s=None, stop_exit_code=0)
-    assert finish(pod, play, stages(pod, play)[-1]) == Stage("Succeeded", (), (Done(),))
+    assert finish(pod, play, reports(pod, play)[-1]) == PodReport("Succeeded", (), (Done(),))
 
 
 def test_a_blocked_pod_stays_pending_with_its_reason() -> None:
     play = Play(blocked="ImagePullBackOff", blocked_message="no such image")
-    assert stages(a_pod(), play)[-1] == Stage("Pending", (), (Waiting("ImagePullBackOff", "no such image"),))
+    assert reports(a_pod(), play)[-1] == PodReport("Pending", (), (Waiting("ImagePullBackOff", "no such image"),))
 
 
 def test_the_trainer_s_end_leaves_a_plain_sidecar_running() -> None:
     pod = Pod(ObjectMeta(name="p"), PodSpec((Container("trainer"), Container("proxy"))))
-    last = stages(pod, Play(parts={"proxy": Part(run_s=None)}))[-1]
-    assert last == Stage("Running", (), (Done(), Running()))
-    assert finish(pod, Play(), last) == Stage("Failed", (), (Done(), Done(143, "Error")))
+    last = reports(pod, Play(parts={"proxy": Part(run_s=None)}))[-1]
+    assert last == PodReport("Running", (), (Done(), Running()))
+    assert finish(pod, Play(), last) == PodReport("Failed", (), (Done(), Done(143, "Error")))
 
 
 def test_containers_of_a_pod_end_each_in_its_time() -> None:
@@ -146,17 +146,17 @@ def test_containers_of_a_pod_end_each_in_its_time() -> None:
     steps = list(perform(pod, Play(run_s=5, parts={"log": Part(run_s=2, exit_code=3)})))[1:]
     both, one = (Running(), Running()), (Running(), Done(3, "Error"))
     assert steps == [
-        Show(Stage("Running", (), both)),
+        Show(PodReport("Running", (), both)),
         Pause(2),
-        Show(Stage("Running", (), one)),
+        Show(PodReport("Running", (), one)),
         Pause(3),
-        Show(Stage("Failed", (), (Done(), Done(3, "Error")))),
+        Show(PodReport("Failed", (), (Done(), Done(3, "Error")))),
     ]
 
 
 def test_a_native_sidecar_runs_before_and_while_the_trainer_does() -> None:
-    seen = stages(beside("proxy", init=("setup",)), Play())
-    assert [(stage.phase, stage.init) for stage in seen] == [
+    seen = reports(beside("proxy", init=("setup",)), Play())
+    assert [(report.phase, report.init) for report in seen] == [
         ("Pending", (Waiting(), Waiting())),
         ("Pending", (Running(), Waiting())),
         ("Pending", (Running(), Running())),
@@ -166,22 +166,22 @@ def test_a_native_sidecar_runs_before_and_while_the_trainer_does() -> None:
 
 
 def test_a_native_sidecar_that_crashes_holds_the_pod_up() -> None:
-    last = stages(beside("proxy"), Play(parts={"proxy": Part(blocked="CrashLoopBackOff")}))[-1]
-    assert last == Stage("Pending", (Waiting("CrashLoopBackOff"),), (Waiting(),))
+    last = reports(beside("proxy"), Play(parts={"proxy": Part(blocked="CrashLoopBackOff")}))[-1]
+    assert last == PodReport("Pending", (Waiting("CrashLoopBackOff"),), (Waiting(),))
 
 
 def test_an_init_container_that_hangs_holds_the_pod_up() -> None:
-    last = stages(a_pod(init=1), Play(parts={"init-0": Part(run_s=None)}))[-1]
-    assert last == Stage("Pending", (Running(),), (Waiting(),))
+    last = reports(a_pod(init=1), Play(parts={"init-0": Part(run_s=None)}))[-1]
+    assert last == PodReport("Pending", (Running(),), (Waiting(),))
 
 
 def test_a_blocked_main_container_leaves_its_pod_pending() -> None:
     play = Play(run_s=None, parts={"main-1": Part(blocked="CreateContainerError")})
-    assert stages(a_pod(main=2), play)[-1] == Stage("Pending", (), (Running(), Waiting("CreateContainerError")))
+    assert reports(a_pod(main=2), play)[-1] == PodReport("Pending", (), (Running(), Waiting("CreateContainerError")))
 
 
 def test_an_evicted_pod_says_so() -> None:
-    last = stages(a_pod(), Play(evicted="low on memory"))[-1]
+    last = reports(a_pod(), Play(evicted="low on memory"))[-1]
     assert (last.phase, last.reason, last.message, last.disrupted) == (
         "Failed",
         "Evicted",
@@ -195,10 +195,10 @@ def test_a_lost_node_is_the_end_of_what_is_reported() -> None:
     assert (pause, last) == (Pause(3), LoseNode())
 
 
-def test_the_end_of_the_log_becomes_the_message_where_the_container_asks_for_it() -> None:
+def test_end_of_the_log_becomes_the_termination_message_on_request() -> None:
     container = Container("c", termination_message_policy="FallbackToLogsOnError")
     pod = Pod(ObjectMeta(name="p"), PodSpec((container,)))
-    (state,) = stages(pod, Play(exit_code=1, log="x" * 3000 + "Root Cause"))[-1].main
+    (state,) = reports(pod, Play(exit_code=1, log="x" * 3000 + "Root Cause"))[-1].main
     assert isinstance(state, Done)
     assert state.message.endswith("Root Cause")
     assert len(state.message) == 2048
@@ -206,12 +206,12 @@ def test_the_end_of_the_log_becomes_the_message_where_the_container_asks_for_it(
 
 def test_by_default_a_sync_pod_reports_what_it_fetched() -> None:
     pod = sync_pod("fetch")
-    assert stages(pod, default_play(pod))[-1] == Stage("Succeeded", (), (Done(message=SYNC_MESSAGE),))
+    assert reports(pod, default_play(pod))[-1] == PodReport("Succeeded", (), (Done(message=SYNC_MESSAGE),))
 
 
-def test_by_default_a_serving_sync_pod_reports_in_its_init_container_and_stays() -> None:
+def test_serving_sync_pod_reports_in_its_init_container_and_stays() -> None:
     pod = sync_pod("serve", init=("fetch",))
-    assert stages(pod, default_play(pod))[-1] == Stage("Running", (Done(message=SYNC_MESSAGE),), (Running(),))
+    assert reports(pod, default_play(pod))[-1] == PodReport("Running", (Done(message=SYNC_MESSAGE),), (Running(),))
 
 
 def test_the_latest_rule_that_matches_decides() -> None:

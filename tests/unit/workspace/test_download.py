@@ -84,7 +84,9 @@ async def test_a_connection_that_breaks_is_resumed_where_it_broke(server: "Serve
     assert sum("Range" in request.headers for request in server.requests) == 2
 
 
-async def test_an_answer_of_which_only_the_end_is_lost_is_asked_for_again(server: "Server", claim: Path) -> None:
+async def test_answer_that_lost_its_end_is_requested_again(server: "Server", claim: Path) -> None:
+    """All bytes came, but not the last chunk; a range from there is answered 416."""
+
     async def unended(request: web.Request) -> web.StreamResponse:
         if "Range" in request.headers:
             return web.Response(status=416)

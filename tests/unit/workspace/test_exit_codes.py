@@ -50,7 +50,7 @@ async def exit_code(source: str, base: str, claim: Path, tmp_path: Path, server:
 
 @pytest.mark.parametrize("source", PATHS)
 @pytest.mark.parametrize(("status", "code"), ANSWERS)
-async def test_an_answer_is_a_refusal_or_may_be_another_one_later(
+async def test_http_status_decides_if_a_retry_can_help(
     server: "Server", claim: Path, tmp_path: Path, source: str, status: int, code: int
 ) -> None:
     async def answer(request: web.Request) -> web.Response:

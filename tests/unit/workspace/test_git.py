@@ -43,7 +43,7 @@ async def test_a_branch_arrives_with_its_commit_and_a_marker(
 
 
 @pytest.mark.parametrize("kind", ["tag", "annotated tag", "commit", "default"])
-async def test_a_tag_a_commit_and_the_default_branch_can_be_named(
+async def test_ref_may_be_a_tag_a_commit_or_empty(
     server: "Server", repository: "Repository", claim: Path, kind: str
 ) -> None:
     first = repository.git("rev-parse", "HEAD")
@@ -59,9 +59,7 @@ async def test_a_tag_a_commit_and_the_default_branch_can_be_named(
     assert marker.revision == (second if kind == "default" else first)
 
 
-async def test_the_second_fetch_of_the_same_request_is_a_no_op(
-    server: "Server", repository: "Repository", claim: Path
-) -> None:
+async def test_second_fetch_of_one_request_is_a_no_op(server: "Server", repository: "Repository", claim: Path) -> None:
     first = await _fetch(server, claim, "main")
     (claim / "written-by-a-trainer").write_text("keep")
     asked = len(server.requests)
@@ -98,7 +96,7 @@ async def test_modes_and_links_survive_and_attributes_hide_nothing(
     assert (claim / "id.py").read_text() == "$Format:%H$\n"
 
 
-async def test_a_link_out_of_the_repository_is_refused_and_leaves_no_marker(
+async def test_link_out_of_the_repository_leaves_no_marker(
     server: "Server", repository: "Repository", claim: Path
 ) -> None:
     (repository.work / "evil").symlink_to("/etc")
@@ -208,7 +206,7 @@ async def test_a_server_that_never_answers_meets_the_deadline(server: "Server", 
         ("https://localhost/x.git", "main;touch canary"),
     ],
 )
-async def test_what_could_be_an_option_a_helper_or_a_credential_is_refused(
+async def test_url_with_an_option_helper_or_credential_is_refused(
     url: str, ref: str, claim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(claim)

@@ -118,7 +118,7 @@ async def test_a_copy_is_equal_and_is_made_once(claim: Path, target: Path) -> No
     assert (target / "output").exists()
 
 
-async def test_a_copy_waits_for_the_marker_and_no_longer_than_told(claim: Path, target: Path) -> None:
+async def test_copy_waits_for_the_marker_until_its_timeout(claim: Path, target: Path) -> None:
     fill(claim)
     with pytest.raises(Unreachable, match=r"more than 0\.05 s"):
         await copy(claim, target, timeout_s=0.05, limits=LIMITS)
@@ -180,7 +180,7 @@ async def test_who_does_not_know_the_key_gets_nothing(claim: Path, path: str) ->
             assert answer.status == 200
 
 
-async def test_a_pull_waits_for_a_server_that_has_no_workspace_yet(claim: Path, target: Path) -> None:
+async def test_pull_waits_until_the_server_has_a_workspace(claim: Path, target: Path) -> None:
     fill(claim)
     async with served(claim) as url, anyio.create_task_group() as tasks:
 
@@ -194,7 +194,7 @@ async def test_a_pull_waits_for_a_server_that_has_no_workspace_yet(claim: Path, 
         await pull(url, target.parent, timeout_s=0.2, limits=LIMITS, first_pause_s=0.02)
 
 
-async def test_a_pull_that_is_cut_off_goes_on_where_it_was(claim: Path, target: Path) -> None:
+async def test_interrupted_pull_resumes_where_it_was(claim: Path, target: Path) -> None:
     fill(claim)
     marker = await adopt(claim)
     listing = list_tree(claim, LIMITS)
@@ -275,7 +275,8 @@ def plant(place: Path, tree: object) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(tree=st.dictionaries(NAMES, TREES, max_size=4), start=st.integers(0, 4000))
-async def test_any_tree_survives_a_copy_and_its_tar_stream_from_any_offset(tree: object, start: int) -> None:
+async def test_any_tree_survives_copy_and_tar_stream(tree: object, start: int) -> None:
+    """The stream is the same whatever the offset from which it is read."""
     with tempfile.TemporaryDirectory() as directory:
         source, target = Path(directory, "source"), Path(directory, "target")
         plant(source, tree)

@@ -42,9 +42,8 @@ EXAMPLE = S3Access(
         ("s3://data/code.tgz", "data", "code.tgz", "tar.gz"),
     ],
 )
-def test_a_url_names_an_archive_by_its_ending_or_a_folder_by_its_slash(
-    url: str, bucket: str, key: str, archive: str
-) -> None:
+def test_url_ends_like_an_archive_or_with_a_slash(url: str, bucket: str, key: str, archive: str) -> None:
+    """A slash at the end names a folder."""
     source = S3Source.parse(url)
     assert (source.bucket, source.key, source.archive, source.is_folder) == (bucket, key, archive, not archive)
 
@@ -110,7 +109,7 @@ LISTING = b"""<?xml version="1.0" encoding="UTF-8"?>
 </ListBucketResult>"""
 
 
-def test_a_listing_is_read_with_its_encoding_and_its_next_page() -> None:
+def test_listing_is_read_with_its_encoding_and_next_page() -> None:
     page = parse_page(LISTING % (b"true", b"url", b"<NextContinuationToken>t</NextContinuationToken>"))
     assert page == Page((StoredObject("code/a b+c.py", 7, '"e"'),), "t")
     (plain,) = parse_page(LISTING % (b"false", b"", b"")).objects
@@ -199,9 +198,9 @@ async def _content(request: web.Request) -> web.Response:
     return web.Response(body=b"1234", headers={"ETag": '"e"'})
 
 
-async def test_an_object_that_changed_since_it_was_listed_is_no_half_new_workspace(
-    server: "Server", claim: Path, tmp_path: Path
-) -> None:
+async def test_object_that_changed_since_its_listing_is_refused(server: "Server", claim: Path, tmp_path: Path) -> None:
+    """Otherwise the workspace would be half old and half new."""
+
     async def changed(request: web.Request) -> web.Response:
         return web.Response(status=412)
 
@@ -242,9 +241,7 @@ async def test_markers_of_folders_are_directories(server: "Server", claim: Path,
     assert (marker.files, (claim / "empty").is_dir(), (claim / "pkg/a.py").read_text()) == (1, True, "1234")
 
 
-async def test_a_broken_download_goes_on_only_if_the_object_is_still_the_same(
-    server: "Server", claim: Path, tmp_path: Path
-) -> None:
+async def test_broken_download_resumes_only_on_the_same_object(server: "Server", claim: Path, tmp_path: Path) -> None:
     data = gzip.compress(_tar({"a.py": b"x" * 300_000}), mtime=0) + b"\0" * 200_000
     conditions = []
 
@@ -277,7 +274,7 @@ async def test_a_redirect_is_never_followed(server: "Server", claim: Path, tmp_p
     assert len(server.requests) == 1
 
 
-async def test_a_server_without_tls_is_asked_where_the_secret_says_so(claim: Path, tmp_path: Path) -> None:
+async def test_server_without_tls_is_used_if_the_secret_says(claim: Path, tmp_path: Path) -> None:
     async def listing(request: web.Request) -> web.Response:
         return web.Response(body=_page(("code/a.py", 4)))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.defpath)
 
 
-def test_ssh_knows_one_key_and_one_list_of_hosts_and_asks_nobody() -> None:
+def test_ssh_uses_one_key_one_host_list_and_no_prompt() -> None:
     command = gitcommand.ssh_command(Path("/dev/shm/a b/key"), Path("/dev/shm/a b/known_hosts"))
     assert command.startswith("ssh -F /dev/null ")
     assert "-i '/dev/shm/a b/key'" in command
@@ -33,7 +33,8 @@ def test_ssh_knows_one_key_and_one_list_of_hosts_and_asks_nobody() -> None:
     assert {"StrictHostKeyChecking=yes", "BatchMode=yes", "IdentitiesOnly=yes"} <= set(command.split())
 
 
-def test_gits_environment_has_two_protocols_no_prompt_and_no_configuration_of_the_machine() -> None:
+def test_git_environment_allows_two_protocols_and_no_prompt() -> None:
+    """Nothing of the machine's configuration gets into git's environment."""
     split = GitSource("https://example.com/a.git").check()
     env = gitcommand.environment(
         split,
@@ -53,7 +54,7 @@ def test_gits_environment_has_two_protocols_no_prompt_and_no_configuration_of_th
     assert config["core.hooksPath"] == "/dev/null"
 
 
-def test_a_user_without_a_name_is_told_with_what_can_be_done() -> None:
+def test_user_without_a_name_is_explained() -> None:
     """What ssh says where the queue's runAsUser is one that the image does not know."""
     said = "No user exists for uid 1000\r\nfatal: Could not read from remote repository.\n"
     error = gitcommand.explain(said, "ssh://git@example.com/a.git", "ssh://git@example.com/a.git")

@@ -48,7 +48,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
 
 
 @pytest.mark.parametrize("before", ["", "abx"])
-def test_a_crash_at_any_call_is_cleaned_up_by_the_next_try(before: str, tmp_path: Path) -> None:
+def test_next_try_cleans_up_after_any_crash(before: str, tmp_path: Path) -> None:
     step, finished = 0, False
     while not finished:
         claim = tmp_path / str(step)

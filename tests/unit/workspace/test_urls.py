@@ -65,7 +65,7 @@ def test_a_known_secret_is_never_shown(text: str, secret: str) -> None:
     assert secret not in Redactor([secret])(text + secret + text)
 
 
-def test_a_text_that_a_server_wrote_is_redacted_in_one_pass() -> None:
+def test_text_of_a_server_is_redacted_in_one_pass() -> None:
     """No deadline and no signal gets a turn meanwhile."""
     text = "remote: " + "a?" * 100_000
     began = time.process_time()

@@ -174,7 +174,7 @@ def test_flipping_bytes_of_an_archive_never_writes_outside(data: st.DataObject) 
         assert os.listdir(directory) == ["place"]
 
 
-def test_a_second_record_of_zip64_does_not_hide_how_long_the_table_of_contents_is(tmp_path: Path) -> None:
+def test_second_zip64_record_hides_no_long_table_of_contents(tmp_path: Path) -> None:
     """zipfile reads the one before the locator, or the one that it points at, and then all that it announces."""
     harmless, huge = (struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, n, 0) for n in (0, 2**30))
     end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
@@ -193,9 +193,7 @@ def test_a_second_record_of_zip64_does_not_hide_how_long_the_table_of_contents_i
         (1, 2**32 - 1, "1 entries and a table of contents of 4294967295"),
     ],
 )
-def test_a_record_of_zip64_does_not_hide_what_the_end_of_the_archive_itself_announces(
-    tmp_path: Path, entries: int, length: int, says: str
-) -> None:
+def test_zip64_record_hides_nothing_of_the_archive_end(tmp_path: Path, entries: int, length: int, says: str) -> None:
     """zipfile may go by it where no record stands right before the locator, wherever that points."""
     harmless = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, 0, 0)
     end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, entries, entries, length, 0, 0)

@@ -1,6 +1,6 @@
-"""Remembers the verdicts on bearer tokens and decides when to ask the API server again. Pure.
+"""Remembers the answers on bearer tokens and decides when to ask the API server again. Pure.
 
-Tokens are stored as hashes. `Ledger.ask` returns a verdict that is still valid, or the next step:
+Tokens are stored as hashes. `Ledger.ask` returns an answer that is still valid, or the next step:
 
     REVIEW  ask the API server, and pass the result to `settle`
     WAIT    a review of this token is under way; ask again when it is settled
@@ -15,10 +15,10 @@ import re
 from collections import OrderedDict, deque
 from enum import Enum, auto
 
-__all__ = ["Ledger", "Step", "Verdict", "bearer", "digest"]
+__all__ = ["Access", "Ledger", "Step", "bearer", "digest"]
 
 ALLOWED_S = 60.0
-"""Seconds that an ALLOWED verdict stays valid. A right that is revoked ends within this time."""
+"""Seconds that ALLOWED stays valid. A right that is revoked ends within this time."""
 
 REFUSED_S = 10.0
 """Seconds that a refusal stays valid. A right that is granted takes effect within this time."""
@@ -28,7 +28,7 @@ UNAVAILABLE_S = 1.0
 
 READERS = 128
 REFUSED = 1024
-"""The number of verdicts of each kind that are kept. Beyond it, the oldest one is dropped."""
+"""The number of answers of each kind that are kept. Beyond it, the oldest one is dropped."""
 
 STRANGERS_AT_ONCE = 4
 STRANGERS_PER_S = 10
@@ -36,7 +36,7 @@ STRANGERS_PER_S = 10
 _BEARER = re.compile(r"\s*bearer +([\x21-\x7e]+)\s*", re.IGNORECASE)
 
 
-class Verdict(Enum):
+class Access(Enum):
     """The decision about a request; the value is the HTTP status."""
 
     ALLOWED = 200
@@ -47,7 +47,7 @@ class Verdict(Enum):
 
 
 class Step(Enum):
-    """The step that must come before a verdict."""
+    """The step that must come before an answer."""
 
     REVIEW = auto()
     WAIT = auto()
@@ -65,11 +65,11 @@ def digest(token: str) -> bytes:
 
 
 class Ledger:
-    """Recent verdicts and the reviews under way. Times are seconds of one monotonic clock."""
+    """Recent answers and the reviews under way. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._readers: OrderedDict[bytes, float] = OrderedDict()
-        self._refused: OrderedDict[bytes, tuple[Verdict, float]] = OrderedDict()
+        self._refused: OrderedDict[bytes, tuple[Access, float]] = OrderedDict()
         self._under_review: set[bytes] = set()
         self._strangers: set[bytes] = set()
         self._begun: deque[float] = deque(maxlen=STRANGERS_PER_S)
@@ -78,41 +78,41 @@ class Ledger:
     def __repr__(self) -> str:
         return f"<Ledger of {len(self._readers)} readers, {len(self._refused)} refused>"
 
-    def ask(self, token: bytes, now: float) -> Verdict | Step:
-        """Returns the verdict on a token, or the step that leads to one."""
+    def ask(self, token: bytes, now: float) -> Access | Step:
+        """Returns the answer about a token, or the step that leads to one."""
         if now < self._readers.get(token, now):
-            return Verdict.ALLOWED
-        verdict, until = self._refused.get(token, (Verdict.UNAUTHENTICATED, now))
+            return Access.ALLOWED
+        access, until = self._refused.get(token, (Access.UNAUTHENTICATED, now))
         if now < until:
-            return verdict
+            return access
         if token in self._under_review:
             return Step.WAIT
         return self._begin(token, now)
 
-    def settle(self, token: bytes, verdict: Verdict, now: float) -> None:
+    def settle(self, token: bytes, access: Access, now: float) -> None:
         """Records the result of the review that `ask` demanded. UNAVAILABLE: the review failed."""
         self._under_review.discard(token)
         self._strangers.discard(token)
-        if verdict is Verdict.UNAVAILABLE:
+        if access is Access.UNAVAILABLE:
             self._unavailable_until = now + UNAVAILABLE_S
             return
         self._readers.pop(token, None)
         self._refused.pop(token, None)
-        if verdict is Verdict.ALLOWED:
+        if access is Access.ALLOWED:
             self._readers[token] = now + ALLOWED_S
         else:
-            self._refused[token] = verdict, now + REFUSED_S
+            self._refused[token] = access, now + REFUSED_S
         if len(self._readers) > READERS:
             self._readers.popitem(last=False)
         if len(self._refused) > REFUSED:
             self._refused.popitem(last=False)
 
-    def _begin(self, token: bytes, now: float) -> Verdict | Step:
+    def _begin(self, token: bytes, now: float) -> Access | Step:
         if token not in self._readers:
             if now < self._unavailable_until:
-                return Verdict.UNAVAILABLE
+                return Access.UNAVAILABLE
             if not self._has_room(now):
-                return Verdict.BUSY
+                return Access.BUSY
             self._strangers.add(token)
             self._begun.append(now)
         self._under_review.add(token)

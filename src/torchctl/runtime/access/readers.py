@@ -3,7 +3,7 @@
 import anyio
 import structlog
 
-from torchctl.runtime.access.core import Ledger, Step, Verdict, bearer, digest
+from torchctl.runtime.access.core import Access, Ledger, Step, bearer, digest
 from torchctl.runtime.access.reviews import ACCESS_REVIEW, TOKEN_REVIEW, access_review, token_review
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError
@@ -24,7 +24,7 @@ class Readers:
 
     Args:
         client: Sends the reviews. They run on every replica, so its fence, if any, does not apply.
-        clock: Times how long verdicts stay valid.
+        clock: Times how long answers stay valid.
         path: The path that clients read.
     """
 
@@ -38,37 +38,37 @@ class Readers:
     def __repr__(self) -> str:
         return f"<Readers of {self._path}: {self._ledger!r}>"
 
-    async def verdict(self, authorization: str) -> Verdict:
+    async def access(self, authorization: str) -> Access:
         """Decides about a request with this Authorization header, within `REVIEW_TIMEOUT_S`."""
         token = bearer(authorization)
         if not token:
-            return Verdict.UNAUTHENTICATED
+            return Access.UNAUTHENTICATED
         try:
             with anyio.fail_after(REVIEW_TIMEOUT_S):
                 return await self._found(digest(token), token)
         except (ApiError, TimeoutError) as error:
             log.warning("the API server does not say who may read", path=self._path, error=str(error) or "no answer")
-            return Verdict.UNAVAILABLE
+            return Access.UNAVAILABLE
 
-    async def _found(self, key: bytes, token: str) -> Verdict:
+    async def _found(self, key: bytes, token: str) -> Access:
         while (answer := self._ledger.ask(key, self._clock.monotonic())) is Step.WAIT:
             await self._settled[key].wait()
-        return answer if isinstance(answer, Verdict) else await self._review(key, token)
+        return answer if isinstance(answer, Access) else await self._review(key, token)
 
-    async def _review(self, key: bytes, token: str) -> Verdict:
+    async def _review(self, key: bytes, token: str) -> Access:
         settled = self._settled[key] = anyio.Event()
-        verdict = Verdict.UNAVAILABLE
+        access = Access.UNAVAILABLE
         try:
-            verdict = await self._judge(token)
+            access = await self._judge(token)
         finally:
-            self._ledger.settle(key, verdict, self._clock.monotonic())
+            self._ledger.settle(key, access, self._clock.monotonic())
             del self._settled[key]
             settled.set()
-        return verdict
+        return access
 
-    async def _judge(self, token: str) -> Verdict:
+    async def _judge(self, token: str) -> Access:
         whose = await self._client.create(TOKEN_REVIEW, token_review(token))
         if not whose.status.authenticated:
-            return Verdict.UNAUTHENTICATED
-        access = await self._client.create(ACCESS_REVIEW, access_review(whose.status.user, self._path))
-        return Verdict.ALLOWED if access.status.allowed else Verdict.FORBIDDEN
+            return Access.UNAUTHENTICATED
+        review = await self._client.create(ACCESS_REVIEW, access_review(whose.status.user, self._path))
+        return Access.ALLOWED if review.status.allowed else Access.FORBIDDEN

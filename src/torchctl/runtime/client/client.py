@@ -12,16 +12,20 @@ from torchctl.runtime.client import requests
 from torchctl.runtime.client.codec import Codec, Page
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import ApiError, Gone, error_for
-from torchctl.runtime.client.requests import HttpRequest, Propagation
-from torchctl.runtime.client.retry import RetryPolicy
-from torchctl.runtime.client.transport import (
-    AiohttpTransport,
+from torchctl.runtime.client.exchange import (
+    ByteStream,
     Gate,
     HttpResponse,
     LineStream,
+    PodTransport,
     RequestMetrics,
     Transport,
+    UpgradeRefused,
 )
+from torchctl.runtime.client.requests import HttpRequest, Propagation
+from torchctl.runtime.client.retry import RetryPolicy
+from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.client.websocket import WebSocket
 from torchctl.runtime.client.writes import Deleted, Written, note_write
 from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, key_of
@@ -138,6 +142,19 @@ class Client:
                     raise
         raise AssertionError("unreachable")
 
+    async def list_raw(self, kind: Kind[Any], *, namespace: str = "", labels: str = "") -> Sequence[dict[str, Any]]:
+        """Reads all objects that match with all their fields, as dicts, page by page. RBAC: list."""
+        items: list[dict[str, Any]] = []
+        continue_ = ""
+        while True:
+            request = requests.list_page(kind, namespace=namespace, labels=labels, continue_=continue_)
+            page = msgspec.json.decode(await self._send(request), type=dict[str, Any])
+            # The items of a list do not carry what each would carry alone.
+            items += ({"apiVersion": kind.api_version, "kind": kind.kind} | item for item in page["items"] or ())
+            continue_ = page["metadata"].get("continue", "")
+            if not continue_:
+                return items
+
     async def list_page(
         self,
         kind: Kind[T],
@@ -201,6 +218,32 @@ class Client:
             if stream.status != 200:
                 raise self._refusal(request, stream.status, stream.headers, await stream.read_body())
             yield stream
+
+    # Streams of pods. These are not repeated: whoever reads one knows where to go on.
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[ByteStream]:
+        """Sends a request, such as one for a log, and yields its answer as a stream of bytes."""
+        async with self._pods.stream(self._limited(request)) as stream:
+            if stream.status != 200:
+                raise self._refusal(request, stream.status, stream.headers, await stream.read_body())
+            yield stream
+
+    @asynccontextmanager
+    async def upgrade(self, request: HttpRequest, protocol: str) -> AsyncGenerator[WebSocket]:
+        """Opens a websocket with this subprotocol. RBAC: see `portforward` and `execstream`."""
+        try:
+            async with self._pods.upgrade(self._limited(request), protocol) as socket:
+                yield socket
+        except UpgradeRefused as refused:
+            answer = refused.response
+            raise self._refusal(request, answer.status, answer.headers, answer.body) from None
+
+    @property
+    def _pods(self) -> PodTransport:
+        if not isinstance(self._transport, PodTransport):
+            raise TypeError(f"{self._transport!r} carries no streams of pods")
+        return self._transport
 
     async def pod_log(self, name: str, namespace: str, container: str = "") -> str:
         """Returns a container's log so far. RBAC: get on pods/log."""
@@ -370,10 +413,11 @@ async def connect(
     user_agent: str = "torchctl",
     field_manager: str = "torchctl",
     settings: ClientSettings | None = None,
+    retry: RetryPolicy | None = None,
 ) -> AsyncGenerator[Client]:
     """Yields a client of the API server at `connection`. Its transport is closed at the end of the block."""
     async with AiohttpTransport(connection, metrics=metrics, clock=clock, user_agent=user_agent) as transport:
-        yield Client(transport, fence=fence, clock=clock, field_manager=field_manager, settings=settings)
+        yield Client(transport, fence=fence, clock=clock, field_manager=field_manager, settings=settings, retry=retry)
 
 
 def _namespace(body: Body) -> str:

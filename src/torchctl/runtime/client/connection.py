@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from torchctl.runtime.client.credentials import Credentials, StaticCredentials
+from torchctl.runtime.client.impersonation import Impersonation
 from torchctl.runtime.client.tls import TlsFiles
 
 __all__ = ["ConfigError", "Connection"]
@@ -22,6 +23,7 @@ class Connection:
         proxy: URL of the proxy that the kubeconfig names; None leaves it to the environment.
         namespace: The default namespace.
         credentials: The source of the Authorization header.
+        impersonation: The user in whose name requests are sent; None sends them as who the credentials are.
     """
 
     host: str
@@ -29,6 +31,12 @@ class Connection:
     proxy: str | None = None
     namespace: str = "default"
     credentials: Credentials = field(default_factory=StaticCredentials)
+    impersonation: Impersonation | None = None
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Headers of every request, besides Authorization; one that repeats is there several times."""
+        return self.impersonation.headers if self.impersonation is not None else ()
 
     async def authorization(self, force: bool = False) -> str | None:
         """Returns the current Authorization header; `force` fetches a new one after the server refused the last."""

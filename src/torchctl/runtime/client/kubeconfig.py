@@ -17,6 +17,7 @@ from torchctl.runtime.client.credentials import (
     StaticCredentials,
     TokenFile,
 )
+from torchctl.runtime.client.impersonation import Impersonation
 from torchctl.runtime.client.tls import TlsFiles
 
 __all__ = ["load"]
@@ -73,6 +74,7 @@ class _Kubeconfig:
             proxy=settings.proxy or None,
             namespace=self._context.get("namespace") or "default",
             credentials=self._credentials(issued),
+            impersonation=_impersonation(self._user),
         )
 
     def _credentials(self, issued: Issued) -> Credentials:
@@ -112,6 +114,19 @@ class _Kubeconfig:
 
 def _exists(paths: str) -> bool:
     return any(os.path.isfile(os.path.expanduser(path)) for path in paths.split(os.pathsep))
+
+
+def _impersonation(user: dict[str, Any]) -> Impersonation | None:
+    """Returns the user that the kubeconfig's user impersonates, if any."""
+    if not any(user.get(key) for key in ("as", "as-uid", "as-groups", "as-user-extra")):
+        return None
+    extra = user.get("as-user-extra") or {}
+    return Impersonation(
+        user=user.get("as") or "",
+        groups=tuple(user.get("as-groups") or ()),
+        uid=user.get("as-uid") or "",
+        extra={key: tuple(values) for key, values in extra.items()},
+    )
 
 
 def _find_user(merged: Any, name: str) -> tuple[dict[str, Any], Path]:

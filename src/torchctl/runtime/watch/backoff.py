@@ -1,6 +1,6 @@
 """The delays of a watch after failures."""
 
-from torchctl.runtime.watch.inputs import Cause, Failure, Refused
+from torchctl.runtime.watch.inputs import Cause, ErrorStatus, Failure
 from torchctl.runtime.watch.settings import WatchSettings
 
 __all__ = ["Backoff"]
@@ -24,7 +24,7 @@ class Backoff:
 
         A Retry-After is a lower bound, so the jitter lengthens it instead.
         """
-        if isinstance(failure, Refused) and failure.retry_after_s is not None:
+        if isinstance(failure, ErrorStatus) and failure.retry_after_s is not None:
             return min(failure.retry_after_s, self._retry_after_cap_s) + self._base_s * jitter
         attempt = self._attempts[failure.cause]
         self._attempts[failure.cause] = attempt + 1

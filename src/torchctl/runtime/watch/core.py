@@ -56,7 +56,7 @@ from torchctl.runtime.watch.events import (
     Unavailable,
     Wait,
 )
-from torchctl.runtime.watch.inputs import Closed, Failure, Lost, Opened, Refused, Rested, Silent
+from torchctl.runtime.watch.inputs import Closed, ErrorStatus, Failure, Lost, Opened, Rested, Silent
 from torchctl.runtime.watch.settings import WatchSettings
 
 __all__ = ["IllegalInput", "State", "WatchMachine"]
@@ -170,9 +170,9 @@ class WatchMachine(Generic[T]):
             case Opened():
                 self._open(State.RECEIVING_LIST, now)
                 return (Init(),)
-            case Refused(is_unsupported=True):
+            case ErrorStatus(is_unsupported=True):
                 return self._give_up_streaming()
-            case Refused() | Lost():
+            case ErrorStatus() | Lost():
                 return self._rest(fed, State.OPENING_LIST)
         raise self._illegal(fed)
 
@@ -202,10 +202,10 @@ class WatchMachine(Generic[T]):
         match fed:
             case Page():
                 return self._turn(fed)
-            case Refused(is_expired=True):
+            case ErrorStatus(is_expired=True):
                 self._continue = ""
                 return self._rest(fed, State.PAGING)
-            case Refused() | Lost():
+            case ErrorStatus() | Lost():
                 # The continue token of a broken list stays valid for minutes: retry the same page.
                 return self._rest(fed, State.PAGING)
         raise self._illegal(fed)
@@ -215,11 +215,11 @@ class WatchMachine(Generic[T]):
             case Opened():
                 self._open(State.WATCHING, now)
                 return ()
-            case Refused(is_expired=True):
+            case ErrorStatus(is_expired=True):
                 return self._list_anew(fed)
-            case Refused(is_throttled=True) | Lost():
+            case ErrorStatus(is_throttled=True) | Lost():
                 return self._rest(fed, State.OPENING)
-            case Refused():
+            case ErrorStatus():
                 return self._resume(fed)
         raise self._illegal(fed)
 
@@ -265,16 +265,16 @@ class WatchMachine(Generic[T]):
 
     def _rest(self, failure: Failure, then: State) -> Events[T]:
         self._state, self._after_rest, self._failure = State.RESTING, then, failure
-        if isinstance(failure, Refused) and (failure.is_missing or failure.is_forbidden):
+        if isinstance(failure, ErrorStatus) and (failure.is_missing or failure.is_forbidden):
             return self._unavailable(failure)
         self._missing = 0
         return ()
 
-    def _unavailable(self, refused: Refused) -> Events[T]:
+    def _unavailable(self, error: ErrorStatus) -> Events[T]:
         # After a refusal there may be another collection under the same name, so list again.
         self._continue, self._after_rest = "", self._list_state
-        self._missing = self._missing + 1 if refused.is_missing else 0
-        told = Unavailable(refused.message or refused.reason or str(refused.code), missing=refused.is_missing)
+        self._missing = self._missing + 1 if error.is_missing else 0
+        told = Unavailable(error.message or error.reason or str(error.code), missing=error.is_missing)
         return (told, Absent()) if self._missing == self._settings.absent_after else (told,)
 
     def _resume(self, failure: Failure) -> Events[T]:
@@ -390,7 +390,7 @@ def number(version: str) -> int | None:
     return int(version) if version.isdecimal() else None
 
 
-def _refusal(line: ErrorLine) -> Refused:
+def _refusal(line: ErrorLine) -> ErrorStatus:
     details = line.status.details
     retry_after_s = float(details.retry_after_seconds) if details and details.retry_after_seconds else None
-    return Refused(line.status.code, line.status.reason, line.status.message, retry_after_s)
+    return ErrorStatus(line.status.code, line.status.reason, line.status.message, retry_after_s)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Cause", "Closed", "Failure", "Lost", "Opened", "Refused", "Rested", "Silent"]
+__all__ = ["Cause", "Closed", "ErrorStatus", "Failure", "Lost", "Opened", "Rested", "Silent"]
 
 
 class Cause(Enum):
@@ -42,7 +42,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ErrorStatus:
     """The server answered with an error, as HTTP status or as an ERROR event."""
 
     code: int
@@ -84,4 +84,4 @@ class Rested:
     """The wait is over."""
 
 
-Failure = Closed | Silent | Lost | Refused
+Failure = Closed | Silent | Lost | ErrorStatus

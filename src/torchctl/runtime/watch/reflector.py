@@ -14,7 +14,7 @@ from torchctl.runtime.clock import Clock
 from torchctl.runtime.kinds import Kind, Object
 from torchctl.runtime.watch.core import Input, WatchMachine
 from torchctl.runtime.watch.events import ListPage, OpenWatch, StoreEvent, Wait
-from torchctl.runtime.watch.inputs import Closed, Lost, Opened, Refused, Rested, Silent
+from torchctl.runtime.watch.inputs import Closed, ErrorStatus, Lost, Opened, Rested, Silent
 from torchctl.runtime.watch.pace import Pace
 from torchctl.runtime.watch.selector import Selector
 from torchctl.runtime.watch.settings import WatchSettings
@@ -153,11 +153,11 @@ class Reflector(Generic[T]):
             await self._sink.feed(event)
         await self._pace.step()
 
-    def _failure(self, error: ApiError) -> Refused | Lost:
+    def _failure(self, error: ApiError) -> ErrorStatus | Lost:
         self._complain(str(error))
         self._sink.tried()
         if error.code:
-            return Refused(error.code, error.reason, error.message, error.retry_after_s)
+            return ErrorStatus(error.code, error.reason, error.message, error.retry_after_s)
         return Lost(str(error))
 
     def _complain(self, error: str) -> None:

@@ -3,14 +3,13 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from world import job_of
+from specs import job_of
 
 from torchctl.api.causes import Cause
 from torchctl.api.job import Failure
-from torchctl.api.kube import Job, JobStatus, Pod
+from torchctl.api.kube import Job, JobStatus
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure.verdict import Loss, root
-from torchctl.controllers.job.observe import _was_withdrawn
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.settings import Restarting
 from torchctl.runtime.kinds import Condition, ObjectMeta
@@ -29,13 +28,3 @@ def test_a_deletion_must_be_clearly_before_the_jobs_failure(earlier_s: int, caus
     child = Job(ObjectMeta(name="demo"), {}, JobStatus(conditions=(gave_up,)))
     seen = Observed(job=job_of("{jobQueue: q, numNodes: 2, command: x}"), worker_job=child)
     assert root([failed, told], Case(seen, None, Restarting(), MOMENT)).cause is cause
-
-
-@pytest.mark.parametrize(("told_s", "grace_s", "withdrawn"), [(0, 30, True), (1, 30, False), (1, 0, True)])
-def test_suspension_and_release_may_share_a_pods_first_second(told_s: int, grace_s: int, withdrawn: bool) -> None:
-    """The kubelet's last delete, without grace, moves the deletion time to the end of the pod."""
-    released = Condition("Suspended", "False", "JobResumed", "", MOMENT)
-    until = MOMENT + timedelta(seconds=told_s + grace_s)
-    meta = ObjectMeta(creation_timestamp=MOMENT, deletion_timestamp=until, deletion_grace_period_seconds=grace_s)
-    child = Job(ObjectMeta(name="demo"), {"suspend": False}, JobStatus(conditions=(released,)))
-    assert _was_withdrawn(Pod(meta), child, job_of("{jobQueue: q, numNodes: 1, command: x}")) is withdrawn

@@ -1,10 +1,12 @@
 """What belongs to a job is told by owner and uid; labels and names alone anyone can write."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
@@ -16,6 +18,7 @@ from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.kinds import Key, Kind
 
 KEY = Key("team", "demo")
+MOMENT = datetime(2026, 1, 1, 12, 0, 1, tzinfo=UTC)
 SPEC = {"jobQueue": "research", "numNodes": 1, "command": "a"}
 
 
@@ -102,6 +105,28 @@ def test_pods_whose_job_is_gone_still_tell_how_they_ended() -> None:
         (POD, {"metadata": meta("demo-0-y", "uid-child", "Job", labels=earlier)}),
     )
     assert [pod.metadata.name for pod in found.pods] == ["demo-0-x"]
+
+
+@pytest.mark.parametrize(("told_s", "grace_s", "withdrawn"), [(0, 30, True), (1, 30, False), (1, 0, True)])
+def test_suspension_and_release_may_share_a_pods_first_second(told_s: int, grace_s: int, withdrawn: bool) -> None:
+    """A pod that somebody else's suspension stopped is no worker of the Job that was released in the same second.
+
+    The kubelet's last delete, without grace, moves the deletion time to the end of the pod.
+    """
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/role": "worker", "torchrun.ai/attempt": "0"}
+    times = {
+        "creationTimestamp": MOMENT,
+        "deletionTimestamp": MOMENT + timedelta(seconds=told_s + grace_s),
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    released = {"type": "Suspended", "status": "False", "reason": "JobResumed", "lastTransitionTime": MOMENT}
+    child = {"metadata": meta("demo", "uid-demo") | {"uid": "uid-child"}, "spec": {"suspend": False}}
+    found = seen(
+        job(),
+        (JOB, child | {"status": {"conditions": [released]}}),
+        (POD, {"metadata": meta("demo-0-x", "uid-child", "Job", labels=labels, **times)}),
+    )
+    assert (found.pods == ()) is withdrawn
 
 
 def test_earlier_attempts_are_recognised_by_owner_and_label() -> None:

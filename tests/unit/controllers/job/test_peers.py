@@ -201,7 +201,7 @@ def test_a_failure_is_kept_beside_a_deletion(world: type[World]) -> None:
     assert w.incident.other == OtherLoss("Error", failure, began + timedelta(seconds=5))
 
 
-def test_a_job_that_says_nothing_is_not_waited_for_for_long(world: type[World]) -> None:
+def test_a_silent_job_is_not_waited_for_for_long(world: type[World]) -> None:
     w = three(world)
     told(w, 1, 0)
     w.worker_fails(0, 1, "boom", after_s=1)

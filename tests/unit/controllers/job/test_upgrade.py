@@ -15,7 +15,7 @@ from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.controllers.job.plan import Steps, plan
 from torchctl.controllers.job.status import derive
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.intent import Verdict, decide
+from torchctl.runtime.intent import Operation, decide
 from torchctl.runtime.kinds import ObjectMeta
 
 JOBS = EARLIER.parent / "jobs"
@@ -95,7 +95,7 @@ def test_an_upgrade_changes_children_only_in_their_metadata(state: dict[str, Any
             found.add((child.kind.kind, f"{child.name} is new"))
             continue
         decision = decide(child.body, msgspec.convert(live["metadata"], ObjectMeta), live, child.ours)
-        assert decision.verdict in (Verdict.KEEP, Verdict.UPDATE), child.name
+        assert decision.operation in (Operation.KEEP, Operation.UPDATE), child.name
         if decision.body is not None:
             spec = {key: value for key, value in live.items() if key not in ("metadata", "status")}
             sent = {key: value for key, value in decision.body.items() if key != "metadata"}

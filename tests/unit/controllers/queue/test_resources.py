@@ -27,7 +27,7 @@ from torchctl.controllers.queue.resources import extras, growth
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.resources import object_name, problem_of
 from torchctl.runtime.conditions import MAX_MESSAGE, find
-from torchctl.runtime.intent import Verdict, decide
+from torchctl.runtime.intent import Operation, decide
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,7 +107,7 @@ class World:
             found = observed.objects.get(extra.key)
             raw = None if found is None else msgspec.to_builtins(found)
             decision = decide(extra.body, None if found is None else found.metadata, raw, extra.ours, once=extra.once)
-            if decision.verdict is Verdict.FOREIGN:
+            if decision.operation is Operation.FOREIGN:
                 refused[extra.key] = Refusal(*extra.key, "ForeignObject", "theirs")
             if decision.body is not None:
                 self._write(extra.key, decision.body)

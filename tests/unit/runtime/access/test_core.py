@@ -11,9 +11,9 @@ from torchctl.runtime.access.core import (
     STRANGERS_AT_ONCE,
     STRANGERS_PER_S,
     UNAVAILABLE_S,
+    Access,
     Ledger,
     Step,
-    Verdict,
     bearer,
     digest,
 )
@@ -22,15 +22,15 @@ TOKEN = digest("token")
 NOW = 1000.0
 
 
-def judged(verdict: Verdict, now: float = NOW) -> Ledger:
+def judged(access: Access, now: float = NOW) -> Ledger:
     """A ledger that asked about the token once."""
     ledger = Ledger()
     assert ledger.ask(TOKEN, now) is Step.REVIEW
-    ledger.settle(TOKEN, verdict, now)
+    ledger.settle(TOKEN, access, now)
     return ledger
 
 
-def test_a_token_is_what_follows_bearer_and_nothing_else_is_one() -> None:
+def test_only_what_follows_bearer_is_a_token() -> None:
     assert bearer("Bearer abc.def-_") == "abc.def-_"
     assert bearer("bearer   abc ") == "abc"
     for header in (
@@ -50,69 +50,70 @@ def test_a_token_is_what_follows_bearer_and_nothing_else_is_one() -> None:
 def test_nothing_that_is_kept_leads_back_to_a_token() -> None:
     ledger = Ledger()
     ledger.ask(digest("secret"), NOW)
-    ledger.settle(digest("secret"), Verdict.ALLOWED, NOW)
+    ledger.settle(digest("secret"), Access.ALLOWED, NOW)
     kept = [getattr(ledger, name) for name in vars(ledger)]
     assert "secret" not in f"{ledger!r}{kept!r}"
 
 
-def test_who_is_let_in_is_not_asked_about_for_a_minute_and_no_longer() -> None:
-    ledger = judged(Verdict.ALLOWED)
-    assert ledger.ask(TOKEN, NOW + ALLOWED_S - 0.1) is Verdict.ALLOWED
+def test_reader_is_reviewed_again_after_a_minute() -> None:
+    ledger = judged(Access.ALLOWED)
+    assert ledger.ask(TOKEN, NOW + ALLOWED_S - 0.1) is Access.ALLOWED
     assert ledger.ask(TOKEN, NOW + ALLOWED_S) is Step.REVIEW
 
 
 def test_a_refusal_stands_for_seconds_and_keeps_its_reason() -> None:
-    for verdict in (Verdict.UNAUTHENTICATED, Verdict.FORBIDDEN):
-        ledger = judged(verdict)
-        assert ledger.ask(TOKEN, NOW + REFUSED_S - 0.1) is verdict
+    for access in (Access.UNAUTHENTICATED, Access.FORBIDDEN):
+        ledger = judged(access)
+        assert ledger.ask(TOKEN, NOW + REFUSED_S - 0.1) is access
         assert ledger.ask(TOKEN, NOW + REFUSED_S) is Step.REVIEW
 
 
-def test_who_lost_the_right_is_out_when_the_minute_is_over() -> None:
-    ledger = judged(Verdict.ALLOWED)
+def test_reader_without_the_right_is_out_within_a_minute() -> None:
+    ledger = judged(Access.ALLOWED)
     later = NOW + ALLOWED_S
     assert ledger.ask(TOKEN, later) is Step.REVIEW
-    ledger.settle(TOKEN, Verdict.FORBIDDEN, later)
-    assert ledger.ask(TOKEN, later + 1) is Verdict.FORBIDDEN
+    ledger.settle(TOKEN, Access.FORBIDDEN, later)
+    assert ledger.ask(TOKEN, later + 1) is Access.FORBIDDEN
 
 
 def test_one_token_is_asked_about_once_at_a_time() -> None:
     ledger = Ledger()
     assert ledger.ask(TOKEN, NOW) is Step.REVIEW
     assert ledger.ask(TOKEN, NOW) is Step.WAIT
-    ledger.settle(TOKEN, Verdict.ALLOWED, NOW)
-    assert ledger.ask(TOKEN, NOW) is Verdict.ALLOWED
+    ledger.settle(TOKEN, Access.ALLOWED, NOW)
+    assert ledger.ask(TOKEN, NOW) is Access.ALLOWED
 
 
-def test_an_outage_opens_no_door_and_is_not_asked_into_again_at_once() -> None:
-    ledger = judged(Verdict.UNAVAILABLE)
-    assert ledger.ask(TOKEN, NOW) is Verdict.UNAVAILABLE
+def test_outage_admits_nobody_and_pauses_reviews_of_strangers() -> None:
+    ledger = judged(Access.UNAVAILABLE)
+    assert ledger.ask(TOKEN, NOW) is Access.UNAVAILABLE
     assert ledger.ask(TOKEN, NOW + UNAVAILABLE_S) is Step.REVIEW
 
 
-def test_a_reader_stays_one_through_an_outage_but_is_not_let_in_unasked() -> None:
-    ledger = judged(Verdict.ALLOWED)
+def test_reader_is_reviewed_even_during_an_outage() -> None:
+    """A reader stays one through an outage, but gets in only after a review."""
+    ledger = judged(Access.ALLOWED)
     later = NOW + ALLOWED_S
     assert ledger.ask(TOKEN, later) is Step.REVIEW
-    ledger.settle(TOKEN, Verdict.UNAVAILABLE, later)
-    assert ledger.ask(digest("another"), later) is Verdict.UNAVAILABLE
+    ledger.settle(TOKEN, Access.UNAVAILABLE, later)
+    assert ledger.ask(digest("another"), later) is Access.UNAVAILABLE
     assert ledger.ask(TOKEN, later) is Step.REVIEW
 
 
 def test_strangers_wait_for_each_other_and_readers_for_nobody() -> None:
-    ledger = judged(Verdict.ALLOWED)
+    ledger = judged(Access.ALLOWED)
     later = NOW + ALLOWED_S
     answers = [ledger.ask(digest(f"wrong {number}"), later) for number in range(100)]
-    assert answers == [Step.REVIEW] * STRANGERS_AT_ONCE + [Verdict.BUSY] * (100 - STRANGERS_AT_ONCE)
+    assert answers == [Step.REVIEW] * STRANGERS_AT_ONCE + [Access.BUSY] * (100 - STRANGERS_AT_ONCE)
     assert ledger.ask(TOKEN, later) is Step.REVIEW
 
 
 def test_a_flood_forgets_no_reader() -> None:
-    ledger = judged(Verdict.ALLOWED)
+    ledger = judged(Access.ALLOWED)
     for number in range(2 * REFUSED):
         wrong, at = digest(str(number)), NOW + number
         assert ledger.ask(wrong, at) is Step.REVIEW
-        ledger.settle(wrong, Verdict.UNAUTHENTICATED, at)
+        ledger.settle(wrong, Access.UNAUTHENTICATED, at)
     assert repr(ledger) == f"<Ledger of 1 readers, {REFUSED} refused>"
 
 
@@ -120,26 +121,26 @@ def test_readers_are_bounded_too() -> None:
     ledger = Ledger()
     for number in range(2 * READERS):
         ledger.ask(digest(str(number)), NOW + number)
-        ledger.settle(digest(str(number)), Verdict.ALLOWED, NOW + number)
+        ledger.settle(digest(str(number)), Access.ALLOWED, NOW + number)
     assert repr(ledger) == f"<Ledger of {READERS} readers, 0 refused>"
 
 
 @given(
     st.lists(
         st.tuples(
-            st.floats(0, 0.5), st.integers(0, 40), st.sampled_from([Verdict.UNAUTHENTICATED, Verdict.FORBIDDEN, None])
+            st.floats(0, 0.5), st.integers(0, 40), st.sampled_from([Access.UNAUTHENTICATED, Access.FORBIDDEN, None])
         ),
         max_size=200,
     )
 )
 def test_whatever_knocks_no_second_has_more_reviews_than_its_bound(
-    knocks: list[tuple[float, int, Verdict | None]],
+    knocks: list[tuple[float, int, Access | None]],
 ) -> None:
     """Some reviews end at once, some only when the next one of their token is wanted."""
     ledger, now = Ledger(), NOW
     begun: list[float] = []
     under_way: set[bytes] = set()
-    for pause_s, number, verdict in knocks:
+    for pause_s, number, access in knocks:
         now += pause_s
         token = digest(str(number))
         answer = ledger.ask(token, now)
@@ -148,6 +149,6 @@ def test_whatever_knocks_no_second_has_more_reviews_than_its_bound(
             under_way.add(token)
         assert len(under_way) <= STRANGERS_AT_ONCE
         assert sum(now - at < 1.0 for at in begun) <= STRANGERS_PER_S
-        if token in under_way and verdict is not None:
-            ledger.settle(token, verdict, now)
+        if token in under_way and access is not None:
+            ledger.settle(token, access, now)
             under_way.discard(token)

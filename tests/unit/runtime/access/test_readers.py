@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from torchctl.runtime.access.core import STRANGERS_AT_ONCE, Verdict
+from torchctl.runtime.access.core import STRANGERS_AT_ONCE, Access
 from torchctl.runtime.access.readers import REVIEW_TIMEOUT_S, Readers
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Unavailable
@@ -72,7 +72,7 @@ def test_both_questions_are_asked_as_kubernetes_has_them() -> None:
     server = ApiServer()
 
     async def story(readers: Readers) -> None:
-        assert await readers.verdict(HEADER) is Verdict.ALLOWED
+        assert await readers.access(HEADER) is Access.ALLOWED
 
     in_virtual_time(server, story)
     whose, access = server.bodies
@@ -92,7 +92,7 @@ def test_a_standby_asks_as_the_leader_does() -> None:
     server = ApiServer()
 
     async def story(readers: Readers) -> None:
-        await readers.verdict(HEADER)
+        await readers.access(HEADER)
 
     in_virtual_time(server, story)
     assert server.gates == [None, None]
@@ -102,8 +102,8 @@ def test_without_a_token_nobody_is_asked() -> None:
     server = ApiServer()
 
     async def story(readers: Readers) -> None:
-        assert await readers.verdict("") is Verdict.UNAUTHENTICATED
-        assert await readers.verdict("Basic abc") is Verdict.UNAUTHENTICATED
+        assert await readers.access("") is Access.UNAUTHENTICATED
+        assert await readers.access("Basic abc") is Access.UNAUTHENTICATED
 
     in_virtual_time(server, story)
     assert not server.bodies
@@ -112,75 +112,78 @@ def test_without_a_token_nobody_is_asked() -> None:
 @pytest.mark.parametrize(
     ("server", "expected"),
     [
-        (ApiServer(UNKNOWN), Verdict.UNAUTHENTICATED),
-        (ApiServer({"status": {}}), Verdict.UNAUTHENTICATED),
-        (ApiServer({}), Verdict.UNAUTHENTICATED),
-        (ApiServer(access={"status": {"allowed": False}}), Verdict.FORBIDDEN),
-        (ApiServer(access={"status": {}}), Verdict.FORBIDDEN),
-        (ApiServer({"status": "nonsense"}), Verdict.UNAVAILABLE),
-        (ApiServer(Unavailable("cannot connect")), Verdict.UNAVAILABLE),
-        (ApiServer(access=Unavailable("cannot connect")), Verdict.UNAVAILABLE),
-        (ApiServer(delay_s=3600), Verdict.UNAVAILABLE),
+        (ApiServer(UNKNOWN), Access.UNAUTHENTICATED),
+        (ApiServer({"status": {}}), Access.UNAUTHENTICATED),
+        (ApiServer({}), Access.UNAUTHENTICATED),
+        (ApiServer(access={"status": {"allowed": False}}), Access.FORBIDDEN),
+        (ApiServer(access={"status": {}}), Access.FORBIDDEN),
+        (ApiServer({"status": "nonsense"}), Access.UNAVAILABLE),
+        (ApiServer(Unavailable("cannot connect")), Access.UNAVAILABLE),
+        (ApiServer(access=Unavailable("cannot connect")), Access.UNAVAILABLE),
+        (ApiServer(delay_s=3600), Access.UNAVAILABLE),
     ],
 )
-def test_only_two_yeses_let_somebody_in(server: ApiServer, expected: Verdict) -> None:
+def test_only_two_yeses_let_somebody_in(server: ApiServer, expected: Access) -> None:
     async def story(readers: Readers) -> None:
         for _ in range(3):  # and nothing else is remembered
-            assert await readers.verdict(HEADER) is expected
+            assert await readers.access(HEADER) is expected
 
     in_virtual_time(server, story)
 
 
-def test_a_verdict_takes_ten_seconds_at_most_for_who_asks_and_who_waits() -> None:
+def test_answer_takes_ten_seconds_at_most() -> None:
+    """The limit holds for the request that starts a review and for those that wait for its result."""
+
     async def story(readers: Readers) -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
-                tasks.start_soon(readers.verdict, HEADER)
+                tasks.start_soon(readers.access, HEADER)
         assert anyio.current_time() == REVIEW_TIMEOUT_S
 
     in_virtual_time(ApiServer(delay_s=3600), story)
 
 
 def test_many_requests_with_one_token_are_one_review() -> None:
-    server, verdicts = ApiServer(delay_s=0.1), []
+    server, answers = ApiServer(delay_s=0.1), []
 
     async def story(readers: Readers) -> None:
         async def scrape() -> None:
-            verdicts.append(await readers.verdict(HEADER))
+            answers.append(await readers.access(HEADER))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
                 tasks.start_soon(scrape)
 
     in_virtual_time(server, story)
-    assert verdicts == [Verdict.ALLOWED] * 20
+    assert answers == [Access.ALLOWED] * 20
     assert len(server.bodies) == 2
 
 
-def test_a_flood_of_wrong_tokens_is_few_reviews_and_shuts_no_reader_out() -> None:
-    server, verdicts = ApiServer(delay_s=0.1), []
+def test_flood_of_wrong_tokens_shuts_no_reader_out() -> None:
+    """A flood of unknown tokens also costs few reviews."""
+    server, answers = ApiServer(delay_s=0.1), []
 
     async def story(readers: Readers) -> None:
         async def knock(number: int) -> None:
-            verdicts.append(await readers.verdict(f"Bearer wrong-{number}"))
+            answers.append(await readers.access(f"Bearer wrong-{number}"))
 
-        assert await readers.verdict(HEADER) is Verdict.ALLOWED
+        assert await readers.access(HEADER) is Access.ALLOWED
         server.bodies.clear()
         server.answers["/apis/authentication.k8s.io/v1/tokenreviews"] = UNKNOWN
         async with anyio.create_task_group() as tasks:
             for number in range(1000):
                 tasks.start_soon(knock, number)
-            assert await readers.verdict(HEADER) is Verdict.ALLOWED
+            assert await readers.access(HEADER) is Access.ALLOWED
 
     in_virtual_time(server, story)
     assert len(server.bodies) == STRANGERS_AT_ONCE
-    assert verdicts.count(Verdict.UNAUTHENTICATED) == STRANGERS_AT_ONCE
-    assert verdicts.count(Verdict.BUSY) == 1000 - STRANGERS_AT_ONCE
+    assert answers.count(Access.UNAUTHENTICATED) == STRANGERS_AT_ONCE
+    assert answers.count(Access.BUSY) == 1000 - STRANGERS_AT_ONCE
 
 
 def test_an_outage_is_logged_without_the_token() -> None:
     async def story(readers: Readers) -> None:
-        await readers.verdict("Bearer very-secret")
+        await readers.access("Bearer very-secret")
 
     with capture_logs() as lines:
         in_virtual_time(ApiServer(Unavailable("cannot connect")), story)

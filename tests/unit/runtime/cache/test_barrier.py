@@ -66,7 +66,8 @@ async def test_a_delete_holds_until_the_cache_has_seen_it(cache: Cache) -> None:
     assert repr(barrier) == "<Barrier keys=0>"
 
 
-async def test_what_the_cache_has_seen_or_does_not_hold_is_not_waited_for(cache: Cache) -> None:
+async def test_barrier_waits_only_for_objects_that_the_cache_lacks(cache: Cache) -> None:
+    """The barrier ignores what the cache has seen, or will never hold."""
     cache.register(LEASE, namespace="ns")
     await fill(cache)
     barrier = Barrier(cache, clock=ManualClock(), timeout_s=5.0)
@@ -112,7 +113,7 @@ async def test_optional_kind_that_is_gone_is_not_waited_for(cache: Cache) -> Non
     assert await barrier.wait("job")
 
 
-async def test_a_cache_that_stays_behind_is_not_waited_for_for_ever(cache: Cache) -> None:
+async def test_barrier_gives_up_on_a_late_cache(cache: Cache) -> None:
     metrics = Metrics(process=False)
     cache.register(LEASE)
     await fill(cache)

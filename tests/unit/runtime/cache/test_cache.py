@@ -125,7 +125,7 @@ class TestRunning:
         async with running(cache):
             await cache.register(LEASE).wait_synced()
 
-    async def test_an_optional_kind_that_is_not_served_is_not_waited_for(self) -> None:
+    async def test_sync_does_not_wait_for_an_unserved_optional_kind(self) -> None:
         cache = cache_over(Shelf("leases"))
         cache.register(LEASE, optional=True)
         async with running(cache):

@@ -20,7 +20,7 @@ from torchctl.runtime.client.codec import (
 from torchctl.runtime.kinds import LEASE, Key, Lease, LeaseSpec, ObjectMeta, Status, key_of
 from torchctl.runtime.watch.core import Input, WatchMachine
 from torchctl.runtime.watch.events import InitDone, ListPage, OpenWatch, Wait
-from torchctl.runtime.watch.inputs import Closed, Lost, Opened, Refused, Rested, Silent
+from torchctl.runtime.watch.inputs import Closed, ErrorStatus, Lost, Opened, Rested, Silent
 from torchctl.runtime.watch.settings import WatchSettings
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -148,7 +148,7 @@ class Watching(RuleBasedStateMachine):
     def page(self, action: ListPage, newest: int) -> Input[Lease]:
         version, start = map(int, action.continue_.split(":")) if action.continue_ else (newest, 0)
         if action.continue_ and version < self.server.compacted:
-            return Refused(410, "Expired")
+            return ErrorStatus(410, "Expired")
         items = list(self.server.snapshots[version].values())
         end = start + action.limit
         return Page(
@@ -165,7 +165,7 @@ class Watching(RuleBasedStateMachine):
 
     def open(self, version: int) -> None:
         if version < self.server.compacted:
-            self.feed(Refused(410, "Expired"))
+            self.feed(ErrorStatus(410, "Expired"))
             return
         self.feed(Opened())
         self.sent = version
@@ -215,9 +215,11 @@ class Watching(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.machine.is_reading)
     @rule(
-        fault=st.sampled_from([Lost("refused"), *(Refused(code) for code in (400, 401, 403, 404, 410, 422, 429, 503))])
+        fault=st.sampled_from(
+            [Lost("refused"), *(ErrorStatus(code) for code in (400, 401, 403, 404, 410, 422, 429, 503))]
+        )
     )
-    def fail(self, fault: Lost | Refused) -> None:
+    def fail(self, fault: Lost | ErrorStatus) -> None:
         match self.machine.next(0.0):
             case Wait(seconds):
                 self.now += seconds

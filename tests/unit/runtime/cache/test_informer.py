@@ -114,7 +114,7 @@ async def test_a_watch_that_fails_ages_and_is_not_idle(informer: Informer[Lease]
     assert (informer.age(), informer.idle()) == (400, 0)
 
 
-async def test_a_handler_that_joins_in_the_middle_of_a_list_is_told_each_object_once(
+async def test_handler_added_during_a_list_hears_each_object_once(
     informer: Informer[Lease],
 ) -> None:
     late = Recorder()
@@ -187,7 +187,7 @@ async def test_required_kind_that_is_not_found_keeps_its_objects(informer: Infor
     assert informer.reader.get(A) is not None
 
 
-async def test_refusal_is_timed_from_its_first_answer_to_the_next_list(
+async def test_refusal_lasts_from_its_first_answer_to_the_next_list(
     informer: Informer[Lease], clock: ManualClock
 ) -> None:
     await fill(informer, 10)

@@ -57,15 +57,16 @@ class TestOneObject:
         feed(store, Applied(lease("a", "x")))
         assert feed(store, Applied(lease("a", "x")), Applied(lease("a", "b"))) == [("updated", "a-1@b")]
 
-    def test_the_same_name_with_another_uid_is_a_delete_and_an_add(self, store: Store[Lease]) -> None:
+    def test_new_uid_under_a_name_is_delete_and_add(self, store: Store[Lease]) -> None:
         feed(store, Applied(lease("a", 1)))
         assert feed(store, Applied(lease("a", 5, uid="2"))) == [("deleted", "a-1@1"), ("added", "a-2@5")]
 
-    def test_the_end_of_an_earlier_bearer_of_the_name_changes_nothing(self, store: Store[Lease]) -> None:
+    def test_late_removal_of_an_earlier_object_changes_nothing(self, store: Store[Lease]) -> None:
         feed(store, Applied(lease("a", 5, uid="2")))
         assert feed(store, Removed(lease("a", 3, uid="1"))) == []
 
-    def test_the_end_of_a_later_bearer_of_the_name_is_the_end(self, store: Store[Lease]) -> None:
+    def test_removal_of_a_later_object_removes_the_known_one(self, store: Store[Lease]) -> None:
+        """Both have one name, and the addition of the later one was missed."""
         feed(store, Applied(lease("a", 1)))
         assert feed(store, Removed(lease("a", 6, uid="2"))) == [("deleted", "a-1@1")]
 
@@ -139,7 +140,8 @@ class TestUndecodable:
         assert feed(store, Init(), InitDone("5")) == [("deleted", "a-1@1")]
         assert store.undecodable == {}
 
-    def test_an_item_without_a_name_may_be_any_object_so_none_goes(self, store: Store[Lease]) -> None:
+    def test_list_with_a_nameless_item_deletes_nothing(self, store: Store[Lease]) -> None:
+        """The item may be any of the objects."""
         feed(store, Applied(lease("a", 1)))
         assert feed(store, Init(), Skipped(Undecodable(LEASE, Key("", ""), "no object")), InitDone("5")) == []
 

@@ -85,7 +85,7 @@ async def test_a_read_goes_through_once_the_trouble_is_over(trouble: HttpRespons
     assert len(clock.sleeps) == 2
 
 
-async def test_a_read_gives_up_in_the_end_with_what_the_server_said() -> None:
+async def test_read_gives_up_with_the_message_of_the_server() -> None:
     clock = StillClock()
     with pytest.raises(Unavailable, match="etcd is away"):
         await client_of(Answers(refusal(503, "etcd is away")), clock).get(LEASE, "a", "ns")
@@ -162,13 +162,14 @@ async def test_a_failed_write_and_a_dry_run_are_not_noted() -> None:
 @pytest.mark.parametrize(
     "body", [{"kind": "Status", "details": {"uid": "u"}}, {"kind": "Lease", "metadata": {"uid": "u"}}]
 )
-async def test_a_delete_is_noted_under_the_uid_that_the_server_names(body: dict[str, Any]) -> None:
+async def test_delete_is_noted_under_the_uid_from_the_server(body: dict[str, Any]) -> None:
     with record_writes() as writes:
         await client_of(Answers(answer(200, body))).delete(LEASE, "a", namespace="ns")
     assert writes == [Deleted(LEASE, Key("ns", "a"), "u")]
 
 
-async def test_apply_takes_name_and_namespace_from_the_body_and_owns_fields_as_torchctl() -> None:
+async def test_apply_takes_its_name_from_the_body() -> None:
+    """The namespace is from the body too, and the field manager is torchctl."""
     transport = Answers(OK)
     await client_of(transport).apply(LEASE, BODY, force=True)
     (request,) = transport.requests
@@ -241,3 +242,14 @@ async def test_a_raw_read_keeps_everything() -> None:
 async def test_a_log_is_text() -> None:
     transport = Answers(HttpResponse(200, {}, b"line\n\xff"))
     assert await client_of(transport).pod_log("p", "ns", "c") == "line\n\ufffd"
+
+
+async def test_a_raw_list_has_every_field_of_every_page() -> None:
+    """The items of a list do not carry their apiVersion and kind; what is printed must."""
+    first = answer(200, {"metadata": {"continue": "more"}, "items": [{"metadata": {"name": "a"}, "unknown": [1]}]})
+    last = answer(200, {"metadata": {}, "items": None})
+    transport = Answers(first, last)
+    assert await Client(transport).list_raw(LEASE, namespace="team", labels="a=b") == [
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "unknown": [1]}
+    ]
+    assert [dict(request.query).get("continue") for request in transport.requests] == [None, "more"]

@@ -77,7 +77,7 @@ def test_events_carry_the_object(type_: str, wrap: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("type_", ["ADDED", "DELETED"])
-def test_an_event_of_an_undecodable_object_says_whether_it_is_gone(type_: str) -> None:
+def test_undecodable_event_tells_if_the_object_is_gone(type_: str) -> None:
     assert Codec().decode_event(LEASE, line(type_, BAD)) == undecodable(deleted=type_ == "DELETED")
 
 
@@ -110,7 +110,7 @@ def test_many_lines_are_what_each_of_them_is() -> None:
 
 
 @pytest.mark.parametrize("bad", [line("ADDED", BAD), line("RENAMED", lease()), b"<html>\n", line("ERROR", "?")])
-def test_a_line_that_cannot_be_decoded_stops_none_of_its_neighbours(bad: bytes) -> None:
+def test_undecodable_line_stops_no_other_line(bad: bytes) -> None:
     codec = Codec()
     first, found, last = codec.decode_events(LEASE, line("ADDED", lease("a")) + bad + line("MODIFIED", lease("b")))
     assert (first, last) == (Added(codec.decode(LEASE, _body("a"))), Modified(codec.decode(LEASE, _body("b"))))
@@ -135,7 +135,7 @@ def test_no_line_makes_the_decoder_raise(garbage: bytes) -> None:
     assert isinstance(Codec().decode_event(LEASE, garbage), ErrorLine)
 
 
-def test_an_exception_of_a_kind_s_own_hook_is_the_object_s_fault() -> None:
+def test_exception_in_a_decode_hook_is_an_undecodable_object() -> None:
     class Odd(msgspec.Struct, frozen=True):
         metadata: ObjectMeta
         spec: complex

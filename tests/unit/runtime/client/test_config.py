@@ -128,7 +128,7 @@ async def test_an_exec_plugin_s_token_is_kept_while_it_lasts(tmp_path: Path) -> 
     assert [await connection.authorization() for _ in range(3)] == ["Bearer token-1"] * 3
 
 
-async def test_an_exec_plugin_is_run_again_when_its_token_has_ended(
+async def test_exec_plugin_runs_again_when_its_token_has_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchctl.runtime.client.credentials.REFUSED_PERIOD_S", 0.0)
@@ -139,7 +139,7 @@ async def test_an_exec_plugin_is_run_again_when_its_token_has_ended(
         await connection.authorization(force=True)
 
 
-async def test_an_exec_plugin_that_fails_at_first_is_a_configuration_error(tmp_path: Path) -> None:
+async def test_first_failure_of_an_exec_plugin_is_a_configuration_error(tmp_path: Path) -> None:
     user = exec_user(tmp_path, tokens=0, expiry="2999-01-01T00:00:00Z")
     with pytest.raises(ConfigError, match="out of tokens"):
         await load_connection(write(tmp_path / "config", user))
@@ -202,3 +202,19 @@ def test_a_pod_without_a_mounted_service_account_is_told_so(tmp_path: Path) -> N
 def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no pod"):
         in_cluster({}, tmp_path)
+
+
+async def test_a_user_to_impersonate_is_taken_over(tmp_path: Path) -> None:
+    user = {"token": "t", "as": "ann", "as-groups": ["dev"], "as-uid": "7", "as-user-extra": {"scope": ["view"]}}
+    connection = await load_connection(write(tmp_path / "config", user=user))
+    assert connection.headers == (
+        ("Impersonate-User", "ann"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Extra-scope", "view"),
+    )
+
+
+async def test_groups_to_impersonate_without_a_user_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="together with a user"):
+        await load_connection(write(tmp_path / "config", user={"token": "t", "as-groups": ["dev"]}))

@@ -22,7 +22,7 @@ async def test_static_credentials_offer_nothing_new_after_a_refusal() -> None:
     assert await static.authorization(force=True) is None
 
 
-async def test_a_token_file_is_read_again_after_a_minute_and_after_a_refusal(tmp_path: Path) -> None:
+async def test_token_file_is_reread_each_minute_and_after_a_refusal(tmp_path: Path) -> None:
     clock, path = ManualClock(), tmp_path / "token"
     path.write_text("one\n")
     tokens = TokenFile(str(path), clock)
@@ -76,7 +76,8 @@ async def test_a_plugin_s_token_is_renewed_shortly_before_it_ends() -> None:
     assert await plugin.authorization() == "Bearer two"
 
 
-async def test_a_short_lived_token_is_used_and_not_fetched_in_a_busy_loop() -> None:
+async def test_short_lived_token_is_used_before_it_is_replaced() -> None:
+    """Otherwise a short lifetime would mean a busy loop of fetches."""
     clock = ManualClock()
     _, fetch = counting(Issued("Bearer two", remaining_s=30))
     plugin = PluginCredentials(fetch, Issued("Bearer one", remaining_s=30), clock)
@@ -86,7 +87,7 @@ async def test_a_short_lived_token_is_used_and_not_fetched_in_a_busy_loop() -> N
     assert await plugin.authorization() == "Bearer two"
 
 
-async def test_a_token_without_an_end_is_renewed_after_a_refusal_only() -> None:
+async def test_token_without_expiry_is_renewed_only_after_a_refusal() -> None:
     clock = ManualClock()
     left, fetch = counting(Issued("Bearer two"))
     plugin = PluginCredentials(fetch, Issued("Bearer one"), clock)

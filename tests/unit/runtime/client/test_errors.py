@@ -42,11 +42,12 @@ def test_code_and_reason_decide_the_type(code: int, reason: str, expected: type[
     assert (error.code, error.reason, str(error)) == (code, reason, "said the server")
 
 
-def test_already_exists_is_not_a_conflict_for_retrying_it_is_of_no_use() -> None:
+def test_already_exists_is_not_a_conflict() -> None:
+    """A conflict is worth a retry, AlreadyExists is not."""
     assert not issubclass(errors.AlreadyExists, errors.Conflict)
 
 
-def test_a_page_of_a_load_balancer_is_quoted_in_one_line() -> None:
+def test_html_of_a_load_balancer_is_quoted_in_one_line() -> None:
     error = error_for(502, b"<html>\n  <h1>Bad   Gateway</h1>\n" + b"x" * 10_000, {})
     assert isinstance(error, errors.Unavailable)
     assert str(error).startswith("502: <html> <h1>Bad Gateway</h1>")
@@ -60,7 +61,7 @@ def test_details_name_the_object() -> None:
 
 
 @pytest.mark.parametrize(("write", "code", "unknown"), [(True, 503, True), (True, 409, False), (False, 503, False)])
-def test_only_a_write_that_met_a_5xx_has_an_unknown_outcome(write: bool, code: int, unknown: bool) -> None:
+def test_only_a_write_answered_5xx_has_an_unknown_outcome(write: bool, code: int, unknown: bool) -> None:
     assert error_for(code, b"", {}, write=write).outcome_unknown is unknown
 
 

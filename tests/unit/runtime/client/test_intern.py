@@ -53,7 +53,8 @@ def test_sharing_changes_no_value() -> None:
     assert decode(codec) == msgspec.json.decode(msgspec.json.encode(BODY), type=POD.type)
 
 
-def test_conditions_without_a_message_are_one_tuple_and_others_share_their_words() -> None:
+def test_equal_conditions_without_messages_share_one_tuple() -> None:
+    """Conditions with messages share only their words."""
     codec, silent, loud = Codec(), copy.deepcopy(BODY), copy.deepcopy(BODY)
     loud["status"]["conditions"][0] |= {"message": "0/3 nodes are available"}
     assert decode(codec, silent).status.conditions is decode(codec, silent).status.conditions

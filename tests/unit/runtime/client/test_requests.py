@@ -31,12 +31,13 @@ def test_a_list_without_version_asks_for_the_newest_state() -> None:
     assert request.is_bulk
 
 
-def test_a_further_page_names_no_version_for_its_token_has_one() -> None:
+def test_next_page_sends_its_token_and_no_version() -> None:
+    """The token has a version in it."""
     request = requests.list_page(POD, continue_="token", resource_version="7")
     assert request.query == (("limit", "500"), ("continue", "token"))
 
 
-def test_a_watch_asks_for_bookmarks_and_ends_on_the_server_s_side() -> None:
+def test_watch_requests_bookmarks_and_a_server_timeout() -> None:
     request = requests.watch(POD, namespace="team", resource_version="42", timeout_s=270.4)
     assert request.target == (
         "/api/v1/namespaces/team/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=270&resourceVersion=42"
@@ -50,7 +51,7 @@ def test_a_streaming_list_asks_for_the_initial_events() -> None:
     assert "resourceVersion" not in query
 
 
-def test_apply_is_a_patch_of_its_own_type_under_a_manager() -> None:
+def test_apply_is_a_patch_with_a_field_manager() -> None:
     request = requests.apply(JOB, "train", b"{}", "team", manager="torchctl", force=True, subresource="status")
     assert request == HttpRequest(
         "PATCH",
@@ -99,7 +100,7 @@ def test_a_log_is_asked_for_by_container() -> None:
 
 
 @pytest.mark.parametrize(("name", "namespace"), [("", "team"), ("p", "")])
-def test_a_namespaced_object_without_name_or_namespace_is_refused_before_it_is_sent(name: str, namespace: str) -> None:
+def test_request_without_name_or_namespace_is_never_sent(name: str, namespace: str) -> None:
     with pytest.raises(ValueError, match="Pod"):
         requests.get(POD, name, namespace)
 

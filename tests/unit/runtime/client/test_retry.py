@@ -41,12 +41,14 @@ def test_a_write_of_unknown_outcome_is_never_repeated(error: ApiError) -> None:
     assert delay(error, write=True) is None
 
 
-def test_a_write_that_the_server_did_not_look_at_is_repeated() -> None:
+def test_throttled_write_is_repeated() -> None:
+    """The server answered 429 without looking at it."""
     assert delay(TooManyRequests(), write=True) is not None
 
 
 @given(st.integers(1, 10_000), st.floats(0, 0.999))
-def test_delays_double_up_to_a_cap_and_lose_at_most_half_to_jitter(attempt: int, jitter: float) -> None:
+def test_delays_double_up_to_a_cap_with_jitter(attempt: int, jitter: float) -> None:
+    """Jitter takes at most a half."""
     full = min(POLICY.cap_s, POLICY.first_s * 2 ** (min(attempt, 30) - 1))
     wait_s = delay(Unavailable(), attempt=attempt, jitter=jitter)
     assert wait_s is not None

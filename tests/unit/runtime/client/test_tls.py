@@ -71,7 +71,7 @@ async def test_another_authority_s_server_gets_nothing(tmp_path: Path) -> None:
     assert not raised.value.outcome_unknown
 
 
-async def test_a_certificate_for_another_name_is_refused_unless_that_name_is_asked_for(tmp_path: Path) -> None:
+async def test_certificate_of_another_name_needs_tls_server_name(tmp_path: Path) -> None:
     authority = Authority()
     files = trusting(tmp_path, authority)
     named = TlsFiles(ca=files.ca, server_name="api.internal")
@@ -91,7 +91,7 @@ async def test_an_unverified_connection_takes_any_server(tmp_path: Path) -> None
         assert (await transport.send(GET)).status == 200
 
 
-async def test_a_rotated_authority_is_found_at_the_first_handshake_that_fails(tmp_path: Path) -> None:
+async def test_rotated_authority_is_found_after_one_failed_handshake(tmp_path: Path) -> None:
     """No restart, no wait for the next look at the files, and a write is sent exactly once."""
     old, new = Authority("old"), Authority("new")
     files = trusting(tmp_path, old)
@@ -108,7 +108,7 @@ async def test_a_rotated_authority_is_found_at_the_first_handshake_that_fails(tm
         await transport.__aexit__(None, None, None)
 
 
-async def test_a_rotated_client_certificate_is_used_after_the_next_look_at_the_files(tmp_path: Path) -> None:
+async def test_rotated_client_certificate_is_used_after_the_next_check(tmp_path: Path) -> None:
     authority, clock = Authority(), ManualClock()
     ca = trusting(tmp_path, authority).ca
     certificate, key = tmp_path / "client.crt", tmp_path / "client.key"
@@ -144,7 +144,7 @@ def test_unchanged_files_keep_the_context_and_changed_ones_replace_it(tmp_path: 
 
 
 @pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nhalf"])
-def test_a_half_written_file_leaves_the_old_context_until_it_is_whole(tmp_path: Path, content: bytes | None) -> None:
+def test_half_written_file_leaves_the_old_tls_context(tmp_path: Path, content: bytes | None) -> None:
     files, contexts = trusting(tmp_path, Authority()), TlsContexts(ManualClock())
     first = contexts.current(files)
     path = tmp_path / "ca.crt"

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from torchctl.runtime.client import sockets
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotLeader, Timeout, Unavailable
+from torchctl.runtime.client.impersonation import Impersonation
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.transport import MAX_CONNECTIONS, AiohttpTransport, RequestMetrics
 from torchctl.runtime.metrics import Metrics
@@ -111,6 +112,17 @@ async def test_a_request_arrives_as_it_was_built() -> None:
     assert (response.status, response.body, response.headers["x-two"]) == (201, b"answer", "2")
 
 
+async def test_impersonation_is_in_every_request_with_all_groups() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response([request.headers["Impersonate-User"], request.headers.getall("Impersonate-Group")])
+
+    async with serving(answer) as url:
+        connection = Connection(url, impersonation=Impersonation(user="ann", groups=("dev", "ml")))
+        async with AiohttpTransport(connection) as transport:
+            answered = await transport.send(HttpRequest("GET", "/", "get"))
+    assert answered.body == b'["ann", ["dev", "ml"]]'
+
+
 @pytest.mark.parametrize("status", [200, 301, 404, 429, 500])
 async def test_every_status_is_an_answer_and_redirects_are_not_followed(status: int) -> None:
     async def handler(request: web.Request) -> web.Response:
@@ -156,7 +168,7 @@ async def test_a_refused_connection_means_that_nothing_was_sent() -> None:
     assert (raised.value.code, raised.value.outcome_unknown) == (0, False)
 
 
-async def test_a_name_that_does_not_resolve_means_that_nothing_was_sent() -> None:
+async def test_unresolved_name_means_that_nothing_was_sent() -> None:
     async with transport_to("http://api.invalid") as transport:
         with pytest.raises(Unavailable) as raised:
             await transport.send(WRITES[0])
@@ -164,9 +176,11 @@ async def test_a_name_that_does_not_resolve_means_that_nothing_was_sent() -> Non
 
 
 @pytest.mark.parametrize("request_", WRITES, ids=lambda request: request.verb)
-async def test_a_connection_that_is_reset_leaves_a_write_s_outcome_unknown_and_is_not_repeated(
+async def test_reset_connection_leaves_the_outcome_unknown(
     request_: HttpRequest,
 ) -> None:
+    """The write is not repeated."""
+
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         reset(writer)
@@ -179,7 +193,7 @@ async def test_a_connection_that_is_reset_leaves_a_write_s_outcome_unknown_and_i
 
 
 @pytest.mark.parametrize("request_", WRITES, ids=lambda request: request.verb)
-async def test_a_kept_connection_that_breaks_does_not_make_a_write_happen_twice(request_: HttpRequest) -> None:
+async def test_broken_keep_alive_connection_never_doubles_a_write(request_: HttpRequest) -> None:
     """The first request is answered, the second one breaks on the same connection: there must be no third."""
     requests_seen = 0
 
@@ -449,7 +463,7 @@ async def test_a_line_may_be_as_long_as_any_object() -> None:
         assert [len(line) for line in await read(url)] == [len(giant), 5]
 
 
-async def test_a_stream_that_breaks_off_is_told_from_one_that_ends() -> None:
+async def test_broken_stream_differs_from_an_ended_one() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")

@@ -63,7 +63,7 @@ def test_a_lease_that_is_missing_is_created() -> None:
     )
 
 
-def test_a_lease_that_another_holds_is_left_alone_until_it_expires() -> None:
+def test_lease_of_another_is_left_alone_until_it_expires() -> None:
     elector = follower_of("other")
     assert elector.next(100, "now", watching=True) == Wait(100 + LEASE_S)
     assert elector.next(114.9, "now", watching=True) == Wait(100 + LEASE_S)
@@ -85,7 +85,7 @@ def test_a_renewal_that_is_known_already_does_not() -> None:
     assert isinstance(elector.next(115, "now", watching=True), Write)
 
 
-def test_news_of_the_watch_that_are_older_than_what_is_known_change_nothing() -> None:
+def test_older_lease_from_the_watch_changes_nothing() -> None:
     elector = leader(version=7)
     elector.saw(lease("other", 6), 101, live=False)
     assert elector.leads(101)
@@ -103,20 +103,21 @@ def test_a_released_lease_is_taken_at_once() -> None:
     assert isinstance(elector.next(101, "now", watching=True), Write)
 
 
-def test_a_deleted_lease_stays_reserved_for_the_one_who_held_it() -> None:
+def test_deleted_lease_stays_reserved_for_its_holder() -> None:
     elector = follower_of("other")
     elector.missing("6")
     assert elector.next(101, "now", watching=True) == Wait(100 + LEASE_S)
     assert isinstance(elector.next(115, "now", watching=True), Write)
 
 
-def test_a_deletion_that_is_older_than_what_is_known_changes_nothing() -> None:
+def test_older_deletion_of_the_lease_changes_nothing() -> None:
     elector = follower_of("other", version=9)
     elector.missing("8")
     assert elector.holder == "other"
 
 
-def test_without_a_watch_the_lease_is_read_every_jittered_retry_period() -> None:
+def test_without_a_watch_the_lease_is_polled() -> None:
+    """A poll follows each retry period, with jitter."""
     elector = Elector("me", SETTINGS)
     elector.saw(lease("other", 5), 100, live=True)
     elector.polled(100, 1.0)
@@ -125,7 +126,7 @@ def test_without_a_watch_the_lease_is_read_every_jittered_retry_period() -> None
     assert elector.next(due, "now", watching=False) == Read()
 
 
-def test_a_leader_renews_every_retry_period_and_keeps_when_it_acquired() -> None:
+def test_leader_renews_each_retry_period_and_keeps_its_acquire_time() -> None:
     elector = leader(sent_at=100)
     assert elector.next(100.5, "later", watching=True) == Wait(102)
     write = elector.next(102, "later", watching=True)
@@ -152,7 +153,8 @@ def test_an_answer_that_comes_after_its_deadline_makes_no_leader() -> None:
     assert not elector.leads(111)
 
 
-def test_a_leader_that_cannot_renew_tries_each_retry_period_and_stops_at_the_deadline() -> None:
+def test_leader_that_cannot_renew_stops_at_the_deadline() -> None:
+    """The leader tries again in each retry period."""
     elector = leader(sent_at=100)
     elector.failed(102, 0.5)
     assert elector.next(102, "later", watching=False) == Wait(104)

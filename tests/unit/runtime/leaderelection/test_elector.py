@@ -251,7 +251,7 @@ def test_a_stop_in_the_middle_of_a_renewal_still_releases() -> None:
     play(story)
 
 
-def test_a_leader_that_is_cut_off_stops_before_the_other_begins() -> None:
+def test_leader_without_network_stops_before_the_other_begins() -> None:
     async def story(server: Server, a: Replica, b: Replica, tasks: TaskGroup) -> None:
         a.network.cut = True
         stopped = await until(lambda: not a.working, within_s=DEADLINE_S)
@@ -290,7 +290,9 @@ def test_a_short_outage_changes_nothing() -> None:
     play(story)
 
 
-def test_renewals_whose_answers_are_lost_end_leadership_and_do_not_double_it() -> None:
+def test_lost_answers_to_renewals_end_leadership() -> None:
+    """There are never two leaders meanwhile."""
+
     async def story(server: Server, a: Replica, b: Replica, tasks: TaskGroup) -> None:
         a.network.swallow = a.network.deaf = True
         await until(lambda: not a.working, within_s=DEADLINE_S)
@@ -299,7 +301,7 @@ def test_renewals_whose_answers_are_lost_end_leadership_and_do_not_double_it() -
     play(story)
 
 
-def test_without_a_watch_a_release_is_found_within_the_retry_period() -> None:
+def test_release_is_found_without_a_watch_within_a_retry_period() -> None:
     async def story(server: Server, a: Replica, b: Replica, tasks: TaskGroup) -> None:
         b.network.deaf = True
         server.watchers[1].put_nowait(b"")
@@ -320,7 +322,7 @@ def test_a_holder_written_by_hand_stops_the_leader_at_once() -> None:
     play(story)
 
 
-def test_a_lease_deleted_by_hand_is_made_again_by_its_leader() -> None:
+def test_leader_recreates_a_lease_deleted_by_hand() -> None:
     async def story(server: Server, a: Replica, b: Replica, tasks: TaskGroup) -> None:
         server.delete()
         await until(lambda: server.holder == "a", within_s=RETRY_S + 0.1)
@@ -365,7 +367,7 @@ def test_work_that_ends_gives_the_lease_up() -> None:
     virtualtime.run(main)
 
 
-def test_work_that_fails_gives_the_lease_up_and_the_failure_is_seen() -> None:
+def test_failed_work_releases_the_lease_and_raises() -> None:
     async def main() -> None:
         replica = Replica(Server(), "a")
 

@@ -26,7 +26,7 @@ def test_it_is_shut_until_it_is_armed() -> None:
         Fence(HandClock()).check()
 
 
-def test_it_opens_until_the_deadline_and_shuts_without_anybody_shutting_it() -> None:
+def test_fence_opens_until_the_deadline_and_shuts_by_itself() -> None:
     clock = HandClock()
     fence = Fence(clock)
     fence.arm(110)

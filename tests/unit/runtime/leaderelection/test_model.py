@@ -283,7 +283,7 @@ WORLDS = st.builds(
 
 @given(WORLDS)
 @settings(max_examples=examples(400), deadline=None)
-def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(world: World) -> None:
+def test_never_two_leaders_and_one_after_the_faults(world: World) -> None:
     model = Model(world)
     model.run(FAULTS_END_S)
     model.run(FAULTS_END_S + 40 + QUIET_S)

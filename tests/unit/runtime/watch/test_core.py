@@ -17,7 +17,7 @@ from torchctl.runtime.watch.events import (
     Unavailable,
     Wait,
 )
-from torchctl.runtime.watch.inputs import Closed, Lost, Opened, Refused, Rested, Silent
+from torchctl.runtime.watch.inputs import Closed, ErrorStatus, Lost, Opened, Rested, Silent
 from torchctl.runtime.watch.settings import WatchSettings
 
 GONE = Status(code=410, reason="Expired")
@@ -72,7 +72,7 @@ def watching(paged: Driver) -> Driver:
 
 
 class TestLists:
-    def test_a_list_is_turned_page_by_page_and_watched_from_its_version(self, paged: Driver) -> None:
+    def test_list_is_read_by_pages_and_watched_from_its_version(self, paged: Driver) -> None:
         assert paged.ask() == ListPage(limit=500)
         assert paged(page(10, lease("a", 3), continue_="next")) == [Init(), Applied(lease("a", 3))]
         assert paged.ask() == ListPage(limit=500, continue_="next")
@@ -80,13 +80,13 @@ class TestLists:
         assert paged.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
 
     def test_an_expired_continue_token_begins_the_list_anew(self, paged: Driver) -> None:
-        paged(page(10, lease("a", 3), continue_="next"), Refused(410, "Expired"))
+        paged(page(10, lease("a", 3), continue_="next"), ErrorStatus(410, "Expired"))
         paged.rest()
         assert paged.ask() == ListPage(limit=500)
         assert paged(page(20)) == [Init(), InitDone("20")]
 
-    @pytest.mark.parametrize("fault", [Lost("reset"), Refused(503), Refused(429, retry_after_s=1.0)])
-    def test_a_page_that_did_not_come_is_asked_for_again(self, paged: Driver, fault: Lost | Refused) -> None:
+    @pytest.mark.parametrize("fault", [Lost("reset"), ErrorStatus(503), ErrorStatus(429, retry_after_s=1.0)])
+    def test_a_page_that_did_not_come_is_asked_for_again(self, paged: Driver, fault: Lost | ErrorStatus) -> None:
         paged(page(10, lease("a", 3), continue_="next"), fault)
         paged.rest()
         assert paged.ask() == ListPage(limit=500, continue_="next")
@@ -96,14 +96,15 @@ class TestLists:
         bad = Page(items=(lease("a", 3),), skipped=(what,), resource_version="10", continue_="")
         assert paged(bad) == [Init(), Applied(lease("a", 3)), Skipped(what), InitDone("10")]
 
-    def test_a_list_older_than_what_was_seen_is_refused_and_asked_for_again(self, watching: Driver) -> None:
+    def test_list_older_than_the_known_version_is_read_again(self, watching: Driver) -> None:
         watching(ErrorLine(GONE))
         watching.rest()
         assert watching(page(9, lease("ghost", 5))) == []
         watching.rest()
         assert watching(page(11)) == [Init(), InitDone("11")]
 
-    def test_old_lists_are_believed_in_the_end_because_etcd_may_come_from_a_backup(self) -> None:
+    def test_repeated_old_lists_are_believed_in_the_end(self) -> None:
+        """etcd may have been restored from a backup."""
         driver = Driver(WatchSettings(streaming_list=False, stale_limit=2))
         driver(page(10), Opened(), ErrorLine(GONE))
         for _ in range(2):
@@ -122,7 +123,7 @@ class TestStreamingLists:
         assert streamed(Modified(lease("a", 11))) == [Applied(lease("a", 11))]
         assert streamed.machine.state is State.WATCHING
 
-    def test_changes_that_come_before_the_list_is_complete_are_passed_on(self, streamed: Driver) -> None:
+    def test_changes_during_a_streaming_list_are_passed_on(self, streamed: Driver) -> None:
         streamed(Opened())
         assert streamed(Modified(lease("a", 9)), Deleted(lease("a", 10))) == [
             Applied(lease("a", 9)),
@@ -130,24 +131,21 @@ class TestStreamingLists:
         ]
 
     @pytest.mark.parametrize("code", [400, 422])
-    def test_a_server_that_cannot_stream_lists_is_asked_for_pages_from_then_on(
-        self, streamed: Driver, code: int
-    ) -> None:
-        streamed(Refused(code))
+    def test_server_without_streaming_lists_is_asked_for_pages(self, streamed: Driver, code: int) -> None:
+        streamed(ErrorStatus(code))
         assert streamed.ask() == ListPage(limit=500)
         streamed(page(10), Opened(), ErrorLine(GONE))
         streamed.rest()
         assert streamed.ask() == ListPage(limit=500)
 
-    def test_a_streaming_list_that_never_completes_is_given_up_for_pages(self, streamed: Driver) -> None:
+    def test_endless_streaming_list_falls_back_to_pages(self, streamed: Driver) -> None:
         streamed(Opened(), Added(lease("a", 3)))
         assert streamed.machine.patience(streamed.now + 59) == 1.0
         assert streamed(Silent(), after_s=60) == []
         assert streamed.ask() == ListPage(limit=500)
 
-    def test_a_streaming_list_that_breaks_off_begins_anew_and_in_the_end_falls_back_to_pages(
-        self, streamed: Driver
-    ) -> None:
+    def test_broken_streaming_list_falls_back_to_pages_in_the_end(self, streamed: Driver) -> None:
+        """The list begins anew a few times before that."""
         for _ in range(2):
             streamed(Opened(), Added(lease("a", 3)), Closed())
             streamed.rest()
@@ -185,9 +183,7 @@ class TestStreams:
         assert watching(Added(lease("a", 11))) == []
 
     @pytest.mark.parametrize("version", ["11", "15"])
-    def test_a_stream_that_ended_is_resumed_at_once_from_the_newest_version(
-        self, watching: Driver, version: str
-    ) -> None:
+    def test_ended_stream_resumes_at_once_from_the_newest_version(self, watching: Driver, version: str) -> None:
         watching(Added(lease("a", 11)))
         if version == "15":
             watching(Bookmark("15"))
@@ -220,7 +216,7 @@ class TestStreams:
         assert watching.ask() == ListPage(limit=500)
 
     def test_an_expired_version_at_the_opening_lists_anew(self, paged: Driver) -> None:
-        paged(page(10), Refused(410, "Gone"))
+        paged(page(10), ErrorStatus(410, "Gone"))
         paged.rest()
         assert paged.ask() == ListPage(limit=500)
 
@@ -251,7 +247,7 @@ class TestStreams:
         watching(ErrorLine(throttled))
         assert watching.rest() == 7.0
         for _ in range(10):
-            watching(Refused(429, retry_after_s=3.0))
+            watching(ErrorStatus(429, retry_after_s=3.0))
             assert watching.rest() == 3.0
         assert watching.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
 
@@ -281,12 +277,14 @@ class TestStreams:
 
 
 class TestUnavailability:
-    def test_a_kind_that_is_not_served_is_asked_for_until_it_is(self, paged: Driver) -> None:
-        assert paged(Refused(404, "NotFound", "no such resource")) == [Unavailable("no such resource", missing=True)]
+    def test_kind_that_is_not_served_is_listed_until_it_is(self, paged: Driver) -> None:
+        assert paged(ErrorStatus(404, "NotFound", "no such resource")) == [
+            Unavailable("no such resource", missing=True)
+        ]
         rests = []
         for _ in range(10):
             rests.append(paged.rest())
-            paged(Refused(404))
+            paged(ErrorStatus(404))
         assert max(rests) == 30.0
         paged.rest()
         assert paged(page(10)) == [Init(), InitDone("10")]
@@ -294,21 +292,21 @@ class TestUnavailability:
     def test_a_kind_that_vanishes_is_listed_when_it_is_back(self, watching: Driver) -> None:
         watching(Lost("reset"))
         watching.rest()
-        assert watching(Refused(404)) == [Unavailable("404", missing=True)]
+        assert watching(ErrorStatus(404)) == [Unavailable("404", missing=True)]
         watching.rest()
         assert watching.ask() == ListPage(limit=500)
 
-    def test_kind_that_is_not_found_five_times_in_a_row_is_gone(self, watching: Driver) -> None:
+    def test_kind_is_gone_after_five_not_founds_in_a_row(self, watching: Driver) -> None:
         watching(Closed())
         told = []
         for _ in range(8):
             watching.rest()
-            told.append(watching(Refused(404))[1:])
+            told.append(watching(ErrorStatus(404))[1:])
         assert told == [[], [], [], [], [Absent()], [], [], []]
 
-    @pytest.mark.parametrize("between", [Lost("reset"), Refused(403), Refused(503), page(11)], ids=repr)
+    @pytest.mark.parametrize("between", [Lost("reset"), ErrorStatus(403), ErrorStatus(503), page(11)], ids=repr)
     def test_another_answer_in_between_starts_the_count_anew(
-        self, watching: Driver, between: Lost | Refused | Page[Lease]
+        self, watching: Driver, between: Lost | ErrorStatus | Page[Lease]
     ) -> None:
         watching(Closed())
         for number in range(8):
@@ -318,13 +316,13 @@ class TestUnavailability:
                 if isinstance(between, Page):
                     watching(Lost("reset"))
             else:
-                assert Absent() not in watching(Refused(404))
+                assert Absent() not in watching(ErrorStatus(404))
 
     @pytest.mark.parametrize("code", [401, 403])
     def test_a_kind_that_is_forbidden_is_tried_slowly(self, paged: Driver, code: int) -> None:
         rests = []
         for _ in range(12):
-            assert paged(Refused(code, "Forbidden")) == [Unavailable("Forbidden")]
+            assert paged(ErrorStatus(code, "Forbidden")) == [Unavailable("Forbidden")]
             rests.append(paged.rest())
         assert rests[0] == 0.8
         assert rests[-1] == 60.0
@@ -342,7 +340,7 @@ class TestBackoff:
         for _ in range(5):
             watching(Lost("refused"))
             watching.rest()
-        watching(Refused(403))
+        watching(ErrorStatus(403))
         assert watching.rest() == 0.8
 
     def test_jitter_shortens_a_delay_by_up_to_half(self, watching: Driver) -> None:
@@ -357,14 +355,15 @@ class TestBackoff:
         watching(Lost("reset"), after_s=121)
         assert watching.rest() == 0.8
 
-    def test_a_retry_after_is_a_lower_bound_and_is_believed_up_to_a_minute(self, watching: Driver) -> None:
+    def test_retry_after_delays_a_rest_by_at_most_a_minute(self, watching: Driver) -> None:
+        """Up to a minute, Retry-After is a lower bound."""
         watching(Lost("reset"))
         watching.rest()
-        watching(Refused(429, retry_after_s=9999.0))
+        watching(ErrorStatus(429, retry_after_s=9999.0))
         assert watching.machine.next(0.5) == Wait(60.4)
 
 
-def test_what_cannot_happen_in_a_state_is_refused_and_changes_nothing(paged: Driver) -> None:
+def test_illegal_input_of_a_state_changes_nothing(paged: Driver) -> None:
     with pytest.raises(IllegalInput, match="Opened while paging"):
         paged(Opened())
     assert paged.ask() == ListPage(limit=500)

@@ -220,7 +220,7 @@ class Diary(ManualClock):
 
 
 @pytest.mark.parametrize(("size", "waits"), [(1, 2), (TRICKLE, 0)])
-async def test_a_list_that_trickles_is_let_gather_and_a_watch_is_not(size: int, waits: int) -> None:
+async def test_slow_list_is_batched_and_a_watch_is_not(size: int, waits: int) -> None:
     clock = Diary()
     listed = [line("ADDED", lease(name, 3, holderIdentity="x" * size)) for name in ("a", "b")]
     watched = [line("MODIFIED", lease("a", version)) for version in range(11, 20)]
@@ -229,7 +229,7 @@ async def test_a_list_that_trickles_is_let_gather_and_a_watch_is_not(size: int, 
     assert clock.slept.count(GATHER_S) == waits
 
 
-async def test_lines_that_come_with_the_end_of_a_stream_are_not_taken(clock: ManualClock) -> None:
+async def test_lines_after_an_error_line_are_dropped(clock: ManualClock) -> None:
     gone = line("ERROR", {"code": 410, "reason": "Expired"})
     _, sink = await play(clock, page(10), [gone + line("ADDED", lease("a", 11))], page(20))
     assert sink.story == ["init", "done@10", "init", "done@20"]

@@ -109,14 +109,14 @@ TestQueueAgainstModel = QueueAgainstModel.TestCase
 TestQueueAgainstModel.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 
 
-def test_keys_of_one_priority_come_out_in_the_order_they_became_due() -> None:
+def test_keys_of_one_priority_come_out_in_due_order() -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
     for key in "cab":
         queue.add(key, 0.0)
     assert [item.key for item in iter(lambda: queue.get(1.0), None)] == ["c", "a", "b"]
 
 
-def test_a_key_of_low_priority_is_overtaken_for_a_while_and_not_for_ever() -> None:
+def test_low_priority_key_is_overtaken_only_for_a_while() -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
     queue.add("low", 0.0, priority=LOW_PRIORITY)
     out = []
@@ -135,7 +135,7 @@ def first_letter(key: str) -> str:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(0, 60))
-def test_a_group_waits_for_one_turn_of_each_other_group_and_no_longer(groups: list[str], served: int) -> None:
+def test_group_waits_for_one_turn_of_each_other_group(groups: list[str], served: int) -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(), first_letter)
     for number, group in enumerate(groups):
         queue.add(f"{group}{number}", 0.0)
@@ -151,7 +151,8 @@ def test_a_group_waits_for_one_turn_of_each_other_group_and_no_longer(groups: li
         assert numbers == sorted(numbers), "first come, first served within a group"
 
 
-def test_a_long_backlog_leaves_every_other_turn_to_groups_that_take_turns() -> None:
+def test_overdue_backlog_takes_only_every_other_turn() -> None:
+    """Groups that take turns get the turns between."""
     queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(), first_letter)
     for number in range(100):
         queue.add(f"loud-{number}", 0.0, priority=LOW_PRIORITY)
@@ -178,7 +179,7 @@ def test_a_group_whose_keys_went_out_otherwise_is_forgotten_too() -> None:
     assert [turns._last for turns in queue._turns.values()] == [{}, {}]
 
 
-def test_a_key_added_while_it_is_processed_comes_out_once_after_done() -> None:
+def test_key_added_during_its_processing_comes_out_once_afterwards() -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
     queue.add("a", 0.0)
     queue.get(0.0)
@@ -199,7 +200,7 @@ def test_the_exponential_limiter_never_passes_its_cap_nor_overflows(failures: in
     assert limiter.delay("a", 0.0) == min(0.005 * 2.0 ** min(failures, 64), 1000.0)
 
 
-def test_looks_at_a_key_that_is_due_in_a_week_do_not_add_up_until_then() -> None:
+def test_repeated_delayed_adds_of_one_key_take_no_memory() -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialLimiter())
     for second in range(10_000):
         queue.add("job", float(second))

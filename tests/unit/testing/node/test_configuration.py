@@ -29,7 +29,7 @@ def test_all_of_containerd_is_below_its_root() -> None:
     assert plugin["sandbox_image"] == "docker.io/local/sandbox:1"
 
 
-def test_the_kubelet_owns_one_cgroup_and_asks_coredns_on_the_node() -> None:
+def test_kubelet_owns_one_cgroup_and_asks_coredns_on_its_node() -> None:
     config = json.loads(configuration.kubelet(NETWORK, ROOT, "torchctl-node-1-x"))
     assert config["cgroupRoot"] == "/torchctl-node-1-x"
     assert config["clusterDNS"] == [NETWORK.node]

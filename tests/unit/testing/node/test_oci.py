@@ -56,7 +56,7 @@ def test_the_new_layer_has_programs_and_links(archive: Path) -> None:
         assert link.linkname == "/usr/bin/python3"
 
 
-def test_every_blob_is_what_its_name_says_and_there_is_one_index(archive: Path) -> None:
+def test_each_blob_matches_its_digest_and_one_index_exists(archive: Path) -> None:
     with tarfile.open(archive) as tar:
         names = tar.getnames()
         for name in names:

@@ -12,8 +12,10 @@ from torchctl.api.kube import POD
 from torchctl.api.labels import ROLE_SYNC, WORKSPACE_REVISION
 from torchctl.controllers.job.children.containers import (
     CLAIM_ROOT,
+    field,
     flag,
     mount,
+    port,
     tmp_volume,
     workspace_container,
 )
@@ -32,6 +34,10 @@ SERVE = "serve"
 _CLAIM = "torchrun-workspace"
 _SECRET = "torchrun-source-secret"
 _SECRET_ROOT = "/secret"
+_CACHE = "torchrun-cache"
+_CACHE_ROOT = "/cache"
+_TOKEN = "TORCHCTL_POD_UID"
+"""The variable with the token of an upload: the pod's uid, known to who may read the pod and to nobody else."""
 _PLACEMENT = ("nodeSelector", "affinity")
 
 Json = dict[str, Any]
@@ -78,13 +84,24 @@ def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
     mounts = [mount(_CLAIM, CLAIM_ROOT, read_only=workspace.read_only)]
     if workspace.secret:
         mounts.append(mount(_SECRET, _SECRET_ROOT, read_only=True))
-    return workspace_container(FETCH, image, _fetch_args(workspace, revision), mounts, memory_limit="1Gi")
+    if workspace.cache:
+        mounts.append(mount(_CACHE, _CACHE_ROOT))
+    ours = workspace_container(FETCH, image, _fetch_args(workspace, revision), mounts, memory_limit="1Gi")
+    return _receiver(ours) if workspace.receives else ours
+
+
+def _receiver(ours: Json) -> Json:
+    """The container as one that takes uploads."""
+    return ours | {"env": [*ours["env"], field(_TOKEN, "metadata.uid")], "ports": [port("upload", names.UPLOAD_PORT)]}
 
 
 def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
     # Whoever uploads may do so while the job is suspended, which only the operator knows: it ends the wait.
     timeout: str | int = "inf" if workspace.uploaded else workspace.timeout_s
     limits = [*flag("root", CLAIM_ROOT), *flag("timeout", timeout), *flag("revision", revision)]
+    if workspace.receives:
+        cache = flag("cache", _CACHE_ROOT) if workspace.cache else []
+        return ["receive", *limits, *flag("port", names.UPLOAD_PORT), *cache]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING
@@ -104,7 +121,7 @@ def _serve(owner: Owner, workspace: FrozenWorkspace, image: str) -> Json:
     root = mount(_CLAIM, CLAIM_ROOT, sub_path=workspace.sub_path if existing else "", read_only=True)
     args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT), *flag("key", owner.uid)]
     return workspace_container(SERVE, image, args, [root]) | {
-        "ports": [{"name": "archive", "containerPort": names.SERVE_PORT, "protocol": "TCP"}],
+        "ports": [port("archive", names.SERVE_PORT)],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": names.SERVE_PORT}, "periodSeconds": 2},
     }
 
@@ -116,4 +133,6 @@ def _volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:
     volumes: list[Json] = [{"name": _CLAIM, "persistentVolumeClaim": claim}, tmp_volume()]
     if workspace.secret:
         volumes.append({"name": _SECRET, "secret": {"secretName": workspace.secret, "defaultMode": 0o440}})
+    if workspace.cache:
+        volumes.append({"name": _CACHE, "persistentVolumeClaim": {"claimName": workspace.cache}})
     return volumes

@@ -4,9 +4,9 @@ Clocks of nodes differ by seconds, and reports come in any order. So the kind of
 
 1. What the cluster took comes first (`_KINDS`), then memory, then what else failed by itself, then a deletion without a
    reason, then what only noticed that a peer was gone.
-2. Others tell whose a deletion is. KAI evicted at that time: the cluster took the pod. The Job gave up clearly later, by
-   the control plane's clocks: somebody deleted the pod, which counts as if the cluster took it. The Job gave up before,
-   or about then: it stopped what was left, which counts only if there is nothing else.
+2. Others tell whose a deletion is. KAI evicted at that time: the cluster took the pod. The Job gave up clearly later:
+   somebody deleted it, which counts as if the cluster took it. The Job gave up before, or about then: it stopped what
+   was left, which counts only if there is nothing else. All of these are clocks of the control plane.
 3. Of one kind the earliest counts; one without a time was before all others. Of one second, the one with another exit
    code than torchrun's own 1 counts, then the lowest index.
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from torchctl.api import names
+from torchctl.api import labels, names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Failure, TorchrunJob, WorkspaceStatus
 from torchctl.api.kube import Pod
@@ -25,7 +25,7 @@ from torchctl.controllers.job.children.workspace import serves
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import tries
 from torchctl.controllers.job.steps.tries import TRIES, number, number_in, revision_of
-from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = ["Syncing", "assess", "missing_claim"]
@@ -151,6 +151,8 @@ def _claim_lost(observed: Observed, template: FrozenTemplate, *, was_synced: boo
         return Finding(False, JobReason.CLAIM_LOST, message, warn=True)
     if claim is None and workspace.claim:
         return missing_claim(name)
+    if workspace.cache and observed.cache is None:
+        return missing_claim(workspace.cache)
     if claim is None and was_synced:
         message = f"PersistentVolumeClaim {name} was deleted after the sync: submit the job again"
         return Finding(False, JobReason.CLAIM_LOST, message, warn=True)
@@ -341,10 +343,19 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
         message = f"pod {name} has brought the workspace, and serves it when it is ready; not yet: {', '.join(late)}"
         return Finding(False, JobReason.SYNCING, message)
     if workspace.uploaded:
-        until = f"it gives up after {workspace.timeout_s} s"
-        message = f"pod {name} waits for the workspace to be uploaded, as docs/storage.md says; {until}"
-        return Finding(False, JobReason.WAITING_FOR_UPLOAD, message)
+        return _awaits(pod, workspace)
     return Finding(False, JobReason.SYNCING, f"pod {name} is bringing the workspace ({workspace.source})")
+
+
+def _awaits(pod: Pod, workspace: FrozenWorkspace) -> Finding:
+    """A sync pod to which a person has to bring the code."""
+    name, job = pod.metadata.name, pod.metadata.labels.get(labels.JOB_NAME, "")
+    if not tries.has_begun(pod):
+        return Finding(False, JobReason.SYNCING, f"pod {name}, which takes the upload, is waiting for a node")
+    how = f"run `kubectl torchrun sync {job}` in its directory" if workspace.receives else "see docs/storage.md"
+    until = f"it gives up after {workspace.timeout_s} s"
+    message = f"pod {name} waits for the workspace to be uploaded: {how}; {until}"
+    return Finding(False, JobReason.WAITING_FOR_UPLOAD, message)
 
 
 def _report(pod: Pod, record: WorkspaceStatus | None) -> WorkspaceStatus | None:

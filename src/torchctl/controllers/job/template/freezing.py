@@ -102,7 +102,7 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     problem = problem_of(queue, settings.kai_parent_queues)
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
-    if manages(queue.spec) and _verdict(queue) is None:
+    if manages(queue.spec) and _kai_queue_condition(queue) is None:
         message = f"waits until it is known whose KAI Queue {queue.spec.kai_queue} of TorchrunQueue {name} is"
         return Finding(False, JobReason.WAITING_FOR_QUEUE, message)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
@@ -110,12 +110,12 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
 
 def _conflict(queue: TorchrunQueue) -> str:
     """Explains why nothing may start in a KAI Queue that is somebody else's, whose GPUs the pods would take."""
-    verdict = _verdict(queue)
-    return verdict.message if verdict is not None and verdict.reason == QueueReason.CONFLICT else ""
+    condition = _kai_queue_condition(queue)
+    return condition.message if condition is not None and condition.reason == QueueReason.CONFLICT else ""
 
 
-def _verdict(queue: TorchrunQueue) -> Condition | None:
-    """The queue reconciler's finding about its KAI Queue; None until it has looked at this spec."""
+def _kai_queue_condition(queue: TorchrunQueue) -> Condition | None:
+    """The condition that the queue reconciler sets about its KAI Queue; None until it has looked at this spec."""
     known = find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY)
     return known if known is not None and known.observed_generation == queue.metadata.generation else None
 

@@ -163,6 +163,7 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
     modes = claim_modes or [str(mode) for mode in base.access_modes]
     most = job.spec.elastic.max_nodes if job.spec.elastic else shape.nodes
     claim = (asked.claim_name or names.workspace_claim(job.metadata.name)) if claim_modes else ""
+    receives = asked.source is WorkspaceSource.ZIP and not asked.url
     return FrozenWorkspace(
         size=sizing.total(asked.size or base.size, per_gpu, gpus, effective.DEFAULT_CLAIM_SIZE),
         access_modes=tuple(modes),
@@ -176,6 +177,8 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
         claim=asked.claim_name or "",
         sub_path=asked.sub_path or "",
         timeout_s=asked.timeout_seconds,
+        receives=receives,
+        cache=(base.cache_claim_name or "") if receives else "",
         pod=podspec.sync_template(queue),
     )
 

@@ -1,0 +1,136 @@
+"""Exit statuses, and the one place where an error becomes a line on standard error and a status.
+
+0    done
+1    the job that was waited for or followed failed, or ended otherwise than was waited for
+2    usage: the command line or the kubeconfig makes no sense; nothing was sent
+3    the cluster refused, or could not be asked
+4    the job, queue or namespace does not exist
+5    what was waited for did not come in time
+70   a defect of this program
+130  Ctrl-C
+141  whoever read the output does not read on
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any
+
+import click
+
+__all__ = ["Exit", "ended", "farewell", "verbosity", "while_read"]
+
+
+class Exit(IntEnum):
+    """The exit statuses of all commands for people."""
+
+    DONE = 0
+    JOB_FAILED = 1
+    USAGE = 2
+    CLUSTER = 3
+    NOT_FOUND = 4
+    TIMED_OUT = 5
+    DEFECT = 70
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+class _State:
+    """What a command has said of itself, for the line that ends it."""
+
+    verbosity = 0
+    farewell = ""
+
+
+_state = _State()
+
+
+def verbosity(level: int) -> None:
+    """Sets how much is said of an error: 0 one line, 1 and more also its causes, for a defect a traceback."""
+    _state.verbosity = max(level, _state.verbosity)
+
+
+def farewell(text: str) -> None:
+    """Sets the line that follows a Ctrl-C: what goes on, and how to come back to it."""
+    _state.farewell = text
+
+
+def ended(main: Callable[[], Any]) -> int:
+    """Runs a program and returns its exit status; says on standard error why it did not succeed."""
+    _state.verbosity, _state.farewell = 0, ""
+    try:
+        returned = main()
+    except (KeyboardInterrupt, click.Abort):
+        _say(_state.farewell or "Interrupted.")
+        return Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Exception as error:
+        return _explained(_only(error))
+    return returned if isinstance(returned, int) else Exit.DONE
+
+
+@contextmanager
+def while_read() -> Iterator[None]:
+    """Ends the process quietly if nobody reads its output any more, as in `torchctl list | head -1`."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Else Python complains once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(Exit.BROKEN_PIPE) from None
+
+
+def _explained(error: BaseException) -> int:
+    # Imported here, because a command that succeeds does not need them.
+    from torchctl.client import errors
+    from torchctl.client.refusals import explain
+    from torchctl.runtime.client.errors import ApiError
+
+    if isinstance(error, ApiError):
+        error = explain(error, "a request")
+    if not isinstance(error, errors.ClientError):
+        return _defect(error)
+    _say(f"Error: {error}")
+    if _state.verbosity:
+        _say_causes(error)
+    statuses = {
+        errors.JobFailed: Exit.JOB_FAILED,
+        errors.UsageError: Exit.USAGE,
+        errors.NotFound: Exit.NOT_FOUND,
+        errors.TimedOut: Exit.TIMED_OUT,
+        errors.ClusterError: Exit.CLUSTER,
+    }
+    return next((status for kind, status in statuses.items() if isinstance(error, kind)), Exit.DEFECT)
+
+
+def _defect(error: BaseException) -> int:
+    if _state.verbosity:
+        import traceback
+
+        _say("".join(traceback.format_exception(error)).rstrip())
+    _say(
+        f"Error: a defect of torchctl: {type(error).__name__}: {error}. Run it again with -v, and report what it says."
+    )
+    return Exit.DEFECT
+
+
+def _say_causes(error: BaseException) -> None:
+    cause = error.__cause__
+    while cause is not None:
+        _say(f"  because of {type(cause).__name__}: {cause}")
+        cause = cause.__cause__
+
+
+def _only(error: BaseException) -> BaseException:
+    """Returns the first error of a group, which is what the others follow from."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,44 @@
+"""The verbs of `kubectl torchrun`, one module each, imported only if the verb runs.
+
+The module of a verb defines `command`, made with `torchctl.cli.torchrun.common.verb`. At import it needs nothing but
+click: what is heavy (torchctl.client, rich) is imported inside its function, so that `--help` is quick.
+"""
+
+from torchctl.cli.lazy import Entry, Section
+
+__all__ = ["SECTIONS"]
+
+
+def _verbs(**summaries: str) -> dict[str, Entry]:
+    """Returns the entries of verbs; the module has the verb's name."""
+    return {name: Entry(f"{__name__}.{name}", summary) for name, summary in summaries.items()}
+
+
+TRAIN = Section("Train", _verbs())
+
+LOOK = Section(
+    "Look",
+    _verbs(
+        list="List jobs.",
+        queues="List queues.",
+        wait="Wait until a job is in a phase or has a condition.",
+    ),
+)
+
+REACH = Section("Reach into the pods", _verbs())
+
+CHANGE = Section(
+    "Change",
+    _verbs(
+        suspend="Stop the pods of jobs.",
+        resume="Start suspended jobs again.",
+        restart="End the attempt of jobs and begin the next one.",
+        scale="Change how many nodes elastic jobs should have.",
+        delete="Delete jobs.",
+    ),
+)
+
+OTHER = Section("Other", _verbs())
+
+SECTIONS = tuple(section for section in (TRAIN, LOOK, REACH, CHANGE, OTHER) if section.entries)
+"""All verbs, in the order of the help."""

@@ -1,0 +1,136 @@
+"""The synchronous face of the SDK, also where an event loop runs already, as in a notebook.
+
+One thread runs an event loop with the asynchronous client; each call here waits for one there.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from torchctl.api.jobstatus import JobStatus
+from torchctl.client.client import Client
+from torchctl.client.cluster import Target
+from torchctl.client.jobs import Job
+from torchctl.client.views import QueueView
+from torchctl.client.wait import FINISHED, Goal
+from torchctl.runtime.kinds import Key
+
+__all__ = ["BlockingClient", "BlockingJob"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BlockingClient:
+    """`Client`, with methods that wait. Close it, or use it in a `with` block.
+
+        client = BlockingClient(Target(context="dev"))
+        job = client.job("vit").wait("Running")
+
+    Args:
+        target: As for `Client.connect`, whose errors this raises.
+    """
+
+    def __init__(self, target: Target | None = None) -> None:
+        with ExitStack() as stack:
+            self._thread = _Thread(stack.enter_context(start_blocking_portal(name="torchctl-client")))
+            self._client = stack.enter_context(self._thread.portal.wrap_async_context_manager(Client.connect(target)))
+            self._stack = stack.pop_all()
+
+    def __repr__(self) -> str:
+        return f"<Blocking {self._client!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes connections and ends the thread. What was read stays usable."""
+        self._stack.close()
+
+    @property
+    def namespace(self) -> str:
+        return self._client.namespace
+
+    def job(self, name: str, *, namespace: str = "") -> "BlockingJob":
+        """As `Client.job`."""
+        return BlockingJob(self._thread, self._thread.run(self._client.job, name, namespace=namespace))
+
+    def jobs(self, *, namespace: str = "", all_namespaces: bool = False, labels: str = "") -> list["BlockingJob"]:
+        """As `Client.jobs`."""
+        found = self._thread.run(self._client.jobs, namespace=namespace, all_namespaces=all_namespaces, labels=labels)
+        return [BlockingJob(self._thread, job) for job in found]
+
+    def queue(self, name: str, *, namespace: str = "") -> QueueView:
+        """As `Client.queue`."""
+        return self._thread.run(self._client.queue, name, namespace=namespace)
+
+    def queues(self, *, namespace: str = "", all_namespaces: bool = False) -> list[QueueView]:
+        """As `Client.queues`."""
+        return self._thread.run(self._client.queues, namespace=namespace, all_namespaces=all_namespaces)
+
+
+class BlockingJob:
+    """`Job`, with methods that wait."""
+
+    def __init__(self, thread: "_Thread", job: Job) -> None:
+        self._thread = thread
+        self._job = job
+
+    def __repr__(self) -> str:
+        return f"<Blocking {self._job!r}>"
+
+    @property
+    def name(self) -> str:
+        return self._job.name
+
+    @property
+    def namespace(self) -> str:
+        return self._job.namespace
+
+    @property
+    def key(self) -> Key:
+        return self._job.key
+
+    @property
+    def status(self) -> JobStatus:
+        return self._job.status
+
+    @property
+    def phase(self) -> str:
+        return self._job.phase
+
+    def refresh(self) -> Self:
+        """As `Job.refresh`."""
+        self._thread.run(self._job.refresh)
+        return self
+
+    def wait(self, until: str | Goal = FINISHED, *, timeout_s: float | None = None) -> Self:
+        """As `Job.wait`. An interrupt ends the waiting and leaves the job alone."""
+        self._thread.run(self._job.wait, until, timeout_s=timeout_s)
+        return self
+
+
+class _Thread:
+    """The thread with the event loop."""
+
+    def __init__(self, portal: BlockingPortal) -> None:
+        self.portal = portal
+
+    def run(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls an asynchronous function there. If the wait for it is interrupted, so is the function."""
+        call: Callable[[], Awaitable[T]] = partial(function, *args, **kwargs)
+        future = self.portal.start_task_soon(call)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise

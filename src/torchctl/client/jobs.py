@@ -1,0 +1,172 @@
+"""Jobs of a cluster: a handle of one, and lists of many."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Self
+
+from torchctl.api.jobstatus import JobStatus
+from torchctl.client.cluster import Cluster
+from torchctl.client.errors import JobFailed, NotFound, TimedOut
+from torchctl.client.namespaces import check_namespace
+from torchctl.client.states import states
+from torchctl.client.views import JOB, JobView
+from torchctl.client.wait import FINISHED, GONE, Goal, Progress, judge
+from torchctl.runtime.kinds import Key
+
+__all__ = ["Job", "get_job", "job_text", "list_jobs", "list_jobs_raw"]
+
+
+class Job:
+    """A TorchrunJob as it was last read, and what can be done with it.
+
+    `status`, `phase` and `spec` are of the last read: `refresh` and `wait` bring newer ones.
+    """
+
+    def __init__(self, cluster: Cluster, seen: JobView) -> None:
+        self.cluster = cluster
+        self._seen = seen
+
+    def __repr__(self) -> str:
+        return f"<Job {self.key} {self.phase or 'new'}>"
+
+    @property
+    def name(self) -> str:
+        return self._seen.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self._seen.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        return self._seen.metadata.uid
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def object(self) -> JobView:
+        """The job with the fields that are shown."""
+        return self._seen
+
+    @property
+    def status(self) -> JobStatus:
+        return self._seen.status
+
+    @property
+    def phase(self) -> str:
+        return self._seen.status.phase
+
+    async def refresh(self) -> Self:
+        """Reads the job again. RBAC: get.
+
+        Raises:
+            NotFound: It does not exist any more.
+        """
+        self._seen = (await get_job(self.cluster, self.key))._seen
+        return self
+
+    async def wait(self, until: str | Goal = FINISHED, *, timeout_s: float | None = None) -> Self:
+        """Waits until the job is as asked. RBAC: list and watch.
+
+        Args:
+            until: A phase, `finished`, `deleted`, or `condition=TYPE[=STATUS]`.
+            timeout_s: Seconds; None waits for as long as it takes.
+
+        Raises:
+            JobFailed: The job ended in another way. Also if it failed and `finished` was waited for.
+            NotFound: The job was deleted meanwhile.
+            TimedOut: It took longer. The job goes on.
+        """
+        goal = until if isinstance(until, Goal) else Goal.parse(until)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._reach(goal)
+        except TimeoutError:
+            raise TimedOut(
+                f"{job_text(self.key)} is {self.phase or 'new'} and not yet {goal} after {timeout_s:g} s",
+                f"It goes on; see `torchctl status {self.name} -n {self.namespace}`.",
+            ) from None
+        return self
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncGenerator[JobView | None]]:
+        """Yields the job as it changes; None once it is gone. RBAC: list and watch."""
+        async with states(self.cluster, JOB, namespace=self.namespace, name=self.name) as found:
+
+            async def changes() -> AsyncGenerator[JobView | None]:
+                async for objects in found:
+                    seen = objects.get(self.key)
+                    # A job of the same name that came later is another job.
+                    yield seen if seen is not None and seen.metadata.uid == self.uid else None
+
+            async with aclosing(changes()) as changing:
+                yield changing
+
+    async def _reach(self, goal: Goal) -> None:
+        async with self.watch() as changes:
+            async for seen in changes:
+                self._seen = seen or self._seen
+                progress = judge(goal, seen)
+                if progress is not Progress.WAITING:
+                    _end(goal, progress, self.key, seen)
+                    return
+
+
+async def get_job(cluster: Cluster, key: Key) -> Job:
+    """Reads a job. RBAC: get.
+
+    Raises:
+        NotFound: There is none.
+    """
+    try:
+        with cluster.explained(job_text(key)):
+            return Job(cluster, await cluster.client.get(JOB, key.name, key.namespace))
+    except NotFound:
+        await check_namespace(cluster, key.namespace)
+        raise
+
+
+async def list_jobs(cluster: Cluster, *, namespace: str = "", labels: str = "") -> list[Job]:
+    """Reads the jobs of a namespace, empty for all. RBAC: list."""
+    with cluster.explained(_scope(namespace)):
+        found = await cluster.client.list(JOB, namespace=namespace, labels=labels)
+    if not found:
+        await check_namespace(cluster, namespace)
+    return [Job(cluster, seen) for seen in found]
+
+
+async def list_jobs_raw(cluster: Cluster, *, namespace: str = "", labels: str = "") -> list[dict[str, Any]]:
+    """Reads the jobs of a namespace, empty for all, with all their fields. RBAC: list."""
+    with cluster.explained(_scope(namespace)):
+        return list(await cluster.client.list_raw(JOB, namespace=namespace, labels=labels))
+
+
+def job_text(key: Key) -> str:
+    """Names a job in a message."""
+    return f"TorchrunJob {key.name} in namespace {key.namespace}"
+
+
+def _scope(namespace: str) -> str:
+    return f"TorchrunJobs in namespace {namespace}" if namespace else "TorchrunJobs in all namespaces"
+
+
+def _end(goal: Goal, progress: Progress, key: Key, seen: JobView | None) -> None:
+    """Raises unless the job ended as a caller hopes."""
+    if seen is None and goal.word != GONE:
+        raise NotFound(f"{job_text(key)} was deleted before it was {goal}")
+    if seen is not None and (progress is Progress.MISSED or (goal.word == FINISHED and seen.status.phase == "Failed")):
+        raise JobFailed(_ending(key, seen, goal), f"See `torchctl status {key.name} -n {key.namespace}`.")
+
+
+def _ending(key: Key, seen: JobView, goal: Goal) -> str:
+    failure = seen.status.failure
+    if seen.status.phase != "Failed":
+        return f"{job_text(key)} is {seen.status.phase} and will not be {goal}"
+    if failure is None:
+        return f"{job_text(key)} has failed"
+    rank = "" if failure.rank is None else f"rank {failure.rank} "
+    code = "" if failure.exit_code is None else f" with exit code {failure.exit_code}"
+    return f"{job_text(key)} has failed: {rank}in pod {failure.pod} ended{code} ({failure.reason})"

@@ -1,0 +1,116 @@
+"""Says where a job's code can be sent now, or what is waited for until it can. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
+from torchctl.api.kube import ContainerStatus, Pod
+from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.kinds import Condition
+
+__all__ = ["CONTAINER", "Hopeless", "Look", "Receiver", "There", "Waiting", "look"]
+
+CONTAINER = "fetch"
+"""The container of the sync pod that takes the code."""
+
+_STEPS = (
+    JobCondition.ACCEPTED,
+    JobCondition.QUEUE_FOUND,
+    JobCondition.DEPENDENCIES_MET,
+    JobCondition.WORKSPACE_READY,
+)
+"""Conditions that come before the workers, in the order in which a job meets them."""
+
+_HOPELESS = frozenset(
+    {
+        JobReason.INVALID_SPEC,
+        JobReason.IMPOSSIBLE_GPU_COUNT,
+        JobReason.TOO_MANY_NODES,
+        JobReason.IMPOSSIBLE_WORKSPACE,
+        JobReason.CONFLICTING_VOLUMES,
+        JobReason.QUEUE_NOT_READY,
+        JobReason.DEPENDENCY_CYCLE,
+        JobReason.FOREIGN_OBJECT,
+        JobReason.REFUSED,
+        JobReason.QUOTA_EXCEEDED,
+    }
+)
+"""Reasons that somebody has to do something about: who submits a job should hear of them at once."""
+_STEP = {str(reason): reason.step for reason in _HOPELESS}
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """The pod that takes the code. Its uid is the token: who may read the pod may send code to it."""
+
+    pod: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """The job has its code, and `workspace` says which."""
+
+    workspace: WorkspaceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing can be sent yet."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """Nothing can ever be sent, or not before somebody has corrected something."""
+
+    why: str
+    step: str
+
+
+Look = Receiver | There | Waiting | Hopeless
+
+
+def look(status: JobStatus, pods: Sequence[Pod]) -> Look:
+    """Judges where a job is on its way to its code.
+
+    Args:
+        status: The job's.
+        pods: The job's sync pods.
+    """
+    failed = find(status.conditions, JobCondition.FAILED)
+    if failed is not None and failed.status == "True":
+        return Hopeless(f"the job has failed: {failed.message}", "")
+    if is_true(status.conditions, JobCondition.WORKSPACE_READY):
+        return There(status.workspace or WorkspaceStatus())
+    open_ = _first_open(status)
+    if open_ is not None and open_.reason in _STEP:
+        return Hopeless(open_.message, _STEP[open_.reason])
+    receiver = _receiver(pods)
+    if receiver is not None:
+        return receiver
+    if open_ is None:
+        return Waiting("the operator to look at the job; if it stays, ask who runs the cluster whether torchctl runs")
+    return Waiting(open_.message)
+
+
+def _first_open(status: JobStatus) -> Condition | None:
+    """Returns the first condition that keeps the job from having its code."""
+    conditions = (find(status.conditions, type_) for type_ in _STEPS)
+    return next((one for one in conditions if one is not None and one.status != "True"), None)
+
+
+def _receiver(pods: Sequence[Pod]) -> Receiver | None:
+    taking = [pod for pod in pods if pod.metadata.deletion_timestamp is None and _takes(pod)]
+    return Receiver(taking[-1].metadata.name, taking[-1].metadata.uid) if taking else None
+
+
+def _takes(pod: Pod) -> bool:
+    containers = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return any(map(_is_running_fetch, containers))
+
+
+def _is_running_fetch(container: ContainerStatus) -> bool:
+    return container.name == CONTAINER and container.state.running is not None

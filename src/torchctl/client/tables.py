@@ -1,0 +1,101 @@
+"""Rows of tables from objects: pure. How a table is drawn is the caller's business."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from torchctl.api.phases import TERMINAL
+from torchctl.client.durations import short
+from torchctl.client.views import JobView, QueueView
+from torchctl.runtime.conditions import find
+
+__all__ = ["Table", "jobs_table", "queues_table"]
+
+NONE = "-"
+MAX_WHY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: headings, and rows of as many cells."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def jobs_table(jobs: Iterable[JobView], now: datetime, *, namespaces: bool = False, wide: bool = False) -> Table:
+    """Returns a row for each job, by namespace and name; with `wide` also attempt, revision and what it waits for."""
+    headings: tuple[str, ...] = ("NAME", "QUEUE", "PHASE", "NODES", "GPUS", "WORKERS", "RESTARTS", "AGE")
+    headings = (("NAMESPACE",) * namespaces) + headings + (("ATTEMPT", "REVISION", "WHY") if wide else ())
+    ordered = sorted(jobs, key=lambda job: (job.metadata.namespace, job.metadata.name))
+    return Table(headings, tuple(_job_row(job, now, namespaces, wide) for job in ordered))
+
+
+def queues_table(queues: Iterable[QueueView], now: datetime, *, namespaces: bool = False, wide: bool = False) -> Table:
+    """Returns a row for each queue, by namespace and name; with `wide` also image, GPU type and what is wrong."""
+    headings: tuple[str, ...] = ("NAME", "READY", "GPUS/NODE", "RUNNING", "QUEUED", "GPUS", "KAI-QUEUE", "AGE")
+    headings = (("NAMESPACE",) * namespaces) + headings + (("GPU-TYPE", "IMAGE", "WHY") if wide else ())
+    ordered = sorted(queues, key=lambda queue: (queue.metadata.namespace, queue.metadata.name))
+    return Table(headings, tuple(_queue_row(queue, now, namespaces, wide) for queue in ordered))
+
+
+def _job_row(job: JobView, now: datetime, namespaces: bool, wide: bool) -> tuple[str, ...]:
+    status, nodes = job.status, job.status.nodes.desired or job.spec.num_nodes
+    row = (
+        job.metadata.name,
+        job.spec.job_queue,
+        status.phase or "New",
+        str(nodes or NONE),
+        str(status.gpus or job.spec.num_gpus or 0),
+        status.workers_status or NONE,
+        str(status.restarts.total),
+        _age(job.metadata.creation_timestamp, now),
+    )
+    more = (str(status.attempt), _revision(job), why(job)) if wide else ()
+    return ((job.metadata.namespace,) * namespaces) + row + more
+
+
+def why(job: JobView) -> str:
+    """Returns what a job waits for, or what it failed of: the message of the condition that says so."""
+    status = job.status
+    if status.phase == "Succeeded":
+        return ""
+    failed = find(status.conditions, "Failed")
+    if failed is not None and failed.status == "True":
+        return _short(f"{failed.reason}: {failed.message}")
+    held = (condition for condition in status.conditions if condition.status != "True")
+    first = next((one for one in held if one.type not in ("Suspended", "Complete", "Failed")), None)
+    if first is None or status.phase in ("Running", *TERMINAL):
+        return ""
+    return _short(f"{first.reason}: {first.message}")
+
+
+def _queue_row(queue: QueueView, now: datetime, namespaces: bool, wide: bool) -> tuple[str, ...]:
+    ready = find(queue.status.conditions, "Ready")
+    row = (
+        queue.metadata.name,
+        ready.status if ready is not None else "Unknown",
+        str(queue.spec.node_resources.gpus),
+        str(queue.status.jobs.running),
+        str(queue.status.jobs.queued),
+        str(queue.status.gpus.running),
+        queue.spec.kai_queue or NONE,
+        _age(queue.metadata.creation_timestamp, now),
+    )
+    wrong = "" if ready is None or ready.status == "True" else _short(f"{ready.reason}: {ready.message}")
+    more = (queue.spec.node_resources.gpu_type or NONE, queue.spec.image or NONE, wrong) if wide else ()
+    return ((queue.metadata.namespace,) * namespaces) + row + more
+
+
+def _revision(job: JobView) -> str:
+    workspace = job.status.workspace
+    return workspace.revision[:12] or NONE if workspace is not None else NONE
+
+
+def _age(since: datetime | None, now: datetime) -> str:
+    return short((now - since).total_seconds()) if since is not None else NONE
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_WHY else f"{line[: MAX_WHY - 3]}..."
