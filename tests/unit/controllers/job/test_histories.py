@@ -120,7 +120,7 @@ def wrong() -> tuple[Counter[str], Counter[str]]:
 
 
 def test_nearly_every_history_has_the_right_cause_and_payer() -> None:
-    """Over 28 000 of them 0.25 % have a wrong cause, 0.15 % a wrong payer."""
+    """Of 1500 histories, each seen in seven orders, 0.19 % of the verdicts have a wrong cause, 0.09 % a wrong payer."""
     judged, failed = wrong()
     assert judged["all"] > 0.9 * HISTORIES
     assert failed["cause"] <= 0.01 * judged["all"]
@@ -184,7 +184,9 @@ def test_the_verdict_does_not_depend_on_the_order_of_seeing(seed: int, first: in
     """Who has seen the same versions of every object names the same pod, cause and exit code, in whatever order.
 
     This holds of all histories: also of pods that are gone by then, and of what Job and PodGroup say afterwards. What
-    it leaves out is a version that one operator has seen and another has not.
+    it leaves out is a version that one operator has seen and another has not. Of 1500 histories, all seven operators
+    count the same cause in 90.5 %; in 99.1 %, if those are left out that never saw a version that tells what happened
+    (1.6 % of all).
     """
     found = history(seed)
     one, other = (shuffled(found, random.Random(order)) for order in (first, second))

@@ -119,8 +119,8 @@ def _order(loss: Loss, gave_up: datetime | None) -> tuple[int, float, bool, str]
 
 
 def _preempted(loss: Loss, case: Case) -> Loss:
-    """The loss, which is a preemption if KAI evicted at the time of a deletion, or of a pod that was not seen to go."""
-    if loss.at is None or loss.cause not in (Cause.DELETED, Cause.VANISHED):
+    """The loss, which is a preemption if it is a deletion at the time of an eviction by KAI."""
+    if loss.at is None or loss.cause is not Cause.DELETED:
         return loss
     groups = (case.observed.podgroup, *case.observed.groups.values())
     if not any(evicted_around(group, loss.at) for group in groups):
