@@ -185,3 +185,36 @@ def pull(url: str, target: Path, expected: str, timeout_s: float, termination_lo
         return await pull_workspace(url, target, timeout_s=timeout_s, limits=_limits(options), expected=expected)
 
     _finish("pull", main, termination_log)
+
+
+@workspace.command()
+@click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@click.option("--host", default=None, help="Address to listen on; all if absent.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
+@click.option("--streams", type=click.IntRange(min=1), default=16, show_default=True, help="Downloads at once.")
+@click.option("--key", required=True, help="What the paths end in: who does not know it gets nothing.")
+@_LOG
+@_limited
+def companion(
+    root: Path, host: str | None, port: int, streams: int, key: str, termination_log: Path, **options: Any
+) -> None:
+    """Serve a filled claim, and tell the launchers of the job's workers what to run, until SIGTERM."""
+    from torchctl.workspace.companion import companion as run_companion
+
+    async def main() -> None:
+        await run_companion(root, host=host, port=port, limits=_limits(options), streams=streams, key=key)
+
+    _finish("companion", main, termination_log)
+
+
+@workspace.command("put-launcher")
+@click.option("--to", "target", type=_DIRECTORY, required=True, help="Volume that the trainer mounts read-only.")
+@_LOG
+def put_launcher(target: Path, termination_log: Path) -> None:
+    """Copy the launcher to a volume."""
+    from torchctl.workspace.putlauncher import put_launcher as put
+
+    async def main() -> None:
+        put(target)
+
+    _finish("put-launcher", main, termination_log)

@@ -10,7 +10,7 @@ import aiohttp
 import anyio
 import msgspec
 
-from torchctl.client.errors import Refused, one_line
+from torchctl.client.errors import RequestRefused, one_line
 from torchctl.workspace.core import Limits
 
 __all__ = ["Answer", "Gone", "Receiver", "Retry", "State"]
@@ -67,7 +67,7 @@ class Receiver:
     Raises:
         Retry: the connection broke, or the answer did not come in time.
         Gone: the upload is not known (any more).
-        Refused: the receiver refuses the tree or the token, or another upload is under way.
+        RequestRefused: the receiver refuses the tree or the token, or another upload is under way.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -191,9 +191,9 @@ def _check(status: int, answer: Answer) -> None:
     if status == 410:
         raise Gone(message)
     if answer.code == "busy":
-        raise Refused(message, answer.next_step)
+        raise RequestRefused(message, answer.next_step)
     if status in (401, 404, 405, 422, 507):
-        raise Refused(message, answer.next_step)
+        raise RequestRefused(message, answer.next_step)
     raise Retry(message)
 
 
@@ -209,7 +209,7 @@ def _decoded(kind: type[T], content: bytes) -> T:
     try:
         return msgspec.json.decode(content or b"{}", type=kind)
     except msgspec.MsgspecError as error:
-        raise Refused(
+        raise RequestRefused(
             f"what answers is no receiver of torchctl ({error})",
             "Look whether something else listens on that port of the pod",
         ) from None

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 import anyio
 
 from torchctl.client.content import Content, hash_files, read
-from torchctl.client.errors import Refused, Unreachable
+from torchctl.client.errors import RequestRefused, Unreachable
 from torchctl.client.receiver import Answer, Gone, Receiver, Retry
 from torchctl.client.tree import LeftOut, Tree
 
@@ -93,14 +93,14 @@ async def upload(
 
     Raises:
         UsageError: the tree or a file of it cannot be sent.
-        Refused: the receiver refuses it, or another upload is under way.
+        RequestRefused: the receiver refuses it, or another upload is under way.
         Unreachable: the receiver was not reached.
     """
     async with Receiver(url, token) as receiver:
         sending = _Upload(receiver, report)
         state = await sending.insist(receiver.state)
         if state.version != VERSION:
-            raise Refused(f"the receiver speaks version {state.version} of the protocol, this program {VERSION}")
+            raise RequestRefused(f"the receiver speaks version {state.version} of the protocol, this program {VERSION}")
         tree.check(state.accepted)
         content = content or await hashed(tree, report=report)
         return await sending.run(content)
@@ -202,7 +202,7 @@ class _Upload:
         ordered = all(a < b for a, b in zip(plan.missing, plan.missing[1:], strict=False))
         inside = not plan.missing or (plan.missing[0] >= 0 and plan.missing[-1] < len(members))
         if not ordered or not inside or sum(members[n].member.size for n in plan.missing) != plan.size:
-            raise Refused("the receiver asks for what this tree does not have", _LOOK)
+            raise RequestRefused("the receiver asks for what this tree does not have", _LOOK)
 
 
 def _batches(tree: Tree) -> list[range]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receivers import TOKEN, contents, cutting, plant, receiving
 
-from torchctl.client.errors import Refused, Unreachable, UsageError
+from torchctl.client.errors import RequestRefused, Unreachable, UsageError
 from torchctl.client.tree import scan
 from torchctl.client.upload import Progress, upload
 from torchctl.workspace.core import Limits
@@ -96,7 +96,7 @@ async def test_same_tree_is_not_sent_again(source: Path, claim: Path) -> None:
 
 async def test_wrong_token_is_refused(source: Path, claim: Path) -> None:
     async with receiving(claim) as (url, _):
-        with pytest.raises(Refused, match="the token is not the one of this pod"):
+        with pytest.raises(RequestRefused, match="the token is not the one of this pod"):
             await upload(url, TOKEN + "x", scan(source))
     assert os.listdir(claim) == ["lost+found"]
 

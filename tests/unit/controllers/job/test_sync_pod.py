@@ -63,7 +63,7 @@ def test_a_missing_cache_is_named_and_waited_for(world: type[World]) -> None:
     assert w.has("Pod", "demo-sync-0")
 
 
-def test_an_upload_of_an_earlier_version_goes_on_as_it_was(world: type[World]) -> None:
+def test_upload_of_an_earlier_version_goes_on_unchanged(world: type[World]) -> None:
     """Its template names an image that cannot receive, and its sync pod, which is there already, cannot change."""
     w = world(JOB % (1, "{source: zip}", ""), QUEUE % ("", "{}"))
     w.settle()

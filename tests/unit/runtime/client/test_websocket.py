@@ -104,7 +104,7 @@ async def flood(socket: WebSocket) -> None:
         await socket.send(bytes(2**17), 0.2)
 
 
-async def test_a_peer_that_takes_nothing_holds_the_sender_until_its_deadline() -> None:
+async def test_deaf_peer_holds_the_sender_until_its_deadline() -> None:
     enough = asyncio.Event()
 
     async def stall(socket: web.WebSocketResponse) -> None:
