@@ -20,6 +20,7 @@ LOOK = Section(
     "Look",
     _verbs(
         list="List jobs.",
+        logs="Show what the workers of a job print.",
         queues="List queues.",
         wait="Wait until a job is in a phase or has a condition.",
     ),
