@@ -63,7 +63,7 @@ def test_a_silent_worker_is_waited_for_only_so_long() -> None:
     assert merge.wait_s(0.2) is None
 
 
-def test_a_worker_that_gave_its_last_line_is_waited_for_anew() -> None:
+def test_worker_that_gave_its_last_line_is_awaited_anew() -> None:
     merge = Merge(0.2)
     merge.open(0, 0.0)
     merge.open(1, 0.0)

@@ -14,7 +14,7 @@ def _verbs(**summaries: str) -> dict[str, Entry]:
     return {name: Entry(f"{__name__}.{name}", summary) for name, summary in summaries.items()}
 
 
-TRAIN = Section("Train", _verbs())
+TRAIN = Section("Train", _verbs(submit="Create a job and send it the current directory."))
 
 LOOK = Section(
     "Look",
@@ -22,6 +22,7 @@ LOOK = Section(
         list="List jobs.",
         logs="Show what the workers of a job print.",
         queues="List queues.",
+        status="Show what a job does, what it waits for, and its workers.",
         wait="Wait until a job is in a phase or has a condition.",
     ),
 )

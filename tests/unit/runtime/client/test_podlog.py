@@ -53,7 +53,7 @@ async def test_a_log_that_is_cut_at_random_comes_whole(seed: int) -> None:
     assert file.requests > 1
 
 
-async def test_the_end_of_an_answer_is_not_the_end_of_the_container() -> None:
+async def test_end_of_an_answer_is_not_the_containers() -> None:
     logs = LogFiles()
     file = logs[KEY]
     file.write("before\n", 1)
@@ -109,7 +109,7 @@ async def test_a_pod_that_is_gone_ends_its_log() -> None:
             await texts(log, LogFile())
 
 
-async def test_a_log_out_of_reach_is_given_up_in_the_end() -> None:
+async def test_log_out_of_reach_is_given_up_in_the_end() -> None:
     clock = ManualClock(0.0)
     async with AiohttpTransport(Connection("http://127.0.0.1:1")) as transport:
         log = PodLog(Client(transport), KEY.name, KEY.namespace, clock=clock)
