@@ -14,7 +14,7 @@ from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
 from torchctl.runtime.kinds import Key
 
-__all__ = ["Job", "get_job", "get_job_raw", "list_jobs", "list_jobs_raw"]
+__all__ = ["Job", "get_job", "get_job_raw", "job_text", "list_jobs", "list_jobs_raw"]
 
 
 class Job:
