@@ -26,8 +26,9 @@ def _page() -> Iterator[str]:
     yield "# kubectl torchrun\n"
     yield (
         "`kubectl torchrun VERB` and `torchctl VERB` are the same. The cluster is found as kubectl finds it: "
-        "`--kubeconfig`, else the files in `$KUBECONFIG`, else `~/.kube/config`, with contexts, plugins for credentials, "
-        "proxies and impersonation. A pod without a kubeconfig uses its service account. `NO_COLOR` turns colours off.\n"
+        "`--kubeconfig`, else the files in `$KUBECONFIG`, else `~/.kube/config`, with contexts, plugins for "
+        "credentials, proxies and impersonation. A pod without a kubeconfig uses its service account. "
+        "`NO_COLOR` turns colours off.\n"
     )
     yield "## Exit statuses\n"
     yield table(("Status", "Means"), ((str(status.value), status.meaning) for status in Exit))
