@@ -9,7 +9,6 @@ from torchctl.api.jobstatus import JobStatus
 from torchctl.client.cluster import Cluster
 from torchctl.client.errors import NotFound, TimedOut
 from torchctl.client.namespaces import check_namespace
-from torchctl.client.states import states
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
 from torchctl.runtime.kinds import Key
@@ -94,6 +93,8 @@ class Job:
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncGenerator[JobView | None]]:
         """Yields the job as it changes; None once it is gone. RBAC: list and watch."""
+        from torchctl.client.states import states  # costs a command that only lists jobs more than the list
+
         async with states(self.cluster, JOB, namespace=self.namespace, name=self.name) as found:
 
             async def changes() -> AsyncGenerator[JobView | None]:

@@ -4,7 +4,6 @@ The options stand before or after the verb; after it wins. Importing this costs 
 """
 
 import functools
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -114,11 +113,6 @@ async def _connected(where: "Target", function: Callable[["Cluster"], Awaitable[
 
 def _configure_logs() -> None:
     """Keeps logs of the libraries out of the output, unless -v asks for them or somebody has configured them."""
-    import structlog
+    import logging
 
-    if not structlog.is_configured():
-        from torchctl.runtime.logging import configure
-        from torchctl.runtime.settings import LogSettings
-
-        configure(LogSettings(format="console", level="info" if exits.is_verbose() else "error"))
-        logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # its errors are raised besides
+    logging.basicConfig(format="%(name)s: %(message)s", level=logging.INFO if exits.is_verbose() else logging.CRITICAL)

@@ -58,12 +58,9 @@ def ranks(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def _suggest(context: click.Context, incomplete: str, read: Read) -> "list[CompletionItem]":
-    import logging
-
     import anyio
     from click.shell_completion import CompletionItem
 
-    logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
     try:
         found = anyio.run(_read, target(context), read)
     except Exception:  # a shell that completes a word has no place for an error
