@@ -160,6 +160,13 @@ class JobReason(Reason):
         "The workspace's claim lost its volume, or was deleted after it had been filled.",
         "Submit the job again.",
     )
+    RELOADING = (
+        "Reloading",
+        (JobCondition.WORKSPACE_READY,),
+        "A revision was sent to the running job (hotReload), and not every worker runs it yet.",
+        "If it stays, read the log of the sync pod's container `serve`: it names the workers and what keeps them.",
+        EventType.NORMAL,
+    )
     SYNCING = "Syncing", (JobCondition.WORKSPACE_READY,), "The sync pod is bringing the code."
     WAITING_FOR_UPLOAD = (
         "WaitingForUpload",

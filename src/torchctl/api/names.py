@@ -12,6 +12,7 @@ __all__ = [
     "INIT_CONTAINER",
     "KAI_DEFAULT_QUEUE",
     "KAI_SCHEDULER",
+    "LAUNCHER_ROOT",
     "MASTER_PORT",
     "MAX_JOB_NAME",
     "MAX_QUEUE_NAME",
@@ -55,6 +56,9 @@ PREFLIGHT_CONTAINER = "preflight"
 KAI_SCHEDULER = "kai-scheduler"
 KAI_DEFAULT_QUEUE = "default-queue"
 """The KAI Queue in which KAI puts pods that name none."""
+
+LAUNCHER_ROOT = "/torchrun-launcher"
+"""The directory at which a trainer sees the launcher, if its job reloads its code while it runs."""
 
 GPU_RESOURCE = "nvidia.com/gpu"
 """The extended resource that counts GPUs, unless a queue names another."""

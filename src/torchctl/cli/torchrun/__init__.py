@@ -14,7 +14,7 @@ def _verbs(**summaries: str) -> dict[str, Entry]:
     return {name: Entry(f"{__name__}.{name}", summary) for name, summary in summaries.items()}
 
 
-TRAIN = Section("Train", _verbs())
+TRAIN = Section("Train", _verbs(submit="Create a job and send it the current directory."))
 
 LOOK = Section(
     "Look",

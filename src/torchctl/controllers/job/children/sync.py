@@ -9,7 +9,7 @@ from typing import Any
 from torchctl.api import names
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import POD
-from torchctl.api.labels import ROLE_SYNC, WORKSPACE_REVISION
+from torchctl.api.labels import ROLE_SYNC, WORKSPACE_KEPT, WORKSPACE_REVISION
 from torchctl.controllers.job.children.containers import (
     CLAIM_ROOT,
     field,
@@ -43,12 +43,16 @@ _PLACEMENT = ("nodeSelector", "affinity")
 Json = dict[str, Any]
 
 
-def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: str = "") -> Json:
-    """The `number`-th try to fill the claim, with what the source has or with a revision of it."""
+def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: str = "", kept: bool = False) -> Json:
+    """The `number`-th try to fill the claim, with what the source has or with a revision of it.
+
+    Args:
+        kept: The claim was filled before, and stays as it is.
+    """
     workspace = template.workspace
     assert workspace is not None
     workers = template.pod["spec"]
-    fetch = _fetch(workspace, template.operator_image, revision)
+    fetch = _keeping(template.operator_image) if kept else _fetch(workspace, template.operator_image, revision)
     spec: Json = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -57,7 +61,7 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
         "volumes": _volumes(owner, workspace),
     }
     if serves(template):
-        spec |= {"initContainers": [fetch], "containers": [_serve(owner, workspace, template.operator_image)]}
+        spec |= {"initContainers": [fetch], "containers": [_serve(owner, workspace, template)]}
     else:
         spec |= {"containers": [fetch]}
     if workspace.decides_place:
@@ -68,7 +72,7 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
     spec["tolerations"] = unique(workers.get("tolerations", ()), [gpus])
     if "imagePullSecrets" in workers:
         spec["imagePullSecrets"] = workers["imagePullSecrets"]
-    asked = {WORKSPACE_REVISION: revision} if revision else None
+    asked = ({WORKSPACE_REVISION: revision} if revision else {}) | ({WORKSPACE_KEPT: "true"} if kept else {})
     body = owner.body(
         POD,
         names.sync_pod(owner.name, number),
@@ -90,9 +94,16 @@ def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
     return _receiver(ours) if workspace.receives else ours
 
 
+def _keeping(image: str) -> Json:
+    """The container of a pod that takes the place of one that had filled the claim: it ends when it sees the marker."""
+    args = ["receive", *flag("root", CLAIM_ROOT), *flag("timeout", "inf"), *flag("port", names.UPLOAD_PORT)]
+    return _receiver(workspace_container(FETCH, image, args, [mount(_CLAIM, CLAIM_ROOT)], memory_limit="1Gi"))
+
+
 def _receiver(ours: Json) -> Json:
     """The container as one that takes uploads."""
-    return ours | {"env": [*ours["env"], field(_TOKEN, "metadata.uid")], "ports": [port("upload", names.UPLOAD_PORT)]}
+    ports = [*ours.get("ports", ()), port("upload", names.UPLOAD_PORT)]
+    return ours | {"env": [*ours["env"], field(_TOKEN, "metadata.uid")], "ports": ports}
 
 
 def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
@@ -116,11 +127,30 @@ def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
     ]
 
 
-def _serve(owner: Owner, workspace: FrozenWorkspace, image: str) -> Json:
+def _serve(owner: Owner, workspace: FrozenWorkspace, template: FrozenTemplate) -> Json:
+    if template.hot_reload:
+        return _companion(owner, template.operator_image)
     existing = workspace.source == WorkspaceSource.EXISTING
     root = mount(_CLAIM, CLAIM_ROOT, sub_path=workspace.sub_path if existing else "", read_only=True)
     args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT), *flag("key", owner.uid)]
-    return workspace_container(SERVE, image, args, [root]) | {
+    return _server(workspace_container(SERVE, template.operator_image, args, [root]))
+
+
+def _companion(owner: Owner, image: str) -> Json:
+    """The server that also talks to the launchers, and takes later revisions. It is ready when all workers have one."""
+    args = [
+        "companion",
+        *flag("root", CLAIM_ROOT),
+        *flag("port", names.SERVE_PORT),
+        *flag("key", owner.uid),
+        *flag("upload-port", names.UPLOAD_PORT),
+    ]
+    ours = _server(workspace_container(SERVE, image, args, [mount(_CLAIM, CLAIM_ROOT)], memory_limit="1Gi"))
+    return _receiver(ours)
+
+
+def _server(ours: Json) -> Json:
+    return ours | {
         "ports": [port("archive", names.SERVE_PORT)],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": names.SERVE_PORT}, "periodSeconds": 2},
     }

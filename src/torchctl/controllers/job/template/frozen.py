@@ -128,6 +128,8 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     queue: str
     nodes: int
     elastic: FrozenElastic | None = None
+    hot_reload: str = ""
+    """How workers take up new code while they run; empty if they do not."""
     gpus_per_node: int = 0
     gpu_resource: str = ""
     nproc_per_node: int
