@@ -14,7 +14,13 @@ def _verbs(**summaries: str) -> dict[str, Entry]:
     return {name: Entry(f"{__name__}.{name}", summary) for name, summary in summaries.items()}
 
 
-TRAIN = Section("Train", _verbs(submit="Create a job and send it the current directory."))
+TRAIN = Section(
+    "Train",
+    _verbs(
+        submit="Create a job and send it the current directory.",
+        sync="Send the current directory to a job that is there.",
+    ),
+)
 
 LOOK = Section(
     "Look",
