@@ -15,8 +15,9 @@ from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import checkpoints_claim
 from torchctl.client.changing import check_alive, check_restart, check_scale, stands_still
 from torchctl.client.errors import ClientError, NotFound, TimedOut, Unreachable
-from torchctl.client.jobs import Job, job_text
+from torchctl.client.jobs import Job
 from torchctl.client.views import JOB, JobView
+from torchctl.client.wait import job_text
 from torchctl.runtime.client import errors as api
 
 __all__ = ["Kept", "delete", "has_nodes", "restart", "resume", "scale", "suspend"]

@@ -5,9 +5,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchctl.client.errors import UsageError
 from torchctl.client.tree import LocalFile, Tree
 from torchctl.workspace.core import show
-from torchctl.workspace.errors import Refused, Unreachable
+from torchctl.workspace.errors import WorkspaceError
 from torchctl.workspace.manifest import Entry, line
 from torchctl.workspace.tree import CHUNK, open_member
 
@@ -35,7 +36,7 @@ def hash_files(tree: Tree, numbers: Sequence[int]) -> list[str]:
     """Return the SHA-256 of some members; empty if it is no file.
 
     Raises:
-        Refused: one cannot be read, or is no longer the file that was listed.
+        UsageError: one cannot be read, or is no longer the file that was listed.
     """
     return [_sha256(tree, tree.members[number]) for number in numbers]
 
@@ -44,7 +45,7 @@ def read(tree: Tree, numbers: Sequence[int], start: int) -> Iterator[bytes]:
     """Yield the content of some members, one after another, from byte `start` of it on, in pieces of about 1 MiB.
 
     Raises:
-        Refused: a file cannot be read, or is no longer the file that was listed.
+        UsageError: a file cannot be read, or is no longer the file that was listed.
     """
     gathered: list[bytes] = []
     size = at = 0
@@ -76,8 +77,8 @@ def _file(tree: Tree, local: LocalFile, start: int) -> Iterator[bytes]:
     left = local.member.size - start
     try:
         descriptor = open_member(tree.root, local.member)
-    except Unreachable as error:
-        raise Refused(error.message, next_step="Make it readable, or leave it out") from None
+    except WorkspaceError as error:
+        raise UsageError(error.message, "Make it readable, or leave it out") from None
     try:
         if _seen(descriptor) != local.seen:
             raise _changed(local)
@@ -90,7 +91,7 @@ def _file(tree: Tree, local: LocalFile, start: int) -> Iterator[bytes]:
             left -= len(chunk)
             yield chunk
     except OSError as error:
-        raise Refused(f"cannot read {show(local.member.path)}: {error.strerror}") from None
+        raise UsageError(f"cannot read {show(local.member.path)}: {error.strerror}") from None
     finally:
         os.close(descriptor)
 
@@ -100,8 +101,8 @@ def _seen(descriptor: int) -> tuple[int, int, int]:
     return info.st_size, info.st_mtime_ns, info.st_ino
 
 
-def _changed(local: LocalFile) -> Refused:
-    return Refused(
+def _changed(local: LocalFile) -> UsageError:
+    return UsageError(
         f"{show(local.member.path)} changed while it was read",
-        next_step="Wait until nothing writes to the directory, or leave the file out",
+        "Wait until nothing writes to the directory, or leave the file out",
     )

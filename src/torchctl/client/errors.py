@@ -74,7 +74,7 @@ class ClusterError(ClientError):
 
 
 class Unreachable(ClusterError):
-    """The API server gave no answer, or could not give one now."""
+    """The API server, or the program in a pod that takes uploads, gave no answer, or could not give one now."""
 
 
 class NotLoggedIn(ClusterError):
@@ -94,7 +94,7 @@ class NotFound(ClusterError):
 
 
 class RequestRefused(ClusterError):
-    """The API server refused a request for a reason of its own."""
+    """The API server, or the program in a pod that takes uploads, refused a request for a reason of its own."""
 
 
 def one_line(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from torchctl.workspace.errors import Refused
+from torchctl.client.errors import UsageError
 
 __all__ = ["DEFAULTS", "OWN", "Rules"]
 
@@ -75,7 +75,7 @@ class Rules:
         """Read the files with patterns at the top of a directory.
 
         Raises:
-            Refused: one of them cannot be read, or has a pattern that is none.
+            UsageError: one of them cannot be read, or has a pattern that is none.
         """
         own = _layer(root, "", OWN)
         if own:
@@ -123,11 +123,11 @@ def _layer(directory: Path, prefix: str, name: str) -> _Layer | None:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
     except OSError as error:
-        raise Refused(f"cannot read {prefix}{name}: {error.strerror}", next_step="Make it readable") from None
+        raise UsageError(f"cannot read {prefix}{name}: {error.strerror}", "Make it readable") from None
     try:
         return _Layer(prefix, GitIgnoreSpec.from_lines(map(_anchored, lines) if name == _DOCKER else lines))
     except ValueError as error:
-        raise Refused(f"{prefix}{name} has a pattern that is none: {error}", next_step="Correct it") from None
+        raise UsageError(f"{prefix}{name} has a pattern that is none: {error}", "Correct it") from None
 
 
 def _anchored(line: str) -> str:

@@ -10,8 +10,8 @@ import aiohttp
 import anyio
 import msgspec
 
+from torchctl.client.errors import RequestRefused, one_line
 from torchctl.workspace.core import Limits
-from torchctl.workspace.errors import Refused, Unreachable
 
 __all__ = ["Answer", "Gone", "Receiver", "Retry", "State"]
 
@@ -19,7 +19,6 @@ T = TypeVar("T")
 _CALL_S = 90.0
 _STALL_S = 90.0
 _MAX_ANSWER = 16 * 2**20
-_MAX_MESSAGE = 500
 
 
 class Retry(Exception):
@@ -68,8 +67,7 @@ class Receiver:
     Raises:
         Retry: the connection broke, or the answer did not come in time.
         Gone: the upload is not known (any more).
-        Refused: the receiver refuses the tree or the token.
-        Unreachable: another upload is under way.
+        RequestRefused: the receiver refuses the tree or the token, or another upload is under way.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -187,15 +185,15 @@ class _Stream:
 
 def _check(status: int, answer: Answer) -> None:
     """Raise the error that an answer is, if it is one."""
-    message = _plain(answer.message or f"the receiver answered {status}")
+    message = one_line(answer.message or f"the receiver answered {status}")
     if status in (200, 202, 204):
         return
     if status == 410:
         raise Gone(message)
     if answer.code == "busy":
-        raise Unreachable(message, next_step=_plain(answer.next_step))
+        raise RequestRefused(message, answer.next_step)
     if status in (401, 404, 405, 422, 507):
-        raise Refused(message, next_step=_plain(answer.next_step))
+        raise RequestRefused(message, answer.next_step)
     raise Retry(message)
 
 
@@ -211,12 +209,7 @@ def _decoded(kind: type[T], content: bytes) -> T:
     try:
         return msgspec.json.decode(content or b"{}", type=kind)
     except msgspec.MsgspecError as error:
-        raise Refused(
-            f"what answers is no receiver of torchctl ({_plain(str(error))})",
-            next_step="Look whether something else listens on that port of the pod",
+        raise RequestRefused(
+            f"what answers is no receiver of torchctl ({error})",
+            "Look whether something else listens on that port of the pod",
         ) from None
-
-
-def _plain(text: str) -> str:
-    """Make a text of the other side harmless for a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text[:_MAX_MESSAGE])

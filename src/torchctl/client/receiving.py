@@ -5,14 +5,16 @@ from dataclasses import dataclass
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
-from torchctl.api.kube import ContainerStatus, Pod
+from torchctl.api.kube import Pod
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["CONTAINER", "Hopeless", "Look", "Receiver", "There", "Waiting", "look"]
+__all__ = ["Hopeless", "Look", "Receiver", "There", "Waiting", "companion", "look"]
 
-CONTAINER = "fetch"
+_FETCH = "fetch"
 """The container of the sync pod that takes the code."""
+_SERVE = "serve"
+"""The container that takes later revisions while the job runs: the job's companion."""
 
 _STEPS = (
     JobCondition.ACCEPTED,
@@ -92,8 +94,24 @@ def look(status: JobStatus, pods: Sequence[Pod]) -> Look:
     if receiver is not None:
         return receiver
     if open_ is None:
-        return Waiting("the operator to look at the job; if it stays, ask who runs the cluster whether torchctl runs")
+        return Waiting(
+            "the operator has not seen the job yet; if it stays, ask who runs the cluster whether torchctl runs"
+        )
     return Waiting(open_.message)
+
+
+def companion(status: JobStatus, pods: Sequence[Pod]) -> Look:
+    """Judges where a later revision of a job that takes up new code can be sent.
+
+    Args:
+        status: The job's.
+        pods: The job's sync pods.
+    """
+    found = _receiver(pods, _SERVE)
+    if found is not None:
+        return found
+    seen = look(status, pods)
+    return Waiting("the job's companion, its sync pod, does not run yet") if isinstance(seen, There) else seen
 
 
 def _first_open(status: JobStatus) -> Condition | None:
@@ -102,15 +120,11 @@ def _first_open(status: JobStatus) -> Condition | None:
     return next((one for one in conditions if one is not None and one.status != "True"), None)
 
 
-def _receiver(pods: Sequence[Pod]) -> Receiver | None:
-    taking = [pod for pod in pods if pod.metadata.deletion_timestamp is None and _takes(pod)]
+def _receiver(pods: Sequence[Pod], container: str = _FETCH) -> Receiver | None:
+    taking = [pod for pod in pods if pod.metadata.deletion_timestamp is None and _runs(pod, container)]
     return Receiver(taking[-1].metadata.name, taking[-1].metadata.uid) if taking else None
 
 
-def _takes(pod: Pod) -> bool:
+def _runs(pod: Pod, name: str) -> bool:
     containers = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
-    return any(map(_is_running_fetch, containers))
-
-
-def _is_running_fetch(container: ContainerStatus) -> bool:
-    return container.name == CONTAINER and container.state.running is not None
+    return any(container.name == name and container.state.running is not None for container in containers)

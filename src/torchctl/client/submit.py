@@ -5,27 +5,30 @@ is missing is sent. Whoever stops in the middle (Ctrl-C) can therefore go on wit
 """
 
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
 
 from torchctl.api.job import JobSpec
-from torchctl.api.kube import POD
+from torchctl.api.jobstatus import JobStatus
+from torchctl.api.kube import POD, Pod
 from torchctl.api.labels import JOB_UID, ROLE, ROLE_SYNC, selector
 from torchctl.api.names import GROUP
 from torchctl.client.cluster import Cluster
 from torchctl.client.difference import difference
 from torchctl.client.errors import ClientError, NotFound, RequestRefused, TimedOut, UsageError
-from torchctl.client.jobs import Job, get_job, job_text
+from torchctl.client.jobs import Job, get_job
 from torchctl.client.queues import get_queue
 from torchctl.client.receiving import Hopeless, Look, Receiver, There, Waiting, look
 from torchctl.client.submission import Submission
 from torchctl.client.views import JOB
+from torchctl.client.wait import job_text
 from torchctl.runtime.client import errors as api
 from torchctl.runtime.kinds import Key
 
-__all__ = ["SUBMISSION", "Code", "Interrupted", "Made", "Teller", "submit"]
+__all__ = ["SUBMISSION", "Code", "Interrupted", "Made", "Teller", "bring", "submit"]
 
 SUBMISSION = f"{GROUP}/submission"
 """Annotation of a job: which call made it. So a call whose answer was lost still knows whether the job is its own."""
@@ -44,10 +47,8 @@ class Interrupted(Exception):
 class Code(Protocol):
     """The tree that is the job's code."""
 
-    @property
-    def digest(self) -> str:
-        """Its revision: the same for the same tree."""
-        ...
+    digest: str
+    """Its revision: the same for the same tree."""
 
     async def send(self, receiver: Receiver) -> None:
         """Brings the tree to the receiver, of which it sends only what is not there already.
@@ -103,7 +104,7 @@ async def submit(
     if code is None:
         return made
     try:
-        await _bring(made.job, code, tell, patience_s)
+        await bring(made.job, code, tell, patience_s=patience_s)
     except ClientError as error:
         raise await _without(made, error) from error
     return made
@@ -153,17 +154,32 @@ async def _without(made: Made, error: ClientError) -> ClientError:
         except (api.NotFound, api.Conflict):
             pass
         except api.ApiError as kept:
-            left = f"{job_text(key)} stays, because it could not be deleted ({kept})"
-            return type(error)(error.what, f"{error.step} {left}: delete it.".strip())
-    return type(error)(error.what, f"{error.step} Nothing of the job is left.".strip())
+            return _with(error, f"The job {key.name} could not be deleted ({kept}): delete it.")
+    return _with(error, "Nothing of the job is left.")
+
+
+def _with(error: ClientError, sentence: str) -> ClientError:
+    """Returns the error with one more sentence."""
+    step = f"{error.step.rstrip('.')}. " if error.step else ""
+    return type(error)(error.what, step + sentence)
 
 
 # The code.
 
 
-async def _bring(job: Job, code: Code, tell: Teller, patience_s: float) -> None:
-    """Sends the code as soon as there is a pod that takes it, and again if the way to it breaks."""
-    waiting = _Waiting(job, tell, patience_s)
+async def bring(
+    job: Job, code: Code, tell: Teller, *, judge: Callable[[JobStatus, Sequence[Pod]], Look] = look, patience_s: float
+) -> None:
+    """Sends the code as soon as there is a pod that takes it, and again if the way to it breaks.
+
+    Args:
+        judge: Says where the code can be sent.
+
+    Raises:
+        UsageError: The job has other code already.
+        ClientError: The code cannot be brought.
+    """
+    waiting = _Waiting(job, tell, judge, patience_s)
     while True:
         seen = await waiting.end()
         if isinstance(seen, There):
@@ -171,14 +187,16 @@ async def _bring(job: Job, code: Code, tell: Teller, patience_s: float) -> None:
         try:
             return await code.send(seen)
         except Interrupted as cut:
-            await waiting.again(f"the way to pod {seen.pod}, which broke ({cut})")
+            await waiting.again(f"the connection to pod {seen.pod} broke: {cut}")
 
 
 class _Waiting:
     """Waits for a pod that takes the code, in all for so long and so often."""
 
-    def __init__(self, job: Job, tell: Teller, patience_s: float) -> None:
-        self._job, self._tell = job, tell
+    def __init__(
+        self, job: Job, tell: Teller, judge: Callable[[JobStatus, Sequence[Pod]], Look], patience_s: float
+    ) -> None:
+        self._job, self._tell, self._judge = job, tell, judge
         self._patience_s = self._left_s = patience_s
         self._period_s = _PERIOD_S
         self._cuts = 0
@@ -192,7 +210,7 @@ class _Waiting:
             TimedOut: It took too long.
         """
         while True:
-            match await _look(self._job):
+            match self._judge(*await _state(self._job)):
                 case Waiting(why):
                     self._note(why)
                     await self._pause()
@@ -227,20 +245,21 @@ class _Waiting:
 
     def _late(self, how: str) -> TimedOut:
         return TimedOut(
-            f"the code could not be sent to {job_text(self._job.key)}: {how}; it waited for {self._why}",
+            f"the code could not be sent to {job_text(self._job.key)}: {how}; last: {self._why}",
             "Correct what keeps it, or wait longer with --timeout.",
         )
 
 
-async def _look(job: Job) -> Look:
-    labels = selector({JOB_UID: job.uid, ROLE: ROLE_SYNC})
+async def _state(job: Job) -> tuple[JobStatus, list[Pod]]:
+    """Reads the job's status, and its sync pods from the oldest to the newest."""
     cluster, uid = job.cluster, job.uid
     await job.refresh()
     if job.uid != uid:
         raise NotFound(f"{job_text(job.key)} was deleted meanwhile, and there is another one of its name")
+    labels = selector({JOB_UID: uid, ROLE: ROLE_SYNC})
     with cluster.explained(f"pods of {job_text(job.key)}"):
         pods = await cluster.client.list(POD, namespace=job.namespace, labels=labels)
-    return look(job.status, sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name)))
+    return job.status, sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
 
 
 def _agree(job: Job, code: Code, digest: str) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchctl.client.errors import UsageError
 from torchctl.client.ignore import OWN, Rules
 from torchctl.workspace.core import RESERVED, Limits, Member, kind_of, link_stays_inside, parts_of, show
-from torchctl.workspace.errors import Refused
+from torchctl.workspace.errors import WorkspaceError
 
 __all__ = ["LeftOut", "LocalFile", "Tree", "scan"]
 
@@ -58,25 +59,26 @@ class Tree:
         """Compare the tree with limits, such as a receiver's.
 
         Raises:
-            Refused: it exceeds one; the message names the largest paths.
+            UsageError: it exceeds one; the message names the largest paths.
         """
         _check_count(len(self.members), [local.member for local in self.members], limits)
         if self.bytes > limits.max_bytes:
-            largest = sorted((local.member for local in self.members), key=lambda m: -m.size)[:_SHOWN]
-            raise Refused(
+            files = (local.member for local in self.members if local.member.size)
+            largest = sorted(files, key=lambda m: -m.size)[:_SHOWN]
+            raise UsageError(
                 f"{self.root} has {_size(self.bytes)} to send, and {_size(limits.max_bytes)} are allowed; the largest: "
                 + ", ".join(f"{show(m.path)} ({_size(m.size)})" for m in largest),
-                next_step=_LEAVE_OUT,
+                _LEAVE_OUT,
             )
         for local in self.members:
-            parts_of(local.member.path, limits)
+            _check_name(local.member.path, limits)
 
 
 def scan(root: Path, limits: Limits | None = None) -> Tree:
     """List what of a directory would be sent. Blocks on the disk: call it in a thread.
 
     Raises:
-        Refused: the directory or something in it cannot be read, has a name that cannot be sent, or there is too much.
+        UsageError: the directory or something in it cannot be read or named, or there is too much to send.
     """
     limits = limits or Limits()
     scanned = _Scan(root, limits)
@@ -96,7 +98,7 @@ class _Scan:
 
     def run(self) -> Iterator[LocalFile]:
         if not self._root.is_dir():
-            raise Refused(f"there is no directory {self._root}", next_step="Name the directory with your code")
+            raise UsageError(f"there is no directory {self._root}", "Name the directory with your code")
         yield from self._directory((), Rules.of(self._root))
 
     def _directory(self, parents: tuple[str, ...], rules: Rules) -> Iterator[LocalFile]:
@@ -126,7 +128,7 @@ class _Scan:
             info = entry.stat(follow_symlinks=False)
             target = os.readlink(entry.path) if stat.S_ISLNK(info.st_mode) else ""
         except UnicodeEncodeError:
-            raise Refused(f"the name {show(path)} cannot be sent", next_step="Rename it") from None
+            raise UsageError(f"the name {show(path)} cannot be sent", "Rename it") from None
         except OSError as error:
             raise _unreadable(path, error) from None
         kind = kind_of(info.st_mode)
@@ -154,18 +156,25 @@ def _impossible(parts: tuple[str, ...], kind: str | None, target: str) -> str:
     return "link that leads out" if kind == "link" and not link_stays_inside(parts, target) else ""
 
 
+def _check_name(path: str, limits: Limits) -> None:
+    try:
+        parts_of(path, limits)
+    except WorkspaceError as error:
+        raise UsageError(error.message, error.next_step) from None
+
+
 def _check_count(count: int, members: list[Member], limits: Limits) -> None:
     if count > limits.max_entries:
         largest = Counter("/".join(m.parts[:2]) for m in members if len(m.parts) > 1).most_common(_SHOWN)
-        raise Refused(
+        raise UsageError(
             f"there are more than {limits.max_entries} files to send; the most are in "
             + ", ".join(f"{show(path)} ({number})" for path, number in largest),
-            next_step=_LEAVE_OUT,
+            _LEAVE_OUT,
         )
 
 
-def _unreadable(path: str, error: OSError) -> Refused:
-    return Refused(f"cannot read {show(path)}: {error.strerror}", next_step=f"Make it readable, or name it in {OWN}")
+def _unreadable(path: str, error: OSError) -> UsageError:
+    return UsageError(f"cannot read {show(path)}: {error.strerror}", f"Make it readable, or name it in {OWN}")
 
 
 def _size(count: int) -> str:

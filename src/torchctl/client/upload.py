@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, TypeVar
 import anyio
 
 from torchctl.client.content import Content, hash_files, read
+from torchctl.client.errors import RequestRefused, Unreachable
 from torchctl.client.receiver import Answer, Gone, Receiver, Retry
 from torchctl.client.tree import LeftOut, Tree
-from torchctl.workspace.errors import Refused, Unreachable
 
 __all__ = ["Progress", "Sent", "hashed", "upload"]
 
@@ -63,7 +63,7 @@ async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
     """Read every file of a tree and hash it, in threads.
 
     Raises:
-        Refused: a file cannot be read or has changed since it was listed.
+        UsageError: a file cannot be read or has changed since it was listed.
     """
     batches, total, done, found = _batches(tree), tree.bytes, 0, list[str]()
     pool, loop = ThreadPoolExecutor(_THREADS), asyncio.get_running_loop()
@@ -92,14 +92,15 @@ async def upload(
         content: the hashes of the tree, if they are known already.
 
     Raises:
-        Refused: the tree or a file of it cannot be sent, or the receiver refuses it. A retry fails again.
-        Unreachable: the receiver was not reached, or another upload is under way.
+        UsageError: the tree or a file of it cannot be sent.
+        RequestRefused: the receiver refuses it, or another upload is under way.
+        Unreachable: the receiver was not reached.
     """
     async with Receiver(url, token) as receiver:
         sending = _Upload(receiver, report)
         state = await sending.insist(receiver.state)
         if state.version != VERSION:
-            raise Refused(f"the receiver speaks version {state.version} of the protocol, this program {VERSION}")
+            raise RequestRefused(f"the receiver speaks version {state.version} of the protocol, this program {VERSION}")
         tree.check(state.accepted)
         content = content or await hashed(tree, report=report)
         return await sending.run(content)
@@ -132,9 +133,7 @@ class _Upload:
                 sent=self._sent,
                 left_out=found.left_out,
             )
-        raise Unreachable(
-            f"the receiver lost the upload {_ROUNDS} times: {gone}", next_step="Look at the sync pod's log"
-        )
+        raise Unreachable(f"the receiver lost the upload {_ROUNDS} times: {gone}", _LOOK)
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request that may be repeated.
@@ -164,7 +163,7 @@ class _Upload:
                 answer = await self.insist(partial(self._receiver.commit, tree))
                 if answer.state == "published":
                     return answer
-        raise Unreachable(f"publishing took more than {_PUBLISH_S:g} s", next_step=_LOOK)
+        raise Unreachable(f"publishing took more than {_PUBLISH_S:g} s", _LOOK)
 
     async def _send(self, content: Content, tree: str, plan: Answer, offset: int) -> Answer:
         """Send over one connection; the answer has the offset that was reached."""
@@ -192,7 +191,7 @@ class _Upload:
         if self._failed == _TRIES:
             raise Unreachable(
                 f"the receiver was not reached {_TRIES} times in a row ({error})",
-                next_step=_LOOK,
+                _LOOK,
             )
         await anyio.sleep(min(2**self._failed / 20, _LONGEST_PAUSE_S) * random.uniform(0.5, 1))
 
@@ -203,7 +202,7 @@ class _Upload:
         ordered = all(a < b for a, b in zip(plan.missing, plan.missing[1:], strict=False))
         inside = not plan.missing or (plan.missing[0] >= 0 and plan.missing[-1] < len(members))
         if not ordered or not inside or sum(members[n].member.size for n in plan.missing) != plan.size:
-            raise Refused("the receiver asks for what this tree does not have", next_step=_LOOK)
+            raise RequestRefused("the receiver asks for what this tree does not have", _LOOK)
 
 
 def _batches(tree: Tree) -> list[range]:

@@ -2,7 +2,8 @@
 
 It runs in the user's image with whatever Python is there: this one file, standard library only, Python 3.8 to 3.14.
 
-    python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR [--warm] -- torchrun ...
+    python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR
+                        [--patience SECONDS] [--warm] [--verbose] -- torchrun ...
 
 It reports to the job's companion, which answers with orders (docs/design/launcher.md has the protocol): take a tree,
 stop, run as a member of a world. For the rest it is as if it was not there: it hands on signals, reaps, exits as its
@@ -62,7 +63,9 @@ OTHERS = (signal.SIGUSR1, signal.SIGUSR2)
 class Core:
     """What a launcher knows, and what it decides on each event. Methods return actions; `report` is what it says."""
 
-    def __init__(self, facts: dict[str, Any], revision: str, now: float, *, warming: bool = False) -> None:
+    def __init__(
+        self, facts: dict[str, Any], revision: str, now: float, *, warming: bool = False, patience_s: float = START_S
+    ) -> None:
         self.facts = facts
         self.state = BUSY if warming else READY
         self.revision = revision
@@ -71,7 +74,7 @@ class Core:
         self.epoch = self.exit = self.signal = 0
         self.trouble: dict[str, str] | None = None
         self.heard = self.ran = self.child = self.swapping = self.halted = self.listened = False
-        self.deadline = now + START_S
+        self.deadline = now + patience_s
         self.retry_at: float | None = None
         self.pause = float(RETRY_S[0])
 
@@ -103,7 +106,7 @@ class Core:
 
     def answer(self, order: dict[str, Any], now: float) -> list[Any]:
         if not self.heard and not self.ran:
-            self.deadline += WORLD_S - START_S
+            self.deadline = now + WORLD_S
         if self.state == EXITED and not self.listened:
             self.deadline, self.listened = now + AGAIN_S, True
         self.heard = True
@@ -636,6 +639,7 @@ class Loop:
     def __init__(self, core: Core, url: Url, workdir: str, argv: list[str], warm: Warm | None) -> None:
         self.core, self.url, self.workdir, self.argv, self.warm = core, url, workdir, argv, warm
         self.environ, self.cwd = dict(os.environ), os.getcwd()
+        self.verbose = False
         self.program = 0
         self.status: int | None = None  # of the program, while what it left behind is ended
         self.stopping_since: float | None = None
@@ -708,6 +712,7 @@ class Loop:
             if not pid:
                 return
             if pid == self.program and self.status is None:
+                self._trace("ended", exit_code(status))
                 self.status = status
                 self._look()
             elif self.status is not None or self.stopping_since is not None:
@@ -745,6 +750,7 @@ class Loop:
 
     def _do(self, actions: list[Any]) -> None:
         for action, *args in actions:
+            self._trace(action, *args)
             getattr(self, "_do_" + action)(*args)
 
     def _do_say(self, text: str) -> None:
@@ -762,7 +768,7 @@ class Loop:
 
     def _do_stop(self) -> None:
         self.stopping_since = time.monotonic()
-        self.asked = {self.program, *descendants(self.program, self._besides())}  # torchrun hands it on to its ranks
+        self.asked = set()  # torchrun hands it on to its ranks
         kill(self.program, signal.SIGTERM)
         self.look_at = self.stopping_since + 0.02
 
@@ -784,6 +790,11 @@ class Loop:
     def _do_fail(self, code: int) -> None:
         self.ending = code
 
+    def _trace(self, *what: Any) -> None:
+        if self.verbose:
+            words = " ".join(str(word) for word in what)
+            os.write(2, f"torchctl launcher: {time.time():.3f} {self.core.state} {words}\n".encode("utf-8", "replace"))
+
     def _begin(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> Task | None:
         try:
             task = Task(kind, function, *args)
@@ -800,6 +811,7 @@ class Loop:
 
     def _result(self, kind: str, args: tuple[Any, ...], result: dict[str, Any]) -> None:
         now, error = time.monotonic(), result.get("error", "")
+        self._trace(kind, result)
         if kind == "talk":
             self.talking = None
             self._heard(result, now)
@@ -1075,7 +1087,8 @@ def _import_torch(workdir: str, nproc: str, arguments: list[str]) -> str:
         return f"--nproc-per-node is {args.nproc_per_node}; a number is needed, because counting would start CUDA"
     inside = os.path.realpath(workdir) + os.sep
     for name, module in list(sys.modules.items()):
-        if os.path.realpath(getattr(module, "__file__", None) or "/").startswith(inside):
+        file = getattr(module, "__file__", None) or ""
+        if os.path.isabs(file) and os.path.realpath(file).startswith(inside):
             return f"the import of torch imports {name} from the workspace"
     trial = os.fork()  # libraries that can be forked end their threads before
     if trial == 0:
@@ -1190,11 +1203,21 @@ def options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     words = list(argv)
     while words and words[0] != "--":
         name, equals, value = words.pop(0).partition("=")
-        if name == "--warm":
+        if name in ("--warm", "--verbose"):
             value = "yes"
         elif not equals and words:
             value = words.pop(0)
-        if name not in ("--companion", "--index", "--nodes", "--min", "--nproc", "--workdir", "--warm"):
+        if name not in (
+            "--companion",
+            "--index",
+            "--nodes",
+            "--min",
+            "--nproc",
+            "--workdir",
+            "--warm",
+            "--patience",
+            "--verbose",
+        ):
             raise ValueError(name)
         found[name[2:]] = value
     if len(words) < 2:
@@ -1236,7 +1259,9 @@ def main(argv: list[str]) -> int:
     reaper = become_subreaper()
     revision = placed_revision(workdir)
     warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
-    loop = Loop(Core(facts, revision, now, warming=warm is not None), url, workdir, program, warm)
+    core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
+    loop = Loop(core, url, workdir, program, warm)
+    loop.verbose = "verbose" in given
     if not reaper:
         loop._say("it cannot find processes that lost their parent; they may stay when torchrun is killed")
     if not revision:

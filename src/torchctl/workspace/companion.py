@@ -110,6 +110,12 @@ class Companion:
             ],
         }
 
+    async def close(self, app: web.Application) -> None:
+        """Answer all that waits: the server ends."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result(WAIT)
+
     async def run(self) -> None:
         """Let time pass, until cancelled."""
         while True:
@@ -174,6 +180,7 @@ def application(
     launchers = _Launchers(companion, root)
     path = f"/launcher/v{VERSION}/{quote(key, safe='')}"
     app = web.Application(client_max_size=MAX_REPORT)
+    app.on_shutdown.append(companion.close)
     app.router.add_get("/readyz", launchers.readyz)
     app.router.add_get(path, launchers.state, allow_head=False)
     app.router.add_post(path, launchers.report)

@@ -130,12 +130,10 @@ def application(root: Path, *, limits: Limits, streams: int = 16, key: str = "")
 
 @asynccontextmanager
 async def running(
-    app: web.Application, *, host: str | None, port: int, read_buffer: int = 2**16, **options: Any
+    app: web.Application, *, host: str | None, port: int, grace_s: float = 10, **options: Any
 ) -> AsyncIterator[int]:
-    """Run a server as long as the context lasts, and yield its port; running requests then get ten seconds."""
-    runner = web.AppRunner(
-        app, access_log=None, shutdown_timeout=10, keepalive_timeout=15, read_bufsize=read_buffer, **options
-    )
+    """Run a server as long as the context lasts, and yield its port; running requests then get `grace_s`."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace_s, keepalive_timeout=15, **options)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, backlog=128).start()

@@ -35,7 +35,7 @@ def test_what_keeps_the_pod_is_what_is_waited_for(reason: JobReason) -> None:
 def test_silent_operator_is_named() -> None:
     found = look(JobStatus(), [])
     assert isinstance(found, Waits)
-    assert found.why.startswith("the operator to look at the job")
+    assert found.why.startswith("the operator has not seen the job yet")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receivers import TOKEN, contents, cutting, plant, receiving
 
+from torchctl.client.errors import RequestRefused, Unreachable, UsageError
 from torchctl.client.tree import scan
 from torchctl.client.upload import Progress, upload
 from torchctl.workspace.core import Limits
-from torchctl.workspace.errors import Refused, Unreachable
 from torchctl.workspace.marker import read_marker
 from torchctl.workspace.steps import drive
 from torchctl.workspace.store import Store
@@ -96,7 +96,7 @@ async def test_same_tree_is_not_sent_again(source: Path, claim: Path) -> None:
 
 async def test_wrong_token_is_refused(source: Path, claim: Path) -> None:
     async with receiving(claim) as (url, _):
-        with pytest.raises(Refused, match="the token is not the one of this pod"):
+        with pytest.raises(RequestRefused, match="the token is not the one of this pod"):
             await upload(url, TOKEN + "x", scan(source))
     assert os.listdir(claim) == ["lost+found"]
 
@@ -105,7 +105,7 @@ async def test_file_that_changes_is_named(source: Path, claim: Path) -> None:
     tree = scan(source)
     (source / "train.py").write_bytes(b"print('changed')\n")
     async with receiving(claim) as (url, _):
-        with pytest.raises(Refused, match=r"'train.py' changed while it was read"):
+        with pytest.raises(UsageError, match=r"'train.py' changed while it was read"):
             await upload(url, TOKEN, tree)
 
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -122,6 +123,7 @@ class AiohttpTransport:
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
             for session in self._sessions:
                 await session.close()
+            await anyio.lowlevel.checkpoint()  # sockets are closed in the next round of the event loop
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         assert self._requests is not None, "the transport has not been entered"
@@ -142,7 +144,9 @@ class AiohttpTransport:
         try:
             yield _Lines(response, request)
         finally:
-            # Drop the connection with all data still under way on it.
+            # Drop the connection with all data still under way on it; a TLS farewell would outlive the event loop.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
             response.close()
 
     @asynccontextmanager
