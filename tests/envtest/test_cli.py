@@ -12,8 +12,8 @@ import yaml
 from anyio.streams.text import TextReceiveStream
 from click.shell_completion import ShellComplete
 from clusters import CONFIG
-from commands import Kubectl
 from jobs import Place
+from kubectl import Kubectl
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.cli.kubectl import cli
