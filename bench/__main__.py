@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import cached, latency, memory, requests, sync
+from bench import cached, latency, logs, memory, requests, sync
 from bench.compared import Baseline
 from bench.compared import load as load_baseline
 from bench.figures import Figure
@@ -25,6 +25,7 @@ BENCHES: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "sync": sync.measure,
     "latency": latency.measure,
     "requests": requests.measure,
+    "logs": logs.measure,
     "memory": memory.measure,
 }
 """The cheap ones first."""
