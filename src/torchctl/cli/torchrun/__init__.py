@@ -20,6 +20,7 @@ LOOK = Section(
     "Look",
     _verbs(
         list="List jobs.",
+        logs="Show what the workers of a job print.",
         queues="List queues.",
         status="Show what a job does, what it waits for, and its workers.",
         wait="Wait until a job is in a phase or has a condition.",
