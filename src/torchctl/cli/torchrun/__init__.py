@@ -46,7 +46,13 @@ CHANGE = Section(
     ),
 )
 
-OTHER = Section("Other", _verbs())
+OTHER = Section(
+    "Other",
+    _verbs(
+        completion="Print a script that makes a shell complete commands.",
+        version="Show the versions of this program, the operator and the API server.",
+    ),
+)
 
 SECTIONS = tuple(section for section in (TRAIN, LOOK, REACH, CHANGE, OTHER) if section.entries)
 """All verbs, in the order of the help."""
