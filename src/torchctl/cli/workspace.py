@@ -193,16 +193,23 @@ def pull(url: str, target: Path, expected: str, timeout_s: float, termination_lo
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
 @click.option("--streams", type=click.IntRange(min=1), default=16, show_default=True, help="Downloads at once.")
 @click.option("--key", required=True, help="What the paths end in: who does not know it gets nothing.")
+@click.option("--upload-port", type=click.IntRange(1, 65535), default=8081, show_default=True, help="Of loopback.")
+@click.option("--token", envvar="TORCHCTL_POD_UID", required=True, help="What a sender must present: the pod's uid.")
+@click.option("--cache", type=_DIRECTORY, help="Directory that keeps content for later uploads.")
+@click.option("--cache-bytes", type=click.IntRange(min=1), default=_CACHE_BYTES, show_default=True, help="Its size.")
 @_LOG
 @_limited
-def companion(
-    root: Path, host: str | None, port: int, streams: int, key: str, termination_log: Path, **options: Any
-) -> None:
-    """Serve a filled claim, and tell the launchers of the job's workers what to run, until SIGTERM."""
+def companion(cache: Path | None, cache_bytes: int, termination_log: Path, **options: Any) -> None:
+    """Serve a filled claim, take later trees, and tell the launchers of a job what to run, until SIGTERM."""
     from torchctl.workspace.companion import companion as run_companion
+    from torchctl.workspace.store import Store
+
+    names = ("host", "port", "streams", "key", "upload_port", "token")
 
     async def main() -> None:
-        await run_companion(root, host=host, port=port, limits=_limits(options), streams=streams, key=key)
+        store = Store(cache, max_bytes=cache_bytes) if cache else None
+        given = {name: options[name] for name in names}
+        await run_companion(options["root"], limits=_limits(options), store=store, **given)
 
     _finish("companion", main, termination_log)
 

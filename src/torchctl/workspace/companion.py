@@ -1,7 +1,8 @@
 """`torchctl workspace companion`: the sync pod's server for jobs whose code can change while they run.
 
 On the pod network: the archive (as `serve`), and `POST /launcher/v1/KEY` for the launchers of the workers, each of
-which always has one report waiting here for its order. docs/design/launcher.md has the protocol.
+which always has one report waiting here for its order. docs/design/launcher.md has the protocol. On loopback, where a
+port-forward arrives: the receiver of later trees (as `receive`).
 
 All that is remembered is in memory: a companion that starts anew learns it from the next reports. The wanted tree is
 the one that the claim has.
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import quote
 
 import anyio
@@ -20,12 +22,16 @@ from aiohttp import web
 
 from .core import Limits
 from .errors import WorkspaceError
-from .marker import read_marker
+from .marker import Marker, read_marker
 from .membership.core import Membership, Settings, Target
 from .membership.messages import VERSION, Order, OrderKind, Report, State
+from .receive import listening
+from .receiver import Receiver
 from .serve import add_archive, readiness, running
+from .staging import Staging
+from .store import Store
 
-__all__ = ["Companion", "application", "companion"]
+__all__ = ["Companion", "application", "companion", "news", "target_of", "tell"]
 
 TICK_S = 1.0
 HOLD_S = 20.0
@@ -33,6 +39,7 @@ HOLD_S = 20.0
 HOLD_EXITED_S = 3.0
 """A launcher whose program has ended wants to hear soon that somebody thinks about it."""
 MAX_REPORT = 16 * 1024
+_NAMED = 20
 WAIT = Order(OrderKind.WAIT)
 
 
@@ -188,9 +195,59 @@ def application(
     return app
 
 
-async def companion(root: Path, *, host: str | None, port: int, limits: Limits, streams: int = 16, key: str) -> None:
-    """Serve until cancelled."""
+def news(companion: Companion, before: str) -> str:
+    """Return the line that tells who has which tree; empty if it is the one of before, or there is nobody."""
+    state = companion.state()
+    launchers = cast(list[dict[str, Any]], state["launchers"])
+    if not launchers or not state["revision"]:
+        return ""
+    behind = [f"worker {one['index']} ({one['trouble'] or one['state']})" for one in launchers if one["behind"]]
+    rest = f" and {len(behind) - _NAMED} more" if len(behind) > _NAMED else ""
+    who = f"waits for {', '.join(behind[:_NAMED])}{rest}" if behind else f"all {len(launchers)} workers run it"
+    line = f"companion: revision {state['revision']}: {who}"
+    return line if line != before else ""
+
+
+async def tell(companion: Companion) -> None:
+    """Say in the log who has which tree, each time that it has changed, until cancelled."""
+    said = ""
+    while True:
+        if line := news(companion, said):
+            print(line, flush=True)
+            said = line
+        await anyio.sleep(TICK_S)
+
+
+async def companion(
+    root: Path,
+    *,
+    host: str | None,
+    port: int,
+    limits: Limits,
+    streams: int = 16,
+    key: str,
+    upload_port: int,
+    token: str,
+    store: Store | None = None,
+) -> None:
+    """Serve, and receive later trees on loopback, until cancelled.
+
+    Args:
+        token: what who sends a tree must present.
+        store: keeps what is sent, for the next tree.
+    """
+    Staging(root).finish()
     made = Companion(partial(target_of, root), time.monotonic)
+
+    async def published(marker: Marker) -> None:
+        made.committed()
+
+    receiver = Receiver(root, token=token, limits=limits, store=store, published=published)
     app = application(root, made, limits=limits, streams=streams, key=key)
-    async with running(app, host=host, port=port, handler_cancellation=True):
+    async with (
+        running(app, host=host, port=port, handler_cancellation=True),
+        listening(receiver, upload_port),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(tell, made)
         await made.run()
