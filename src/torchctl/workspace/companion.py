@@ -1,45 +1,24 @@
-"""`torchctl workspace companion`: the sync pod's server for jobs whose code can change while they run.
-
-On the pod network: the archive (as `serve`), and `POST /launcher/v1/KEY` for the launchers of the workers, each of
-which always has one report waiting here for its order. docs/design/launcher.md has the protocol. On loopback, where a
-port-forward arrives: the receiver of later trees (as `receive`).
+"""What the launchers of a job report to, and what gives them orders: the membership rules with time and requests.
 
 All that is remembered is in memory: a companion that starts anew learns it from the next reports. The wanted tree is
-the one that the claim has.
+the one that the claim has. docs/design/launcher.md has the protocol.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any, cast
-from urllib.parse import quote
 
 import anyio
-import msgspec
-from aiohttp import web
 
-from .core import Limits
-from .errors import WorkspaceError
-from .marker import Marker, read_marker
 from .membership.core import Membership, Settings, Target
 from .membership.messages import VERSION, Order, OrderKind, Report, State
-from .receive import listening
-from .receiver import Receiver
-from .serve import add_archive, readiness, running
-from .staging import Staging
-from .store import Store
 
-__all__ = ["Companion", "application", "companion", "news", "target_of", "tell"]
+__all__ = ["Companion"]
 
 TICK_S = 1.0
 HOLD_S = 20.0
 """How long a report waits for another order than the one that is carried out."""
 HOLD_EXITED_S = 3.0
 """A launcher whose program has ended wants to hear soon that somebody thinks about it."""
-MAX_REPORT = 16 * 1024
-_NAMED = 20
 WAIT = Order(OrderKind.WAIT)
 
 
@@ -117,7 +96,7 @@ class Companion:
             ],
         }
 
-    async def close(self, app: web.Application) -> None:
+    def close(self) -> None:
         """Answer all that waits: the server ends."""
         for future in self._waiting.values():
             if not future.done():
@@ -143,111 +122,3 @@ class Companion:
             seen = self.membership.seen[incarnation]
             if order.kind is not OrderKind.WAIT and order.name != seen.report.order and not future.done():
                 future.set_result(order)
-
-
-class _Launchers:
-    """The request handlers."""
-
-    def __init__(self, companion: Companion, root: Path) -> None:
-        self._companion = companion
-        self._has_workspace = readiness(root)
-        self._decoder = msgspec.json.Decoder(Report)
-
-    async def report(self, request: web.Request) -> web.Response:
-        try:
-            report = self._decoder.decode(await request.read())
-        except msgspec.DecodeError as error:
-            return web.json_response({"error": str(error), "version": VERSION}, status=400)
-        order = await self._companion.exchange(report)
-        return web.Response(body=msgspec.json.encode(order), content_type="application/json")
-
-    async def state(self, request: web.Request) -> web.Response:
-        return web.json_response(self._companion.state())
-
-    async def readyz(self, request: web.Request) -> web.Response:
-        """Ready while no launcher runs an older tree than the claim has: the operator looks at that."""
-        if self._companion.settled():
-            return await self._has_workspace(request)
-        return web.Response(status=503, text="workers run another revision\n")
-
-
-def target_of(root: Path) -> Target | None:
-    """Read the tree that a claim has from its marker."""
-    try:
-        marker = read_marker(root)
-    except WorkspaceError:
-        return None
-    return Target(marker.digest) if marker else None
-
-
-def application(
-    root: Path, companion: Companion, *, limits: Limits, streams: int = 16, key: str = ""
-) -> web.Application:
-    """Make the server for the pod network as an aiohttp application; only who knows the key gets an answer."""
-    launchers = _Launchers(companion, root)
-    path = f"/launcher/v{VERSION}/{quote(key, safe='')}"
-    app = web.Application(client_max_size=MAX_REPORT)
-    app.on_shutdown.append(companion.close)
-    app.router.add_get("/readyz", launchers.readyz)
-    app.router.add_get(path, launchers.state, allow_head=False)
-    app.router.add_post(path, launchers.report)
-    add_archive(app, root, limits=limits, streams=streams, key=key)
-    return app
-
-
-def news(companion: Companion, before: str) -> str:
-    """Return the line that tells who has which tree; empty if it is the one of before, or there is nobody."""
-    state = companion.state()
-    launchers = cast(list[dict[str, Any]], state["launchers"])
-    if not launchers or not state["revision"]:
-        return ""
-    behind = [f"worker {one['index']} ({one['trouble'] or one['state']})" for one in launchers if one["behind"]]
-    rest = f" and {len(behind) - _NAMED} more" if len(behind) > _NAMED else ""
-    who = f"waits for {', '.join(behind[:_NAMED])}{rest}" if behind else f"all {len(launchers)} workers run it"
-    line = f"companion: revision {state['revision']}: {who}"
-    return line if line != before else ""
-
-
-async def tell(companion: Companion) -> None:
-    """Say in the log who has which tree, each time that it has changed, until cancelled."""
-    said = ""
-    while True:
-        if line := news(companion, said):
-            print(line, flush=True)
-            said = line
-        await anyio.sleep(TICK_S)
-
-
-async def companion(
-    root: Path,
-    *,
-    host: str | None,
-    port: int,
-    limits: Limits,
-    streams: int = 16,
-    key: str,
-    upload_port: int,
-    token: str,
-    store: Store | None = None,
-) -> None:
-    """Serve, and receive later trees on loopback, until cancelled.
-
-    Args:
-        token: what who sends a tree must present.
-        store: keeps what is sent, for the next tree.
-    """
-    Staging(root).finish()
-    made = Companion(partial(target_of, root), time.monotonic)
-
-    async def published(marker: Marker) -> None:
-        made.committed()
-
-    receiver = Receiver(root, token=token, limits=limits, store=store, published=published)
-    app = application(root, made, limits=limits, streams=streams, key=key)
-    async with (
-        running(app, host=host, port=port, handler_cancellation=True),
-        listening(receiver, upload_port),
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(tell, made)
-        await made.run()

@@ -16,7 +16,7 @@ from .staging import Staging
 from .steps import deadline
 from .store import Store
 
-__all__ = ["listening", "receive"]
+__all__ = ["receive"]
 
 _POLL_S = 0.5
 _CONFIRM_S = 5.0
@@ -48,7 +48,7 @@ async def receive(
     Staging(root).finish()
     receiver = Receiver(root, token=token, limits=limits, revision=revision, store=store)
     what = f"waiting for the upload of the workspace{' ' + revision if revision else ''} to {root}"
-    async with deadline(timeout_s, what), listening(receiver, port):
+    async with deadline(timeout_s, what), _listening(receiver, port):
         arrival = Arrival(root)
         while True:
             marker = wanted_marker(root, revision)
@@ -70,8 +70,7 @@ async def _confirmed(receiver: Receiver) -> None:
 
 
 @asynccontextmanager
-async def listening(receiver: Receiver, port: int) -> AsyncIterator[None]:
-    """Run a receiver on loopback as long as the context lasts."""
+async def _listening(receiver: Receiver, port: int) -> AsyncIterator[None]:
     app = web.Application()
     app.add_routes(receiver.routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2, keepalive_timeout=75, read_bufsize=READ_BUFFER)

@@ -78,7 +78,7 @@ async def test_later_tree_is_received_told_and_waited_for(tmp_path: Path, claim:
         await until(is_ready)
         said = report(revision=first.revision, runs=first.revision)
         waits = asyncio.create_task(http.post(f"{url}/launcher/v1/{KEY}", data=said))
-        assert await line(process) == f"companion: revision {first.revision}: all 1 workers run it"
+        assert await line(process) == f"companion: revision {first.revision}: all 1 workers have it"
         plant(source, {"train.py": b"2"})
         second = await upload(to, TOKEN, scan(source))
         assert second.sent == 1  # what is there is not sent again
@@ -94,7 +94,7 @@ async def test_later_tree_is_received_told_and_waited_for(tmp_path: Path, claim:
         done = report(seq=2, revision=second.revision, runs=second.revision)
         waits = asyncio.create_task(http.post(f"{url}/launcher/v1/{KEY}", data=done))
         await until(is_ready)
-        assert await line(process) == f"companion: revision {second.revision}: all 1 workers run it"
+        assert await line(process) == f"companion: revision {second.revision}: all 1 workers have it"
         waits.cancel()
 
 

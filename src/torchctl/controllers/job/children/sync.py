@@ -149,7 +149,6 @@ def _companion(owner: Owner, image: str) -> Json:
         *flag("port", names.SERVE_PORT),
         *flag("key", owner.uid),
         *flag("upload-port", names.UPLOAD_PORT),
-        *flag("cache", _STORE),
     ]
     ours = _server(workspace_container(SERVE, image, args, [mount(_CLAIM, CLAIM_ROOT)], memory_limit="1Gi"))
     # Once a second and at once: what the operator says of a reload is what the kubelet has heard here.
