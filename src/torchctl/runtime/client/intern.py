@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from torchctl.runtime.client.managed import condense
 from torchctl.runtime.kinds import Object, ObjectMeta
 
 __all__ = ["Interner"]
@@ -16,7 +17,7 @@ __all__ = ["Interner"]
 LIMIT = 65_536
 """The number of shared values kept. Beyond it all are dropped, so that a stream of unique values cannot fill it."""
 
-UNIQUE = frozenset({"uid", "resource_version", "message", "pod_ip"})
+UNIQUE = frozenset({"uid", "resource_version", "message", "pod_ip", "managed_fields"})
 """Fields whose values hardly ever repeat."""
 
 UNIQUE_OF: Mapping[type, frozenset[str]] = {ObjectMeta: frozenset({"name"})}
@@ -56,6 +57,7 @@ class Interner:
         """Replaces values of `obj` by equal ones of earlier objects. Call it before anybody else sees `obj`."""
         if len(self._known) > LIMIT:
             self._known.clear()
+        condense(obj.metadata)
         if isinstance(obj, msgspec.Struct):
             self._walk(obj)
 
