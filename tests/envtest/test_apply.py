@@ -40,6 +40,18 @@ class Anything(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class Spec:
+    """A type that msgspec does not know."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+
+
+class Hooked(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: Spec
+
+
 def one(kind: Kind[Any], **body: Any) -> tuple[Kind[Any], dict[str, Any]]:
     return kind, {"apiVersion": kind.api_version, "kind": kind.kind, **body}
 
@@ -436,6 +448,18 @@ async def test_immutable_field_is_kept_and_the_rest_applied(bench: Bench) -> Non
     assert spec["backoffLimit"] == 4
     assert spec["template"]["spec"]["containers"][0]["image"] == "trainer:1"
     assert (await bench.apply(changed, JOB)).operation is Operation.KEEP
+
+
+async def test_kind_with_a_hook_is_applied_again(bench: Bench) -> None:
+    """What the hook makes of a field cannot be turned back into JSON."""
+    kind = Kind("batch", "v1", "Job", "jobs", Hooked, dec_hook=lambda type_, value: type_(value))
+    await bench.applier.apply(kind, bench.job("trainer:3", backoffLimit=3), bench.ours, found=Found())
+    intent = bench.job("trainer:4", backoffLimit=4)
+    assert await bench.apply_to_live(kind, intent) is Operation.UPDATE
+    assert await bench.apply_to_live(kind, intent) is Operation.KEEP
+    spec = (await bench.live(JOB))["spec"]
+    assert spec["backoffLimit"] == 4
+    assert spec["template"]["spec"]["containers"][0]["image"] == "trainer:3"
 
 
 async def test_terminating_child_is_not_written(bench: Bench) -> None:
