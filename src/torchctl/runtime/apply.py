@@ -25,7 +25,6 @@ import msgspec
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, Conflict, Invalid, NotFound
-from torchctl.runtime.client.writes import Written, note_write
 from torchctl.runtime.intent import (
     INTENT_ANNOTATION,
     Decision,
@@ -200,8 +199,6 @@ class Applier:
         if any(map(self._is_foreign, answer.metadata.managed_fields)):
             await self._withdraw(managed, answer.metadata, body)
             raise ForeignObject(kind, key)
-        # The client noted the write under the kind with managed fields, which no cache has: note it under the real one.
-        note_write(Written(kind, key, answer.metadata.uid, answer.metadata.resource_version))
         return answer.metadata
 
     def _is_foreign(self, entry: _Manager) -> bool:
