@@ -242,6 +242,7 @@ POD_PARTS: Mapping[str, Json] = {
     "storage.datasets": {"storage": {"datasets": [{"name": "d", "claimName": "of-others", "mountPath": "/d"}]}},
     "storage.workspace.podTemplate": {"storage": {"workspace": {"podTemplate": {"spec": {"hostNetwork": True}}}}},
     "storage.checkpoints.claimName": {"storage": {"checkpoints": {"enabled": True, "claimName": "of-others"}}},
+    "storage.workspace.cacheClaimName": {"storage": {"workspace": {"cacheClaimName": "of-others"}}},
     "podTemplate": {"podTemplate": {"spec": {"serviceAccountName": "admin"}}},
 }
 
@@ -647,6 +648,7 @@ QUEUES_ACROSS: Mapping[str, Json] = {
     "serviceAccountName": {"serviceAccountName": "other/admin"},
     "imagePullSecrets[0]": {"imagePullSecrets": ["other/secret"]},
     "resources[0].name": {"resources": [{"name": "other/map", "template": {"apiVersion": "v1", "kind": "ConfigMap"}}]},
+    "storage.workspace.cacheClaimName": {"storage": {"workspace": {"cacheClaimName": "other/claim"}}},
     "storage.datasets[0].claimName": {
         "storage": {"datasets": [{"name": "d", "claimName": "other/claim", "mountPath": "/d"}]}
     },

@@ -56,7 +56,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
 async def test_a_job_waits_for_its_code_to_be_uploaded(place: Place, kubelet: ScriptedKubelet) -> None:
     await place.job("uploads", numNodes=1, volumes={"workspace": {"source": "zip"}})
     found = await place.condition("WorkspaceReady", "WaitingForUpload", "uploads")
-    assert "pod uploads-sync-0 waits for the workspace to be uploaded" in found.message
+    assert "pod uploads-sync-0 waits for the workspace to be uploaded: run `kubectl torchrun sync" in found.message
 
     async def running() -> bool:
         return (await place.admin.get(POD, "uploads-sync-0", place.namespace)).status.phase == "Running"
@@ -68,6 +68,21 @@ async def test_a_job_waits_for_its_code_to_be_uploaded(place: Place, kubelet: Sc
     job = await place.reaches(Phase.SUCCEEDED, "uploads")
     assert job.status.workspace is not None
     assert job.status.workspace.revision == "0123abc"
+
+
+@pytest.mark.proves("TorchrunQueue.spec.storage.workspace.cacheClaimName")
+async def test_a_queues_cache_is_mounted_once_it_is_there(place: Place) -> None:
+    await place.queue("keeps", storage={"workspace": {"cacheClaimName": "kept"}})
+    await place.job("cached", jobQueue="keeps", numNodes=1, volumes={"workspace": {"source": "zip"}})
+    found = await place.condition("WorkspaceReady", "ClaimNotFound", "cached")
+    assert "PersistentVolumeClaim kept does not exist; create it" in found.message
+    assert not await place.exists(POD, "cached-sync-0")
+    await place.admin.create(PVC, CODE | {"metadata": {"name": "kept"}}, place.namespace)
+    await place.reaches(Phase.SUCCEEDED, "cached")
+    pod = await place.admin.get_raw(POD, "cached-sync-0", place.namespace)
+    (fetch,) = pod["spec"]["containers"]
+    assert "--cache=/cache" in fetch["args"]
+    assert {"name": "torchrun-cache", "mountPath": "/cache"} in fetch["volumeMounts"]
 
 
 @pytest.mark.proves("TorchrunJob.spec.volumes.workspace.claimName")

@@ -43,8 +43,8 @@ class World(Operated):
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": message}}
         self.play(f"demo-sync-{number}", phase="Succeeded", containerStatuses=[{"name": "fetch", "state": ended}])
 
-    def sync_serves(self, number: int = 0, message: str = "") -> None:
-        """The sync pod of a served workspace is ready; nothing where the pod is another."""
+    def sync_serves(self, number: int = 0, message: str = "", *, ready: bool = True) -> None:
+        """The sync pod of a served workspace serves, and is ready; nothing where the pod is another."""
         if not any(kind == "Service" and name == "demo-workspace" for kind, name in self.objects):
             return
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": message}}
@@ -52,7 +52,8 @@ class World(Operated):
             f"demo-sync-{number}",
             phase="Running",
             initContainerStatuses=[{"name": "fetch", "state": ended}],
-            conditions=[{"type": "Ready", "status": "True"}],
+            containerStatuses=[{"name": "serve", "ready": ready, "state": {"running": {}}}],
+            conditions=[{"type": "Ready", "status": str(ready)}],
         )
 
     def has_claim(self, name: str, *modes: str) -> None:
@@ -62,6 +63,10 @@ class World(Operated):
 
     def lacks_claim(self, name: str) -> None:
         self.seen = replace(self.seen, claims={**self.seen.claims, name: None})
+
+    def has_cache(self, name: str) -> None:
+        """The claim in which the queue keeps what was uploaded."""
+        self.seen = replace(self.seen, cache=decoded(PVC, {"metadata": {"name": name}}))
 
     def has_queue(self, text: str | None) -> None:
         self.seen = replace(self.seen, queue=queue_of(text) if text is not None else None)

@@ -151,7 +151,7 @@ class JobReason(Reason):
     CLAIM_NOT_FOUND = (
         "ClaimNotFound",
         (JobCondition.WORKSPACE_READY,),
-        "The PersistentVolumeClaim that the workspace names does not exist.",
+        "The PersistentVolumeClaim that the workspace or the queue's cacheClaimName names does not exist.",
         "Create it; the job goes on by itself.",
     )
     CLAIM_LOST = (
@@ -160,12 +160,19 @@ class JobReason(Reason):
         "The workspace's claim lost its volume, or was deleted after it had been filled.",
         "Submit the job again.",
     )
+    RELOADING = (
+        "Reloading",
+        (JobCondition.WORKSPACE_READY,),
+        "A revision was sent to the running job (hotReload), and not every worker runs it yet.",
+        "If it stays, read the log of the sync pod's container `serve`: it names the workers and what keeps them.",
+        EventType.NORMAL,
+    )
     SYNCING = "Syncing", (JobCondition.WORKSPACE_READY,), "The sync pod is bringing the code."
     WAITING_FOR_UPLOAD = (
         "WaitingForUpload",
         (JobCondition.WORKSPACE_READY,),
         "The sync pod waits for somebody to bring the code (source zip without url).",
-        "Upload it as docs/storage.md says, before the time in the message is over; or submit with source git or s3.",
+        "`kubectl torchrun sync <job>` sends a directory, before the time in the message is over (docs/storage.md).",
         EventType.NORMAL,
     )
     SYNC_FAILED = (

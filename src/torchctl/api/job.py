@@ -38,6 +38,7 @@ __all__ = [
     "DependencyCondition",
     "Elastic",
     "Failure",
+    "HotReload",
     "JobCheckpoints",
     "JobSpec",
     "JobStatus",
@@ -64,6 +65,12 @@ class WorkspaceSource(StrEnum):
 class Launcher(StrEnum):
     TORCHRUN = "torchrun"
     NONE = "none"
+
+
+class HotReload(StrEnum):
+    OFF = "Off"
+    RESTART = "Restart"
+    WARM_START = "WarmStart"
 
 
 class QueueUpdatePolicy(StrEnum):
@@ -266,6 +273,12 @@ class JobSpec(Model):
     )
     launcher: Launcher = Field(
         default=Launcher.TORCHRUN, description="torchrun, or none: the command is run as it is. Default: torchrun."
+    )
+    hot_reload: HotReload = Field(
+        default=HotReload.OFF,
+        description='Whether `kubectl torchrun sync` changes the code of running workers: "Off"; Restart (torchrun is '
+        "started again in the same pods) or WarmStart (its processes are forked from one that has torch imported). "
+        'Needs launcher torchrun and a workspace that is served; write "Off" with quotes. Default: "Off".',
     )
     nproc_per_node: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None, description="Processes per node. Default: the GPUs of the pod, else 1."

@@ -28,6 +28,7 @@ _FROZEN = (
     "setupCommand",
     "workingDir",
     "launcher",
+    "hotReload",
     "nprocPerNode",
     "distributed",
     "image",
@@ -178,6 +179,35 @@ WORKSPACE_RULES = (
     ),
 )
 
+_COLD = "self.?hotReload.orValue('Off') == 'Off'"
+
+
+def _reloaded(job: Any) -> Any:
+    """Returns the workspace that the job says, if it reloads its code while it runs; else None."""
+    return job.volumes.workspace if str(job.hot_reload) != "Off" else None
+
+
+_HOT_RELOAD = (
+    Rule(
+        cel=f"{_COLD} || self.?launcher.orValue('torchrun') == 'torchrun'",
+        message="hotReload needs launcher torchrun: without it there is nothing to start again",
+        holds=lambda self: str(self.hot_reload) == "Off" or str(self.launcher) == "torchrun",
+        field="hotReload",
+    ),
+    Rule(
+        cel=f"{_COLD} || self.?volumes.?workspace.?source.orValue('zip') != 'existing'",
+        message="hotReload does not go with source existing: it would write to your claim; use source zip, git or s3",
+        holds=lambda self: _reloaded(self) is None or _source(_reloaded(self)) != "existing",
+        field="hotReload",
+    ),
+    Rule(
+        cel=f"{_COLD} || !self.?volumes.?workspace.?subPath.hasValue()",
+        message="hotReload does not go with volumes.workspace.subPath: send the directory itself",
+        holds=lambda self: _reloaded(self) is None or _reloaded(self).sub_path is None,
+        field="hotReload",
+    ),
+)
+
 JOB_RULES = (
     Rule(
         cel="has(self.numNodes) != has(self.numGPUs)",
@@ -224,6 +254,7 @@ JOB_RULES = (
         holds=lambda self: self.elastic is None or self.distributed.rdzv_backend is not RdzvBackend.STATIC,
         field="elastic",
     ),
+    *_HOT_RELOAD,
     Rule(
         cel=f"has(self.elastic) || {_same('numNodes')}",
         message="numNodes is immutable without elastic: submit another job instead",

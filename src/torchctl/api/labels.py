@@ -30,6 +30,7 @@ __all__ = [
     "ROLE_RESOURCE",
     "ROLE_SYNC",
     "ROLE_WORKER",
+    "WORKSPACE_KEPT",
     "WORKSPACE_REVISION",
     "attempt_of",
     "job_labels",
@@ -52,6 +53,8 @@ ROLE = "torchrun.ai/role"
 ATTEMPT = "torchrun.ai/attempt"
 WORKSPACE_REVISION = "torchrun.ai/workspace-revision"
 """Annotation of a sync pod: the revision that it was asked for."""
+WORKSPACE_KEPT = "torchrun.ai/workspace-kept"
+"""Annotation of a sync pod that leaves what the claim has, whatever the source has."""
 LEGACY_JOB_NAME = "torchrun-job-name"
 """The selector of the first documentation, which users have in their scripts."""
 

@@ -12,6 +12,7 @@ __all__ = [
     "INIT_CONTAINER",
     "KAI_DEFAULT_QUEUE",
     "KAI_SCHEDULER",
+    "LAUNCHER_ROOT",
     "MASTER_PORT",
     "MAX_JOB_NAME",
     "MAX_QUEUE_NAME",
@@ -20,6 +21,7 @@ __all__ = [
     "RESOURCES_FINALIZER",
     "SERVE_PORT",
     "TRAINER",
+    "UPLOAD_PORT",
     "VERSION",
     "checkpoints_claim",
     "kai_pod_group",
@@ -55,12 +57,17 @@ KAI_SCHEDULER = "kai-scheduler"
 KAI_DEFAULT_QUEUE = "default-queue"
 """The KAI Queue in which KAI puts pods that name none."""
 
+LAUNCHER_ROOT = "/torchrun-launcher"
+"""The directory at which a trainer sees the launcher, if its job reloads its code while it runs."""
+
 GPU_RESOURCE = "nvidia.com/gpu"
 """The extended resource that counts GPUs, unless a queue names another."""
 
 MASTER_PORT = 29500
 ETCD_PORT = 2379
 SERVE_PORT = 8080
+UPLOAD_PORT = 8081
+"""The port at which a sync pod takes uploads, on its loopback address only: port-forward leads there."""
 
 MAX_JOB_NAME = 50
 """Longest name of a TorchrunJob. With `-r<attempt>`, `-<index>` or `-checkpoints` it still is a DNS label of 63."""

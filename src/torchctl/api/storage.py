@@ -48,6 +48,12 @@ class QueueWorkspace(ClaimFields):
         "copies it), "
         "serve (the sync pod serves it) or auto. Default: auto.",
     )
+    cache_claim_name: ClaimName | None = Field(
+        default=None,
+        description="An existing claim of the namespace that keeps uploaded files by their SHA-256, so that a later "
+        "upload sends only what is not there. Only sync pods that wait for an upload mount it, several at once: "
+        "ReadWriteMany, unless one node runs them all. Default: none, every job's upload is sent whole.",
+    )
     pod_template: SyncPodTemplate | None = Field(
         default=None,
         description="Pod template that is put over what the operator makes for the sync pods: labels, annotations, "

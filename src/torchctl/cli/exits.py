@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-__all__ = ["Exit", "ended", "farewell", "verbosity", "while_read"]
+__all__ = ["Exit", "ended", "farewell", "is_verbose", "verbosity", "while_read"]
 
 
 class Exit(IntEnum):
@@ -50,6 +50,10 @@ _state = _State()
 def verbosity(level: int) -> None:
     """Sets how much is said of an error: 0 one line, 1 and more also its causes, for a defect a traceback."""
     _state.verbosity = max(level, _state.verbosity)
+
+
+def is_verbose() -> bool:
+    return _state.verbosity > 0
 
 
 def farewell(text: str) -> None:

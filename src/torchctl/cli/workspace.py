@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DIRECTORY = click.Path(path_type=Path)
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _DEFAULT = Limits()
+_CACHE_BYTES = 20 * 2**30
 _TIMEOUT = click.option("--timeout", "timeout_s", type=_SECONDS, default=600.0, show_default=True, help="Seconds.")
 _LOG = click.option(
     "--termination-log",
@@ -98,6 +99,41 @@ def wait(root: Path, revision: str, timeout_s: float, termination_log: Path) -> 
 
 
 @workspace.command()
+@click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8081, show_default=True, help="Of loopback.")
+@click.option("--token", envvar="TORCHCTL_POD_UID", required=True, help="What clients must present: the pod's uid.")
+@click.option("--revision", default="", help="The revision, or the digest, that is waited for; any if absent.")
+@click.option("--cache", type=_DIRECTORY, help="Directory that keeps content for later uploads.")
+@click.option("--cache-bytes", type=click.IntRange(min=1), default=_CACHE_BYTES, show_default=True, help="Its size.")
+@_TIMEOUT
+@_LOG
+@_limited
+def receive(
+    root: Path,
+    port: int,
+    token: str,
+    revision: str,
+    cache: Path | None,
+    cache_bytes: int,
+    timeout_s: float,
+    termination_log: Path,
+    **options: Any,
+) -> None:
+    """Wait until somebody has uploaded a workspace, or copied one by hand."""
+    from torchctl.workspace.receive import receive as receive_workspace
+    from torchctl.workspace.store import Store
+
+    async def main() -> Marker:
+        store = Store(cache, max_bytes=cache_bytes) if cache else None
+        limits = _limits(options)
+        return await receive_workspace(
+            root, port=port, token=token, timeout_s=timeout_s, limits=limits, revision=revision, store=store
+        )
+
+    _finish("receive", main, termination_log)
+
+
+@workspace.command()
 @click.option("--from", "source", type=_DIRECTORY, required=True, help="Mount point of the claim.")
 @click.option("--to", "target", type=_DIRECTORY, required=True, help="Empty volume.")
 @click.option("--marker/--no-marker", "marked", default=True, help="Wait for the claim's marker and verify against it.")
@@ -149,3 +185,36 @@ def pull(url: str, target: Path, expected: str, timeout_s: float, termination_lo
         return await pull_workspace(url, target, timeout_s=timeout_s, limits=_limits(options), expected=expected)
 
     _finish("pull", main, termination_log)
+
+
+@workspace.command()
+@click.option("--root", type=_DIRECTORY, required=True, help="Mount point of the claim.")
+@click.option("--host", default=None, help="Address to listen on; all if absent.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
+@click.option("--streams", type=click.IntRange(min=1), default=16, show_default=True, help="Downloads at once.")
+@click.option("--key", required=True, help="What the paths end in: who does not know it gets nothing.")
+@_LOG
+@_limited
+def companion(
+    root: Path, host: str | None, port: int, streams: int, key: str, termination_log: Path, **options: Any
+) -> None:
+    """Serve a filled claim, and tell the launchers of the job's workers what to run, until SIGTERM."""
+    from torchctl.workspace.companion import companion as run_companion
+
+    async def main() -> None:
+        await run_companion(root, host=host, port=port, limits=_limits(options), streams=streams, key=key)
+
+    _finish("companion", main, termination_log)
+
+
+@workspace.command("put-launcher")
+@click.option("--to", "target", type=_DIRECTORY, required=True, help="Volume that the trainer mounts read-only.")
+@_LOG
+def put_launcher(target: Path, termination_log: Path) -> None:
+    """Copy the launcher to a volume."""
+    from torchctl.workspace.putlauncher import put_launcher as put
+
+    async def main() -> None:
+        put(target)
+
+    _finish("put-launcher", main, termination_log)

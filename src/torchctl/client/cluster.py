@@ -23,7 +23,7 @@ __all__ = ["FIELD_MANAGER", "Cluster", "Target", "connect"]
 FIELD_MANAGER = "kubectl-torchrun"
 """Owner of the fields that people set through this program; the operator's is `torchctl`."""
 
-RETRY = RetryPolicy(deadline_s=6.0)
+RETRY = RetryPolicy(deadline_s=3.0)
 """A person waits: a server that is away is reported within seconds."""
 
 

@@ -11,7 +11,7 @@
         NotAllowed      the login lacks a right
         NotInstalled    the cluster does not have torchctl
         NotFound        the cluster does not have the object
-        Refused         anything else that the API server refuses
+        RequestRefused  anything else that the API server refuses
 
 The command line gives each an exit status (`torchctl.cli.exits`).
 """
@@ -25,7 +25,7 @@ __all__ = [
     "NotFound",
     "NotInstalled",
     "NotLoggedIn",
-    "Refused",
+    "RequestRefused",
     "TimedOut",
     "Unreachable",
     "UsageError",
@@ -74,7 +74,7 @@ class ClusterError(ClientError):
 
 
 class Unreachable(ClusterError):
-    """The API server gave no answer, or could not give one now."""
+    """The API server, or the program in a pod that takes uploads, gave no answer, or could not give one now."""
 
 
 class NotLoggedIn(ClusterError):
@@ -93,8 +93,8 @@ class NotFound(ClusterError):
     """The cluster does not have the object, or its namespace."""
 
 
-class Refused(ClusterError):
-    """The API server refused a request for a reason of its own."""
+class RequestRefused(ClusterError):
+    """The API server, or the program in a pod that takes uploads, refused a request for a reason of its own."""
 
 
 def one_line(text: str) -> str:

@@ -7,14 +7,14 @@ from typing import Any, Self
 
 from torchctl.api.jobstatus import JobStatus
 from torchctl.client.cluster import Cluster
-from torchctl.client.errors import JobFailed, NotFound, TimedOut
+from torchctl.client.errors import NotFound, TimedOut
 from torchctl.client.namespaces import check_namespace
 from torchctl.client.states import states
 from torchctl.client.views import JOB, JobView
-from torchctl.client.wait import FINISHED, GONE, Goal, Progress, judge
+from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
 from torchctl.runtime.kinds import Key
 
-__all__ = ["Job", "get_job", "job_text", "list_jobs", "list_jobs_raw"]
+__all__ = ["Job", "get_job", "get_job_raw", "list_jobs", "list_jobs_raw"]
 
 
 class Job:
@@ -109,10 +109,9 @@ class Job:
         async with self.watch() as changes:
             async for seen in changes:
                 self._seen = seen or self._seen
-                progress = judge(goal, seen)
-                if progress is not Progress.WAITING:
-                    _end(goal, progress, self.key, seen)
-                    return
+                if judge(goal, seen) is not Progress.WAITING:
+                    return conclude(goal, self.key, seen)
+        raise AssertionError("a watch does not end by itself")
 
 
 async def get_job(cluster: Cluster, key: Key) -> Job:
@@ -124,6 +123,16 @@ async def get_job(cluster: Cluster, key: Key) -> Job:
     try:
         with cluster.explained(job_text(key)):
             return Job(cluster, await cluster.client.get(JOB, key.name, key.namespace))
+    except NotFound:
+        await check_namespace(cluster, key.namespace)
+        raise
+
+
+async def get_job_raw(cluster: Cluster, key: Key) -> dict[str, Any]:
+    """Reads a job with all its fields. RBAC: get. Raises as `get_job` does."""
+    try:
+        with cluster.explained(job_text(key)):
+            return await cluster.client.get_raw(JOB, key.name, key.namespace)
     except NotFound:
         await check_namespace(cluster, key.namespace)
         raise
@@ -141,32 +150,11 @@ async def list_jobs(cluster: Cluster, *, namespace: str = "", labels: str = "") 
 async def list_jobs_raw(cluster: Cluster, *, namespace: str = "", labels: str = "") -> list[dict[str, Any]]:
     """Reads the jobs of a namespace, empty for all, with all their fields. RBAC: list."""
     with cluster.explained(_scope(namespace)):
-        return list(await cluster.client.list_raw(JOB, namespace=namespace, labels=labels))
-
-
-def job_text(key: Key) -> str:
-    """Names a job in a message."""
-    return f"TorchrunJob {key.name} in namespace {key.namespace}"
+        found = await cluster.client.list_raw(JOB, namespace=namespace, labels=labels)
+    if not found:
+        await check_namespace(cluster, namespace)
+    return [*found]
 
 
 def _scope(namespace: str) -> str:
     return f"TorchrunJobs in namespace {namespace}" if namespace else "TorchrunJobs in all namespaces"
-
-
-def _end(goal: Goal, progress: Progress, key: Key, seen: JobView | None) -> None:
-    """Raises unless the job ended as a caller hopes."""
-    if seen is None and goal.word != GONE:
-        raise NotFound(f"{job_text(key)} was deleted before it was {goal}")
-    if seen is not None and (progress is Progress.MISSED or (goal.word == FINISHED and seen.status.phase == "Failed")):
-        raise JobFailed(_ending(key, seen, goal), f"See `torchctl status {key.name} -n {key.namespace}`.")
-
-
-def _ending(key: Key, seen: JobView, goal: Goal) -> str:
-    failure = seen.status.failure
-    if seen.status.phase != "Failed":
-        return f"{job_text(key)} is {seen.status.phase} and will not be {goal}"
-    if failure is None:
-        return f"{job_text(key)} has failed"
-    rank = "" if failure.rank is None else f"rank {failure.rank} "
-    code = "" if failure.exit_code is None else f" with exit code {failure.exit_code}"
-    return f"{job_text(key)} has failed: {rank}in pod {failure.pod} ended{code} ({failure.reason})"

@@ -38,7 +38,10 @@ async def list_queues(cluster: Cluster, *, namespace: str = "") -> list[QueueVie
 async def list_queues_raw(cluster: Cluster, *, namespace: str = "") -> list[dict[str, Any]]:
     """Reads the queues of a namespace, empty for all, with all their fields. RBAC: list."""
     with cluster.explained(_scope(namespace)):
-        return list(await cluster.client.list_raw(QUEUE, namespace=namespace))
+        found = await cluster.client.list_raw(QUEUE, namespace=namespace)
+    if not found:
+        await check_namespace(cluster, namespace)
+    return [*found]
 
 
 def _scope(namespace: str) -> str:

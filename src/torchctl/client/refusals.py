@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torchctl.client.errors import ClusterError, NotAllowed, NotFound, NotInstalled, NotLoggedIn, Refused, Unreachable
+from torchctl.client.errors import (
+    ClusterError,
+    NotAllowed,
+    NotFound,
+    NotInstalled,
+    NotLoggedIn,
+    RequestRefused,
+    Unreachable,
+)
 from torchctl.runtime.client import errors as api
 from torchctl.runtime.client.credentials import CredentialsError
 
@@ -39,15 +47,15 @@ def explain(error: api.ApiError, what: str, *, host: str = "", login: str = "") 
                 f"{what}: the API server at {host} cannot answer now: {error.message}", "Try again in a moment."
             )
         case api.AlreadyExists():
-            return Refused(f"{what} exists already", "Choose another name, or delete it first.")
+            return RequestRefused(f"{what} exists already", "Choose another name, or delete it first.")
         case api.Conflict():
-            return Refused(f"{what} was changed by somebody else meanwhile: {error.message}", "Try again.")
+            return RequestRefused(f"{what} was changed by somebody else meanwhile: {error.message}", "Try again.")
         case api.Malformed():
-            return Refused(
+            return RequestRefused(
                 f"{what}: the answer cannot be understood: {error.message}",
                 "Compare versions with `torchctl version`.",
             )
-    return Refused(f"{what}: the API server refuses it: {error.message}")
+    return RequestRefused(f"{what}: the API server refuses it: {error.message}")
 
 
 @contextmanager

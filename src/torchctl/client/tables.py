@@ -9,7 +9,7 @@ from torchctl.client.durations import short
 from torchctl.client.views import JobView, QueueView
 from torchctl.runtime.conditions import find
 
-__all__ = ["Table", "jobs_table", "queues_table"]
+__all__ = ["NONE", "Table", "age", "jobs_table", "one_line", "queues_table", "why"]
 
 NONE = "-"
 MAX_WHY = 100
@@ -21,6 +21,11 @@ class Table:
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def lines(self) -> list[str]:
+        """Returns the table as text, with columns as wide as their widest cell."""
+        sizes = [max(map(len, column)) for column in zip(self.headings, *self.rows, strict=True)]
+        return ["   ".join(map(str.ljust, line, sizes)).rstrip() for line in (self.headings, *self.rows)]
 
 
 def jobs_table(jobs: Iterable[JobView], now: datetime, *, namespaces: bool = False, wide: bool = False) -> Table:
@@ -49,7 +54,7 @@ def _job_row(job: JobView, now: datetime, namespaces: bool, wide: bool) -> tuple
         str(status.gpus or job.spec.num_gpus or 0),
         status.workers_status or NONE,
         str(status.restarts.total),
-        _age(job.metadata.creation_timestamp, now),
+        age(job.metadata.creation_timestamp, now),
     )
     more = (str(status.attempt), _revision(job), why(job)) if wide else ()
     return ((job.metadata.namespace,) * namespaces) + row + more
@@ -62,12 +67,12 @@ def why(job: JobView) -> str:
         return ""
     failed = find(status.conditions, "Failed")
     if failed is not None and failed.status == "True":
-        return _short(f"{failed.reason}: {failed.message}")
+        return one_line(f"{failed.reason}: {failed.message}")
     held = (condition for condition in status.conditions if condition.status != "True")
     first = next((one for one in held if one.type not in ("Suspended", "Complete", "Failed")), None)
     if first is None or status.phase in ("Running", *TERMINAL):
         return ""
-    return _short(f"{first.reason}: {first.message}")
+    return one_line(f"{first.reason}: {first.message}")
 
 
 def _queue_row(queue: QueueView, now: datetime, namespaces: bool, wide: bool) -> tuple[str, ...]:
@@ -80,9 +85,9 @@ def _queue_row(queue: QueueView, now: datetime, namespaces: bool, wide: bool) ->
         str(queue.status.jobs.queued),
         str(queue.status.gpus.running),
         queue.spec.kai_queue or NONE,
-        _age(queue.metadata.creation_timestamp, now),
+        age(queue.metadata.creation_timestamp, now),
     )
-    wrong = "" if ready is None or ready.status == "True" else _short(f"{ready.reason}: {ready.message}")
+    wrong = "" if ready is None or ready.status == "True" else one_line(f"{ready.reason}: {ready.message}")
     more = (queue.spec.node_resources.gpu_type or NONE, queue.spec.image or NONE, wrong) if wide else ()
     return ((queue.metadata.namespace,) * namespaces) + row + more
 
@@ -92,10 +97,12 @@ def _revision(job: JobView) -> str:
     return workspace.revision[:12] or NONE if workspace is not None else NONE
 
 
-def _age(since: datetime | None, now: datetime) -> str:
+def age(since: datetime | None, now: datetime) -> str:
+    """Returns how long ago something was, in short."""
     return short((now - since).total_seconds()) if since is not None else NONE
 
 
-def _short(text: str) -> str:
+def one_line(text: str) -> str:
+    """Returns a message as one line, cut so that it fits into a cell."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_WHY else f"{line[: MAX_WHY - 3]}..."

@@ -31,6 +31,7 @@ class JobSpecView(msgspec.Struct, frozen=True, rename=camel):
     command: str = ""
     args: tuple[str, ...] = ()
     suspend: bool = False
+    hot_reload: str = "Off"
 
 
 class JobView(msgspec.Struct, frozen=True, rename=camel):

@@ -5,11 +5,12 @@ from enum import Enum
 
 from torchctl.api.conditions import JobCondition
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.client.errors import UsageError
+from torchctl.client.errors import JobFailed, NotFound, UsageError
 from torchctl.client.views import JobView
 from torchctl.runtime.conditions import find
+from torchctl.runtime.kinds import Key
 
-__all__ = ["FINISHED", "GOALS", "GONE", "Goal", "Progress", "judge"]
+__all__ = ["FINISHED", "GOALS", "GONE", "Goal", "Progress", "conclude", "job_text", "judge"]
 
 FINISHED = "finished"
 GONE = "deleted"
@@ -71,6 +72,37 @@ def judge(goal: Goal, job: JobView | None) -> Progress:
     if goal.word != GONE and job.status.phase in TERMINAL:
         return Progress.MISSED
     return Progress.WAITING
+
+
+def conclude(goal: Goal, key: Key, job: JobView | None) -> None:
+    """Raises unless a job that is waited for no longer ended well.
+
+    Raises:
+        NotFound: It was deleted.
+        JobFailed: It never gets to the goal; also if the goal was its end, and it failed.
+    """
+    if job is None and goal.word != GONE:
+        raise NotFound(f"{job_text(key)} was deleted before it was {goal}")
+    if job is None or judge(goal, job) is Progress.WAITING:
+        return
+    if judge(goal, job) is Progress.MISSED or (goal.word == FINISHED and job.status.phase == Phase.FAILED):
+        raise JobFailed(_ending(goal, key, job), f"See `torchctl status {key.name} -n {key.namespace}`.")
+
+
+def job_text(key: Key) -> str:
+    """Names a job in a message."""
+    return f"TorchrunJob {key.name} in namespace {key.namespace}"
+
+
+def _ending(goal: Goal, key: Key, job: JobView) -> str:
+    failure = job.status.failure
+    if job.status.phase != Phase.FAILED:
+        return f"{job_text(key)} is {job.status.phase} and will not be {goal}"
+    if failure is None or not failure.pod:
+        return f"{job_text(key)} has failed"
+    rank = "" if failure.rank is None else f"rank {failure.rank} in "
+    code = "" if failure.exit_code is None else f" with exit code {failure.exit_code}"
+    return f"{job_text(key)} has failed: {rank}pod {failure.pod} ended{code} ({failure.reason})"
 
 
 def _is_reached(goal: Goal, job: JobView) -> bool:

@@ -8,8 +8,10 @@ __all__ = [
     "JOBS_BY_CLAIM",
     "JOBS_BY_DEPENDENCY",
     "JOBS_BY_QUEUE",
+    "QUEUES_BY_CACHE",
     "QUEUES_BY_KAI",
     "QUEUES_BY_PARENT",
+    "cache_of",
     "claims_of",
     "dependencies_of",
     "kai_of",
@@ -26,6 +28,9 @@ JOBS_BY_CLAIM = "claim"
 JOBS_BY_DEPENDENCY = "dependency"
 """Jobs by the `namespace/name` of each job that they depend on."""
 
+QUEUES_BY_CACHE = "cache-claim"
+"""Queues by the `namespace/name` of the claim in which they keep what was uploaded."""
+
 QUEUES_BY_KAI = "kai-queue"
 """Queues by the name of the KAI Queue that they name as their own."""
 
@@ -41,6 +46,12 @@ def claims_of(job: TorchrunJob) -> tuple[str, ...]:
     workspace = job.spec.volumes.workspace
     named = workspace.claim_name if workspace is not None else None
     return (str(Key(job.metadata.namespace, named)),) if named else ()
+
+
+def cache_of(queue: TorchrunQueue) -> tuple[str, ...]:
+    workspace = queue.spec.storage.workspace
+    named = workspace.cache_claim_name if workspace is not None else None
+    return (str(Key(queue.metadata.namespace, named)),) if named else ()
 
 
 def dependencies_of(job: TorchrunJob) -> tuple[str, ...]:

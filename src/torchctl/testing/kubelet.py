@@ -21,9 +21,11 @@ from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Key
 from torchctl.testing.binder import Binder
 from torchctl.testing.fleet import Fleet, NodeSpec, default_nodes
+from torchctl.testing.logfiles import LogFiles
 from torchctl.testing.persist import Persistence
 from torchctl.testing.players import Players
 from torchctl.testing.podlogs import serve_logs
+from torchctl.testing.podstreams import PodPorts
 from torchctl.testing.script import Part, Play, Script
 from torchctl.testing.volumes import Provisioner
 
@@ -40,6 +42,10 @@ class ScriptedKubelet:
         binds_gangs: Bind pods of other schedulers than the default one; False if their scheduler runs.
         at_once: The maximum number of requests under way at once.
         clock: For times and waits.
+
+    Attributes:
+        ports: The ports on which pods listen, for those who forward one.
+        logs: Logs that a test writes; a pod without one has the log of its play.
     """
 
     def __init__(
@@ -54,6 +60,8 @@ class ScriptedKubelet:
     ) -> None:
         self._client = client
         clock = clock or SystemClock()
+        self.ports = PodPorts()
+        self.logs = LogFiles()
         persist = Persistence(at_once)
         self._cache = Cache(client, clock=clock)
         self._fleet = Fleet(client, nodes if nodes is not None else default_nodes(), persist=persist, clock=clock)
@@ -121,7 +129,7 @@ class ScriptedKubelet:
             await tasks.start(self._cache.run)
             await self._provisioner.create_class()
             await self._cache.wait_synced(30.0)
-            self._fleet.port = await stack.enter_async_context(serve_logs(self._players.log))
+            self._fleet.port = await stack.enter_async_context(serve_logs(self._players.log, self.ports, self.logs))
             await self._fleet.create()
             for part in (self._fleet, self._provisioner, self._players):
                 tasks.start_soon(part.run)

@@ -1,4 +1,4 @@
-"""Serves pod logs as a kubelet does: the API server calls it for `kubectl logs`."""
+"""Serves the logs and ports of pods as a kubelet does: the API server calls it for `kubectl logs` and its like."""
 
 import ssl
 import tempfile
@@ -9,6 +9,8 @@ from aiohttp import web
 
 from torchctl.runtime.kinds import Key
 from torchctl.testing.certificates import Authority
+from torchctl.testing.logfiles import LogFiles
+from torchctl.testing.podstreams import PodPorts
 
 __all__ = ["serve_logs"]
 
@@ -16,17 +18,30 @@ HOST = "127.0.0.1"
 
 
 @asynccontextmanager
-async def serve_logs(log_of: Callable[[Key], str | None]) -> AsyncGenerator[int]:
-    """Serves logs over HTTPS with a certificate that is not verified; yields the port."""
+async def serve_logs(
+    log_of: Callable[[Key], str | None], ports: PodPorts | None = None, files: LogFiles | None = None
+) -> AsyncGenerator[int]:
+    """Serves logs and ports over HTTPS with a certificate that is not verified; yields the port.
 
-    async def answer(request: web.Request) -> web.Response:
-        text = log_of(Key(request.match_info["namespace"], request.match_info["pod"]))
+    Args:
+        log_of: Returns the log of a pod that has no file; None if there is no such pod.
+        ports: The ports on which pods listen.
+        files: The logs that are written while they are read.
+    """
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        key = Key(request.match_info["namespace"], request.match_info["pod"])
+        file = files.find(key) if files is not None else None
+        if file is not None:
+            return await file.answer(request)
+        text = log_of(key)
         if text is None:
             raise web.HTTPNotFound(text="no such pod on this node")
         return web.Response(text=text)
 
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", answer)
+    app.router.add_get("/portForward/{namespace}/{pod}", (ports or PodPorts()).serve)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     try:

@@ -22,6 +22,7 @@ __all__ = [
     "MARKER",
     "RESERVED",
     "STAGING",
+    "STORE",
     "Guard",
     "Kind",
     "Limits",
@@ -35,7 +36,8 @@ __all__ = [
 
 MARKER = ".sync_success"
 STAGING = ".torchctl-staging"
-RESERVED = frozenset({MARKER, MARKER + ".tmp", STAGING, "lost+found"})
+STORE = ".torchctl-store"
+RESERVED = frozenset({MARKER, MARKER + ".tmp", STAGING, STORE, "lost+found"})
 """Names at the top of a claim that are ours or the file system's: never part of a workspace."""
 
 MAX_NAME_BYTES = 255

@@ -31,7 +31,7 @@ async def wait(root: Path, *, timeout_s: float, revision: str = "") -> Marker:
     async with deadline(timeout_s, f"waiting for {what} in {root}"):
         while True:
             marker = read_marker(root)
-            if marker is not None and (not revision or revision in _names_of(marker)):
+            if marker is not None and marker.is_of(revision):
                 return marker
             await anyio.sleep(_POLL_S)
 
@@ -58,15 +58,6 @@ async def copy(source: Path, target: Path, *, timeout_s: float, limits: Limits, 
                 await anyio.sleep(attempt)  # a client of a network file system may lag behind the marker
             marker = (read_marker(source) if marked else await _unmarked(source, limits)) or marker
         return await _copy_once(source, target, marker, limits)
-
-
-def _names_of(marker: Marker) -> tuple[str, ...]:
-    return (
-        marker.revision,
-        marker.revision.removeprefix("sha256:"),
-        marker.digest,
-        marker.digest.removeprefix("sha256:"),
-    )
 
 
 def already_there(target: Path, digest_: str) -> bool:

@@ -34,6 +34,11 @@ class Marker:
     source: str
     request: str = ""
 
+    def is_of(self, revision: str) -> bool:
+        """Tell if this is the workspace of a revision or digest, with or without `sha256:`; empty: any."""
+        names = {self.revision, self.digest}
+        return not revision or revision in names | {name.removeprefix("sha256:") for name in names}
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 

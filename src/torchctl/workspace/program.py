@@ -14,7 +14,7 @@ from .errors import Refused, Unexplained, Unreachable, WorkspaceError
 from .marker import Marker
 from .urls import Redactor
 
-__all__ = ["TERMINATION_LOG", "Command", "run"]
+__all__ = ["TERMINATION_LOG", "Command", "meaning", "run"]
 
 TERMINATION_LOG = Path("/dev/termination-log")
 _MAX_MESSAGE = 4000  # the kubelet keeps 4096 bytes
@@ -42,7 +42,7 @@ def run(step: str, main: Command, *, termination_log: Path, redact: Redactor) ->
     except WorkspaceError as error:
         return _fail(f"{step}: {error}", error.exit_code, termination_log, redact)
     except OSError as error:
-        meant = _meaning(error)
+        meant = meaning(error)
         return _fail(f"{step}: {meant}", meant.exit_code, termination_log, redact)
     except Exception as error:
         print(redact(traceback.format_exc()), file=sys.stderr, flush=True)
@@ -61,7 +61,8 @@ async def _until_sigterm(main: Command) -> Marker | None:
     return await main()
 
 
-def _meaning(error: OSError) -> WorkspaceError:
+def meaning(error: OSError) -> WorkspaceError:
+    """Return what an error of the claim's file system means to the person who trains."""
     what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Refused(f"the volume is full: {what}", next_step="Give volumes.workspace.size more room")

@@ -7,7 +7,10 @@ The pod network reaches beyond the namespace, so a client that does not know the
 
 import asyncio
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -19,7 +22,7 @@ from .core import Limits
 from .errors import WorkspaceError
 from .marker import Marker, read_marker
 
-__all__ = ["DIGEST", "MARKER_HEADER", "application", "serve"]
+__all__ = ["DIGEST", "MARKER_HEADER", "add_archive", "application", "running", "serve"]
 
 DIGEST = "X-Workspace-Digest"
 MARKER_HEADER = "X-Workspace-Marker"
@@ -35,13 +38,6 @@ class _Archive:
         self._limits = limits
         self._streams = anyio.CapacityLimiter(streams)
         self._listed: tuple[Marker, Listing] | None = None
-
-    async def readyz(self, request: web.Request) -> web.Response:
-        try:
-            marker = read_marker(self._root)
-        except WorkspaceError as error:
-            return web.Response(status=503, text=f"{error}\n")
-        return web.Response(text="ok\n") if marker else web.Response(status=503, text="no workspace yet\n")
 
     async def archive(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -102,31 +98,53 @@ def _headers(marker: Marker, listing: Listing, start: int) -> dict[str, str]:
     return headers
 
 
+def add_archive(app: web.Application, root: Path, *, limits: Limits, streams: int, key: str) -> None:
+    """Add the archive's route to an application."""
+    path = f"/archive/{quote(key, safe='')}" if key else "/archive"
+    app.router.add_get(path, _Archive(root, limits, streams).archive, allow_head=False)
+
+
+def readiness(root: Path) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return the handler that tells if there is a workspace."""
+
+    async def readyz(request: web.Request) -> web.Response:
+        try:
+            marker = read_marker(root)
+        except WorkspaceError as error:
+            return web.Response(status=503, text=f"{error}\n")
+        return web.Response(text="ok\n") if marker else web.Response(status=503, text="no workspace yet\n")
+
+    return readyz
+
+
 def application(root: Path, *, limits: Limits, streams: int = 16, key: str = "") -> web.Application:
     """Make the server as an aiohttp application with at most `streams` downloads at once; others are told to retry.
 
     Without a `key` the archive is at `/archive`, for everybody.
     """
-    archive = _Archive(root, limits, streams)
     app = web.Application(client_max_size=1024)
-    app.router.add_get("/readyz", archive.readyz)
-    path = f"/archive/{quote(key, safe='')}" if key else "/archive"
-    app.router.add_get(path, archive.archive, allow_head=False)
+    app.router.add_get("/readyz", readiness(root))
+    add_archive(app, root, limits=limits, streams=streams, key=key)
     return app
+
+
+@asynccontextmanager
+async def running(
+    app: web.Application, *, host: str | None, port: int, grace_s: float = 10, **options: Any
+) -> AsyncIterator[int]:
+    """Run a server as long as the context lasts, and yield its port; running requests then get `grace_s`."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace_s, keepalive_timeout=15, **options)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, backlog=128).start()
+        yield runner.addresses[0][1]
+    finally:
+        with anyio.CancelScope(shield=True):
+            await runner.cleanup()
 
 
 async def serve(root: Path, *, host: str | None, port: int, limits: Limits, streams: int = 16, key: str = "") -> None:
     """Serve until cancelled; then no new request is taken and running ones get ten seconds."""
-    runner = web.AppRunner(
-        application(root, limits=limits, streams=streams, key=key),
-        access_log=None,
-        shutdown_timeout=10,
-        keepalive_timeout=15,
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, backlog=128).start()
+    app = application(root, limits=limits, streams=streams, key=key)
+    async with running(app, host=host, port=port):
         await anyio.sleep_forever()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await runner.cleanup()

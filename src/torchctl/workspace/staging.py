@@ -1,94 +1,142 @@
-"""Moves a tree into place so that, after a crash at any moment, the next try can clean up the claim.
+"""Moves a tree into place so that, after a crash at any moment, the next try can clean up the claim or finish the move.
 
-A claim's root is a mount point and cannot be renamed over, so a tree is written below `.torchctl-staging`, and when it
-is complete its top-level entries are renamed into the root and the marker is written last. A journal beside the staged
-tree names what may have been renamed or half removed: with a journal and no marker they are leftovers of a crashed try.
-Files that neither a marker nor a journal accounts for belong to somebody else, and then nothing is changed.
+A claim's root is a mount point and cannot be renamed over, so a tree is written below `.torchctl-staging`. When it is
+complete, the move is sealed: a file beside the staged tree names the entries that go, the entries that come, and the
+marker. From then on the move is only ever finished: entries that go are removed, staged ones are renamed into the root,
+and the marker is written last. Before that, a journal names what `open` removes: with a journal and no marker such
+entries are leftovers of a crashed try. Files that neither a marker nor a journal accounts for belong to somebody else,
+and then nothing is changed.
 """
 
 import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from .core import MARKER, RESERVED, STAGING, show
 from .errors import Refused
-from .marker import Marker, flush_directory, read_marker, remove_marker, write_marker
+from .marker import Marker, flush_directory, flush_filesystem, read_marker, remove_marker, write_marker
 
 __all__ = ["Staging"]
 
 
 class Staging:
-    """The staging area of one root: `open()` cleans up, the caller fills `tree`, `publish()` moves it into place."""
+    """The staging area of one root: `open()` cleans up, the caller fills `tree`, `publish()` moves it into place.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        spent: names at the top of the root that somebody put there for this sync, so it removes them when it is done.
+    """
+
+    def __init__(self, root: Path, *, spent: Iterable[str] = ()) -> None:
         self.root = root
         self.directory = root / STAGING
         self.tree = self.directory / "tree"
         self.scratch = self.directory / "scratch"
+        self._spent = frozenset(spent)
         self._journal = self.directory / "journal.json"
+        self._sealed = self.directory / "sealed.json"
 
     def __repr__(self) -> str:
         return f"<Staging {self.directory}>"
 
-    def open(self) -> None:
+    def open(self, *, keep: bool = False) -> None:
         """Make an empty staging area, and remove a crashed try or an earlier workspace from the root.
+
+        Args:
+            keep: leave the earlier workspace where it is until `publish`.
 
         Raises:
             Refused: the root holds files that no sync put there.
         """
         if self.directory.is_symlink() or self.directory.is_file():
             self.directory.unlink()
-        self._empty_root()
+        self.finish()
+        if not (keep and read_marker(self.root)):
+            self._empty_root()
         self._remove(self.directory)
         self.tree.mkdir(parents=True)
         self.scratch.mkdir()
 
     def publish(self, marker: Marker) -> None:
-        """Move the staged tree into the root, write the marker, and remove the staging area."""
-        names = sorted(os.listdir(self.tree))
-        self._doom(names)
-        for name in names:
+        """Move the staged tree into the root in place of what is there, and write the marker.
+
+        Raises:
+            Refused: meanwhile somebody put files into the root.
+        """
+        comes = sorted(os.listdir(self.tree))
+        goes = self._ours()
+        flush_filesystem(self.root)
+        self._write(self._sealed, {"goes": goes, "comes": comes, "marker": marker.to_json()})
+        self.finish()
+
+    def finish(self) -> None:
+        """Finish a move that was sealed before a crash; without one, do nothing."""
+        sealed = self._read(self._sealed)
+        if sealed is None:
+            return
+        staged = set(os.listdir(self.tree))
+        if os.path.lexists(self.root / MARKER):
+            remove_marker(self.root)
+        for name in set(os.listdir(self.root)) - RESERVED:  # what the file says is not a path to follow
+            if name in sealed["goes"] and (name in staged or name not in sealed["comes"]):  # else it has been renamed
+                self._remove(self.root / name)
+        for name in sorted(staged):
             os.rename(self.tree / name, self.root / name)
-        write_marker(self.root, marker)
+        write_marker(self.root, Marker.from_json(sealed["marker"]))
+        self._remove(self._sealed)
         self.discard()
 
     def discard(self) -> None:
         self._remove(self.directory)
 
     def _empty_root(self) -> None:
+        present = self._ours()
+        if os.path.lexists(self.root / MARKER):
+            self.directory.mkdir(exist_ok=True)
+            self._write(self._journal, sorted({*present, *(self._read(self._journal) or ())}))
+            remove_marker(self.root)
+        for name in present:
+            if name not in self._spent:
+                self._remove(self.root / name)
+
+    def _ours(self) -> list[str]:
+        """Return the names in the root that a sync put there.
+
+        Raises:
+            Refused: there are others.
+        """
         present = sorted(set(os.listdir(self.root)) - RESERVED)
         if os.path.lexists(self.root / MARKER):
             read_marker(self.root)  # a file of that name that is no marker is a user's
-            self._doom(present)
-            remove_marker(self.root)
-        doomed = self._doomed()
-        foreign = [name for name in present if name not in doomed]
+            return present
+        known = self._spent.union(self._read(self._journal) or ())
+        foreign = [name for name in present if name not in known]
         if foreign:
             raise Refused(
                 f"the volume already has files that no sync put there ({', '.join(show(n, 40) for n in foreign[:3])})",
                 next_step="Empty it, or use the source 'existing'",
             )
-        for name in present:
-            self._remove(self.root / name)
+        return present
 
-    def _doom(self, names: list[str]) -> None:
-        self.directory.mkdir(exist_ok=True)
-        temporary = self._journal.with_suffix(".tmp")
+    def _write(self, path: Path, content: object) -> None:
+        temporary = path.with_suffix(".tmp")
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump(sorted({*names, *self._doomed()}), file)
+            json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(self._journal)
+        temporary.replace(path)
         flush_directory(self.directory)
         flush_directory(self.root)
 
-    def _doomed(self) -> frozenset[str]:
+    @staticmethod
+    def _read(path: Path) -> Any:
         try:
-            return frozenset(json.loads(self._journal.read_text(encoding="utf-8")))
+            return json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return frozenset()
+            return None
 
     @staticmethod
     def _remove(path: Path) -> None:

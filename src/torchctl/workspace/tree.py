@@ -1,27 +1,20 @@
-"""Reads a tree: its members in a fixed order, its digest, its bytes. Links are never followed.
-
-The digest of a workspace is `sha256:` of one line per member, sorted by path as bytes:
-
-    file: `f <x or -> <size> <sha256 of the content> <path> NUL`    link: `l <target> NUL <path> NUL`
-    directory: `d <path> NUL`
-
-Of a file's mode only the owner's execute bit counts, as in git: a kubelet that applies fsGroup changes the group's bits
-of a claim between two pods, and the workspace is still the same. Times and owners do not count.
-"""
+"""Reads a tree: its members in a fixed order, its digest, its bytes. Links are never followed."""
 
 import hashlib
 import os
 import stat
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .core import RESERVED, Limits, Member, kind_of, show
 from .errors import Refused, Unreachable
+from .manifest import Entry, line
 
 __all__ = ["CHUNK", "Summary", "digest", "open_member", "walk"]
 
 CHUNK = 1 << 20
+_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux only; laptops send trees too
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ def _member(entry: os.DirEntry[str], parts: tuple[str, ...]) -> Member:
 def open_member(root: Path, member: Member) -> int:
     """Open a file of the tree. If it was replaced by a link meanwhile, it is refused, not followed."""
     try:
-        return os.open(root.joinpath(*member.parts), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME)
+        return os.open(root.joinpath(*member.parts), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | _NOATIME)
     except PermissionError:  # only the owner may use O_NOATIME
         pass
     except OSError as error:
@@ -93,7 +86,7 @@ def open_member(root: Path, member: Member) -> int:
 
 
 def digest(root: Path, limits: Limits) -> Generator[None, None, Summary]:
-    """Digest a tree, pausing after each chunk so that a deadline or a signal can stop it.
+    """Digest a tree as `manifest` defines it, pausing after each chunk so that a deadline or a signal can stop it.
 
     Returns:
         The summary (as the generator's value).
@@ -103,18 +96,13 @@ def digest(root: Path, limits: Limits) -> Generator[None, None, Summary]:
     """
     total, files, whole = 0, 0, hashlib.sha256()
     for member in walk(root, limits):
-        path = os.fsencode(member.path)
-        if member.kind == "directory":
-            whole.update(b"d %s\0" % path)
-            continue
-        files += 1
-        if member.kind == "link":
-            whole.update(b"l %s\0%s\0" % (os.fsencode(member.target), path))
-            continue
-        size, content = yield from _hash(root, member)
-        total += size
-        flag = b"x" if member.mode & 0o100 else b"-"
-        whole.update(b"f %s %d %s %s\0" % (flag, size, content.encode(), path))
+        entry = Entry(member)
+        if member.kind == "file":
+            size, content = yield from _hash(root, member)
+            entry = Entry(replace(member, size=size), content)
+            total += size
+        files += member.kind != "directory"
+        whole.update(line(entry))
     return Summary(f"sha256:{whole.hexdigest()}", total, files)
 
 

@@ -50,7 +50,7 @@ class Unpacker:
         else:
             self._begin_file(member)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._guard.spend(len(data))
         self._written += len(data)
         view = memoryview(data)

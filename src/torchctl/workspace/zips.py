@@ -23,7 +23,7 @@ from .errors import Refused
 from .tree import CHUNK
 from .unpack import Unpacker
 
-__all__ = ["unpack_zip"]
+__all__ = ["is_complete", "unpack_zip"]
 
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
@@ -55,6 +55,18 @@ def unpack_zip(archive: Path, target: Path, limits: Limits) -> Generator[None, N
         if error.errno != errno.EINVAL:  # the error of a seek to an impossible offset
             raise
         raise _damaged(error) from None
+
+
+def is_complete(archive: Path) -> bool:
+    """Tell if a file ends as a zip file ends: not one that is still being copied."""
+    with archive.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 2**16 - _END.size))
+        tail = file.read()
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or len(tail) - at < _END.size:
+        return False
+    return len(tail) - at == _END.size + int(_END.unpack_from(tail, at)[-1])
 
 
 def _damaged(error: Exception) -> Refused:

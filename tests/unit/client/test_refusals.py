@@ -25,7 +25,7 @@ def caused(error: api.ApiError, cause: Exception) -> api.ApiError:
     [
         (api.Unauthorized("Unauthorized", code=401), errors.NotLoggedIn, "does not accept the login of context dev"),
         (api.Forbidden(NO_RIGHT, code=403), errors.NotAllowed, 'User "ann" cannot list'),
-        (api.Forbidden("exceeded quota: small", code=403), errors.Refused, "exceeded quota: small"),
+        (api.Forbidden("exceeded quota: small", code=403), errors.RequestRefused, "exceeded quota: small"),
         (api.NotFound("404: 404 page not found", code=404), errors.NotInstalled, "torchctl is not installed"),
         (
             api.NotFound("not found", code=404, details=StatusDetails("vit", "torchrunjobs")),
@@ -46,11 +46,11 @@ def caused(error: api.ApiError, cause: Exception) -> api.ApiError:
         ),
         (api.Unavailable("etcd is away", code=503), errors.Unreachable, "cannot answer now: etcd is away"),
         (api.TooManyRequests("slow down", code=429), errors.Unreachable, "cannot answer now"),
-        (api.AlreadyExists("taken", code=409), errors.Refused, f"{WHAT} exists already"),
-        (api.Conflict("newer version", code=409), errors.Refused, "changed by somebody else"),
-        (api.Invalid("spec.numNodes: must be 1", code=422), errors.Refused, "spec.numNodes: must be 1"),
-        (api.Malformed("no JSON"), errors.Refused, "cannot be understood: no JSON"),
-        (api.ApiError("418: teapot", code=418), errors.Refused, "418: teapot"),
+        (api.AlreadyExists("taken", code=409), errors.RequestRefused, f"{WHAT} exists already"),
+        (api.Conflict("newer version", code=409), errors.RequestRefused, "changed by somebody else"),
+        (api.Invalid("spec.numNodes: must be 1", code=422), errors.RequestRefused, "spec.numNodes: must be 1"),
+        (api.Malformed("no JSON"), errors.RequestRefused, "cannot be understood: no JSON"),
+        (api.ApiError("418: teapot", code=418), errors.RequestRefused, "418: teapot"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
@@ -61,7 +61,7 @@ def test_each_refusal_becomes_an_error_for_a_person(error: api.ApiError, kind: t
 
 
 def test_the_error_of_the_server_stays_the_cause() -> None:
-    with pytest.raises(errors.Refused) as raised, explained(WHAT):
+    with pytest.raises(errors.RequestRefused) as raised, explained(WHAT):
         raise api.Invalid("no", code=422)
     assert isinstance(raised.value.__cause__, api.Invalid)
 

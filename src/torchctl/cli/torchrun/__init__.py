@@ -14,20 +14,30 @@ def _verbs(**summaries: str) -> dict[str, Entry]:
     return {name: Entry(f"{__name__}.{name}", summary) for name, summary in summaries.items()}
 
 
-TRAIN = Section("Train", _verbs())
+TRAIN = Section("Train", _verbs(submit="Create a job and send it the current directory."))
 
 LOOK = Section(
     "Look",
     _verbs(
         list="List jobs.",
         queues="List queues.",
+        status="Show what a job does, what it waits for, and its workers.",
         wait="Wait until a job is in a phase or has a condition.",
     ),
 )
 
 REACH = Section("Reach into the pods", _verbs())
 
-CHANGE = Section("Change", _verbs())
+CHANGE = Section(
+    "Change",
+    _verbs(
+        suspend="Stop the pods of jobs.",
+        resume="Start suspended jobs again.",
+        restart="End the attempt of jobs and begin the next one.",
+        scale="Change how many nodes elastic jobs should have.",
+        delete="Delete jobs.",
+    ),
+)
 
 OTHER = Section("Other", _verbs())
 

@@ -4,6 +4,7 @@ The options stand before or after the verb; after it wins. Importing this costs 
 """
 
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
@@ -97,10 +98,23 @@ def verb(function: Callable[Concatenate["Cluster", P], Awaitable[int | None]]) -
     return command
 
 
+def _configure_logs() -> None:
+    """Keeps logs of the libraries out of the output, unless -v asks for them or somebody has configured them."""
+    import structlog
+
+    if not structlog.is_configured():
+        from torchctl.runtime.logging import configure
+        from torchctl.runtime.settings import LogSettings
+
+        configure(LogSettings(format="console", level="info" if exits.is_verbose() else "error"))
+        logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # its errors are raised besides
+
+
 async def _connected(
     function: Callable[..., Awaitable[int | None]], where: "Target", args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> int | None:
     from torchctl.client.cluster import connect
 
+    _configure_logs()
     async with connect(where) as cluster:
         return await function(cluster, *args, **kwargs)

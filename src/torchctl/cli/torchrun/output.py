@@ -28,9 +28,7 @@ def print_table(table: "Table", nothing: str) -> None:
     if not table.rows:
         click.echo(nothing, err=True)
         return
-    sizes = [max(map(len, column)) for column in zip(table.headings, *table.rows, strict=True)]
-    lines = (table.headings, *table.rows)
-    click.echo("\n".join("   ".join(map(str.ljust, line, sizes)).rstrip() for line in lines))
+    click.echo("\n".join(table.lines()))
 
 
 def print_objects(objects: Sequence[Mapping[str, Any]], output: str | None, *, one: bool = False) -> None:

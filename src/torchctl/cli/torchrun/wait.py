@@ -25,11 +25,11 @@ async def command(cluster: "Cluster", job: str, until: str, timeout_s: float | N
     """Wait until JOB is in a phase or has a condition. Exit status 1 if it ended otherwise, 5 if it took too long."""
     from torchctl.cli.exits import farewell
     from torchctl.client.jobs import get_job
-    from torchctl.client.wait import Goal
+    from torchctl.client.wait import GONE, Goal
     from torchctl.runtime.kinds import Key
 
     goal = Goal.parse(until)
     farewell(f"The job goes on. Come back with: kubectl torchrun wait {job} -n {cluster.namespace}")
     found = await get_job(cluster, Key(cluster.namespace, job))
     await found.wait(goal, timeout_s=timeout_s)
-    click.echo(f"{job} is {goal if goal.word in ('deleted',) or goal.condition else found.phase}")
+    click.echo(f"{job} {f'has {goal}' if goal.condition else f'is {goal if goal.word == GONE else found.phase}'}")

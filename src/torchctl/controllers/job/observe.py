@@ -19,7 +19,7 @@ from torchctl.api.kube import (
     PersistentVolumeClaim,
     Pod,
 )
-from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.pods import told_at
 from torchctl.controllers.job.steps.admission import groups_of
@@ -66,13 +66,15 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     worker_job = _own(cache, JOB, key, child, uid)
     workers = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
     claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
+    queue = cache.get(TORCHRUN_QUEUE, Key(key.namespace, job.spec.job_queue))
     return Observed(
         job=job,
-        queue=cache.get(TORCHRUN_QUEUE, Key(key.namespace, job.spec.job_queue)),
+        queue=queue,
         revision=revision,
         old_revisions=_older(cache.by_index(CONTROLLER_REVISION, BY_JOB, belongs), revision, uid),
         workspace=_own(cache, PVC, key, names.workspace_claim(name), uid),
         claims={claimed: cache.get(PVC, Key(key.namespace, claimed))} if claimed else {},
+        cache=cache.get(PVC, Key(key.namespace, _cache_name(queue, revision))),
         checkpoints=_kept(cache, key, uid),
         sync_pods=tuple(pod for pod in pods if _is_sync_pod(pod, job)),
         service=_own(cache, SERVICE, key, names.service(name), uid),
@@ -87,6 +89,15 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         awaited=is_awaited(cache, job),
         kai_available=kai,
     )
+
+
+def _cache_name(queue: TorchrunQueue | None, revision: ControllerRevision | None) -> str:
+    """The name of the claim that keeps what was uploaded, as it was frozen; else as the queue says. It may be empty."""
+    if revision is not None:
+        frozen = revision.data.get("workspace")
+        return str(frozen.get("cache", "")) if isinstance(frozen, dict) else ""
+    workspace = queue.spec.storage.workspace if queue is not None else None
+    return (workspace.cache_claim_name if workspace is not None else None) or ""
 
 
 def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None:

@@ -22,6 +22,7 @@ class Observed:
         old_revisions: Those of the job that were made before that one.
         workspace: The claim `<job>-workspace`.
         claims: Existing claims that the job names, None for one that is not there.
+        cache: The claim in which the queue keeps what was uploaded, None if it is not there or none is named.
         checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
         sync_pods: Every try that is there.
         pods: The workers of the attempt, without those that somebody else's suspension of its Job stopped.
@@ -42,6 +43,7 @@ class Observed:
     old_revisions: tuple[ControllerRevision, ...] = ()
     workspace: PersistentVolumeClaim | None = None
     claims: Mapping[str, PersistentVolumeClaim | None] = field(default_factory=dict)
+    cache: PersistentVolumeClaim | None = None
     checkpoints: PersistentVolumeClaim | None = None
     sync_pods: tuple[Pod, ...] = ()
     service: Service | None = None

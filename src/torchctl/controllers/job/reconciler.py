@@ -13,6 +13,8 @@ from torchctl.controllers.indexes import (
     JOBS_BY_CLAIM,
     JOBS_BY_DEPENDENCY,
     JOBS_BY_QUEUE,
+    QUEUES_BY_CACHE,
+    cache_of,
     claims_of,
     dependencies_of,
     queue_of,
@@ -47,6 +49,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     cache = manager.cache
     indexes = {JOBS_BY_QUEUE: queue_of, JOBS_BY_CLAIM: claims_of, JOBS_BY_DEPENDENCY: dependencies_of}
     cache.register(TORCHRUN_JOB, indexes=indexes)
+    cache.register(TORCHRUN_QUEUE, indexes={QUEUES_BY_CACHE: cache_of})
     cache.register(POD, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(JOB, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(CONTROLLER_REVISION, labels=OURS, indexes={BY_JOB: by_job})
@@ -74,9 +77,14 @@ def job_of_child(child: Object) -> tuple[Request, ...]:
 
 
 def jobs_of_claim(cache: Cache, claim: PersistentVolumeClaim) -> tuple[Request, ...]:
-    """Returns the job that owns the claim, and the jobs that take their workspace from it."""
+    """Returns the job that owns the claim, the jobs that take their workspace from it, and those of its queues.
+
+    A queue names a claim that keeps what is uploaded for its jobs.
+    """
     named = cache.by_index(TORCHRUN_JOB, JOBS_BY_CLAIM, str(key_of(claim)))
-    return (*job_of_child(claim), *(key_of(job) for job in named))
+    queues = cache.by_index(TORCHRUN_QUEUE, QUEUES_BY_CACHE, str(key_of(claim)))
+    theirs = (request for queue in queues for request in jobs_of_queue(cache, queue))
+    return (*job_of_child(claim), *(key_of(job) for job in named), *theirs)
 
 
 def _turned(change: Change[TorchrunQueue]) -> bool:

@@ -12,16 +12,20 @@ from torchctl.runtime.client import requests
 from torchctl.runtime.client.codec import Codec, Page
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import ApiError, Gone, Malformed, error_for
-from torchctl.runtime.client.requests import HttpRequest, Propagation
-from torchctl.runtime.client.retry import RetryPolicy
-from torchctl.runtime.client.transport import (
-    AiohttpTransport,
+from torchctl.runtime.client.exchange import (
+    ByteStream,
     Gate,
     HttpResponse,
     LineStream,
+    PodTransport,
     RequestMetrics,
     Transport,
+    UpgradeRefused,
 )
+from torchctl.runtime.client.requests import HttpRequest, Propagation
+from torchctl.runtime.client.retry import RetryPolicy
+from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.client.websocket import WebSocket
 from torchctl.runtime.client.writes import Deleted, Written, note_write
 from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
@@ -214,6 +218,32 @@ class Client:
             if stream.status != 200:
                 raise self._refusal(request, stream.status, stream.headers, await stream.read_body())
             yield stream
+
+    # Streams of pods. These are not repeated: whoever reads one knows where to go on.
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[ByteStream]:
+        """Sends a request, such as one for a log, and yields its answer as a stream of bytes."""
+        async with self._pods.stream(self._limited(request)) as stream:
+            if stream.status != 200:
+                raise self._refusal(request, stream.status, stream.headers, await stream.read_body())
+            yield stream
+
+    @asynccontextmanager
+    async def upgrade(self, request: HttpRequest, protocol: str) -> AsyncGenerator[WebSocket]:
+        """Opens a websocket with this subprotocol. RBAC: see `portforward` and `execstream`."""
+        try:
+            async with self._pods.upgrade(self._limited(request), protocol) as socket:
+                yield socket
+        except UpgradeRefused as refused:
+            answer = refused.response
+            raise self._refusal(request, answer.status, answer.headers, answer.body) from None
+
+    @property
+    def _pods(self) -> PodTransport:
+        if not isinstance(self._transport, PodTransport):
+            raise TypeError(f"{self._transport!r} carries no streams of pods")
+        return self._transport
 
     async def pod_log(self, name: str, namespace: str, container: str = "") -> str:
         """Returns a container's log so far. RBAC: get on pods/log."""

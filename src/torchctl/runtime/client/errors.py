@@ -19,6 +19,7 @@ __all__ = [
     "Malformed",
     "NotFound",
     "NotLeader",
+    "StreamFailed",
     "Timeout",
     "TooManyRequests",
     "Unauthorized",
@@ -104,6 +105,13 @@ class TooManyRequests(ApiError):
 
 class Unavailable(ApiError):
     """5xx, or the server could not be reached, or the connection broke."""
+
+
+class StreamFailed(ApiError):
+    """The node could not do what a pod's stream asks for: nothing listens on the port, the command cannot start.
+
+    The message is the node's.
+    """
 
 
 class Timeout(ApiError):

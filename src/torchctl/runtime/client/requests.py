@@ -1,7 +1,8 @@
 """Requests to the API server as values: built without I/O, compared in tests, sent by a transport."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -16,7 +17,9 @@ __all__ = [
     "get",
     "list_page",
     "merge_patch",
+    "pod_exec",
     "pod_log",
+    "port_forward",
     "replace",
     "watch",
 ]
@@ -190,10 +193,53 @@ def delete_options(
     return options
 
 
-def pod_log(name: str, namespace: str, *, container: str = "", limit_bytes: int = 0) -> HttpRequest:
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/log"
-    query = _query(container=container, limitBytes=str(limit_bytes) if limit_bytes else "")
-    return HttpRequest("GET", path, "get", query, (("Accept", "*/*"),))
+def pod_log(
+    name: str,
+    namespace: str,
+    *,
+    container: str = "",
+    limit_bytes: int = 0,
+    follow: bool = False,
+    previous: bool = False,
+    timestamps: bool = False,
+    since: datetime | None = None,
+    tail: int | None = None,
+) -> HttpRequest:
+    """Builds a request for a container's log; `since` counts in whole seconds, because the API server cuts the rest."""
+    query = _query(
+        container=container,
+        limitBytes=str(limit_bytes) if limit_bytes else "",
+        follow="true" if follow else "",
+        previous="true" if previous else "",
+        timestamps="true" if timestamps else "",
+        sinceTime=since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if since else "",
+        tailLines="" if tail is None else str(tail),
+    )
+    return HttpRequest("GET", _pod(name, namespace, "log"), "get", query, (("Accept", "*/*"),))
+
+
+def port_forward(name: str, namespace: str, port: int) -> HttpRequest:
+    """Builds the handshake for one TCP connection to a pod's port. RBAC: see `portforward`."""
+    return HttpRequest("GET", _pod(name, namespace, "portforward"), "get", (("ports", str(port)),), ())
+
+
+def pod_exec(
+    name: str, namespace: str, command: Sequence[str], *, container: str = "", stdin: bool = False, tty: bool = False
+) -> HttpRequest:
+    """Builds the handshake for a command in a container. With a terminal its errors come with its output."""
+    flags = _query(
+        container=container,
+        stdin="true" if stdin else "",
+        stdout="true",
+        stderr="" if tty else "true",
+        tty="true" if tty else "",
+    )
+    words = tuple(("command", word) for word in command)
+    return HttpRequest("GET", _pod(name, namespace, "exec"), "get", (*words, *flags), ())
+
+
+def _pod(name: str, namespace: str, subresource: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/{subresource}"
 
 
 def _write(method: str, path: str, verb: Verb, body: bytes, content_type: str, query: Query = ()) -> HttpRequest:

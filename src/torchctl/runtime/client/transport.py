@@ -11,30 +11,52 @@ import asyncio
 import os
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 from multidict import CIMultiDict
 from yarl import URL
 
-from torchctl.runtime.cancellation import is_asked_to_cancel
-from torchctl.runtime.client.config import Connection, CredentialsError
-from torchctl.runtime.client.errors import Timeout, Unavailable
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.exchange import (
+    ByteStream,
+    Gate,
+    HttpResponse,
+    LineStream,
+    PodTransport,
+    RequestMetrics,
+    Transport,
+    UpgradeRefused,
+)
+from torchctl.runtime.client.mapping import mapped
 from torchctl.runtime.client.proxies import proxy_for
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.sockets import open_socket
 from torchctl.runtime.client.tls import TlsContexts
+from torchctl.runtime.client.websocket import CLOSE_TIMEOUT_S, WebSocket, kept_alive
 from torchctl.runtime.clock import Clock, SystemClock
 
-__all__ = ["AiohttpTransport", "Gate", "HttpResponse", "LineStream", "RequestMetrics", "Transport"]
+__all__ = [
+    "AiohttpTransport",
+    "ByteStream",
+    "Gate",
+    "HttpResponse",
+    "LineStream",
+    "PodTransport",
+    "RequestMetrics",
+    "Transport",
+    "UpgradeRefused",
+]
 
-CLOSE_TIMEOUT_S = 2.0
+T = TypeVar("T", bound="_Answer")
+
 CONNECT_TIMEOUT_S = 4.0
 """Seconds for TCP and TLS together, whatever the number of addresses. It must be below the margin that leader election
 leaves between two leaders, because a write has passed its gate before it connects."""
@@ -44,93 +66,6 @@ MAX_CONNECTIONS = 64
 
 MAX_LINE = 64 * 2**20
 """The maximum bytes of a watch line; etcd holds objects of up to 1.5 MiB."""
-
-Gate = Callable[[], None]
-"""Called immediately before a request is sent. If it raises, nothing is sent."""
-
-
-class _Counter(Protocol):
-    def inc(self) -> None: ...
-
-
-class _Counters(Protocol):
-    def labels(self, *values: str) -> _Counter: ...
-
-
-class _Histogram(Protocol):
-    def observe(self, amount: float, /) -> None: ...
-
-
-class _Histograms(Protocol):
-    def labels(self, *values: str) -> _Histogram: ...
-
-
-class RequestMetrics(Protocol):
-    """The part of the runtime's metrics that a transport records."""
-
-    @property
-    def rest_client_requests_total(self) -> _Counters: ...
-
-    @property
-    def rest_client_request_duration_seconds(self) -> _Histograms: ...
-
-    def for_host(self, host: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """A complete answer. `headers` ignores the case of names."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class LineStream(Protocol):
-    """An answer that is read line by line."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    async def read_body(self) -> bytes:
-        """Returns the whole body, for an answer that is a refusal instead of a stream."""
-        ...
-
-    async def readlines(self, timeout_s: float) -> bytes:
-        """Returns all complete lines that have arrived, at least one; empty at the end of the stream.
-
-        Raises the same errors as `readline`.
-        """
-        ...
-
-    async def readline(self, timeout_s: float) -> bytes:
-        """Returns the next complete line; empty at the end of the stream. Do not mix with `readlines`.
-
-        Raises:
-            Timeout: None came within `timeout_s`. The stream is no longer usable.
-            Unavailable: The connection broke.
-        """
-        ...
-
-
-class Transport(Protocol):
-    """Sends requests over a network, or a simulation of one."""
-
-    async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
-        """Sends a request and reads the whole answer, whatever its status.
-
-        Raises:
-            Unavailable: The server could not be reached, or the connection broke.
-            Timeout: The request's deadline passed.
-        """
-        ...
-
-    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[LineStream]:
-        """Sends a request and yields the answer as soon as it begins. Raises the same errors as `send`."""
-        ...
 
 
 class AiohttpTransport:
@@ -159,6 +94,7 @@ class AiohttpTransport:
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
+        self._upgrades: aiohttp.ClientSession | None = None
         if metrics is not None:
             metrics.for_host(self._host)
 
@@ -168,11 +104,16 @@ class AiohttpTransport:
     @property
     def is_closed(self) -> bool:
         """True if no session is open."""
-        return all(session is None or session.closed for session in (self._requests, self._watches))
+        return all(session.closed for session in self._sessions)
+
+    @property
+    def _sessions(self) -> tuple[aiohttp.ClientSession, ...]:
+        return tuple(filter(None, (self._requests, self._watches, self._upgrades)))
 
     async def __aenter__(self) -> Self:
         self._requests = _session(MAX_CONNECTIONS, self._user_agent)
         self._watches = _session(0, self._user_agent)
+        self._upgrades = _session(0, self._user_agent, _refuse)
         return self
 
     async def __aexit__(
@@ -180,95 +121,167 @@ class AiohttpTransport:
     ) -> None:
         # Shielded, so that a cancelled task leaves no socket open either.
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
-            for session in filter(None, (self._requests, self._watches)):
+            for session in self._sessions:
                 await session.close()
+            await anyio.lowlevel.checkpoint()  # sockets are closed in the next round of the event loop
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         assert self._requests is not None, "the transport has not been entered"
-        with _mapped(request):
+        with mapped(request):
             async with (
                 asyncio.timeout(request.timeout_s),
                 self._slots,
-                await self._exchange(self._requests, request, gate) as response,
+                await self._exchange(self._requesting(self._requests, request, gate)) as response,
             ):
                 return HttpResponse(response.status, response.headers, await response.read())
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncGenerator[LineStream]:
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[ByteStream]:
         assert self._watches is not None, "the transport has not been entered"
-        with _mapped(request):
+        with mapped(request):
             async with asyncio.timeout(request.timeout_s):
-                response = await self._exchange(self._watches, request, None)
+                response = await self._exchange(self._requesting(self._watches, request, None))
         try:
             yield _Lines(response, request)
         finally:
-            # Drop the connection with all data still under way on it.
+            # Drop the connection with all data still under way on it; a TLS farewell would outlive the event loop.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
             response.close()
 
-    async def _exchange(
-        self, session: aiohttp.ClientSession, request: HttpRequest, gate: Gate | None
-    ) -> aiohttp.ClientResponse:
+    @asynccontextmanager
+    async def upgrade(self, request: HttpRequest, protocol: str) -> AsyncGenerator[WebSocket]:
+        assert self._upgrades is not None, "the transport has not been entered"
+        with mapped(request):
+            async with asyncio.timeout(request.timeout_s):
+                answer = await self._exchange(self._upgrading(self._upgrades, request, protocol))
+        if answer.refusal is not None:
+            raise UpgradeRefused(answer.refusal)
+        assert answer.socket is not None
+        async with kept_alive(WebSocket(answer.socket, request)) as socket:
+            yield socket
+
+    async def _exchange(self, dial: "_Dial[T]") -> T:
         credentials = await self._connection.authorization()
-        response = await self._attempt(session, request, gate, credentials)
+        response = await self._attempt(dial, credentials)
         if response.status != 401:
             return response
         fresh = await self._connection.authorization(force=True)
         if fresh is None:
             return response
         response.close()
-        return await self._attempt(session, request, gate, fresh)
+        return await self._attempt(dial, fresh)
 
-    async def _attempt(
-        self, session: aiohttp.ClientSession, request: HttpRequest, gate: Gate | None, credentials: str | None
-    ) -> aiohttp.ClientResponse:
+    async def _attempt(self, dial: "_Dial[T]", credentials: str | None) -> T:
+        headers = {"Authorization": credentials} if credentials else {}
         context = self._context()
         try:
-            return await self._request(session, request, gate, credentials, context)
+            return await dial(headers, context)
         except (aiohttp.ClientConnectorSSLError, aiohttp.ClientConnectorCertificateError):
             fresh = self._context(check=True)
             if fresh is context:
                 raise
-            return await self._request(session, request, gate, credentials, fresh)
+            return await dial(headers, fresh)
 
-    async def _request(
-        self,
-        session: aiohttp.ClientSession,
-        request: HttpRequest,
-        gate: Gate | None,
-        credentials: str | None,
-        context: ssl.SSLContext | None,
-    ) -> aiohttp.ClientResponse:
-        headers = CIMultiDict((*request.headers, *self._connection.headers))
-        if credentials:
-            headers["Authorization"] = credentials
-        if gate is not None:
-            gate()
-        began, code = self._clock.monotonic(), "<error>"
-        try:
-            response = await session.request(
-                request.method,
-                URL(self._connection.host + request.target, encoded=True),
-                headers=headers,
-                data=request.body,
-                proxy=self._proxy,
-                ssl=context if context is not None else True,
-                server_hostname=self._connection.tls.server_name if context is not None else None,
-                allow_redirects=False,
-            )
-            code = str(response.status)
-        finally:
-            self._observe(request, code, self._clock.monotonic() - began)
-        return response
+    def _requesting(
+        self, session: aiohttp.ClientSession, request: HttpRequest, gate: Gate | None
+    ) -> "_Dial[aiohttp.ClientResponse]":
+        async def dial(credentials: Mapping[str, str], context: ssl.SSLContext | None) -> aiohttp.ClientResponse:
+            if gate is not None:
+                gate()
+            with self._observed(request) as outcome:
+                response = await session.request(
+                    request.method,
+                    self._url(request),
+                    headers=self._headers(request, credentials),
+                    data=request.body,
+                    proxy=self._proxy,
+                    ssl=context if context is not None else True,
+                    server_hostname=self._server_name(context),
+                    allow_redirects=False,
+                )
+                outcome.code = response.status
+            return response
+
+        return dial
+
+    def _upgrading(self, session: aiohttp.ClientSession, request: HttpRequest, protocol: str) -> "_Dial[_Upgrade]":
+        async def dial(credentials: Mapping[str, str], context: ssl.SSLContext | None) -> _Upgrade:
+            with self._observed(request) as outcome:
+                try:
+                    socket = await session.ws_connect(
+                        self._url(request),
+                        headers=self._headers(request, credentials),
+                        protocols=(protocol,),
+                        timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+                        proxy=self._proxy,
+                        ssl=context if context is not None else True,
+                        server_hostname=self._server_name(context),
+                    )
+                except UpgradeRefused as refused:
+                    outcome.code = refused.response.status
+                    return _Upgrade(refused.response.status, refusal=refused.response)
+                outcome.code = 101
+            return _Upgrade(101, socket)
+
+        return dial
+
+    def _headers(self, request: HttpRequest, credentials: Mapping[str, str]) -> CIMultiDict[str]:
+        return CIMultiDict((*request.headers, *self._connection.headers, *credentials.items()))
+
+    def _url(self, request: HttpRequest) -> URL:
+        return URL(self._connection.host + request.target, encoded=True)
+
+    def _server_name(self, context: ssl.SSLContext | None) -> str | None:
+        return self._connection.tls.server_name if context is not None else None
 
     def _context(self, *, check: bool = False) -> ssl.SSLContext | None:
         if not self._connection.host.startswith("https:"):
             return None
         return self._tls.current(self._connection.tls_files(), check=check)
 
-    def _observe(self, request: HttpRequest, code: str, seconds: float) -> None:
-        if self._metrics is not None:
-            self._metrics.rest_client_requests_total.labels(code, request.method, self._host).inc()
-            self._metrics.rest_client_request_duration_seconds.labels(request.verb, self._host).observe(seconds)
+    @contextmanager
+    def _observed(self, request: HttpRequest) -> Iterator["_Outcome"]:
+        outcome, began = _Outcome(), self._clock.monotonic()
+        try:
+            yield outcome
+        finally:
+            if self._metrics is not None:
+                code, seconds = str(outcome.code or "<error>"), self._clock.monotonic() - began
+                self._metrics.rest_client_requests_total.labels(code, request.method, self._host).inc()
+                self._metrics.rest_client_request_duration_seconds.labels(request.verb, self._host).observe(seconds)
+
+
+class _Answer(Protocol):
+    """The part of an answer that decides if it is asked for again."""
+
+    @property
+    def status(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+_Dial = Callable[[Mapping[str, str], ssl.SSLContext | None], Awaitable[T]]
+"""Sends a request once, with these credentials."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """The HTTP status of an exchange; 0 if there was no answer."""
+
+    code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Upgrade:
+    """The answer to a websocket's handshake: the websocket, or the refusal, which has been read."""
+
+    status: int
+    socket: "aiohttp.ClientWebSocketResponse[bool] | None" = None
+    refusal: HttpResponse | None = None
+
+    def close(self) -> None:
+        """A refusal holds no connection."""
 
 
 class _Lines:
@@ -283,12 +296,17 @@ class _Lines:
         self._head: list[bytes] = []
 
     async def read_body(self) -> bytes:
-        with _mapped(self._request):
+        with mapped(self._request):
             async with asyncio.timeout(self._request.timeout_s):
                 return await self._response.read()
 
+    async def read(self, timeout_s: float) -> bytes:
+        with mapped(self._request):
+            async with asyncio.timeout(timeout_s):
+                return await self._response.content.readany()
+
     async def readlines(self, timeout_s: float) -> bytes:
-        with _mapped(self._request):
+        with mapped(self._request):
             async with asyncio.timeout(timeout_s):
                 # Bytes without a line end are the beginning of a line that never arrived completely.
                 while chunk := await self._response.content.readany():
@@ -315,7 +333,16 @@ class _Lines:
         return lines
 
 
-def _session(connections: int, user_agent: str) -> aiohttp.ClientSession:
+async def _refuse(response: aiohttp.ClientResponse) -> None:
+    """Reads what the server says if it refuses a handshake: aiohttp's own error has only the status."""
+    if response.status != 101:
+        raise UpgradeRefused(HttpResponse(response.status, response.headers, await response.read()))
+
+
+_Check = Callable[[aiohttp.ClientResponse], Awaitable[None]]
+
+
+def _session(connections: int, user_agent: str, check: _Check | None = None) -> aiohttp.ClientSession:
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections, socket_factory=open_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -323,30 +350,9 @@ def _session(connections: int, user_agent: str) -> aiohttp.ClientSession:
         skip_auto_headers=("Content-Type",),
         timeout=aiohttp.ClientTimeout(connect=CONNECT_TIMEOUT_S),
         trust_env=False,
+        raise_for_status=check or False,
     )
     # aiohttp repeats PUT and DELETE by itself when a kept connection breaks: a write could then happen twice, and
     # without asking the fence. There is no public way to disable that; a test checks that this name exists.
     session._retry_connection = False
     return session
-
-
-@contextmanager
-def _mapped(request: HttpRequest) -> Iterator[None]:
-    """Turns the errors of the layers below into ours."""
-    what = f"{request.verb} {request.path}"
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        if is_asked_to_cancel():
-            raise
-        message = f"{what}: somebody else cancelled what it waited for"
-        raise Unavailable(message, outcome_unknown=request.is_write) from error
-    except CredentialsError as error:
-        raise Unavailable(f"{what}: {error}") from error
-    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
-        raise Unavailable(f"{what}: cannot connect: {error}") from error
-    except TimeoutError as error:
-        raise Timeout(f"{what}: no answer in time", outcome_unknown=request.is_write) from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        detail = f"{type(error).__name__}: {error}"
-        raise Unavailable(f"{what}: the connection broke: {detail}", outcome_unknown=request.is_write) from error

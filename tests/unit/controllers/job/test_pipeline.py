@@ -47,13 +47,15 @@ def test_nothing_is_written_before_the_template_is_named_in_status(world: type[W
 def test_a_job_waits_until_its_workspace_is_uploaded(world: type[World]) -> None:
     w = world(ZIP)
     w.settle()
+    assert w.message("WorkspaceReady") == "pod demo-sync-0, which takes the upload, is waiting for a node"
     w.play("demo-sync-0", phase="Running")
     w.settle()
     assert w.phase == "Syncing"
     assert w.condition("WorkspaceReady") == (
         "False",
         "WaitingForUpload",
-        "pod demo-sync-0 waits for the workspace to be uploaded, as docs/storage.md says; it gives up after 600 s",
+        "pod demo-sync-0 waits for the workspace to be uploaded: run `kubectl torchrun sync demo` in its directory; "
+        "it gives up after 600 s",
     )
     assert not w.has("Job", "demo")
     w.sync_succeeds(message=REPORT)

@@ -25,6 +25,60 @@ def sync_pod(
     return w.objects["Pod", "demo-sync-0"]
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_pod_of_an_upload_takes_it_with_its_uid(world: type[World], nodes: int) -> None:
+    """It does so in `fetch`, whether or not another container serves the workspace afterwards."""
+    spec = sync_pod(world, nodes=nodes, source="{source: zip}")["spec"]
+    fetch = spec["initContainers" if nodes > 1 else "containers"][0]
+    assert fetch["args"] == ["receive", "--root=/workspace", "--timeout=inf", "--port=8081"]
+    assert fetch["ports"] == [{"name": "upload", "containerPort": 8081, "protocol": "TCP"}]
+    assert fetch["env"][-1]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+
+
+@pytest.mark.parametrize(
+    ("source", "mounted"),
+    [("{source: zip}", True), (GIT, False), ("{source: zip, url: 'https://a.example.com/a.zip'}", False)],
+)
+def test_only_uploads_mount_the_queues_cache(world: type[World], source: str, mounted: bool) -> None:
+    w = world(JOB % (2, source, ""), QUEUE % ("", "{cacheClaimName: kept}"))
+    w.has_cache("kept")
+    w.settle()
+    spec = w.objects["Pod", "demo-sync-0"]["spec"]
+    (fetch,), (serve,) = spec["initContainers"], spec["containers"]
+    assert ("--cache=/cache" in fetch["args"]) is mounted
+    assert ("/cache" in [mount["mountPath"] for mount in fetch["volumeMounts"]]) is mounted
+    assert "/cache" not in [mount["mountPath"] for mount in serve["volumeMounts"]]
+    claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in spec["volumes"]]
+    assert ("kept" in claims) is mounted
+
+
+def test_a_missing_cache_is_named_and_waited_for(world: type[World]) -> None:
+    w = world(JOB % (1, "{source: zip}", ""), QUEUE % ("", "{cacheClaimName: kept}"))
+    w.settle()
+    assert w.condition("WorkspaceReady")[:2] == ("False", "ClaimNotFound")
+    assert "PersistentVolumeClaim kept does not exist; create it" in w.message("WorkspaceReady")
+    assert not w.has("Pod", "demo-sync-0")
+    w.has_cache("kept")
+    w.settle()
+    assert w.has("Pod", "demo-sync-0")
+
+
+def test_upload_of_an_earlier_version_goes_on_unchanged(world: type[World]) -> None:
+    """Its template names an image that cannot receive, and its sync pod, which is there already, cannot change."""
+    w = world(JOB % (1, "{source: zip}", ""), QUEUE % ("", "{}"))
+    w.settle()
+    data = w.revision.data
+    w.revision_is(data | {"workspace": {key: value for key, value in data["workspace"].items() if key != "receives"}})
+    w.remove("Pod", "demo-sync-0")
+    w.settle()
+    (fetch,) = w.objects["Pod", "demo-sync-0"]["spec"]["containers"]
+    assert fetch["args"] == ["wait", "--root=/workspace", "--timeout=inf"]
+    assert "ports" not in fetch
+    w.sync_runs()
+    w.settle()
+    assert "waits for the workspace to be uploaded: see docs/storage.md" in w.message("WorkspaceReady")
+
+
 @pytest.mark.parametrize(
     ("workspace", "nodes", "source", "pinned"),
     [

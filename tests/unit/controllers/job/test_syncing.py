@@ -289,7 +289,7 @@ class TestRevisions:
     def test_an_upload_is_waited_for_by_its_revision(self, world: type[World]) -> None:
         w = world(a_job(workspace="{source: zip, revision: 'sha256:77'}"))
         w.settle()
-        assert args(w, 0) == ["wait", "--root=/workspace", "--timeout=inf", "--revision=sha256:77"]
+        assert args(w, 0)[:4] == ["receive", "--root=/workspace", "--timeout=inf", "--revision=sha256:77"]
 
     def test_a_lost_claim_is_not_remade_for_another_revision(self, world: type[World]) -> None:
         w = synced(world, a_job())

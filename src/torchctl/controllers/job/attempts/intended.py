@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torchctl.api import labels
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
-from torchctl.controllers.job.actions import Child
+from torchctl.controllers.job.actions import Child, Json
 from torchctl.controllers.job.attempts import retention
 from torchctl.controllers.job.attempts.stage import Ended, Run, Settle, Stage, Suspended, Wait
 from torchctl.controllers.job.case import Case
@@ -100,8 +100,13 @@ def _workspace(ground: Ground) -> list[Child]:
     if workspace.serves(template):
         found.append(Child(SERVICE, workspace.workspace_service(owner, template), ours))
     if syncing.number is not None:
-        found.append(Child(POD, sync.sync_pod(owner, template, syncing.number, revision=syncing.revision), ours))
+        found.append(Child(POD, _sync_pod(ground, syncing.number), ours))
     return found
+
+
+def _sync_pod(ground: Ground, number: int) -> Json:
+    syncing = ground.syncing
+    return sync.sync_pod(ground.owner, ground.template, number, revision=syncing.revision, kept=syncing.kept)
 
 
 def _checkpoints(ground: Ground) -> list[Child]:

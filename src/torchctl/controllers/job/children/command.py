@@ -14,13 +14,14 @@ $(NAME) and $$ in arguments before the shell sees them, so these are escaped: th
 """
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from torchctl.api.job import Launcher
 
-__all__ = ["Line", "argv", "in_place", "runs_as_written", "scan", "with_torchrun", "words_with_torchrun"]
+__all__ = ["Line", "argv", "in_place", "plain_words", "runs_as_written", "scan", "with_torchrun", "words_with_torchrun"]
 
 _PYTHON = ("python", "python3")
 """Interpreters that are whatever the PATH says, so that the PATH's torchrun stands for them."""
@@ -31,6 +32,8 @@ _SCRIPT = re.compile(r"""["']?[^-$`"'\\\s<>]""")
 """The beginning of a word that is no option, whatever the shell makes of the word."""
 _PROGRAM = re.compile(r"(?:python[0-9.]*|torchrun|[A-Za-z0-9_.-]*/[A-Za-z0-9_./-]+)\Z")
 """Words that are neither a builtin nor a function of the shell, so that `exec` finds what the shell would."""
+_PLAIN = re.compile(r"""(?:[A-Za-z0-9_@%+=:,./-]|'[^']*'|"[^"$`\\!]*")+\Z""")
+"""A word that the shell only takes the quotes from."""
 _OWN_LAUNCHER = re.compile(r"(?:^|[\s;&|()`\"'/])torchrun(?=$|[\s;&|()`\"'<>])|torch\.distributed\.(?:run|launch)\b")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _KUBELET = re.compile(r"\$(?=[$(])")
@@ -78,6 +81,7 @@ def argv(
     setup: str | None = None,
     launcher: Launcher = Launcher.TORCHRUN,
     host_by_index: bool = False,
+    split: bool = False,
 ) -> list[str]:
     """Returns the argv of `trainer`.
 
@@ -85,6 +89,7 @@ def argv(
         line: The user's shell line, or None if `args` is the command.
         setup: The user's line that runs first in the same shell.
         host_by_index: Whether the pod's index decides which pod hosts the rendezvous store.
+        split: Whether a line that needs no shell becomes an argv of its own.
     """
     prologue = (_HOST if host_by_index else "") + (_SETUP if setup else "")
     first = [_literal(setup)] if setup else []
@@ -92,6 +97,9 @@ def argv(
         words = words_with_torchrun(args) if launcher is Launcher.TORCHRUN else list(args)
         return ["sh", "-c", prologue + _ARGV, "sh", *first, *words] if prologue else words
     line = in_place(with_torchrun(line) if launcher is Launcher.TORCHRUN else line)
+    plain = plain_words(line) if split and not prologue else None
+    if plain is not None:
+        return [*map(_literal, plain)]
     return ["sh", "-c", prologue + _LINE, "sh", *first, _literal(line)] if prologue else ["sh", "-c", _literal(line)]
 
 
@@ -105,6 +113,18 @@ def in_place(line: str) -> str:
         return line
     start = simple.words[at][0]
     return f"{line[:start]}exec {line[start:]}"
+
+
+def plain_words(line: str) -> list[str] | None:
+    """The words of a line that is one simple command and means the same without a shell, else None."""
+    commands = _commands(line)
+    if commands is None or len(commands) != 1:
+        return None
+    words = [commands[0].word(index) for index in range(len(commands[0].words))]
+    words = words[1:] if words[:1] == ["exec"] else words
+    if not words or not _PROGRAM.match(words[0]) or not all(map(_PLAIN.match, words)):
+        return None
+    return [shlex.split(word)[0] for word in words]
 
 
 def with_torchrun(line: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torchctl.controllers.job.template import security
 
-__all__ = ["CLAIM_ROOT", "TMP", "flag", "mount", "tmp_volume", "workspace_container"]
+__all__ = ["CLAIM_ROOT", "TMP", "field", "flag", "mount", "port", "tmp_volume", "workspace_container"]
 
 CLAIM_ROOT = "/workspace"
 """The directory at which the operator's containers mount the workspace claim."""
@@ -38,6 +38,15 @@ def workspace_container(
 def flag(name: str, value: str | int) -> list[str]:
     """One option in the form that a value which begins with '-' cannot break; none for an empty value."""
     return [f"--{name}={value}"] if value != "" else []
+
+
+def field(name: str, path: str) -> Json:
+    """A variable that has a field of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def port(name: str, number: int) -> Json:
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
 def mount(volume: str, path: str, *, sub_path: str = "", read_only: bool = False) -> Json:

@@ -9,11 +9,13 @@ from typing import Any
 from torchctl.api import names
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import POD
-from torchctl.api.labels import ROLE_SYNC, WORKSPACE_REVISION
+from torchctl.api.labels import ROLE_SYNC, WORKSPACE_KEPT, WORKSPACE_REVISION
 from torchctl.controllers.job.children.containers import (
     CLAIM_ROOT,
+    field,
     flag,
     mount,
+    port,
     tmp_volume,
     workspace_container,
 )
@@ -32,17 +34,25 @@ SERVE = "serve"
 _CLAIM = "torchrun-workspace"
 _SECRET = "torchrun-source-secret"
 _SECRET_ROOT = "/secret"
+_CACHE = "torchrun-cache"
+_CACHE_ROOT = "/cache"
+_TOKEN = "TORCHCTL_POD_UID"
+"""The variable with the token of an upload: the pod's uid, known to who may read the pod and to nobody else."""
 _PLACEMENT = ("nodeSelector", "affinity")
 
 Json = dict[str, Any]
 
 
-def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: str = "") -> Json:
-    """The `number`-th try to fill the claim, with what the source has or with a revision of it."""
+def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: str = "", kept: bool = False) -> Json:
+    """The `number`-th try to fill the claim, with what the source has or with a revision of it.
+
+    Args:
+        kept: The claim was filled before, and stays as it is.
+    """
     workspace = template.workspace
     assert workspace is not None
     workers = template.pod["spec"]
-    fetch = _fetch(workspace, template.operator_image, revision)
+    fetch = _keeping(template.operator_image) if kept else _fetch(workspace, template.operator_image, revision)
     spec: Json = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -51,7 +61,7 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
         "volumes": _volumes(owner, workspace),
     }
     if serves(template):
-        spec |= {"initContainers": [fetch], "containers": [_serve(owner, workspace, template.operator_image)]}
+        spec |= {"initContainers": [fetch], "containers": [_serve(owner, workspace, template)]}
     else:
         spec |= {"containers": [fetch]}
     if workspace.decides_place:
@@ -62,7 +72,7 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
     spec["tolerations"] = unique(workers.get("tolerations", ()), [gpus])
     if "imagePullSecrets" in workers:
         spec["imagePullSecrets"] = workers["imagePullSecrets"]
-    asked = {WORKSPACE_REVISION: revision} if revision else None
+    asked = ({WORKSPACE_REVISION: revision} if revision else {}) | ({WORKSPACE_KEPT: "true"} if kept else {})
     body = owner.body(
         POD,
         names.sync_pod(owner.name, number),
@@ -78,13 +88,31 @@ def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
     mounts = [mount(_CLAIM, CLAIM_ROOT, read_only=workspace.read_only)]
     if workspace.secret:
         mounts.append(mount(_SECRET, _SECRET_ROOT, read_only=True))
-    return workspace_container(FETCH, image, _fetch_args(workspace, revision), mounts, memory_limit="1Gi")
+    if workspace.cache:
+        mounts.append(mount(_CACHE, _CACHE_ROOT))
+    ours = workspace_container(FETCH, image, _fetch_args(workspace, revision), mounts, memory_limit="1Gi")
+    return _receiver(ours) if workspace.receives else ours
+
+
+def _keeping(image: str) -> Json:
+    """The container of a pod that takes the place of one that had filled the claim: it ends when it sees the marker."""
+    args = ["receive", *flag("root", CLAIM_ROOT), *flag("timeout", "inf"), *flag("port", names.UPLOAD_PORT)]
+    return _receiver(workspace_container(FETCH, image, args, [mount(_CLAIM, CLAIM_ROOT)], memory_limit="1Gi"))
+
+
+def _receiver(ours: Json) -> Json:
+    """The container as one that takes uploads."""
+    ports = [*ours.get("ports", ()), port("upload", names.UPLOAD_PORT)]
+    return ours | {"env": [*ours["env"], field(_TOKEN, "metadata.uid")], "ports": ports}
 
 
 def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
     # Whoever uploads may do so while the job is suspended, which only the operator knows: it ends the wait.
     timeout: str | int = "inf" if workspace.uploaded else workspace.timeout_s
     limits = [*flag("root", CLAIM_ROOT), *flag("timeout", timeout), *flag("revision", revision)]
+    if workspace.receives:
+        cache = flag("cache", _CACHE_ROOT) if workspace.cache else []
+        return ["receive", *limits, *flag("port", names.UPLOAD_PORT), *cache]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING
@@ -99,12 +127,31 @@ def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
     ]
 
 
-def _serve(owner: Owner, workspace: FrozenWorkspace, image: str) -> Json:
+def _serve(owner: Owner, workspace: FrozenWorkspace, template: FrozenTemplate) -> Json:
+    if template.hot_reload:
+        return _companion(owner, template.operator_image)
     existing = workspace.source == WorkspaceSource.EXISTING
     root = mount(_CLAIM, CLAIM_ROOT, sub_path=workspace.sub_path if existing else "", read_only=True)
     args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT), *flag("key", owner.uid)]
-    return workspace_container(SERVE, image, args, [root]) | {
-        "ports": [{"name": "archive", "containerPort": names.SERVE_PORT, "protocol": "TCP"}],
+    return _server(workspace_container(SERVE, template.operator_image, args, [root]))
+
+
+def _companion(owner: Owner, image: str) -> Json:
+    """The server that also talks to the launchers, and takes later revisions. It is ready when all workers have one."""
+    args = [
+        "companion",
+        *flag("root", CLAIM_ROOT),
+        *flag("port", names.SERVE_PORT),
+        *flag("key", owner.uid),
+        *flag("upload-port", names.UPLOAD_PORT),
+    ]
+    ours = _server(workspace_container(SERVE, image, args, [mount(_CLAIM, CLAIM_ROOT)], memory_limit="1Gi"))
+    return _receiver(ours)
+
+
+def _server(ours: Json) -> Json:
+    return ours | {
+        "ports": [port("archive", names.SERVE_PORT)],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": names.SERVE_PORT}, "periodSeconds": 2},
     }
 
@@ -116,4 +163,6 @@ def _volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:
     volumes: list[Json] = [{"name": _CLAIM, "persistentVolumeClaim": claim}, tmp_volume()]
     if workspace.secret:
         volumes.append({"name": _SECRET, "secret": {"secretName": workspace.secret, "defaultMode": 0o440}})
+    if workspace.cache:
+        volumes.append({"name": _CACHE, "persistentVolumeClaim": {"claimName": workspace.cache}})
     return volumes

@@ -12,6 +12,7 @@ from typing import Any
 
 from torchctl.api import names
 from torchctl.api.common import RdzvBackend
+from torchctl.controllers.job.children.containers import field
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 __all__ = ["Rendezvous", "defaults", "environment", "hosts_by_index", "nnodes", "rendezvous"]
@@ -79,7 +80,7 @@ def environment(
         fields["PET_NODE_RANK"] = INDEX
         values |= {"PET_MASTER_ADDR": meeting.master, "PET_MASTER_PORT": str(meeting.port)}
     return [
-        *(_field(name, path) for name, path in fields.items()),
+        *(field(name, path) for name, path in fields.items()),
         *({"name": name, "value": value} for name, value in values.items() if value),
     ]
 
@@ -118,7 +119,3 @@ def _termination_log(template: FrozenTemplate) -> str:
     """Returns the path at which the kubelet reads the trainer's termination message."""
     trainer = template.pod["spec"]["containers"][0]
     return str(trainer.get("terminationMessagePath", "/dev/termination-log"))
-
-
-def _field(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

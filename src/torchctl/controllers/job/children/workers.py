@@ -23,6 +23,12 @@ from torchctl.controllers.job.children.containers import (
     tmp_volume,
     workspace_container,
 )
+from torchctl.controllers.job.children.launcher import (
+    launched,
+    launcher_containers,
+    launcher_mounts,
+    launcher_volumes,
+)
 from torchctl.controllers.job.children.owner import Metadata, Owner
 from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels
 from torchctl.controllers.job.children.preflight import preflight_containers
@@ -97,6 +103,7 @@ def _pod(owner: Owner, template: FrozenTemplate, attempt: int) -> Json:
         "initContainers": [
             *preflight_containers(template, meeting.endpoint),
             *_init(owner, template),
+            *launcher_containers(template),
             *spec.get("initContainers", ()),
         ],
         "volumes": volumes,
@@ -112,7 +119,8 @@ def _trainer(owner: Owner, template: FrozenTemplate, attempt: int, base: Json) -
     defaults = [{"name": name, "value": value} for name, value in torchrun.defaults(template).items()]
     mounts = by_key("mountPath", _mounts(template), base.get("volumeMounts", ()))
     environment = by_key("name", ours, defaults, base.get("env", ()))
-    return base | {"env": environment} | ({"volumeMounts": mounts} if mounts else {})
+    trainer = base | {"env": environment} | ({"volumeMounts": mounts} if mounts else {})
+    return trainer | ({"command": launched(owner, template, base["command"])} if template.hot_reload else {})
 
 
 def _mounts(template: FrozenTemplate) -> list[Json]:
@@ -125,7 +133,7 @@ def _mounts(template: FrozenTemplate) -> list[Json]:
         mounts.append(mount(_WORKSPACE, workspace.mount_path, sub_path=part, read_only=read_only))
     if template.checkpoints is not None:
         mounts.append(mount(_CHECKPOINTS, template.checkpoints.mount_path))
-    return mounts
+    return [*mounts, *launcher_mounts(template)]
 
 
 def _volumes(owner: Owner, template: FrozenTemplate) -> list[Json]:
@@ -133,7 +141,7 @@ def _volumes(owner: Owner, template: FrozenTemplate) -> list[Json]:
     checkpoints = checkpoints_name(owner, template)
     if checkpoints:
         volumes.append({"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": checkpoints}})
-    return volumes
+    return [*volumes, *launcher_volumes(template)]
 
 
 def _workspace_volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:

@@ -15,6 +15,7 @@ __all__ = [
     "checkpoints_claim",
     "checkpoints_name",
     "claim_name",
+    "companion_url",
     "serves",
     "workspace_claim",
     "workspace_service",
@@ -58,13 +59,18 @@ def checkpoints_claim(owner: Owner, template: FrozenTemplate, *, owned: bool) ->
 
 
 def workspace_service(owner: Owner, template: FrozenTemplate) -> Json:
-    """The headless Service of a sync pod that serves; only a ready one is in DNS."""
+    """The headless Service of a sync pod that serves; only a ready one is in DNS.
+
+    The companion of a job that reloads is not ready while workers run older code, and those have to reach it.
+    """
+    early = {"publishNotReadyAddresses": True} if template.hot_reload else {}
     return owner.body(SERVICE, names.workspace_service(owner.name), ROLE_SYNC, given=template.metadata) | {
         "spec": {
             "clusterIP": "None",
             "selector": owner.selector(ROLE_SYNC),
             "ports": [{"name": "archive", "port": names.SERVE_PORT, "targetPort": names.SERVE_PORT, "protocol": "TCP"}],
         }
+        | early
     }
 
 
@@ -73,8 +79,17 @@ def archive_url(owner: Owner, cluster_domain: str) -> str:
 
     The job's uid is known in its namespace, and in no other.
     """
+    return f"{_server(owner, cluster_domain)}/archive/{owner.uid}"
+
+
+def companion_url(owner: Owner, cluster_domain: str) -> str:
+    """Returns the address at which launchers report to the job's companion."""
+    return f"{_server(owner, cluster_domain)}/launcher/{owner.uid}"
+
+
+def _server(owner: Owner, cluster_domain: str) -> str:
     host = f"{names.workspace_service(owner.name)}.{owner.namespace}.svc.{cluster_domain}"
-    return f"http://{host}:{names.SERVE_PORT}/archive/{owner.uid}"
+    return f"http://{host}:{names.SERVE_PORT}"
 
 
 def _claim(size: str, access_modes: tuple[str, ...], storage_class: str) -> Json:

@@ -29,6 +29,7 @@ __all__ = [
     "halt",
     "has_begun",
     "has_ended",
+    "is_kept",
     "is_refused",
     "is_unreachable",
     "number",
@@ -36,6 +37,7 @@ __all__ = [
     "pause_s",
     "revision_of",
     "runs_on",
+    "serves",
     "used_s",
 ]
 
@@ -50,6 +52,17 @@ _LONGEST_PAUSE_S = 60.0
 def revision_of(pod: Pod) -> str:
     """The revision that a sync pod was asked for."""
     return pod.metadata.annotations.get(labels.WORKSPACE_REVISION, "")
+
+
+def is_kept(pod: Pod) -> bool:
+    """Whether the pod leaves what the claim has."""
+    return labels.WORKSPACE_KEPT in pod.metadata.annotations
+
+
+def serves(pod: Pod) -> bool:
+    """Whether the pod has brought the workspace and its server runs, ready or not."""
+    every = pod.status.container_statuses or ()
+    return fetched(pod) and any(status.name == SERVE and status.state.running is not None for status in every)
 
 
 def number(pod: Pod) -> int:

@@ -13,19 +13,19 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from torchctl.api import names
+from torchctl.api import labels, names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Failure, TorchrunJob, WorkspaceStatus
 from torchctl.api.kube import Pod
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.actions import Halt
-from torchctl.controllers.job.children.sync import FETCH
+from torchctl.controllers.job.children.sync import FETCH, SERVE
 from torchctl.controllers.job.children.workspace import serves
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.steps import tries
+from torchctl.controllers.job.steps import reload, tries
 from torchctl.controllers.job.steps.tries import TRIES, number, number_in, revision_of
-from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = ["Syncing", "assess", "missing_claim"]
@@ -44,6 +44,7 @@ class Syncing:
     Args:
         number: The try whose pod should exist, None if there is nothing to do.
         revision: The revision that that pod is asked for.
+        kept: Whether that pod leaves what the claim has.
         remove: Sync pods that have to go first: they would write, or serve, another revision.
         halt: Sync pods whose try is over, and which another container keeps from ending.
         report: The job's new workspace status.
@@ -55,6 +56,7 @@ class Syncing:
     finding: Finding
     number: int | None = None
     revision: str = ""
+    kept: bool = False
     remove: tuple[Pod, ...] = ()
     halt: tuple[Halt, ...] = ()
     report: WorkspaceStatus | None = None
@@ -79,7 +81,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Synci
 def _assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
     status = observed.job.status
     known = find(status.conditions, JobCondition.WORKSPACE_READY)
-    stale = status.workspace is not None and not _is_met(_wanted(observed.job), status.workspace)
+    stale = status.workspace is not None and _is_stale(observed.job, status.workspace)
     again = stale and not _is_in_use(observed)
     if known is not None and known.status == "True" and not again and not _still_serves(observed, template):
         stays = Finding(True, known.reason, known.message.partition(_FOLLOWS)[0])
@@ -107,9 +109,10 @@ def _wanted(job: TorchrunJob) -> str:
     return (workspace.revision if workspace is not None else None) or ""
 
 
-def _is_met(wanted: str, there: WorkspaceStatus) -> bool:
-    """Whether a revision is the one that was synced; if none is asked for, it is the one that was."""
-    return wanted in ("", there.requested, there.revision, there.revision.removeprefix("sha256:"))
+def _is_stale(job: TorchrunJob, there: WorkspaceStatus) -> bool:
+    """Whether a sync pod has to bring another revision than the one that was synced."""
+    wanted = _wanted(job)
+    return not reload.is_met(wanted, there) and not reload.is_sent(job.spec, there, wanted)
 
 
 def _is_in_use(observed: Observed) -> bool:
@@ -121,6 +124,8 @@ def _still_serves(observed: Observed, template: FrozenTemplate) -> bool:
     """Whether there may be workers that have not pulled the workspace yet."""
     if not serves(template):
         return False
+    if template.hot_reload:
+        return True
     done = [pod for pod in observed.pods if pods.pulled(pod, names.INIT_CONTAINER) or pods.succeeded(pod)]
     return template.elastic is not None or len(done) < template.nodes
 
@@ -151,6 +156,8 @@ def _claim_lost(observed: Observed, template: FrozenTemplate, *, was_synced: boo
         return Finding(False, JobReason.CLAIM_LOST, message, warn=True)
     if claim is None and workspace.claim:
         return missing_claim(name)
+    if workspace.cache and observed.cache is None:
+        return missing_claim(workspace.cache)
     if claim is None and was_synced:
         message = f"PersistentVolumeClaim {name} was deleted after the sync: submit the job again"
         return Finding(False, JobReason.CLAIM_LOST, message, warn=True)
@@ -178,8 +185,13 @@ def _sync(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncin
     if latest is None:
         first = max(_next(every), number_in(record.pod) if record is not None else 0)
         message = f"pod {names.sync_pod(observed.job.metadata.name, first)} is about to be created"
-        return Syncing(Finding(False, JobReason.SYNCING, message), first, target, report=record)
-    return replace(_judge(latest, _tries(observed), template, record), revision=target)
+        found = Syncing(Finding(False, JobReason.SYNCING, message), first, report=record)
+    else:
+        found = _judge(observed, latest, template)
+    if latest is not None and found.number == number(latest):  # it stays as it is
+        return replace(found, revision=revision_of(latest), kept=tries.is_kept(latest))
+    kept = reload.reloads(observed.job.spec) and record is not None and bool(record.revision)
+    return replace(found, revision=target, kept=kept)
 
 
 def _ours(observed: Observed) -> tuple[Pod, ...]:
@@ -187,7 +199,10 @@ def _ours(observed: Observed) -> tuple[Pod, ...]:
     record = observed.job.status.workspace
     target = _wanted(observed.job) if record is None else record.requested
     first = number_in(record.pod) if record is not None else 0
-    return tuple(pod for pod in observed.sync_pods if number(pod) >= first and revision_of(pod) == target)
+    later = tuple(pod for pod in observed.sync_pods if number(pod) >= first)
+    if record is not None and reload.reloads(observed.job.spec):
+        return later  # whatever each was asked for, the claim has what was sent last
+    return tuple(pod for pod in later if revision_of(pod) == target)
 
 
 def _tries(observed: Observed) -> list[Pod]:
@@ -204,8 +219,8 @@ def _stands_still(observed: Observed) -> bool:
     return is_true(observed.job.status.conditions, JobCondition.SUSPENDED)
 
 
-def _judge(pod: Pod, counted: Sequence[Pod], template: FrozenTemplate, record: WorkspaceStatus | None) -> Syncing:
-    name, following = pod.metadata.name, number(pod) + 1
+def _judge(observed: Observed, pod: Pod, template: FrozenTemplate) -> Syncing:
+    name, following, record = pod.metadata.name, number(pod) + 1, observed.job.status.workspace
     if pod.metadata.deletion_timestamp is not None:
         if serves(template) and tries.fetched(pod):
             message = f"pod {name}, which served the workspace, is being deleted; another takes its place"
@@ -213,6 +228,8 @@ def _judge(pod: Pod, counted: Sequence[Pod], template: FrozenTemplate, record: W
         message = f"pod {name} is being deleted; another follows when it is gone"
         return Syncing(Finding(False, JobReason.SYNCING, message), report=record)
     if _is_done(pod, template):
+        if template.hot_reload and record is not None and record.revision:
+            return _reloading(observed, pod, record)
         report = _report(pod, record)
         done = f" at {report.revision}" if report and report.revision else ""
         ready = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace{done}")
@@ -221,7 +238,19 @@ def _judge(pod: Pod, counted: Sequence[Pod], template: FrozenTemplate, record: W
         return Syncing(_progress(pod, template), number(pod), report=record)
     if tries.fetched(pod):
         return Syncing(_server_ended(pod), following, report=record)
-    return _failed(pod, counted, record)
+    return _failed(pod, _tries(observed), record)
+
+
+def _reloading(observed: Observed, pod: Pod, record: WorkspaceStatus) -> Syncing:
+    """The companion of a job that reloads is there; workers may be about to take up what was sent."""
+    name, wanted, settled = pod.metadata.name, _wanted(observed.job), pods.is_ready(pod)
+    sent = wanted if reload.is_sent(observed.job.spec, record, wanted) else ""
+    report = reload.running(_said(pod), record, sent, settled=settled)
+    finding = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace at {report.revision}")
+    if reload.follows(record, sent, settled=settled):
+        message = f"not every worker runs revision {wanted} yet: `kubectl logs {name} -c {SERVE}` says which, and why"
+        finding = Finding(True, JobReason.RELOADING, message)
+    return Syncing(finding, number(pod), report=report)
 
 
 def _server_ended(pod: Pod) -> Finding:
@@ -308,6 +337,8 @@ def _in_time(found: Syncing, observed: Observed, template: FrozenTemplate, now: 
 
 
 def _is_done(pod: Pod, template: FrozenTemplate) -> bool:
+    if template.hot_reload:
+        return tries.serves(pod)
     return pods.is_ready(pod) if serves(template) else tries.fetched(pod)
 
 
@@ -330,6 +361,9 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
         return Finding(False, *problem, warn=True)
     name, workspace = pod.metadata.name, template.workspace
     assert workspace is not None
+    if tries.is_kept(pod):
+        message = f"pod {name} takes over: it serves what the claim has once it is ready"
+        return Finding(False, JobReason.SYNCING, message)
     if pods.waits_for_claim(pod):
         message = f"pod {name} waits for its PersistentVolumeClaim to be bound; if it stays, see `kubectl describe pvc`"
         return Finding(False, JobReason.SYNCING, message)
@@ -341,10 +375,19 @@ def _progress(pod: Pod, template: FrozenTemplate) -> Finding:
         message = f"pod {name} has brought the workspace, and serves it when it is ready; not yet: {', '.join(late)}"
         return Finding(False, JobReason.SYNCING, message)
     if workspace.uploaded:
-        until = f"it gives up after {workspace.timeout_s} s"
-        message = f"pod {name} waits for the workspace to be uploaded, as docs/storage.md says; {until}"
-        return Finding(False, JobReason.WAITING_FOR_UPLOAD, message)
+        return _awaits(pod, workspace)
     return Finding(False, JobReason.SYNCING, f"pod {name} is bringing the workspace ({workspace.source})")
+
+
+def _awaits(pod: Pod, workspace: FrozenWorkspace) -> Finding:
+    """A sync pod to which a person has to bring the code."""
+    name, job = pod.metadata.name, pod.metadata.labels.get(labels.JOB_NAME, "")
+    if not tries.has_begun(pod):
+        return Finding(False, JobReason.SYNCING, f"pod {name}, which takes the upload, is waiting for a node")
+    how = f"run `kubectl torchrun sync {job}` in its directory" if workspace.receives else "see docs/storage.md"
+    until = f"it gives up after {workspace.timeout_s} s"
+    message = f"pod {name} waits for the workspace to be uploaded: {how}; {until}"
+    return Finding(False, JobReason.WAITING_FOR_UPLOAD, message)
 
 
 def _report(pod: Pod, record: WorkspaceStatus | None) -> WorkspaceStatus | None:
@@ -352,16 +395,19 @@ def _report(pod: Pod, record: WorkspaceStatus | None) -> WorkspaceStatus | None:
 
     If the message is no such report, only the revision that was asked for is known.
     """
-    asked, first = revision_of(pod), record.pod if record is not None else ""
-    ended = pods.termination(pod, FETCH)
-    try:
-        said = json.loads(ended.message) if ended else None
-        report = msgspec.convert(said, WorkspaceStatus) if said else None
-    except (ValueError, RecursionError, msgspec.ValidationError):
-        report = None
+    asked, first, report = revision_of(pod), record.pod if record is not None else "", _said(pod)
     if report is None:
         return record or (WorkspaceStatus(requested=asked) if asked else None)
     return msgspec.structs.replace(report, requested=asked, pod=first)
+
+
+def _said(pod: Pod) -> WorkspaceStatus | None:
+    ended = pods.termination(pod, FETCH)
+    try:
+        said = json.loads(ended.message) if ended else None
+        return msgspec.convert(said, WorkspaceStatus) if said else None
+    except (ValueError, RecursionError, msgspec.ValidationError):
+        return None
 
 
 def _next(every: Sequence[Pod]) -> int:

@@ -38,6 +38,10 @@ class FrozenWorkspace(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     claim: str = ""
     sub_path: str = ""
     timeout_s: int
+    receives: bool = False
+    """Whether the sync pod takes an upload itself. False in templates of before 0.1.0: their image cannot."""
+    cache: str = ""
+    """The claim that keeps uploaded files for later uploads."""
     pod: dict[str, Any] = {}
     """The queue's overlay of the sync pods: a pod template without keys of the operator."""
 
@@ -124,6 +128,8 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     queue: str
     nodes: int
     elastic: FrozenElastic | None = None
+    hot_reload: str = ""
+    """How workers take up new code while they run; empty if they do not."""
     gpus_per_node: int = 0
     gpu_resource: str = ""
     nproc_per_node: int

@@ -243,6 +243,7 @@ ONLY_JOB = (
     "jobQueue",
     "numNodes",
     "elastic",
+    "hotReload",
     "nprocPerNode",
     "queueUpdatePolicy",
     "dependsOn",

@@ -13,7 +13,7 @@ from torchctl.api import effective, names, quantity
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
-from torchctl.api.job import JobSpec, TorchrunJob, WorkspaceSource
+from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceSource
 from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.api.written import plain
@@ -66,7 +66,14 @@ def render(
             f"spec.elastic does not go with distributed.rdzvBackend static of TorchrunQueue {name}: "
             "set spec.distributed.rdzvBackend to c10d",
         )
+    reloads = spec.hot_reload is not HotReload.OFF
     workspace = _workspace(base, job, shape, claim_modes)
+    if reloads and workspace is None:
+        raise Impossible(
+            JobReason.IMPOSSIBLE_WORKSPACE,
+            f"spec.hotReload needs a workspace, and neither the job nor TorchrunQueue {name} has one: set "
+            "spec.volumes.workspace and submit the job again",
+        )
     checkpoints = _checkpoints(base, spec, shape)
     kai = _kai(base)
     parts = podspec.Parts(
@@ -92,13 +99,18 @@ def render(
         queue=name,
         nodes=shape.nodes,
         elastic=_elastic(spec),
+        hot_reload=spec.hot_reload if reloads else "",
         gpus_per_node=shape.gpus,
         gpu_resource=base.node_resources.gpu_resource_name,
         nproc_per_node=spec.nproc_per_node or max(1, shape.gpus),
         max_worker_restarts=effective.run_policy(base, spec).max_worker_restarts,
         queue_run_policy=plain(base.run_policy),
         backend=distributed.backend,
-        rendezvous=msgspec.structs.replace(rendezvous, preflight=preflight.applies(rendezvous, spec.launcher, pod)),
+        rendezvous=msgspec.structs.replace(
+            # With hot reload workers meet where the companion says.
+            rendezvous,
+            preflight=not reloads and preflight.applies(rendezvous, spec.launcher, pod),
+        ),
         cluster_domain=settings.cluster_domain,
         operator_image=settings.image,
         workspace=workspace,
@@ -163,12 +175,15 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
     modes = claim_modes or [str(mode) for mode in base.access_modes]
     most = job.spec.elastic.max_nodes if job.spec.elastic else shape.nodes
     claim = (asked.claim_name or names.workspace_claim(job.metadata.name)) if claim_modes else ""
+    receives = asked.source is WorkspaceSource.ZIP and not asked.url
     return FrozenWorkspace(
         size=sizing.total(asked.size or base.size, per_gpu, gpus, effective.DEFAULT_CLAIM_SIZE),
         access_modes=tuple(modes),
         storage_class=base.storage_class or "",
         mount_path=base.mount_path,
-        distribution=_distribution(base.distribution, asked.source, frozenset(modes), most, claim),
+        distribution=_reloaded(base.distribution)
+        if job.spec.hot_reload is not HotReload.OFF
+        else _distribution(base.distribution, asked.source, frozenset(modes), most, claim),
         source=asked.source,
         url=asked.url or "",
         ref=asked.ref or "",
@@ -176,6 +191,8 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
         claim=asked.claim_name or "",
         sub_path=asked.sub_path or "",
         timeout_s=asked.timeout_seconds,
+        receives=receives,
+        cache=(base.cache_claim_name or "") if receives else "",
         pod=podspec.sync_template(queue),
     )
 
@@ -208,6 +225,21 @@ def _distribution(
             "distribution serve or auto, in the queue's storage.workspace",
         )
     return wanted
+
+
+def _reloaded(wanted: Distribution) -> Distribution:
+    """The distribution for a job that reloads: the pod that writes new code to the claim serves it as well.
+
+    Raises:
+        Impossible: The workers would mount the claim that is written to.
+    """
+    if wanted is Distribution.SHARED:
+        raise Impossible(
+            JobReason.IMPOSSIBLE_WORKSPACE,
+            "hotReload does not go with distribution shared: the code under a running program would change in pieces; "
+            "set distribution auto or serve in the queue's storage.workspace, or submit the job without hotReload",
+        )
+    return Distribution.SERVE
 
 
 def _read_only(wanted: Distribution, source: WorkspaceSource) -> Distribution:

@@ -1,0 +1,81 @@
+"""The jobs that a verb is for: by name, by labels, or all of the namespace."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from torchctl.cli.torchrun.common import SECONDS
+
+if TYPE_CHECKING:
+    from torchctl.client import Cluster
+    from torchctl.client.jobs import Job
+
+__all__ = ["chosen", "each", "jobs_argument", "selector_option", "wait_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+jobs_argument = click.argument("names", nargs=-1, metavar="[JOB]...")
+selector_option = click.option("-l", "--selector", default="", metavar="LABELS", help="All jobs with these labels.")
+
+
+def wait_options(goal: str) -> Callable[[F], F]:
+    """Adds `--wait`, which returns when the goal is reached, and `--timeout`."""
+
+    def add(function: F) -> F:
+        timeout = click.option(
+            "--timeout",
+            "timeout_s",
+            type=SECONDS,
+            default=300.0,
+            show_default="5m",
+            metavar="DURATION",
+            help="For how long to wait.",
+        )
+        return click.option("--wait", is_flag=True, help=f"Return when {goal}.")(timeout(function))
+
+    return add
+
+
+async def chosen(cluster: "Cluster", names: tuple[str, ...], selector: str, everything: bool = False) -> "list[Job]":
+    """Returns the jobs that were named, each once.
+
+    Raises:
+        UsageError: None was named, or in two ways.
+        NotFound: One of them does not exist.
+    """
+    from torchctl.client.errors import UsageError
+    from torchctl.client.jobs import get_job, list_jobs
+    from torchctl.runtime.kinds import Key
+
+    ways = [bool(names), bool(selector), everything]
+    if sum(ways) != 1:
+        raise UsageError("name jobs, or choose them with -l or --all" if any(ways) else "no job was named", _STEP)
+    if names:
+        return [await get_job(cluster, Key(cluster.namespace, name)) for name in dict.fromkeys(names)]
+    return await list_jobs(cluster, namespace=cluster.namespace, labels=selector)
+
+
+async def each(jobs: "list[Job]", change: "Callable[[Job], Awaitable[Any]]") -> None:
+    """Does something with each job. If it fails for one, the others follow all the same; then the first failure counts.
+
+    Raises:
+        ClientError: The first failure; the others have been told.
+    """
+    from torchctl.client.errors import ClientError
+
+    failures: list[ClientError] = []
+    for job in jobs:
+        try:
+            await change(job)
+        except ClientError as failure:
+            failures.append(failure)
+    for further in failures[1:]:
+        click.echo(f"Error: {further}", err=True)
+    if failures:
+        raise failures[0]
+    if not jobs:
+        click.echo("No jobs found.", err=True)
+
+
+_STEP = "Write their names behind the verb; `kubectl torchrun list` shows them."

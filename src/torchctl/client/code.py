@@ -1,0 +1,78 @@
+"""A directory as the code of a job: listed and hashed here, sent to a pod through the API server."""
+
+import hashlib
+from pathlib import Path
+
+import anyio
+
+from torchctl.api.names import UPLOAD_PORT
+from torchctl.client.cluster import Cluster
+from torchctl.client.content import Content
+from torchctl.client.errors import Unreachable
+from torchctl.client.portforward import PortForward, forward_port
+from torchctl.client.receiving import Receiver
+from torchctl.client.submit import Interrupted
+from torchctl.client.tree import Tree, scan
+from torchctl.client.upload import Report, Sent, hashed, upload
+from torchctl.runtime.client import errors as api
+
+__all__ = ["DirectoryCode", "list_tree", "read_code"]
+
+
+class DirectoryCode:
+    """A tree that can be sent to receivers of a namespace.
+
+    Attributes:
+        content: The tree with its hashes.
+        digest: Its revision: `sha256:` and hexadecimal digits.
+        sent: What became of it; None until it was sent.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, content: Content, report: Report | None = None) -> None:
+        self.content = content
+        self.digest = f"sha256:{hashlib.sha256(content.manifest()).hexdigest()}"
+        self.sent: Sent | None = None
+        self._cluster = cluster
+        self._namespace = namespace
+        self._report = report
+
+    async def send(self, receiver: Receiver) -> None:
+        """Sends what the receiver does not have. RBAC: create on pods/portforward.
+
+        Raises:
+            Interrupted: The way broke; sending again goes on where it was.
+            ClientError: It was refused, or a right is missing.
+        """
+        async with forward_port(self._cluster.client, receiver.pod, self._namespace, UPLOAD_PORT) as forward:
+            try:
+                self.sent = await upload(
+                    forward.url, receiver.uid, self.content.tree, report=self._report, content=self.content
+                )
+            except Unreachable as error:
+                raise self._broken(forward, receiver, error) from error
+
+    def _broken(self, forward: PortForward, receiver: Receiver, error: Unreachable) -> Exception:
+        """Returns the error for a way that broke: for good if a right is missing, else one that may pass."""
+        if isinstance(forward.failure, api.Forbidden):
+            with self._cluster.explained(f"port-forward to pod {receiver.pod} in namespace {self._namespace}"):
+                raise forward.failure
+        return Interrupted(str(forward.failure or error.what))
+
+
+async def list_tree(directory: Path) -> Tree:
+    """Lists what of a directory would be sent.
+
+    Raises:
+        UsageError: Something in it cannot be sent, or there is too much.
+    """
+    return await anyio.to_thread.run_sync(scan, directory)
+
+
+async def read_code(cluster: Cluster, namespace: str, directory: Path, report: Report | None = None) -> DirectoryCode:
+    """Lists and hashes a directory.
+
+    Raises:
+        UsageError: Something in it cannot be read or sent, or there is too much.
+    """
+    content = await hashed(await list_tree(directory), report=report)
+    return DirectoryCode(cluster, namespace, content, report)

@@ -1,0 +1,215 @@
+"""Speaks to a receiver: one method a request, each with a deadline, and its errors in three kinds."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+import aiohttp
+import anyio
+import msgspec
+
+from torchctl.client.errors import RequestRefused, one_line
+from torchctl.workspace.core import Limits
+
+__all__ = ["Answer", "Gone", "Receiver", "Retry", "State"]
+
+T = TypeVar("T")
+_CALL_S = 90.0
+_STALL_S = 90.0
+_MAX_ANSWER = 16 * 2**20
+
+
+class Retry(Exception):
+    """The connection broke, or the receiver is not there yet: the same request may work in a moment."""
+
+
+class Gone(Exception):
+    """The receiver does not know the upload: it was replaced, or its store lost content. Send the manifest again."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the receiver says of a tree; of an error `code` and `message` too."""
+
+    state: str = ""
+    offset: int = 0
+    size: int = 0
+    missing: list[int] = []
+    revision: str = ""
+    code: str = ""
+    message: str = ""
+    next_step: str = ""
+
+
+class _Limits(msgspec.Struct, frozen=True):
+    max_bytes: int
+    max_entries: int
+    max_path: int
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a receiver says of itself."""
+
+    version: int
+    limits: _Limits
+    published: str = ""
+
+    @property
+    def accepted(self) -> Limits:
+        limits = self.limits
+        return Limits(max_bytes=limits.max_bytes, max_entries=limits.max_entries, max_path=limits.max_path)
+
+
+class Receiver:
+    """A receiver at `url`. Use it as an asynchronous context manager.
+
+    Raises:
+        Retry: the connection broke, or the answer did not come in time.
+        Gone: the upload is not known (any more).
+        RequestRefused: the receiver refuses the tree or the token, or another upload is under way.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Receiver":
+        # No proxies: the address is of this machine.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=20)
+        self._http = aiohttp.ClientSession(
+            headers=self._headers, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http:
+            await self._http.close()
+
+    async def state(self) -> State:
+        status, content = await self._call("GET", "/v1/state", _CALL_S)
+        _check(status, _decoded(Answer, content))
+        return _decoded(State, content)
+
+    async def put(self, tree: str, manifest: bytes) -> Answer:
+        """Send the manifest; the answer says what is missing."""
+        return await self._ask("PUT", f"/v1/trees/{tree}", data=manifest)
+
+    async def look(self, tree: str) -> Answer:
+        return await self._ask("GET", f"/v1/trees/{tree}")
+
+    async def commit(self, tree: str) -> Answer:
+        return await self._ask("POST", f"/v1/trees/{tree}/commit")
+
+    async def leave(self, tree: str) -> None:
+        """Give up the upload, or confirm that it is published."""
+        with contextlib.suppress(Retry):
+            await self._call("DELETE", f"/v1/trees/{tree}", 5.0)
+
+    async def send(
+        self, tree: str, offset: int, size: int, chunks: Iterator[bytes], sent: Callable[[int], None]
+    ) -> Answer:
+        """Send content from an offset to the end. `sent` is told of bytes that are on their way."""
+        stream = _Stream(chunks, sent)
+        headers = {"Upload-Offset": str(offset), "Content-Length": str(size - offset)}
+        try:
+            with anyio.CancelScope(deadline=anyio.current_time() + _STALL_S) as stream.scope:
+                return await self._ask("PATCH", f"/v1/trees/{tree}", data=stream.chunks(), headers=headers)
+            raise Retry(f"nothing was taken for {_STALL_S:g} s")
+        except Retry:
+            if stream.error:
+                raise stream.error from None
+            raise
+        finally:
+            await stream.close()
+
+    async def _ask(self, method: str, path: str, **more: Any) -> Answer:
+        status, content = await self._call(method, path, None if "headers" in more else _CALL_S, **more)
+        answer = _decoded(Answer, content)
+        if answer.code != "offset":
+            _check(status, answer)
+        return answer
+
+    async def _call(self, method: str, path: str, timeout_s: float | None, **more: Any) -> tuple[int, bytes]:
+        assert self._http is not None
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._http.request(method, self._url + path, allow_redirects=False, **more) as response,
+            ):
+                return response.status, await _bounded(response)
+        except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
+            raise Retry(str(error) or type(error).__name__) from error
+
+
+class _Stream:
+    """The body of a request, read ahead by one piece in a thread. Keeps its error, because aiohttp hides it."""
+
+    def __init__(self, chunks: Iterator[bytes], sent: Callable[[int], None]) -> None:
+        self.error: Exception | None = None
+        self.scope = anyio.CancelScope()
+        self._chunks = chunks
+        self._sent = sent
+        self._pending: asyncio.Future[bytes | None] | None = None
+        self._generator = self._run()
+
+    def chunks(self) -> AsyncGenerator[bytes]:
+        return self._generator
+
+    async def close(self) -> None:
+        if self._pending:
+            await asyncio.wait([self._pending])
+        with contextlib.suppress(RuntimeError):
+            await self._generator.aclose()
+
+    async def _run(self) -> AsyncGenerator[bytes]:
+        try:
+            chunk = await self._ahead()
+            while chunk:
+                following = self._ahead()
+                self.scope.deadline = anyio.current_time() + _STALL_S
+                yield chunk
+                self._sent(len(chunk))
+                chunk = await following
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _ahead(self) -> "asyncio.Future[bytes | None]":
+        self._pending = asyncio.get_running_loop().run_in_executor(None, next, self._chunks, None)
+        return self._pending
+
+
+def _check(status: int, answer: Answer) -> None:
+    """Raise the error that an answer is, if it is one."""
+    message = one_line(answer.message or f"the receiver answered {status}")
+    if status in (200, 202, 204):
+        return
+    if status == 410:
+        raise Gone(message)
+    if answer.code == "busy":
+        raise RequestRefused(message, answer.next_step)
+    if status in (401, 404, 405, 422, 507):
+        raise RequestRefused(message, answer.next_step)
+    raise Retry(message)
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        await response.content.readexactly(_MAX_ANSWER)
+    except asyncio.IncompleteReadError as whole:
+        return whole.partial
+    raise Retry("the receiver's answer is too long")
+
+
+def _decoded(kind: type[T], content: bytes) -> T:
+    try:
+        return msgspec.json.decode(content or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        raise RequestRefused(
+            f"what answers is no receiver of torchctl ({error})",
+            "Look whether something else listens on that port of the pod",
+        ) from None

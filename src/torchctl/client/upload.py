@@ -1,0 +1,220 @@
+"""Sends a tree to a receiver (`torchctl workspace receive`) and has it published; resumes after a broken connection."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
+
+import anyio
+
+from torchctl.client.content import Content, hash_files, read
+from torchctl.client.errors import RequestRefused, Unreachable
+from torchctl.client.receiver import Answer, Gone, Receiver, Retry
+from torchctl.client.tree import LeftOut, Tree
+
+__all__ = ["Progress", "Sent", "hashed", "upload"]
+
+T = TypeVar("T")
+VERSION = 1
+_LOOK = "Look at the sync pod's log, and try again"
+_TRIES = 8
+_ROUNDS = 3
+_PUBLISH_S = 1800.0
+_LONGEST_PAUSE_S = 5.0
+_BATCH_FILES, _BATCH_BYTES = 512, 64 * 2**20
+_THREADS = 4
+
+
+class Progress(NamedTuple):
+    """How far an upload is: bytes that were hashed or sent, of how many."""
+
+    stage: Literal["hash", "send", "publish"]
+    done: int
+    total: int
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """What became of an upload.
+
+    Args:
+        revision: the digest of the tree, `sha256:` and hexadecimal digits.
+        files: number of files and links of the tree.
+        bytes: sum of their sizes.
+        sent: bytes of content that the receiver did not have.
+        left_out: what stayed here, and why.
+    """
+
+    revision: str
+    files: int
+    bytes: int
+    sent: int
+    left_out: LeftOut
+
+
+async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
+    """Read every file of a tree and hash it, in threads.
+
+    Raises:
+        UsageError: a file cannot be read or has changed since it was listed.
+    """
+    batches, total, done, found = _batches(tree), tree.bytes, 0, list[str]()
+    pool, loop = ThreadPoolExecutor(_THREADS), asyncio.get_running_loop()
+    running = [loop.run_in_executor(pool, hash_files, tree, batch) for batch in batches]
+    try:
+        for batch, hashes in zip(batches, running, strict=True):
+            found += await hashes
+            done += sum(tree.members[number].member.size for number in batch)
+            _tell(report, "hash", done, total)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for hashes in running:
+            hashes.cancel()
+    return Content(tree, tuple(found))
+
+
+async def upload(
+    url: str, token: str, tree: Tree, *, report: Report | None = None, content: Content | None = None
+) -> Sent:
+    """Send a tree and have it published.
+
+    Args:
+        url: of the receiver, such as that of a port-forward, whose connections may break.
+        token: the uid of the receiver's pod.
+        report: called on the event loop as the upload goes on.
+        content: the hashes of the tree, if they are known already.
+
+    Raises:
+        UsageError: the tree or a file of it cannot be sent.
+        RequestRefused: the receiver refuses it, or another upload is under way.
+        Unreachable: the receiver was not reached.
+    """
+    async with Receiver(url, token) as receiver:
+        sending = _Upload(receiver, report)
+        state = await sending.insist(receiver.state)
+        if state.version != VERSION:
+            raise RequestRefused(f"the receiver speaks version {state.version} of the protocol, this program {VERSION}")
+        tree.check(state.accepted)
+        content = content or await hashed(tree, report=report)
+        return await sending.run(content)
+
+
+class _Upload:
+    """One upload, over as many connections as it takes. Tries are bounded; they begin anew when bytes have arrived."""
+
+    def __init__(self, receiver: Receiver, report: Report | None) -> None:
+        self._receiver = receiver
+        self._report = report
+        self._failed = 0
+        self._sent = 0
+
+    async def run(self, content: Content) -> Sent:
+        manifest = content.manifest()
+        tree = hashlib.sha256(manifest).hexdigest()
+        for _ in range(_ROUNDS):
+            try:
+                answer = await self._once(content, tree, manifest)
+            except Gone as error:
+                gone = error
+                continue
+            await self._receiver.leave(tree)
+            found = content.tree
+            return Sent(
+                revision=answer.revision,
+                files=found.files,
+                bytes=found.bytes,
+                sent=self._sent,
+                left_out=found.left_out,
+            )
+        raise Unreachable(f"the receiver lost the upload {_ROUNDS} times: {gone}", _LOOK)
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request that may be repeated.
+
+        Raises:
+            Unreachable: it failed too often in a row.
+        """
+        while True:
+            try:
+                return await call()
+            except Retry as error:
+                await self._pause(error)
+
+    async def _once(self, content: Content, tree: str, manifest: bytes) -> Answer:
+        plan = await self.insist(partial(self._receiver.put, tree, manifest))
+        self._check(content, plan)
+        self._sent += plan.size
+        answer = plan
+        while answer.offset < plan.size:
+            answer = await self._send(content, tree, plan, answer.offset)
+        return await self._publish(tree)
+
+    async def _publish(self, tree: str) -> Answer:
+        with anyio.move_on_after(_PUBLISH_S):
+            while True:
+                _tell(self._report, "publish", 0, 1)
+                answer = await self.insist(partial(self._receiver.commit, tree))
+                if answer.state == "published":
+                    return answer
+        raise Unreachable(f"publishing took more than {_PUBLISH_S:g} s", _LOOK)
+
+    async def _send(self, content: Content, tree: str, plan: Answer, offset: int) -> Answer:
+        """Send over one connection; the answer has the offset that was reached."""
+        at = offset
+
+        def sent(count: int) -> None:
+            nonlocal at
+            at += count
+            _tell(self._report, "send", at, plan.size)
+
+        chunks = read(content.tree, plan.missing, offset)
+        try:
+            answer = await self._receiver.send(tree, offset, plan.size, chunks, sent)
+            trouble = Retry("the receiver has another offset")
+        except Retry as error:
+            answer, trouble = await self.insist(partial(self._receiver.look, tree)), error
+        if answer.offset > offset:
+            self._failed = 0
+        elif answer.offset < plan.size:
+            await self._pause(trouble)
+        return answer
+
+    async def _pause(self, error: Retry) -> None:
+        self._failed += 1
+        if self._failed == _TRIES:
+            raise Unreachable(
+                f"the receiver was not reached {_TRIES} times in a row ({error})",
+                _LOOK,
+            )
+        await anyio.sleep(min(2**self._failed / 20, _LONGEST_PAUSE_S) * random.uniform(0.5, 1))
+
+    @staticmethod
+    def _check(content: Content, plan: Answer) -> None:
+        """Send nothing but what belongs to the tree, whatever the receiver asks for."""
+        members = content.tree.members
+        ordered = all(a < b for a, b in zip(plan.missing, plan.missing[1:], strict=False))
+        inside = not plan.missing or (plan.missing[0] >= 0 and plan.missing[-1] < len(members))
+        if not ordered or not inside or sum(members[n].member.size for n in plan.missing) != plan.size:
+            raise RequestRefused("the receiver asks for what this tree does not have", _LOOK)
+
+
+def _batches(tree: Tree) -> list[range]:
+    found, begin, size = [], 0, 0
+    for number, local in enumerate(tree.members):
+        size += local.member.size
+        if number + 1 - begin >= _BATCH_FILES or size >= _BATCH_BYTES:
+            found.append(range(begin, number + 1))
+            begin, size = number + 1, 0
+    return [*found, range(begin, len(tree.members))]
+
+
+def _tell(report: Report | None, stage: Literal["hash", "send", "publish"], done: int, total: int) -> None:
+    if report:
+        report(Progress(stage, done, total))

@@ -1,0 +1,1278 @@
+"""The launcher: first process of a worker. torchrun is its child, which it can stop and start again with new code.
+
+It runs in the user's image with whatever Python is there: this one file, standard library only, Python 3.8 to 3.14.
+
+    python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR
+                        [--patience SECONDS] [--warm] [--verbose] -- torchrun ...
+
+It reports to the job's companion, which answers with orders (docs/design/launcher.md has the protocol): take a tree,
+stop, run as a member of a world. For the rest it is as if it was not there: it hands on signals, reaps, exits as its
+child did and prints nothing. If it cannot do its part it says so once, and the program runs as it would without it.
+
+`Core` decides and does no I/O. `Loop` does what `Core` says, and never blocks: whatever may take long (talking,
+downloading, moving a tree) is a `Task`, a forked child that hands back one result and takes its memory with it.
+At rest there is one such child, blocked in a poll of the companion.
+
+Imports are few because each costs memory in every worker for as long as it trains.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__" and not sys.flags.isolated and sys.argv[1:2] != ["--warm-parent"]:
+    # Without -I, a json.py of the user's would be imported below.
+    os.execv(sys.executable, [sys.executable, "-I", "-S", os.path.abspath(__file__), *sys.argv[1:]])
+
+import contextlib
+import errno
+import json
+import select
+import signal
+import socket
+import time
+
+MYPY = False
+if MYPY:
+    from typing import Any, BinaryIO, Callable, Iterator, NoReturn
+
+VERSION = 1
+POLL_S = 20
+"""How long the companion may take to answer a report."""
+START_S = 60
+"""A companion that was not heard for so long after the start is done without."""
+WORLD_S = 300
+"""A first world that has not come about for so long is done without."""
+EXIT_S, PENDING_S = 10, 120
+"""How long a program's end waits for a companion that does not answer; longer if new code is about to be started."""
+AGAIN_S = 600
+"""How long a launcher that has nothing to run waits for the others."""
+GRACE_S = 300
+"""Bounds a stop by order; torchrun itself kills its ranks after 30 s, or as told."""
+WARM_S = 180
+RETRY_S = (1, 30)
+
+BUSY, READY, RUNNING, EXITED, LEAVING = "busy", "ready", "running", "exited", "leaving"
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals after which the program is over, so it is not started again."""
+OTHERS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Handed on only to a program that has a handler, because they would kill any other one."""
+
+
+class Core:
+    """What a launcher knows, and what it decides on each event. Methods return actions; `report` is what it says."""
+
+    def __init__(
+        self, facts: dict[str, Any], revision: str, now: float, *, warming: bool = False, patience_s: float = START_S
+    ) -> None:
+        self.facts = facts
+        self.state = BUSY if warming else READY
+        self.revision = revision
+        self.staged = self.staging = self.goal = self.runs = self.stopped = ""
+        self.world: dict[str, Any] | None = None
+        self.epoch = self.exit = self.signal = 0
+        self.trouble: dict[str, str] | None = None
+        self.heard = self.ran = self.child = self.swapping = self.halted = self.listened = False
+        self.deadline = now + patience_s
+        self.retry_at: float | None = None
+        self.pause = float(RETRY_S[0])
+
+    def report(self) -> dict[str, Any]:
+        return {
+            **self.facts,
+            "version": VERSION,
+            "state": self.state,
+            "revision": self.revision,
+            "staged": self.staged,
+            "runs": self.runs,
+            "world": self.world,
+            "stopped": self.stopped,
+            "epoch": self.epoch,
+            "exit": self.exit,
+            "order": self._order(),
+            "trouble": self.trouble,
+        }
+
+    def next_at(self) -> float:
+        times = [] if self.state in (RUNNING, LEAVING, BUSY) else [self.deadline]
+        return min([*times, *([self.retry_at] if self.retry_at is not None else [])], default=float("inf"))
+
+    def warmed(self, now: float) -> list[Any]:
+        """The warm parent is there, or there will be none."""
+        if self.state == BUSY and not self.ran:
+            self.state = READY
+        return []
+
+    def answer(self, order: dict[str, Any], now: float) -> list[Any]:
+        if not self.heard and not self.ran:
+            self.deadline = now + WORLD_S
+        if self.state == EXITED and not self.listened:
+            self.deadline, self.listened = now + AGAIN_S, True
+        self.heard = True
+        kind, revision = order.get("kind"), order.get("revision", "")
+        if self.state == LEAVING:
+            return []
+        if kind == "take":
+            return self._take(revision)
+        if kind == "swap" and self.state == RUNNING and revision == self.staged and not self.swapping:
+            self.goal, self.swapping = revision, True
+            return [("swap", revision)]
+        if kind == "stop" and self.state in (RUNNING, READY, EXITED):
+            return self._stop(revision, now)
+        if kind == "run" and self.state in (READY, EXITED):
+            return self._run(order["world"])
+        if kind == "exit" and self.state == EXITED:
+            return [("exit", self.exit)]
+        return []
+
+    def refused(self, message: str, now: float) -> list[Any]:
+        """The companion is there, and is not one that this launcher can talk to."""
+        said = [("say", f"the companion refused the launcher ({message}); new code cannot be taken up here")]
+        if not self.heard and not self.ran and self.state == READY:
+            return [*said, *self._plain()]
+        return said
+
+    def gone(self, code: int, now: float) -> list[Any]:
+        """The program and all that it left behind have ended."""
+        self.child = False
+        if self.state == LEAVING:
+            return [("exit", 128 + self.signal if self.halted else code)]
+        if self.state == BUSY:
+            self.stopped = self.world["id"] if self.world else ""
+            return self._settle(now)
+        if not self.heard:
+            return [("exit", code)]
+        self.state, self.exit, self.listened = EXITED, code, False
+        self.deadline = now + (PENDING_S if self.staged else EXIT_S)
+        return []
+
+    def told(self, signum: int) -> list[Any]:
+        """A signal came from outside."""
+        if signum in OTHERS:
+            return [("signal", signum)] if self.child else []
+        stopping = self.state == BUSY and self.child
+        self.state, self.signal = LEAVING, signum
+        if not self.child:
+            return [("exit", 128 + signum)]
+        self.halted = self.halted or stopping
+        return [] if stopping and signum == signal.SIGTERM else [("signal", signum)]
+
+    def staged_or_not(self, revision: str, error: str, now: float) -> list[Any]:
+        if revision != self.staging:
+            return []
+        self.staging = ""
+        if not error:
+            self.staged, self.trouble, self.pause = revision, None, float(RETRY_S[0])
+            return []
+        self.trouble = {"revision": revision, "message": error[:500]}
+        self.retry_at, self.pause = now + self.pause, min(self.pause * 2, float(RETRY_S[1]))
+        return [("say", f"cannot take the revision {revision}: {error}")]
+
+    def swapped(self, revision: str, error: str, now: float) -> list[Any]:
+        self.swapping = False
+        if error:
+            return [("say", f"the workspace could not be put in place and is in pieces: {error}"), ("fail", 1)]
+        self.revision, self.staged, self.trouble = revision, "", None
+        return self._settle(now) if self.state == BUSY else []
+
+    def tick(self, now: float) -> list[Any]:
+        if self.retry_at is not None and now >= self.retry_at:
+            self.retry_at = None
+            wanted = self.trouble["revision"] if self.trouble else ""
+            return self._take(wanted) if wanted else []
+        if now < self.deadline or self.state in (RUNNING, LEAVING, BUSY):
+            return []
+        if self.state == EXITED:
+            return [("exit", self.exit)]
+        if self.ran:
+            return [("say", f"no world came about in {AGAIN_S} s after the program was stopped"), ("exit", 1)]
+        if self.trouble:
+            return [("exit", 1)]
+        why = "no world came about" if self.heard else "the companion cannot be reached"
+        return [("say", f"{why}; the program starts without it"), *self._plain()]
+
+    def _order(self) -> str:
+        if self.state == BUSY and self.goal:
+            return f"stop {self.goal}"
+        if self.swapping:
+            return f"swap {self.goal}"
+        if self.staging or self.retry_at is not None:
+            return f"take {self.staging or (self.trouble or {}).get('revision', '')}"
+        return ""
+
+    def _take(self, revision: str) -> list[Any]:
+        if not revision or revision in (self.revision, self.staged, self.staging) or self.swapping:
+            return []
+        if self.retry_at is not None and self.trouble and self.trouble["revision"] == revision:
+            return []
+        if self.trouble and self.trouble["revision"] != revision:
+            self.trouble, self.pause = None, float(RETRY_S[0])
+        self.staged, self.staging, self.retry_at = "", revision, None
+        return [("stage", revision)]
+
+    def _stop(self, revision: str, now: float) -> list[Any]:
+        self.goal, was = revision, self.state
+        self.state = BUSY
+        return [("stop",)] if was == RUNNING else self._settle(now)
+
+    def _settle(self, now: float) -> list[Any]:
+        """After a stop: put the tree in place if it is there, then be ready."""
+        if self.child or self.swapping:
+            return []
+        if self.goal != self.revision and self.goal == self.staged:
+            self.swapping = True
+            return [("swap", self.goal)]
+        self.state, self.goal = READY, ""
+        self.deadline = now + AGAIN_S
+        return []
+
+    def _run(self, world: dict[str, Any]) -> list[Any]:
+        if world["revision"] != self.revision or world["epoch"] <= self.epoch:
+            return []
+        self.epoch = world["epoch"]
+        return self._start(world)
+
+    def _plain(self) -> list[Any]:
+        return self._start(None)
+
+    def _start(self, world: dict[str, Any] | None) -> list[Any]:
+        self.world, self.runs, self.state = world, self.revision, RUNNING
+        self.ran = self.child = True
+        self.halted = False
+        return [("start", world)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The environment of torchrun
+
+
+def world_environment(environ: dict[str, str], world: dict[str, Any]) -> dict[str, str]:
+    """Return the environment in which torchrun, whoever starts it, joins this world."""
+    master, port, nodes, rank = world["master"], str(world["port"]), str(world["nodes"]), str(world["rank"])
+    found = dict(environ)
+    for name in ("PET_RDZV_CONF", "PET_STANDALONE"):
+        found.pop(name, None)
+    found.update(
+        PET_NNODES=nodes,
+        PET_NODE_RANK=rank,
+        PET_MASTER_ADDR=master,
+        PET_MASTER_PORT=port,
+        PET_RDZV_BACKEND="static",
+        PET_RDZV_ENDPOINT=f"[{master}]:{port}" if ":" in master else f"{master}:{port}",
+        PET_RDZV_ID=world["id"],
+        PET_MAX_RESTARTS="0",  # a failed world is started again as a whole, by the companion
+        NNODES=nodes,
+        NODE_RANK=rank,
+        MASTER_ADDR=master,
+        MASTER_PORT=port,
+    )
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Trees: the rules of torchctl.workspace in small
+
+MARKER, STAGING = ".sync_success", ".torchctl-staging"
+RESERVED = {MARKER, MARKER + ".tmp", STAGING, "lost+found"}
+CHUNK = 1 << 20
+
+
+class Unfit(Exception):
+    """Something is not as it must be; the message is for people."""
+
+
+def tree_digest(root: str) -> str:
+    """Return the digest of a tree as torchctl.workspace.tree defines it."""
+    import hashlib
+
+    whole = hashlib.sha256()
+    for path, kind, status in sorted(walk(os.fsencode(root), b"")):
+        full = os.path.join(os.fsencode(root), path)
+        if kind == "d":
+            whole.update(b"d %s\0" % path)
+        elif kind == "l":
+            whole.update(b"l %s\0%s\0" % (os.readlink(full), path))
+        else:
+            content, size = hashlib.sha256(), 0
+            with open(full, "rb", buffering=0) as file:
+                for chunk in iter(lambda: file.read(CHUNK), b""):
+                    content.update(chunk)
+                    size += len(chunk)
+            flag = b"x" if status.st_mode & 0o100 else b"-"
+            whole.update(b"f %s %d %s %s\0" % (flag, size, content.hexdigest().encode(), path))
+    return "sha256:" + whole.hexdigest()
+
+
+def walk(root: bytes, below: bytes) -> Iterator[tuple[bytes, str, os.stat_result]]:
+    """Yield path, kind (d, l, f) and status of all entries below a directory but for reserved names."""
+    with os.scandir(os.path.join(root, below)) as entries:
+        for entry in entries:
+            if not below and os.fsdecode(entry.name) in RESERVED:
+                continue
+            path = os.path.join(below, entry.name)
+            status = entry.stat(follow_symlinks=False)
+            if entry.is_symlink():
+                yield path, "l", status
+            elif entry.is_dir():
+                yield path, "d", status
+                yield from walk(root, path)
+            elif entry.is_file():
+                yield path, "f", status
+            else:
+                raise Unfit(f"{os.fsdecode(path)!r} is a device, a socket or a pipe")
+
+
+def unpack(stream: BinaryIO, root: str) -> None:
+    """Write a tar stream into an empty directory; links last, so that nothing is written through one."""
+    import tarfile
+
+    links, modes = [], []
+    with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
+        for info in archive:
+            parts = [part for part in info.name.split("/") if part not in ("", ".")]
+            if not parts:
+                continue
+            if info.name.startswith("/") or ".." in parts or parts[0] in RESERVED:
+                raise Unfit(f"the archive has the unsafe name {info.name!r}")
+            path = os.path.join(root, *parts)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if info.isdir():
+                os.makedirs(path, exist_ok=True)
+                modes.append((path, (info.mode & 0o777) | 0o700))
+            elif info.issym():
+                links.append((info.linkname, path))
+            elif info.isreg():
+                _write(path, archive.extractfile(info), info)
+            else:
+                raise Unfit(f"the archive has {info.name!r}, which is of a kind that a workspace cannot have")
+    for target, path in links:
+        os.symlink(target, path)
+    for path, mode in reversed(modes):
+        os.chmod(path, mode)
+
+
+def _write(path: str, content: Any, info: Any) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        for chunk in iter(lambda: content.read(CHUNK), b""):
+            file.write(chunk)
+        os.fchmod(descriptor, (info.mode & 0o777) | 0o600)
+        os.utime(descriptor, (info.mtime, info.mtime))
+
+
+def placed_revision(workdir: str) -> str:
+    """Return the digest of the tree that an init container put into the work directory; empty if none did."""
+    try:
+        with open(os.path.join(workdir, MARKER), encoding="utf-8") as file:
+            return str(json.loads(file.read(65536))["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def stage(url: Url, workdir: str, revision: str) -> dict[str, Any]:
+    """Download a tree beside the one that is in place, and verify it."""
+    import shutil
+
+    _check_writable(workdir)
+    staging = os.path.join(workdir, STAGING)
+    shutil.rmtree(os.path.join(staging, "tree"), ignore_errors=True)
+    os.makedirs(os.path.join(staging, "tree"))
+    connection, head, stream = url.request("GET", f"/archive/{url.key}", timeout_s=60)
+    with connection, stream:
+        if head.status != 200:
+            raise Unfit(f"the companion answered {head.status} instead of the archive")
+        if head.fields.get("x-workspace-digest") != revision:
+            raise Unfit("the companion has another revision by now")
+        unpack(stream, os.path.join(staging, "tree"))
+    found = tree_digest(os.path.join(staging, "tree"))
+    if found != revision:
+        raise Unfit(f"the archive has the digest {found}")
+    with open(os.path.join(staging, "marker"), "w", encoding="utf-8") as file:
+        file.write(head.fields.get("x-workspace-marker") or json.dumps({"digest": revision}))
+    return {}
+
+
+def _check_writable(workdir: str) -> None:
+    """Find out before anything is stopped if the tree in place could be moved away."""
+    for path in [workdir, *(entry.path for entry in os.scandir(workdir) if entry.is_dir(follow_symlinks=False))]:
+        if not os.access(path, os.W_OK | os.X_OK) and os.path.basename(path) not in RESERVED:
+            raise Unfit(f"no permission to change {path!r}")
+
+
+def swap(workdir: str, stamp_ns: int) -> dict[str, Any]:
+    """Put the staged tree in place of the one that is there; what the program made since `stamp_ns` stays.
+
+    The old tree is moved aside and removed later. Compiled code goes with it: if a file's size and second are the
+    same as before, Python would take the old one.
+    """
+    staging = os.path.join(workdir, STAGING)
+    new, old = os.path.join(staging, "tree"), os.path.join(staging, f"old-{time.time_ns()}")
+    os.makedirs(old)
+    names = os.listdir(new)
+    for name in sorted(set(os.listdir(workdir)) - RESERVED):
+        status = os.lstat(os.path.join(workdir, name))
+        if name in names or os.path.isdir(os.path.join(workdir, name)) or status.st_ctime_ns <= stamp_ns:
+            os.rename(os.path.join(workdir, name), os.path.join(old, name))
+    for name in names:
+        os.rename(os.path.join(new, name), os.path.join(workdir, name))
+    _bring_back(old, workdir, stamp_ns)
+    os.rename(os.path.join(staging, "marker"), os.path.join(workdir, MARKER))
+    return {"stamp_ns": time.time_ns(), "old": old}
+
+
+def _bring_back(old: str, workdir: str, stamp_ns: int) -> None:
+    for path, kind, status in walk(os.fsencode(old), b""):
+        if kind == "d" or status.st_ctime_ns <= stamp_ns or b"__pycache__" in path.split(b"/"):
+            continue
+        target = os.path.join(os.fsencode(workdir), path)
+        try:
+            if not os.path.lexists(target):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.rename(os.path.join(os.fsencode(old), path), target)
+        except (FileExistsError, NotADirectoryError):
+            pass  # the new tree has a file where this one's directory was
+
+
+def clean(directory: str) -> dict[str, Any]:
+    import shutil
+
+    shutil.rmtree(directory, ignore_errors=True)
+    return {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Talking, in a forked child: so it may block, also in the resolver
+
+
+class Head:
+    def __init__(self, status: int, fields: dict[str, str]) -> None:
+        self.status = status
+        self.fields = fields
+
+
+class Url:
+    """The companion's address: `http://host[:port]/.../KEY`."""
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        authority, _, path = rest.partition("/")
+        host, port = authority, "80"
+        if ":" in authority.rpartition("]")[2]:
+            host, _, port = authority.rpartition(":")
+        self.key = path.rpartition("/")[2]
+        self.host, self.port, self.authority = host.strip("[]"), int(port), authority
+        if scheme != "http" or not self.host or not self.key:
+            raise ValueError(url)
+
+    def request(
+        self, method: str, path: str, body: bytes = b"", *, timeout_s: float
+    ) -> tuple[socket.socket, Head, BinaryIO]:
+        connection = socket.create_connection((self.host, self.port), 5)
+        connection.settimeout(timeout_s)
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: {self.authority}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        connection.sendall(head.encode("ascii") + body)
+        stream = connection.makefile("rb")
+        words = stream.readline(4096).split(None, 2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+            raise Unfit("the companion does not speak HTTP")
+        fields = {}
+        for _ in range(100):
+            name, _, value = stream.readline(65536).decode("latin-1").partition(":")
+            if not name.strip():
+                break
+            fields[name.strip().lower()] = value.strip()
+        return connection, Head(int(words[1]), fields), stream
+
+
+def talk(url: Url, report: dict[str, Any]) -> dict[str, Any]:
+    """Send a report and return the order."""
+    body = json.dumps(report).encode()
+    connection, head, stream = url.request("POST", f"/launcher/v{VERSION}/{url.key}", body, timeout_s=POLL_S + 15)
+    with connection, stream:
+        content = stream.read(65536)
+    if head.status in (400, 401, 403, 404, 405, 410, 426):
+        return {"refused": f"HTTP {head.status} {content[:200].decode('utf-8', 'replace')}".strip()}
+    if head.status != 200:
+        raise Unfit(f"HTTP {head.status}")
+    return {"order": json.loads(content)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes
+
+
+def become_subreaper() -> bool:
+    """Become the parent of whatever loses its own below this process, as PID 1 is."""
+    if os.getpid() == 1:
+        return True
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def descendants(root: int, besides: set[int]) -> list[int]:
+    """Return the processes below `root` that live, without those in `besides` and what is below them."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read(4096).rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state not in (b"Z", b"X") and int(name) not in besides:
+            children.setdefault(int(parent), []).append(int(name))
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def kill(pid: int, signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signum)
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Tell if a process has a handler for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+    except (OSError, ValueError):
+        pass
+    return False
+
+
+def reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for signum in (*ENDING, *OTHERS, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_DFL)
+
+
+def exit_code(status: int) -> int:
+    """Return a wait status as a container's exit code."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+class Task:
+    """One function in a forked child, which hands back a dict; {"error": text} if it fails or dies."""
+
+    def __init__(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> None:
+        self.kind, self.args, self.data = kind, args, b""
+        self.fd, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._child(write, function, args)
+        os.close(write)
+
+    def _child(self, write: int, function: Callable[..., dict[str, Any]], args: tuple[Any, ...]) -> NoReturn:
+        try:
+            reset_signals()
+            os.close(self.fd)
+            try:
+                result = function(*args)
+            except Unfit as error:
+                result = {"error": str(error)}
+            except Exception as error:
+                result = {"error": f"{type(error).__name__}: {error}"}
+            data = json.dumps(result).encode()
+            while data:
+                data = data[os.write(write, data) :]
+        finally:
+            os._exit(0)
+
+    def read(self) -> bool:
+        """Read what there is; true at the end."""
+        chunk = os.read(self.fd, 65536)
+        self.data += chunk
+        return not chunk
+
+    def result(self) -> dict[str, Any]:
+        os.close(self.fd)
+        try:
+            result = json.loads(self.data)
+            return result if isinstance(result, dict) else {"error": "no result"}
+        except ValueError:
+            return {"error": "it was killed"}
+
+
+def start_program(argv: list[str], environ: dict[str, str], cwd: str) -> int:
+    """Start a program in a process group of its own: a terminal would send its signals to both of us."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setpgid(0, 0)
+        if os.isatty(0):
+            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            os.tcsetpgrp(0, os.getpid())
+            signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    except OSError:
+        pass
+    code = 126
+    try:
+        reset_signals()
+        os.chdir(cwd)
+        os.execvpe(argv[0], argv, environ)
+    except OSError as error:
+        code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
+        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(code)
+
+
+class Loop:
+    """Does what the core says, and tells it what happens."""
+
+    def __init__(self, core: Core, url: Url, workdir: str, argv: list[str], warm: Warm | None) -> None:
+        self.core, self.url, self.workdir, self.argv, self.warm = core, url, workdir, argv, warm
+        self.environ, self.cwd = dict(os.environ), os.getcwd()
+        self.verbose = False
+        self.program = 0
+        self.status: int | None = None  # of the program, while what it left behind is ended
+        self.stopping_since: float | None = None
+        self.asked: set[int] = set()  # processes that were asked to end
+        self.tasks: dict[int, Task] = {}
+        self.talking: Task | None = None
+        self.said: set[str] = set()
+        self.seq, self.sent, self.sent_at = 0, "", 0.0
+        self.talk_at, self.pause = 0.0, 0.2
+        self.stamp_ns = time.time_ns()
+        self.look_at = float("inf")  # when to look again at processes that are ending
+        self.ending: int | None = None
+        self.wake_read, self.wake_write = os.pipe()  # kept: closed, it would wake this process for ever
+
+    def run(self) -> int:
+        for fd in (self.wake_read, self.wake_write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        for signum in (*ENDING, *OTHERS, signal.SIGCHLD):
+            signal.signal(signum, lambda *_: None)
+        while self.ending is None:
+            self._talk()
+            for fd in self._wait():
+                self._readable(fd)
+            now = time.monotonic()
+            if now >= self.look_at:
+                self._look()
+            if self.warm and self.warm.is_settled(now):
+                self._say(self.warm.trouble)
+                self._do(self.core.warmed(now))
+            self._do(self.core.tick(now))
+        self._end_all()
+        return self.ending
+
+    def _wait(self) -> list[int]:
+        poll, until = select.poll(), float("inf")
+        fds = [self.wake_read, *(task.fd for task in self.tasks.values())]
+        if self.warm and self.warm.fd >= 0:
+            fds.append(self.warm.fd)
+            until = self.warm.deadline
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
+        until = min(until, self.core.next_at(), self.look_at, float("inf") if self.talking else self.talk_at)
+        timeout = None if until == float("inf") else max(0, int((until - time.monotonic()) * 1000) + 1)
+        return [fd for fd, _ in poll.poll(timeout)]
+
+    def _readable(self, fd: int) -> None:
+        if fd == self.wake_read:
+            self._signals()
+        elif self.warm and fd == self.warm.fd:
+            self.warm.read()
+        for task in [task for task in self.tasks.values() if task.fd == fd]:
+            if task.read():
+                del self.tasks[task.pid]
+                self._result(task.kind, task.args, task.result())
+
+    def _signals(self) -> None:
+        for signum in os.read(self.wake_read, 4096):
+            if signum == signal.SIGCHLD:
+                self._reap()
+            else:
+                self._do(self.core.told(signum))
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid == self.program and self.status is None:
+                self._trace("ended", exit_code(status))
+                self.status = status
+                self._look()
+            elif self.status is not None or self.stopping_since is not None:
+                self.look_at = 0  # one less
+
+    def _besides(self) -> set[int]:
+        return {*self.tasks, *([self.warm.pid] if self.warm else [])}
+
+    def _look(self) -> None:
+        """Look at what has to end: first as the program wants, in the end by force. Nothing may stay behind."""
+        now = time.monotonic()
+        self.look_at = float("inf")
+        left = GRACE_S if self.stopping_since is None else self.stopping_since + GRACE_S - now
+        if self.status is None:
+            if self.stopping_since is None:
+                return
+            if left <= 0 or not descendants(self.program, self._besides()):
+                kill(self.program, signal.SIGKILL)  # its ranks are gone; its own end would take another second
+            self.look_at = now + 0.05
+            return
+        rest = descendants(os.getpid(), self._besides())
+        if not rest:
+            code, self.status, self.stopping_since = exit_code(self.status), None, None
+            self.asked.clear()
+            self._do(self.core.gone(code, now))
+            return
+        gently = self.stopping_since is not None and left > 0
+        for pid in rest:
+            if not gently:
+                kill(pid, signal.SIGKILL)
+            elif pid not in self.asked:
+                self.asked.add(pid)
+                kill(pid, signal.SIGTERM)
+        self.look_at = now + 0.05
+
+    def _do(self, actions: list[Any]) -> None:
+        for action, *args in actions:
+            self._trace(action, *args)
+            getattr(self, "_do_" + action)(*args)
+
+    def _do_say(self, text: str) -> None:
+        self._say(text)
+
+    def _do_start(self, world: dict[str, Any] | None) -> None:
+        environ = world_environment(self.environ, world) if world else self.environ
+        self._forget_message()
+        if self.warm:
+            self.program = self.warm.start(environ, self.cwd) if world else 0
+            self._say(self.warm.trouble)
+            if self.program:
+                return
+        self.program = start_program(self.argv, environ, self.cwd)
+
+    def _do_stop(self) -> None:
+        self.stopping_since = time.monotonic()
+        self.asked = set()  # torchrun hands it on to its ranks
+        kill(self.program, signal.SIGTERM)
+        self.look_at = self.stopping_since + 0.02
+
+    def _do_signal(self, signum: int) -> None:
+        if self.status is None and (signum in ENDING or catches(self.program, signum)):
+            kill(self.program, signum)
+
+    def _do_stage(self, revision: str) -> None:
+        for task in [task for task in self.tasks.values() if task.kind == "stage"]:
+            self._drop(task)
+        self._begin("stage", stage, self.url, self.workdir, revision)
+
+    def _do_swap(self, revision: str) -> None:
+        self._begin("swap", lambda workdir, stamp_ns, _: swap(workdir, stamp_ns), self.workdir, self.stamp_ns, revision)
+
+    def _do_exit(self, code: int) -> None:
+        self.ending = code
+
+    def _do_fail(self, code: int) -> None:
+        self.ending = code
+
+    def _trace(self, *what: Any) -> None:
+        if self.verbose:
+            words = " ".join(str(word) for word in what)
+            os.write(2, f"torchctl launcher: {time.time():.3f} {self.core.state} {words}\n".encode("utf-8", "replace"))
+
+    def _begin(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> Task | None:
+        try:
+            task = Task(kind, function, *args)
+        except OSError as error:  # no process or descriptor left
+            self._result(kind, args, {"error": f"cannot start a process: {error.strerror}"})
+            return None
+        self.tasks[task.pid] = task
+        return task
+
+    def _drop(self, task: Task) -> None:
+        kill(task.pid, signal.SIGKILL)
+        os.close(task.fd)
+        del self.tasks[task.pid]
+
+    def _result(self, kind: str, args: tuple[Any, ...], result: dict[str, Any]) -> None:
+        now, error = time.monotonic(), result.get("error", "")
+        self._trace(kind, result)
+        if kind == "talk":
+            self.talking = None
+            self._heard(result, now)
+        elif kind == "stage":
+            self._do(self.core.staged_or_not(args[-1], error, now))
+        elif kind == "swap":
+            self.stamp_ns = result.get("stamp_ns", self.stamp_ns)
+            self._do(self.core.swapped(args[-1], error, now))
+            if "old" in result:
+                self._begin("clean", clean, result["old"])
+
+    def _heard(self, result: dict[str, Any], now: float) -> None:
+        before = self.sent
+        if "order" in result:
+            self.pause = 0.2
+            try:
+                actions = self.core.answer(result["order"], now)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                actions = [("say", f"the companion gave an order that is none: {error!r}")]
+            self._do(actions)
+            quick = now - self.sent_at < 1 and json.dumps(self.core.report()) == before
+            self.talk_at = now + 1 if quick else now
+        elif "refused" in result:
+            self._do(self.core.refused(result["refused"], now))
+            self.talk_at = now + 30
+        else:
+            self.talk_at = now + self.pause
+            self.pause = min(self.pause * 2, 5)
+
+    def _talk(self) -> None:
+        """Keep one report on its way: a new one at once if there is news."""
+        now = time.monotonic()
+        report = self.core.report()
+        text = json.dumps(report)
+        if self.talking and text != self.sent:
+            self._drop(self.talking)
+            self.talking, self.talk_at = None, now
+        elif text != self.sent and self.pause < 1:
+            self.talk_at = min(self.talk_at, now)
+        if self.talking is None and now >= self.talk_at and self.ending is None:
+            self.seq += 1
+            self.sent, self.sent_at = text, now
+            self.talking = self._begin("talk", talk, self.url, {**report, "seq": self.seq})
+
+    def _forget_message(self) -> None:
+        """Empty the termination message that a program which was stopped may have written."""
+        path = self.environ.get("TORCHELASTIC_ERROR_FILE", "")
+        try:
+            if path and self.core.ran and os.path.getsize(path):
+                os.truncate(path, 0)
+        except OSError:
+            pass
+
+    def _say(self, text: str) -> None:
+        if text and text not in self.said:
+            self.said.add(text)
+            os.write(2, f"torchctl launcher: {text}\n".encode("utf-8", "replace"))
+
+    def _end_all(self) -> None:
+        for _ in range(100):
+            rest = descendants(os.getpid(), set())
+            if not rest:
+                return
+            for pid in rest:
+                kill(pid, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.02)
+
+
+def carry_on(loop: Loop) -> int:
+    """Wait for the program and do nothing else: the launcher has a fault, and the training shall not end with it."""
+    if not loop.program:
+        loop.program = start_program(loop.argv, loop.environ, loop.cwd)
+    for signum in ENDING:
+        signal.signal(signum, lambda number, _: kill(loop.program, number))
+    while loop.status is None:
+        pid, status = os.waitpid(-1, 0)
+        if pid == loop.program:
+            loop.status = status
+    loop._end_all()
+    return exit_code(loop.status)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Warm start: a parent that has torch imported, and forks torchrun's agent, which forks the ranks
+
+
+class Warm:
+    """The launcher's end of the warm parent. `trouble` says why there is none (any more)."""
+
+    def __init__(self, argv: list[str], workdir: str, nproc: str, environ: dict[str, str], now: float) -> None:
+        self.trouble, self.fd, self.pid = "", -1, 0
+        self.deadline = now + WARM_S
+        self.ready = False
+        self.data = b""
+        found = as_python(argv, environ)
+        if found is None:
+            self._fail("only `torchrun script.py` and `torchrun -m module` start warm")
+            return
+        python, arguments = found
+        ours, theirs = socket.socketpair()
+        os.set_inheritable(theirs.fileno(), True)
+        self.socket, self.fd = ours, ours.fileno()
+        command = [python, "-u", os.path.abspath(__file__), "--warm-parent", str(theirs.fileno()), workdir, nproc]
+        self.pid = start_program([*command, "--", *arguments], environ, os.getcwd())
+        theirs.close()
+
+    def is_settled(self, now: float) -> bool:
+        if not self.ready and self.fd >= 0 and now >= self.deadline:
+            self._fail(f"torch was not imported within {WARM_S} s")
+        return self.ready or self.fd < 0
+
+    def read(self) -> None:
+        """Read the one message that comes unasked, or the end."""
+        message = self._message()
+        if message.get("ready"):
+            self.ready, self.deadline = True, float("inf")
+        else:
+            self._fail(message.get("error", "it ended"))
+
+    def start(self, environ: dict[str, str], cwd: str) -> int:
+        """Fork torchrun's agent; 0 if that is not possible."""
+        if not self.ready or self.fd < 0:
+            return 0
+        try:
+            self.socket.settimeout(15)
+            self.socket.sendall(json.dumps({"environ": environ, "cwd": cwd}).encode() + b"\n")
+            message = self._message()
+        except OSError as error:
+            message = {"error": str(error)}
+        if isinstance(message.get("pid"), int):
+            return int(message["pid"])
+        self._fail(message.get("error", "it ended"))
+        return 0
+
+    def _message(self) -> dict[str, Any]:
+        try:
+            while b"\n" not in self.data:
+                chunk = self.socket.recv(65536)
+                if not chunk:
+                    return {}
+                self.data += chunk
+        except OSError as error:
+            return {"error": str(error)}
+        line, _, self.data = self.data.partition(b"\n")
+        message = json.loads(line)
+        return message if isinstance(message, dict) else {}
+
+    def _fail(self, why: str) -> None:
+        self.trouble = f"no warm start, torchrun starts anew each time: {why}"
+        self.ready, self.deadline = False, float("inf")
+        if self.fd >= 0:
+            self.socket.close()
+            self.fd = -1
+        if self.pid:
+            kill(self.pid, signal.SIGKILL)
+
+
+def as_python(argv: list[str], environ: dict[str, str]) -> tuple[str, list[str]] | None:
+    """Return the interpreter that would run torchrun, and torchrun's arguments; None for any other command."""
+    if argv[:2] == ["sh", "-c"] and len(argv) == 3:
+        words = simple_words(argv[2])
+        argv = words[1:] if words and words[0] == "exec" else words
+    if not argv:
+        return None
+    program = which(argv[0], environ)
+    if program and os.path.basename(argv[0]) == "torchrun":
+        python = shebang(program, environ)
+        return (python, argv[1:]) if python else None
+    if program and os.path.basename(argv[0]).startswith("python") and argv[1:3] == ["-m", "torch.distributed.run"]:
+        return program, argv[3:]
+    return None
+
+
+def simple_words(line: str) -> list[str]:
+    """Split a shell line in which nothing has a meaning for the shell but spaces and quotes; else return nothing."""
+    words: list[str] = []
+    word: str | None = None
+    at = 0
+    while at < len(line):
+        char = line[at]
+        if char == " ":
+            words += [word] if word is not None else []
+            word = None
+        elif char in "'\"":
+            end = line.find(char, at + 1)
+            part = line[at + 1 : end]
+            if end < 0 or (char == '"' and any(special in part for special in "$`\\")):
+                return []
+            word, at = (word or "") + part, end
+        elif char.isascii() and (char.isalnum() or char in "_./:=,@%+-"):
+            word = (word or "") + char
+        else:
+            return []
+        at += 1
+    words += [word] if word is not None else []
+    return [] if words and "=" in words[0] else words
+
+
+def which(name: str, environ: dict[str, str]) -> str:
+    for directory in [""] if "/" in name else environ.get("PATH", os.defpath).split(":"):
+        path = os.path.join(directory, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    return ""
+
+
+def shebang(script: str, environ: dict[str, str]) -> str:
+    """Return the Python of a script's first line; empty if it is not that simple."""
+    try:
+        with open(script, "rb") as file:
+            first = file.readline(512).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    words = first[2:].split() if first.startswith("#!") else []
+    if words[:1] == ["/usr/bin/env"] and len(words) == 2:
+        words = [which(words[1], environ)]
+    return words[0] if len(words) == 1 and os.path.basename(words[0]).startswith("python") else ""
+
+
+def warm_parent(fd: int, workdir: str, nproc: str, arguments: list[str]) -> None:
+    """Import torch, then fork an agent for each request. It runs in torchrun's interpreter and the user's environment.
+
+    It must not import anything of the user's, run a parallel operation of torch or touch CUDA: each would be inherited.
+    """
+    connection = socket.socket(fileno=fd)
+    connection.set_inheritable(False)
+    requests = connection.makefile("rb")
+
+    def send(message: dict[str, Any]) -> None:
+        connection.sendall(json.dumps(message).encode() + b"\n")
+
+    try:
+        why = _import_torch(workdir, nproc, arguments)
+    except BaseException as error:
+        why = f"{type(error).__name__}: {error}"
+    send({"error": why} if why else {"ready": True})
+    if why:
+        os._exit(1)
+    for line in requests:
+        request = json.loads(line)
+        middle = os.fork()
+        if middle:
+            os.waitpid(middle, 0)
+            continue
+        # A child of a child: once its parent has ended it belongs to the launcher, which waits for it as for any other.
+        pid = os.fork()
+        if pid:
+            send({"pid": pid})
+            os._exit(0)
+        requests.close()
+        connection.close()
+        agent(arguments, request["environ"], request["cwd"])
+    os._exit(0)
+
+
+def _import_torch(workdir: str, nproc: str, arguments: list[str]) -> str:
+    """Import what torchrun and its ranks import; return why that is not enough, if so."""
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.abspath(__file__))]
+    if nproc != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does; it is read at import
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting GPUs must not start CUDA
+    import torch
+    import torch._dynamo
+    import torch.distributed.run
+    import torch.nn.parallel
+    import torch.optim
+
+    args = torch.distributed.run.parse_args(arguments)
+    if args.no_python or args.run_path or args.standalone or os.environ.get("PYTHON_EXEC"):
+        return "only `torchrun script.py` and `torchrun -m module` start warm"
+    if not str(args.nproc_per_node).isdigit():
+        return f"--nproc-per-node is {args.nproc_per_node}; a number is needed, because counting would start CUDA"
+    inside = os.path.realpath(workdir) + os.sep
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if os.path.isabs(file) and os.path.realpath(file).startswith(inside):
+            return f"the import of torch imports {name} from the workspace"
+    trial = os.fork()  # libraries that can be forked end their threads before
+    if trial == 0:
+        os._exit(0)
+    os.waitpid(trial, 0)
+    if len(os.listdir("/proc/self/task")) > 1:
+        return "a library that is imported with torch has started threads"
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    return ""
+
+
+def agent(arguments: list[str], environ: dict[str, str], cwd: str) -> NoReturn:
+    """Be torchrun, with ranks that are forked instead of started."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        os.environ.clear()
+        os.environ.update(environ)
+        os.chdir(cwd)
+        sys.argv = ["torchrun", *arguments]
+        import torch.distributed.run as torchrun
+        from torch.distributed.elastic.multiprocessing.errors import record
+        from torch.distributed.launcher.api import elastic_launch
+
+        args = torchrun.parse_args(arguments)
+        config = torchrun.config_from_args(args)[0]
+        config.start_method = "fork"
+
+        def main() -> None:
+            elastic_launch(config, rank_main)(args.training_script, args.module, args.training_script_args)
+
+        record(main)()
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        flush()
+        os._exit(code)  # the end of a process with torch takes another second
+
+
+def rank_main(script: str, is_module: bool, args: list[str]) -> None:
+    """Be `python -u script.py` or `python -u -m module` in a forked process."""
+    import atexit
+    import importlib
+    import random
+    import runpy
+    import threading
+
+    for signum in ENDING:  # the agent's handlers
+        signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    random.seed()
+    torch = sys.modules["torch"]
+    torch.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) != torch.get_num_threads():
+        torch.set_num_threads(int(threads))
+    importlib.invalidate_caches()
+    code: Any = 0
+    try:
+        if is_module:
+            sys.path.insert(0, os.getcwd())
+            sys.argv = [script, *args]
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+            sys.argv = [script, *args]
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:
+        code = error.code
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException as error:
+        code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        sys.excepthook(type(error), error, _of_the_user(error.__traceback__))
+    threading._shutdown()  # type: ignore[attr-defined]  # multiprocessing would skip what an interpreter does at its end
+    atexit._run_exitfuncs()
+    flush()
+    if code:
+        sys.exit(code)
+
+
+def _of_the_user(traceback: Any) -> Any:
+    """Return a traceback without the frames that are not the user's program."""
+    ours = (os.path.abspath(__file__), __file__, "<frozen runpy>")
+    at = traceback
+    while at and (at.tb_frame.f_code.co_filename in ours or at.tb_frame.f_globals.get("__name__") == "runpy"):
+        at = at.tb_next
+    return at or traceback
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Parse our own options, `--name value` or `--name=value`; the rest is the program's argv."""
+    found: dict[str, str] = {}
+    words = list(argv)
+    while words and words[0] != "--":
+        name, equals, value = words.pop(0).partition("=")
+        if name in ("--warm", "--verbose"):
+            value = "yes"
+        elif not equals and words:
+            value = words.pop(0)
+        if name not in (
+            "--companion",
+            "--index",
+            "--nodes",
+            "--min",
+            "--nproc",
+            "--workdir",
+            "--warm",
+            "--patience",
+            "--verbose",
+        ):
+            raise ValueError(name)
+        found[name[2:]] = value
+    if len(words) < 2:
+        raise ValueError("no program after --")
+    return found, words[1:]
+
+
+def number(text: str, default: int) -> int:
+    return int(text) if text.isdigit() else default
+
+
+def facts_of(given: dict[str, str], environ: dict[str, str]) -> dict[str, Any]:
+    """Return the part of a report that never changes."""
+    nodes = int(given["nodes"])
+    return {
+        "index": int(given["index"]),
+        "incarnation": os.urandom(6).hex(),
+        "started": time.time_ns() // 1_000_000,
+        "attempt": number(environ.get("TORCHRUN_ATTEMPT", ""), 0),
+        "nodes": nodes,
+        "least": int(given.get("min", nodes)),
+        "address": environ.get("POD_IP") or socket.gethostname(),
+        "port": number(environ.get("MASTER_PORT", ""), 29500),
+        "budget": number(environ.get("PET_MAX_RESTARTS", ""), 0),
+    }
+
+
+def main(argv: list[str]) -> int:
+    if argv[:1] == ["--warm-parent"]:
+        warm_parent(int(argv[1]), argv[2], argv[3], argv[5:])
+    try:
+        given, program = options(argv)
+        url, workdir = Url(given["companion"]), given["workdir"]
+        facts = facts_of(given, dict(os.environ))
+    except (KeyError, ValueError) as error:
+        os.write(2, f"torchctl launcher: wrong arguments: {error}\n".encode())
+        return 2
+    now = time.monotonic()
+    reaper = become_subreaper()
+    revision = placed_revision(workdir)
+    warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
+    core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
+    loop = Loop(core, url, workdir, program, warm)
+    loop.verbose = "verbose" in given
+    if not reaper:
+        loop._say("it cannot find processes that lost their parent; they may stay when torchrun is killed")
+    if not revision:
+        loop._say(f"{workdir} has no {MARKER}, so new code cannot be taken up here")
+        loop._do(loop.core._plain())
+    try:
+        return loop.run()
+    except Exception as error:
+        loop._say(f"it has a fault, so new code cannot be taken up any more: {error!r}")
+        return carry_on(loop)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

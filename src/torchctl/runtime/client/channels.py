@@ -1,0 +1,150 @@
+"""The protocols that pods' streams speak over a websocket, without I/O.
+
+A message is one byte with the number of a channel, then data. Source: k8s.io/streaming/pkg/httpstream/wsstream and
+k8s.io/cri-streaming/pkg/streaming/portforward of Kubernetes 1.36; docs/design/pod-streams.md says what 1.31 to 1.36
+have in common.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import msgspec
+
+from torchctl.runtime.client.errors import Malformed, StreamFailed
+
+__all__ = ["EXEC_PROTOCOL", "PORT_PROTOCOL", "Channel", "Ended", "ExecMessages", "Output", "PortMessages"]
+
+PORT_PROTOCOL = "v4.channel.k8s.io"
+"""Every kubelet from 1.31 to 1.36 forwards one port by it, without SPDY inside the websocket."""
+
+EXEC_PROTOCOL = "v5.channel.k8s.io"
+"""The API server speaks it since 1.30; unlike v4 it can end the command's input."""
+
+_DATA, _ERROR = 0, 1
+_PORT_BYTES = 2
+_CLOSE = 255
+
+
+class PortMessages:
+    """Reads and writes the messages of one connection to a pod's port.
+
+    The first message on each channel names the port in two bytes. There is no half-close: either side's end is the end
+    of the websocket.
+    """
+
+    def __init__(self) -> None:
+        self._announced = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
+
+    def write(self, data: bytes) -> bytes:
+        """Returns the message that carries `data` to the pod."""
+        return b"\x00" + data
+
+    def read(self, message: bytes) -> bytes:
+        """Returns the data that the pod sent; empty for a message that carries none.
+
+        Raises:
+            StreamFailed: The node could not reach the port, or lost the connection.
+        """
+        channel, data = _split(message)
+        if channel not in self._announced:
+            raise Malformed(f"a forwarded port has no channel {channel}")
+        skipped = min(len(data), self._announced[channel])
+        self._announced[channel] -= skipped
+        data = data[skipped:]
+        if channel == _ERROR and data:
+            raise StreamFailed(data.decode(errors="replace").strip())
+        return data
+
+
+class Channel(IntEnum):
+    """The channels of a command."""
+
+    STDIN = 0
+    STDOUT = 1
+    STDERR = 2
+    STATUS = 3
+    RESIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command wrote."""
+
+    channel: Channel
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a command."""
+
+    exit_code: int
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: tuple[_Cause, ...] = ()
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """metav1.Status, with the exit code in a cause."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+class ExecMessages:
+    """Reads and writes the messages of one command."""
+
+    def stdin(self, data: bytes) -> bytes:
+        return bytes([Channel.STDIN]) + data
+
+    def end_stdin(self) -> bytes:
+        """Returns the message that ends the command's input."""
+        return bytes([_CLOSE, Channel.STDIN])
+
+    def resize(self, columns: int, rows: int) -> bytes:
+        """Returns the message that tells a terminal its size."""
+        return bytes([Channel.RESIZE]) + msgspec.json.encode({"Width": columns, "Height": rows})
+
+    def read(self, message: bytes) -> Output | Ended | None:
+        """Returns what a message says; None if it carries nothing.
+
+        Raises:
+            StreamFailed: The command could not be started, or the node lost it.
+        """
+        channel, data = _split(message)
+        if channel == _CLOSE or not data:
+            return None
+        match channel:
+            case Channel.STDOUT | Channel.STDERR:
+                return Output(Channel(channel), data)
+            case Channel.STATUS:
+                return _ended(data)
+        raise Malformed(f"a command has no channel {channel} to read")
+
+
+def _ended(data: bytes) -> Ended:
+    try:
+        status = msgspec.json.decode(data, type=_Status)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"the command's status cannot be read: {error}") from error
+    if status.status == "Success":
+        return Ended(0)
+    causes = status.details.causes if status.details is not None else ()
+    codes = [cause.message for cause in causes if cause.reason == "ExitCode"]
+    if status.reason == "NonZeroExitCode" and codes and codes[0].isdecimal():
+        return Ended(int(codes[0]))
+    raise StreamFailed(status.message or status.reason)
+
+
+def _split(message: bytes) -> tuple[int, bytes]:
+    if not message:
+        raise Malformed("a message without a channel")
+    return message[0], message[1:]

@@ -1,0 +1,98 @@
+"""Between aiohttp and the receiver: bodies without an end are bounded in time, errors become answers of one line."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import aiohttp
+from aiohttp import web
+
+from .errors import Refused, WorkspaceError
+from .program import meaning
+from .store import Vanished
+
+__all__ = ["Handler", "Stop", "answered", "body", "in_thread"]
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_IDLE_S = 60.0
+
+
+class Stop(Exception):
+    """A request that is answered with an error. `code` is for programs, the message for people."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        next_step: str = "",
+        *,
+        code: str = "",
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.content = {**(more or {}), "code": code, "message": message, "next_step": next_step}
+
+
+class Cut(Exception):
+    """The client is gone; nobody reads the answer."""
+
+
+def answered(handler: Handler) -> Handler:
+    """Turn the errors of a handler into answers."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Stop as stop:
+            answer = web.json_response(stop.content, status=stop.status)
+        except Cut:
+            answer = web.Response(status=400)
+        except Vanished as error:
+            answer = _refusal(410, "gone", error)
+        except Refused as error:
+            answer = _refusal(422, "refused", error)
+        except WorkspaceError as error:
+            answer = _refusal(500, "failed", error)
+        except OSError as error:
+            answer = _refusal(507, "volume", meaning(error))
+        answer.force_close()  # the rest of the body, which nobody wants, ends with the connection
+        return answer
+
+    return handle
+
+
+def _refusal(status: int, code: str, error: WorkspaceError) -> web.Response:
+    content = {"code": code, "message": error.message, "next_step": error.next_step}
+    return web.json_response(content, status=status)
+
+
+async def body(request: web.Request) -> AsyncIterator[bytes]:
+    """Yield the body as it arrives.
+
+    Raises:
+        Stop: nothing came for a minute.
+        Cut: the connection broke.
+    """
+    while True:
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                chunk = await request.content.readany()
+        except TimeoutError:
+            raise Stop(408, f"nothing was sent for {_IDLE_S:g} s", "Go on from the offset", code="idle") from None
+        except (ConnectionError, aiohttp.ClientError) as error:
+            raise Cut from error
+        if not chunk:
+            return
+        yield chunk
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run work that blocks on the disk in a thread. Whoever is cancelled meanwhile waits for its end."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -1,0 +1,191 @@
+"""One upload on the receiver's side, without its network: what is missing, what has arrived, what is put in place.
+
+Content arrives as one stream: the missing files, one after another, in the order of the manifest. It is written into
+the staged tree at once, so the offset in the stream is all that a broken connection leaves to be remembered. Everything
+that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a tree.
+
+Calls block on the disk: make them in a worker thread, one at a time.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .core import Guard, Limits, Member, show
+from .errors import Refused
+from .manifest import EMPTY, Entry, checked, entries
+from .marker import Marker
+from .staging import Staging
+from .tree import CHUNK, open_member
+from .unpack import Unpacker
+
+if TYPE_CHECKING:
+    from .store import Pack, Place, Store
+
+__all__ = ["Incoming"]
+
+
+class Incoming:
+    """An upload of the tree whose manifest is at `manifest`, into an opened staging area.
+
+    Args:
+        tree: the SHA-256 of the manifest, in hexadecimal.
+        store: what it has need not be sent, and what is sent is added to it.
+
+    Raises:
+        Refused: the manifest has something that a workspace must not contain.
+    """
+
+    def __init__(
+        self, tree: str, manifest: Path, staging: Staging, *, limits: Limits, store: "Store | None" = None
+    ) -> None:
+        self.tree = tree
+        self.missing: list[int] = []
+        self.offset = self.size = self.files = self.bytes = 0
+        self._manifest = manifest
+        self._staging = staging
+        self._limits = limits
+        self._store = store
+        self._mtime = int(time.time())
+        self._stored: dict[str, Place] = {}
+        self._copied: dict[str, Member | None] = {}
+        self._plan()
+        self._pack: Pack | None = store.pack(self.size) if store and self.size else None
+        self._unpacker = Unpacker(staging.tree, Guard(limits))
+        for entry in self._entries():
+            if entry.member.kind == "directory":
+                self._unpacker.add(entry.member)
+        self._awaited = self._missing()
+        self._current: Entry | None = None
+        self._left = 0
+        self._hash = hashlib.sha256()
+        self._next()
+
+    def __repr__(self) -> str:
+        return f"<Incoming {self.tree[:12]} {self.offset}/{self.size}>"
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream.
+
+        Raises:
+            Refused: a file's content does not have its SHA-256, or there are more bytes than are missing.
+        """
+        view = memoryview(data)
+        while view:
+            if self._current is None:
+                raise Refused(f"more than the {self.size} missing bytes were sent")
+            part = view[: self._left]
+            self._unpacker.write(part)
+            self._hash.update(part)
+            if self._pack:
+                self._pack.write(part)
+            self.offset += len(part)
+            self._left -= len(part)
+            view = view[len(part) :]
+            if not self._left:
+                self._end_file(self._current)
+                self._next()
+
+    def finish(self) -> Marker:
+        """Put the complete tree in place of what the root has, and mark it.
+
+        Raises:
+            Vanished: what the store had is gone or damaged; send the manifest again.
+            Refused: see `Staging.publish`.
+        """
+        if self._pack:
+            self._pack.close()
+            self._pack = None
+        self._fill()
+        self._unpacker.close()
+        revision = f"sha256:{self.tree}"
+        marker = Marker(revision=revision, digest=revision, bytes=self.bytes, files=self.files, source="zip")
+        self._staging.publish(marker)
+        return marker
+
+    def abandon(self) -> None:
+        """Close what is open and remove what was staged. What has arrived stays in the store."""
+        self._unpacker.__exit__()
+        if self._pack:
+            self._pack.close()
+            self._pack = None
+        self._staging.discard()
+
+    def _plan(self) -> None:
+        """Check the whole manifest before anything is written, and find out what has to be sent."""
+        sizes: dict[str, int] = {}
+        for entry in checked(self._entries(), self._limits):
+            member = entry.member
+            self.files += member.kind != "directory"
+            self.bytes += member.size
+            if member.kind != "file":
+                continue
+            known = sizes.setdefault(entry.sha256, member.size)
+            if (entry.sha256 == EMPTY) != (member.size == 0) or known != member.size:
+                raise Refused(f"the manifest gives {show(member.path)} a size that its content cannot have")
+        self._stored = self._store.find(sizes) if self._store else {}
+        seen: set[str] = {EMPTY, *self._stored}
+        for number, entry in enumerate(self._entries()):
+            if entry.member.kind != "file":
+                continue
+            if entry.sha256 not in seen:
+                seen.add(entry.sha256)
+                self.missing.append(number)
+                self.size += entry.member.size
+            elif entry.sha256 != EMPTY and entry.sha256 not in self._stored:
+                self._copied[entry.sha256] = None
+
+    def _entries(self) -> Iterator[Entry]:
+        with self._manifest.open("rb") as file:
+            yield from entries(iter(lambda: file.read(64 * 1024), b""), self._limits, mtime=self._mtime)
+
+    def _missing(self) -> Iterator[Entry]:
+        numbers = iter(self.missing)
+        wanted = next(numbers, -1)
+        for number, entry in enumerate(self._entries()):
+            if number == wanted:
+                yield entry
+                wanted = next(numbers, -1)
+
+    def _next(self) -> None:
+        self._current = next(self._awaited, None)
+        if self._current:
+            self._left = self._current.member.size
+            self._hash = hashlib.sha256()
+            self._unpacker.add(self._current.member)
+
+    def _end_file(self, entry: Entry) -> None:
+        if self._hash.hexdigest() != entry.sha256:
+            raise Refused(
+                f"the content of {show(entry.member.path)} does not have the SHA-256 of the manifest",
+                next_step="It changed while it was sent: send it again",
+            )
+        if entry.sha256 in self._copied:
+            self._copied[entry.sha256] = entry.member
+        if self._pack:
+            self._pack.end(entry.sha256)
+
+    def _fill(self) -> None:
+        """Add links, empty files, and files whose content was in the store or stands elsewhere in this tree."""
+        sent = iter(self.missing)
+        wanted = next(sent, -1)
+        for number, entry in enumerate(self._entries()):
+            if number == wanted:
+                wanted = next(sent, -1)
+            elif entry.member.kind != "directory":
+                self._unpacker.add(entry.member)
+                for chunk in self._content(entry) if entry.member.size else ():
+                    self._unpacker.write(chunk)
+
+    def _content(self, entry: Entry) -> Iterator[bytes]:
+        if self._store and (place := self._stored.get(entry.sha256)):
+            yield from self._store.read(place, entry.sha256)
+            return
+        twin = self._copied[entry.sha256]
+        assert twin is not None
+        with os.fdopen(open_member(self._staging.tree, twin), "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK):
+                yield chunk

@@ -1,0 +1,386 @@
+"""The rules of membership: reports of launchers in, an order for each of them out. Pure: `now` is an argument.
+
+A *world* is one start of the program on a fixed list of launchers, all with the same tree. Its id is made of its epoch
+and of a digest of that list and of the tree, and its epoch is higher than any that its members were ever given. So one
+id never stands for two lists or two trees, whatever was lost, repeated or forgotten.
+
+The rules keep nothing that reports cannot tell again: a companion that starts empty learns who runs what, and gives no
+order on half of the knowledge. It has to hear from everybody, or to wait as long as a launcher can be silent.
+
+A world ends by order only if another one can follow:
+
+1. everybody who is to be in it has the wanted tree, in place or downloaded;
+2. then those that run are told to stop, and all to put the tree in place;
+3. when all are ready with the same tree, the world is formed, and each is told to run.
+
+A launcher that is lost between these steps is waited for, or left out if the job is elastic.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from .messages import Order, OrderKind, Report, State, World
+
+__all__ = ["PORTS", "Membership", "Seen", "Settings", "Target"]
+
+PORTS = 8
+"""Ports that worlds use in turn, from the job's port on: an orphan of one world must not be in the next one's way."""
+
+WAIT = Order(OrderKind.WAIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Times in seconds, and a bound.
+
+    Args:
+        silent_s: A launcher that was not heard of for so long is lost. It reports at least every 20 s.
+        dropped_s: A launcher whose connection broke and that did not come back for so long is lost.
+        learn_s: How long a new companion listens before it takes somebody for lost whom it never heard.
+        settle_s: How long an elastic job waits for further members before a world is formed with less than all.
+        kept: Launchers that are remembered, lost ones included.
+    """
+
+    silent_s: float = 45
+    dropped_s: float = 5
+    learn_s: float = 30
+    settle_s: float = 10
+    kept: int = 10_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """The tree that everybody shall have, and whether programs that run an older one are started again."""
+
+    revision: str
+    restart: bool = True
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The last report of a launcher, and when it came."""
+
+    report: Report
+    at: float
+    first: float
+    dropped: float | None = None
+    told_to_exit: bool = False
+
+
+@dataclass(frozen=True)
+class _Formed:
+    """A world that was formed here, with the reports of its members by rank."""
+
+    world: World
+    members: tuple[Report, ...]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What is known at one moment: the launchers that count, by index."""
+
+    now: float
+    members: Mapping[int, Seen]
+    whole: bool
+    """Whether there is nobody left to be heard of for the first time."""
+
+    @property
+    def reports(self) -> list[Report]:
+        return [self.members[index].report for index in sorted(self.members)]
+
+    @property
+    def nodes(self) -> int:
+        return self.reports[-1].nodes
+
+    @property
+    def least(self) -> int:
+        return self.reports[-1].least
+
+    @property
+    def elastic(self) -> bool:
+        return self.least < self.nodes
+
+
+@dataclass
+class Membership:
+    """All that the companion of a job knows of its launchers.
+
+    Feed it with `heard`, `dropped` and `commit`, and ask `orders` after each and once a second.
+    """
+
+    now: float
+    target: Target | None = None
+    settings: Settings = field(default_factory=Settings)
+    seen: dict[str, Seen] = field(default_factory=dict)
+    _formed: _Formed | None = None
+    _dissolved: set[str] = field(default_factory=set)
+    _ended: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._since = self.now
+
+    def heard(self, report: Report, now: float) -> bool:
+        """Take a report; False if a later one of the same launcher was taken already."""
+        known = self.seen.get(report.incarnation)
+        if known and report.seq <= known.report.seq:
+            return False
+        first = known.first if known else now
+        told = known.told_to_exit if known else False
+        self.seen[report.incarnation] = Seen(report, now, first, told_to_exit=told)
+        self._forget()
+        return True
+
+    def dropped(self, incarnation: str, seq: int, now: float) -> None:
+        """Note that the connection over which this report came broke before it was answered."""
+        known = self.seen.get(incarnation)
+        if known and known.report.seq == seq and known.dropped is None:
+            self.seen[incarnation] = replace(known, dropped=now)
+
+    def commit(self, target: Target | None) -> None:
+        """Take note of the tree that the claim has; None while it has none."""
+        self.target = target
+
+    def orders(self, now: float) -> dict[str, Order]:
+        """Decide anew; a launcher that is not in the answer waits."""
+        view = self._view(now)
+        self._check_formed(view)
+        self._prune(view)
+        orders = self._exits(view)
+        rest = {i: seen for i, seen in view.members.items() if seen.report.incarnation not in orders}
+        orders |= self._rest(replace(view, members=rest)) if rest else {}
+        for incarnation, order in orders.items():
+            if order.kind is OrderKind.EXIT:
+                self.seen[incarnation] = replace(self.seen[incarnation], told_to_exit=True)
+        return orders
+
+    def behind(self, now: float) -> list[Report]:
+        """Return the last reports of launchers that do not run the wanted tree, or do not have it."""
+        if self.target is None:
+            return []
+        return [report for report in self._view(now).reports if not _up_to_date(report, self.target)]
+
+    def current(self, now: float) -> list[Report]:
+        """Return the last report of each launcher that counts, by index."""
+        return self._view(now).reports
+
+    def _view(self, now: float) -> _View:
+        live = [seen for seen in self.seen.values() if self._counts(seen, now)]
+        attempt = max((seen.report.attempt for seen in live), default=0)
+        members: dict[int, Seen] = {}
+        for seen in live:
+            report = seen.report
+            other = members.get(report.index)
+            if report.attempt == attempt and (other is None or _age(other.report) < _age(report)):
+                members[report.index] = seen
+        everybody = bool(members) and len(members) == min(seen.report.nodes for seen in members.values())
+        return _View(now, members, everybody or now - self._since >= self.settings.learn_s)
+
+    def _counts(self, seen: Seen, now: float) -> bool:
+        if seen.told_to_exit or seen.report.state is State.LEAVING:
+            return False
+        if seen.dropped is not None and now - seen.dropped >= self.settings.dropped_s:
+            return False
+        return now - seen.at < self.settings.silent_s
+
+    def _exits(self, view: _View) -> dict[str, Order]:
+        """Decide about programs that ended by themselves: those that are not in the answer may be started again."""
+        exited = [
+            seen.report
+            for seen in self.seen.values()
+            if seen.report.state is State.EXITED and (seen.told_to_exit or self._counts(seen, view.now))
+        ]
+        if not exited or not view.whole:
+            return {}
+        counting = {report.incarnation for report in view.reports}
+        dissolved = self._dissolved | {report.stopped for report in view.reports}
+        leaving = {}
+        for report in exited:
+            if report.incarnation not in counting or not self._stays(report, dissolved):
+                leaving[report.incarnation] = Order(OrderKind.EXIT)
+                if report.exit == 0 and report.world:
+                    self._ended.add(report.world.id)
+        return leaving
+
+    def _stays(self, report: Report, dissolved: set[str]) -> bool:
+        world = _world(report)
+        if world in self._ended:
+            return False
+        if world and world in dissolved:
+            return True
+        if report.exit == 0:
+            return False
+        target = self.target
+        if target and target.restart and target.revision != report.runs:
+            return True
+        return report.world is not None and report.world.restarts < report.budget
+
+    def _rest(self, view: _View) -> dict[str, Order]:
+        goal = self._goal(view)
+        if not goal:
+            return {}
+        candidates = [report for report in view.reports if not self._left_out(report, goal, view)]
+        orders = {report.incarnation: order for report in candidates if (order := _fetch(report, goal))}
+        if self._hands_off(candidates):
+            return {}
+        if self._formed:
+            ranks = {member.incarnation: rank for rank, member in enumerate(self._formed.members)}
+            return {
+                report.incarnation: Order(OrderKind.RUN, world=self._told(ranks[report.incarnation]))
+                for report in candidates
+                if report.incarnation in ranks and _startable(report) and report.epoch < self._formed.world.epoch
+            } | orders
+        if not self._may_form(candidates, view, goal):
+            return orders | self._swaps(candidates, goal, orders)
+        if orders or not all(_has(report, goal) for report in candidates):
+            return orders
+        return self._proceed(candidates, goal)
+
+    def _proceed(self, candidates: list[Report], goal: str) -> dict[str, Order]:
+        """Everybody has the tree: stop what runs, put it in place, and form the world once all are ready."""
+        if all(_startable(report) and report.revision == goal for report in candidates):
+            self._form(candidates, goal)
+            return {
+                report.incarnation: Order(OrderKind.RUN, world=self._told(rank))
+                for rank, report in enumerate(candidates)
+            }
+        stop = {
+            report.incarnation: report
+            for report in candidates
+            if report.state is State.RUNNING or (_startable(report) and report.revision != goal)
+        }
+        if any(report.state is State.BUSY for report in candidates):  # it is waited for, unless others were stopped
+            stop = {key: report for key, report in stop.items() if _world(report) in self._dissolved}
+        self._dissolved |= {_world(report) for report in stop.values() if report.state is State.RUNNING} - {""}
+        return {incarnation: Order(OrderKind.STOP, goal) for incarnation in stop}
+
+    def _may_form(self, candidates: list[Report], view: _View, goal: str) -> bool:
+        """Whether there is a reason for another world, and everybody that it needs is there."""
+        return self._is_quorum(candidates, view) and self._has_reason(candidates, view, goal)
+
+    def _is_quorum(self, candidates: list[Report], view: _View) -> bool:
+        if len(candidates) == view.nodes:
+            return True
+        if not view.elastic or len(candidates) < view.least or not view.whole:
+            return False
+        newest = max(view.members[report.index].first for report in candidates)
+        return view.now - newest >= self.settings.settle_s
+
+    def _has_reason(self, candidates: list[Report], view: _View, goal: str) -> bool:
+        running = [report for report in candidates if report.state is State.RUNNING]
+        if len(running) < len(candidates):
+            return True
+        if self.target and self.target.restart and any(report.runs != goal for report in running):
+            return True
+        sizes = Counter((report.world.id, report.world.nodes) for report in running if report.world)
+        return view.whole and (len(sizes) > 1 or any(count < nodes for (_, nodes), count in sizes.items()))
+
+    def _hands_off(self, candidates: Iterable[Report]) -> bool:
+        """Whether a program of this world came to its end: then the others come to theirs."""
+        return any(_world(report) in self._ended for report in candidates)
+
+    def _left_out(self, report: Report, goal: str, view: _View) -> bool:
+        """Whether an elastic world goes without a launcher that cannot take the tree."""
+        stuck = report.trouble is not None and report.trouble.revision == goal
+        return view.elastic and stuck and report.state is not State.RUNNING
+
+    def _swaps(self, candidates: list[Report], goal: str, others: Mapping[str, Order]) -> dict[str, Order]:
+        """Put the tree in place under programs that go on, if that was asked for."""
+        if self.target is None or self.target.restart:
+            return {}
+        return {
+            report.incarnation: Order(OrderKind.SWAP, goal)
+            for report in candidates
+            if report.state is State.RUNNING and report.revision != goal and report.incarnation not in others
+        }
+
+    def _goal(self, view: _View) -> str:
+        """Return the tree of the next world; without a target the one that all have, empty if they differ."""
+        if self.target:
+            return self.target.revision
+        revisions = {report.revision for report in view.reports}
+        return revisions.pop() if len(revisions) == 1 else ""
+
+    def _form(self, members: list[Report], goal: str) -> None:
+        epoch = max(report.epoch for report in members) + 1
+        named = "".join(f"{report.index} {report.incarnation} {report.address}\n" for report in members)
+        digest = hashlib.sha256(f"{goal}\n{named}".encode()).hexdigest()[:12]
+        first = members[0]
+        worlds = [report.world for report in members if report.world]
+        failed = any(report.state is State.EXITED and report.exit and report.runs == goal for report in members)
+        restarts = max((world.restarts for world in worlds if world.revision == goal), default=0) + failed
+        world = World(
+            id=f"{first.attempt}-{epoch}-{digest}",
+            epoch=epoch,
+            revision=goal,
+            nodes=len(members),
+            rank=0,
+            master=first.address,
+            port=first.port + epoch % PORTS,
+            restarts=restarts,
+        )
+        self._formed = _Formed(world, tuple(members))
+
+    def _told(self, rank: int) -> World:
+        assert self._formed is not None
+        return _as_member(self._formed.world, rank)
+
+    def _check_formed(self, view: _View) -> None:
+        """Forget a formed world that cannot come about or is over: somebody is lost, ended, or has another tree."""
+        formed = self._formed
+        if formed is None:
+            return
+        epoch = formed.world.epoch
+        there = {report.incarnation: report for report in view.reports}
+        for member in formed.members:
+            report = there.get(member.incarnation)
+            if report is None or report.epoch > epoch or (report.epoch == epoch and report.state is not State.RUNNING):
+                self._formed = None
+                return
+        arrived = all(there[member.incarnation].epoch == epoch for member in formed.members)
+        stale = self.target is not None and self.target.restart and self.target.revision != formed.world.revision
+        if arrived or stale:
+            self._formed = None
+
+    def _prune(self, view: _View) -> None:
+        known = {_world(report) for report in view.reports}
+        self._dissolved &= known
+        self._ended &= known
+
+    def _forget(self) -> None:
+        """Bound what is remembered: the launchers that were silent the longest go first."""
+        excess = len(self.seen) - self.settings.kept
+        if excess > 0:
+            for incarnation, _ in sorted(self.seen.items(), key=lambda item: item[1].at)[:excess]:
+                del self.seen[incarnation]
+
+
+def _as_member(world: World, rank: int) -> World:
+    return World(world.id, world.epoch, world.revision, world.nodes, rank, world.master, world.port, world.restarts)
+
+
+def _world(report: Report) -> str:
+    return report.world.id if report.world else ""
+
+
+def _age(report: Report) -> tuple[int, str]:
+    return report.started, report.incarnation
+
+
+def _startable(report: Report) -> bool:
+    return report.state in (State.READY, State.EXITED)
+
+
+def _has(report: Report, goal: str) -> bool:
+    return goal in (report.revision, report.staged)
+
+
+def _fetch(report: Report, goal: str) -> Order | None:
+    return None if _has(report, goal) else Order(OrderKind.TAKE, goal)
+
+
+def _up_to_date(report: Report, target: Target) -> bool:
+    if report.revision != target.revision:
+        return False
+    return report.state is not State.RUNNING or not target.restart or report.runs == target.revision

@@ -1,0 +1,208 @@
+"""Keeps the content of files that were uploaded, by SHA-256, so that the next upload sends only what changed.
+
+A store is a directory, such as a claim that sync pods of a queue share. What one upload sends is appended to one pack:
+
+    <content of the first file> <of the second> ... <index: SHA-256, offset and size of each file> <tail>
+
+A pack is written under a temporary name and renamed when it is complete, so several pods may write at once, and a crash
+leaves a file that is removed later. The tail has the number of files. Content is hashed whenever it is read, so neither
+a power cut nor somebody who may write to the claim puts other code into a workspace. Bounded in bytes and in packs:
+those that were not used for the longest time go first.
+"""
+
+import contextlib
+import hashlib
+import os
+import struct
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from .errors import WorkspaceError
+from .tree import CHUNK
+
+__all__ = ["Pack", "Place", "Store", "Vanished"]
+
+_RECORD = struct.Struct(">32sQQ")
+_TAIL = struct.Struct(">8sQ")
+_MAGIC = b"trchpck1"
+_PACK, _PART = ".pack", ".part"
+_MAX_PACKS = 512
+_MAX_FILES = 2_000_000
+_BLOCK = 4096
+_ABANDONED_S = 24 * 3600.0
+
+
+class Vanished(WorkspaceError):
+    """Content that the store had is gone or damaged: another pod needed the room, or the volume lost data."""
+
+    exit_code = 75
+
+
+class Place(NamedTuple):
+    """The content of a file: its pack, where it begins there, and how long it is."""
+
+    pack: str
+    offset: int
+    size: int
+
+
+class Store:
+    """A store in `directory`, which is made if it is not there, of at most `max_bytes`."""
+
+    def __init__(self, directory: Path, *, max_bytes: int) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def __repr__(self) -> str:
+        return f"<Store {self._directory}>"
+
+    def find(self, sizes: Mapping[str, int]) -> dict[str, Place]:
+        """Return the places of those files that are there with that size. Their packs count as used now."""
+        wanted = {bytes.fromhex(sha256): (sha256, size) for sha256, size in sizes.items()}
+        found: dict[str, Place] = {}
+        for pack in self._packs():
+            if len(found) == len(wanted):
+                break
+            with contextlib.suppress(OSError), pack.open("rb") as file:
+                hits = [
+                    (wanted[key][0], Place(pack.name, offset, size))
+                    for key, offset, size in _index(file)
+                    if key in wanted and wanted[key][1] == size and wanted[key][0] not in found
+                ]
+                found.update(hits)
+                if hits:
+                    os.utime(file.fileno())
+        return found
+
+    def read(self, place: Place, sha256: str) -> Iterator[bytes]:
+        """Yield the content at a place in chunks.
+
+        Raises:
+            Vanished: after the last chunk if what was read is not what was asked for; its pack is removed then.
+        """
+        found, left = hashlib.sha256(), place.size
+        pack = self._directory / place.pack
+        with contextlib.suppress(OSError), pack.open("rb", buffering=0) as file:
+            file.seek(place.offset)
+            while left and (chunk := file.read(min(CHUNK, left))):
+                found.update(chunk)
+                left -= len(chunk)
+                yield chunk
+        if left or found.hexdigest() != sha256:
+            _unlink(pack)
+            raise Vanished("the store no longer has what it had", next_step="Send it again")
+
+    def pack(self, size: int) -> "Pack | None":
+        """Begin a pack for `size` bytes of content; None if the store has no room for it."""
+        if size > self._max_bytes:
+            return None
+        try:
+            self.trim(size)
+            return Pack(self._directory)
+        except OSError as error:
+            print(f"the store is not used: {error}", file=sys.stderr, flush=True)
+            return None
+
+    def trim(self, size: int = 0) -> None:
+        """Make room for `size` bytes, and remove what crashed uploads left."""
+        left = self._max_bytes - size
+        for number, pack in enumerate(self._packs()):
+            with contextlib.suppress(FileNotFoundError):
+                left -= pack.stat().st_size
+                if left < 0 or number >= _MAX_PACKS - 1:
+                    _unlink(pack)
+        for part in self._directory.glob(f"*{_PART}"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - part.stat().st_mtime > _ABANDONED_S:
+                    _unlink(part)
+
+    def _packs(self) -> list[Path]:
+        """List the packs, the last used first."""
+        found = []
+        with os.scandir(self._directory) as listed:
+            for file in listed:
+                with contextlib.suppress(FileNotFoundError):
+                    if file.name.endswith(_PACK) and file.is_file(follow_symlinks=False):
+                        found.append((file.stat(follow_symlinks=False).st_mtime_ns, file.name))
+        return [self._directory / name for _, name in sorted(found, reverse=True)]
+
+
+class Pack:
+    """A pack that is being written. A volume that fails ends the pack, not the upload: a store only saves time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / (uuid.uuid4().hex + _PART)
+        self._file: BinaryIO | None = self._path.open("xb", buffering=0)
+        self._index = bytearray()
+        self._begin = self._end = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append content of the current file."""
+        if self._file is None:
+            return
+        try:
+            self._end += _write(self._file, data)
+        except OSError as error:
+            self._give_up(self._file, error)
+
+    def end(self, sha256: str) -> None:
+        """End the current file, whose content was checked."""
+        self._index += _RECORD.pack(bytes.fromhex(sha256), self._begin, self._end - self._begin)
+        self._begin = self._end
+
+    def close(self) -> None:
+        """Publish the files that were ended."""
+        file = self._file
+        if file is None:
+            return
+        try:
+            file.truncate(self._begin)
+            file.seek(self._begin)
+            _write(file, self._index + _TAIL.pack(_MAGIC, len(self._index) // _RECORD.size))
+            file.close()
+            if self._index:
+                self._path.rename(self._path.with_suffix(_PACK))
+            else:
+                self._path.unlink()
+        except OSError as error:
+            self._give_up(file, error)
+        self._file = None
+
+    def _give_up(self, file: BinaryIO, error: OSError) -> None:
+        print(f"the store is not used: {error}", file=sys.stderr, flush=True)
+        self._file = None
+        with contextlib.suppress(OSError):
+            file.close()
+        _unlink(self._path)
+
+
+def _index(file: BinaryIO) -> Iterator[tuple[bytes, int, int]]:
+    """Yield SHA-256, offset and size of the files of a pack; nothing if it is none, or half of one."""
+    size = file.seek(0, os.SEEK_END)
+    if size < _TAIL.size:
+        return
+    file.seek(size - _TAIL.size)
+    magic, count = _TAIL.unpack(file.read(_TAIL.size))
+    begin = size - _TAIL.size - count * _RECORD.size
+    if magic != _MAGIC or count > _MAX_FILES or begin < 0:
+        return
+    file.seek(begin)
+    for number in range(0, count, _BLOCK):
+        yield from _RECORD.iter_unpack(file.read(_RECORD.size * min(_BLOCK, count - number)))
+
+
+def _write(file: BinaryIO, data: bytes | bytearray | memoryview) -> int:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+    return memoryview(data).nbytes
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

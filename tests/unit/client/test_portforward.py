@@ -1,0 +1,133 @@
+"""A pod's port as a local one: an HTTP client over it, cuts at any byte, nothing that listens."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from io import BytesIO
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from torchctl.client.portforward import MAX_CONNECTIONS, PortForward, forward_port
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.errors import NotFound, StreamFailed, Unavailable
+from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.kinds import Key
+from torchctl.testing.podstreams import PodPorts
+
+POD = Key("team", "train-sync-0")
+PORT = 8081
+
+
+@asynccontextmanager
+async def serving(*routes: web.RouteDef) -> AsyncGenerator[int]:
+    app = web.Application(client_max_size=2**26)
+    app.add_routes(routes)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def forwarding(ports: PodPorts, pod: Key = POD) -> AsyncGenerator[PortForward]:
+    route = web.get("/api/v1/namespaces/{namespace}/pods/{pod}/portforward", ports.serve)
+    async with (
+        serving(route) as api,
+        AiohttpTransport(Connection(f"http://127.0.0.1:{api}")) as transport,
+        forward_port(Client(transport), pod.name, pod.namespace, PORT) as forward,
+    ):
+        yield forward
+
+
+async def length(request: web.Request) -> web.Response:
+    return web.Response(text=str(len(await request.read())))
+
+
+async def big(request: web.Request) -> web.Response:
+    return web.Response(body=bytes(range(256)) * 2**13)
+
+
+async def test_an_http_client_talks_to_the_pod() -> None:
+    async with serving(web.patch("/", length), web.get("/big", big)) as inside:
+        ports = PodPorts(open={(POD, PORT): inside})
+        async with forwarding(ports) as forward, aiohttp.ClientSession(forward.url) as session:
+            async with session.patch("/", data=BytesIO(bytes(2**22))) as answer:
+                assert await answer.text() == str(2**22)
+            async with session.get("/big") as answer:
+                assert await answer.read() == bytes(range(256)) * 2**13
+        assert forward.failure is None
+        assert ports.connections == 1
+
+
+@pytest.mark.parametrize("after", [1, 100, 2**17, 2**20])
+async def test_an_upload_that_is_cut_fails_and_can_be_repeated(after: int) -> None:
+    async with serving(web.patch("/", length)) as inside:
+        ports = PodPorts(open={(POD, PORT): inside}, cut_after=[after])
+        async with forwarding(ports) as forward, aiohttp.ClientSession(forward.url) as session:
+            with pytest.raises(aiohttp.ClientError):
+                await session.patch("/", data=BytesIO(bytes(2**21)))
+            assert isinstance(forward.failure, Unavailable)
+            async with session.patch("/", data=BytesIO(bytes(2**21))) as answer:
+                assert await answer.text() == str(2**21)
+
+
+async def test_a_port_on_which_nothing_listens_is_named() -> None:
+    async with forwarding(PodPorts()) as forward, aiohttp.ClientSession(forward.url) as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.get("/")
+        assert isinstance(forward.failure, StreamFailed)
+        assert "connection refused" in str(forward.failure)
+
+
+async def test_a_connection_that_is_cut_is_reset() -> None:
+    """An end without a reset would be the regular end of an answer that has no length."""
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"begun")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(endless, "127.0.0.1", 0)
+    ports = PodPorts(open={(POD, PORT): server.sockets[0].getsockname()[1]}, cut_after=[1])
+    async with server, forwarding(ports) as forward:
+        host, port = forward.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await reader.readexactly(5) == b"begun"
+        writer.write(b"one")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        writer.close()
+        assert isinstance(forward.failure, Unavailable)
+
+
+async def test_a_pod_that_is_gone_is_named() -> None:
+    async def gone(request: web.Request) -> web.Response:
+        body = {"kind": "Status", "reason": "NotFound", "message": 'pods "train-sync-0" not found'}
+        return web.json_response(body, status=404)
+
+    async with (
+        serving(web.get("/{path:.*}", gone)) as api,
+        AiohttpTransport(Connection(f"http://127.0.0.1:{api}")) as transport,
+        forward_port(Client(transport), POD.name, POD.namespace, PORT) as forward,
+        aiohttp.ClientSession(forward.url) as session,
+    ):
+        with pytest.raises(aiohttp.ClientError):
+            await session.get("/")
+        assert isinstance(forward.failure, NotFound)
+
+
+async def test_no_more_than_a_few_connections_are_open() -> None:
+    async with serving(web.get("/big", big)) as inside:
+        ports = PodPorts(open={(POD, PORT): inside})
+        async with forwarding(ports) as forward:
+            host, port = forward.url.removeprefix("http://").split(":")
+            opened = [await asyncio.open_connection(host, int(port)) for _ in range(MAX_CONNECTIONS + 1)]
+            assert await opened[-1][0].read() == b""
+            for _, writer in opened:
+                writer.close()

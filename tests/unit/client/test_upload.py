@@ -1,0 +1,115 @@
+"""Uploads: what arrives is what was sent, over connections that break anywhere, and only what is missing is sent."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from receivers import TOKEN, contents, cutting, plant, receiving
+
+from torchctl.client.errors import RequestRefused, Unreachable, UsageError
+from torchctl.client.tree import scan
+from torchctl.client.upload import Progress, upload
+from torchctl.workspace.core import Limits
+from torchctl.workspace.marker import read_marker
+from torchctl.workspace.steps import drive
+from torchctl.workspace.store import Store
+from torchctl.workspace.tree import digest
+
+TREE: dict[str, bytes | str | None] = {
+    "train.py": b"print('hello')\n",
+    "pkg/__init__.py": b"",
+    "pkg/model.py": b"M = 1\n",
+    "pkg/twin.py": b"M = 1\n",
+    "pkg/latest": "model.py",
+    "empty": None,
+    "big.bin": os.urandom(300_000),
+    "odd name\n\udcff": b"x",
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    place = plant(tmp_path / "source", TREE)
+    (place / "train.py").chmod(0o755)
+    return place
+
+
+async def test_tree_arrives_whole_and_marked(source: Path, claim: Path) -> None:
+    seen: list[Progress] = []
+    async with receiving(claim) as (url, _):
+        sent = await upload(url, TOKEN, scan(source), report=seen.append)
+    assert contents(claim) == contents(source)
+    marker = read_marker(claim)
+    assert marker is not None
+    assert marker.revision == marker.digest == sent.revision == (await drive(digest(claim, Limits()))).digest
+    assert (marker.files, marker.bytes, marker.source) == (sent.files, sent.bytes, "zip") == (7, 300_028, "zip")
+    assert sent.sent == 300_022  # the twin is not sent twice
+    assert seen[-2] == Progress("send", 300_022, 300_022)
+    assert not (claim / ".torchctl-staging").exists()
+
+
+@pytest.mark.parametrize("after", [1, 100, 300, 500, 700, 900, 1500, 5000, 70_000, 200_000, 300_900])
+async def test_upload_resumes_after_cut_at_byte(after: int, source: Path, claim: Path) -> None:
+    """The first connection breaks there, the second twice as far on, and so forth."""
+    cuts = iter([after, 2 * after, 4 * after])
+    async with receiving(claim) as (url, _), cutting(url, lambda: next(cuts, None)) as (broken, relay):
+        await upload(broken, TOKEN, scan(source))
+    assert relay.connections > 1
+    assert contents(claim) == contents(source)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+async def test_random_trees_survive_random_cuts(data: st.DataObject) -> None:
+    names = st.text(alphabet="ab.é -\n\\", min_size=1, max_size=6).filter(lambda n: n not in (".", ".."))
+    leaf = st.one_of(st.binary(max_size=3000), st.none())
+    tree = data.draw(st.dictionaries(st.tuples(names, names).map("/".join), leaf, max_size=12))
+    cuts = iter(data.draw(st.lists(st.integers(1, 12_000), max_size=5)))
+    with tempfile.TemporaryDirectory() as directory:
+        source, claim = plant(Path(directory, "source"), {**tree}), plant(Path(directory, "claim"), {})
+        async with receiving(claim) as (url, _), cutting(url, lambda: next(cuts, None)) as (broken, _):
+            await upload(broken, TOKEN, scan(source))
+        assert contents(claim) == contents(source)
+
+
+async def test_second_upload_sends_only_what_changed(source: Path, tmp_path: Path) -> None:
+    """Another claim, another receiver, one shared cache."""
+    for number, expected in enumerate((300_022, 7)):
+        claim = tmp_path / f"claim-{number}"
+        claim.mkdir()
+        async with receiving(claim, store=Store(tmp_path / "cache", max_bytes=10**9)) as (url, _):
+            sent = await upload(url, TOKEN, scan(source))
+        assert sent.sent == expected
+        assert contents(claim) == contents(source)
+        (source / "pkg/model.py").write_bytes(b"M = 22\n")
+
+
+async def test_same_tree_is_not_sent_again(source: Path, claim: Path) -> None:
+    async with receiving(claim) as (url, _):
+        first = await upload(url, TOKEN, scan(source))
+        again = await upload(url, TOKEN, scan(source))
+    assert (again.revision, again.sent) == (first.revision, 0)
+
+
+async def test_wrong_token_is_refused(source: Path, claim: Path) -> None:
+    async with receiving(claim) as (url, _):
+        with pytest.raises(RequestRefused, match="the token is not the one of this pod"):
+            await upload(url, TOKEN + "x", scan(source))
+    assert os.listdir(claim) == ["lost+found"]
+
+
+async def test_file_that_changes_is_named(source: Path, claim: Path) -> None:
+    tree = scan(source)
+    (source / "train.py").write_bytes(b"print('changed')\n")
+    async with receiving(claim) as (url, _):
+        with pytest.raises(UsageError, match=r"'train.py' changed while it was read"):
+            await upload(url, TOKEN, tree)
+
+
+async def test_nobody_there_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchctl.client.upload._LONGEST_PAUSE_S", 0.01)
+    with pytest.raises(Unreachable, match="the receiver was not reached 8 times in a row"):
+        await upload("http://127.0.0.1:9", TOKEN, scan(source))

@@ -1,0 +1,307 @@
+"""Jobs whose workers take up new code while they run: what is made of them, and what status says of a reload."""
+
+import json
+from typing import Any
+
+import pytest
+from world import World
+
+from torchctl.api.job import JobWorkspace, Volumes
+from torchctl.controllers.job.children.command import plain_words
+
+JOB = "{jobQueue: research, numNodes: 2, command: python train.py, hotReload: Restart, volumes: {workspace: %s}%s}"
+UPLOAD = "{source: zip}"
+GIT = "{source: git, url: 'https://git.example.com/a.git'}"
+SHARED = "{image: trainer:1, storage: {workspace: {accessModes: [ReadWriteMany], distribution: %s}}}"
+FIRST, SECOND, THIRD = (f"sha256:{digit * 64}" for digit in "123")
+
+
+def report(revision: str, digest: str = "") -> str:
+    found = {"revision": revision, "digest": digest or revision, "bytes": 1, "files": 1, "source": "zip"}
+    return json.dumps(found)
+
+
+def running(world: type[World], source: str = UPLOAD, more: str = "", brought: str = "") -> World:
+    """Its workers run with the first revision."""
+    w = world(JOB % (source, more))
+    w.settle()
+    w.sync_serves(message=brought or report(FIRST))
+    w.settle()
+    return w.runs()
+
+
+def sends(w: World, revision: str | None) -> None:
+    """Somebody sends a tree to the companion, and writes its digest into the spec."""
+    volumes: Volumes = w.seen.job.spec.volumes
+    workspace = (volumes.workspace or JobWorkspace()).model_copy(update={"revision": revision})
+    w.edit(volumes=volumes.model_copy(update={"workspace": workspace}))
+    w.settle()
+
+
+def taken_up(w: World, number: int = 0, message: str = "") -> None:
+    w.sync_serves(number, message=message or report(FIRST), ready=True)
+    w.settle()
+
+
+def waits(w: World, number: int = 0, message: str = "") -> None:
+    w.sync_serves(number, message=message or report(FIRST), ready=False)
+    w.settle()
+
+
+def companion_goes(w: World, number: int = 0) -> None:
+    """Its pod is told to stop, and then it is gone."""
+    w.play(
+        f"demo-sync-{number}",
+        phase="Running",
+        metadata={"deletionTimestamp": w.now},
+        initContainerStatuses=[{"name": "fetch", "state": {"terminated": {"exitCode": 0}}}],
+    )
+    w.settle()
+    w.remove("Pod", f"demo-sync-{number}")
+    w.settle()
+
+
+def attempt_fails(w: World) -> None:
+    """The attempt fails, and the next one begins."""
+    w.worker_fails(0)
+    for _ in range(2):
+        w.settle()
+        w.later(60)
+    w.settle()
+    w.remove_old_pods()
+    w.settle()
+
+
+def fetch_args(w: World, number: int) -> list[str]:
+    (fetch,) = w.spec("Pod", f"demo-sync-{number}")["initContainers"]
+    return list(fetch["args"])
+
+
+# What status says.
+
+
+def test_a_reload_is_told_until_every_worker_has_it(world: type[World]) -> None:
+    """It restarts no attempt and makes no other sync pod."""
+    w = running(world)
+    before = dict(w.objects)
+    waits(w)
+    sends(w, SECOND)
+    assert (w.workspace.requested, w.workspace.revision) == (SECOND, FIRST)
+    assert w.condition("WorkspaceReady") == (
+        "True",
+        "Reloading",
+        f"not every worker runs revision {SECOND} yet: `kubectl logs demo-sync-0 -c serve` says which, and why",
+    )
+    assert w.phase == "Running"
+    taken_up(w)
+    assert (w.workspace.requested, w.workspace.revision, w.workspace.digest) == (SECOND, SECOND, SECOND)
+    assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
+    assert w.message("WorkspaceReady") == f"pod demo-sync-0 has brought the workspace at {SECOND}"
+    assert (w.attempt, w.restarts.total, w.phase) == (0, 0, "Running")
+    assert w.objects.keys() == before.keys()
+
+
+def test_a_third_revision_and_the_way_back_are_told(world: type[World]) -> None:
+    w = running(world)
+    for revision in (SECOND, THIRD, FIRST):
+        sends(w, revision)
+        assert (w.workspace.requested, w.workspace.revision) == (revision, revision)
+    assert w.workspace.files == 1  # what the sync pod said of the first one
+
+
+def test_a_worker_that_is_unready_later_changes_nothing(world: type[World]) -> None:
+    """Once a revision was taken up, the companion may be unready for other reasons."""
+    w = running(world)
+    sends(w, SECOND)
+    waits(w)
+    assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
+    assert w.workspace.revision == SECOND
+
+
+def test_a_revision_that_is_taken_back_leaves_what_runs(world: type[World]) -> None:
+    w = running(world)
+    sends(w, SECOND)
+    sends(w, None)
+    assert w.workspace.revision == SECOND
+
+
+# The companion.
+
+
+def test_a_lost_companion_is_replaced_while_workers_run(world: type[World]) -> None:
+    """The next one leaves what the claim has, whatever the source is; it is no incident."""
+    w = running(world, GIT)
+    assert fetch_args(w, 0)[:2] == ["fetch", "--source=git"]
+    sends(w, SECOND)
+    companion_goes(w)
+    assert fetch_args(w, 1) == ["receive", "--root=/workspace", "--timeout=inf", "--port=8081"]
+    assert w.spec("Pod", "demo-sync-1")["containers"][0]["args"][0] == "companion"
+    assert (w.phase, w.attempt, w.restarts.total) == ("Running", 0, 0)
+    taken_up(w, 1, report(SECOND))
+    assert w.workspace.revision == SECOND
+    assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
+    sends(w, THIRD)
+    assert w.workspace.revision == THIRD
+    assert not w.step()
+    assert not w.has("Pod", "demo-sync-2")
+
+
+def test_a_companion_that_fails_is_replaced_and_told(world: type[World]) -> None:
+    w = running(world)
+    ended = {"terminated": {"exitCode": 0, "message": report(FIRST)}}
+    failed = {"terminated": {"exitCode": 70, "reason": "Error", "message": "companion: a fault"}}
+    w.play(
+        "demo-sync-0",
+        phase="Failed",
+        initContainerStatuses=[{"name": "fetch", "state": ended}],
+        containerStatuses=[{"name": "serve", "state": failed}],
+    )
+    w.settle()
+    assert "which served the workspace, failed: companion: a fault" in w.events[-1][2]
+    assert w.message("WorkspaceReady") == "pod demo-sync-1 takes over: it serves what the claim has once it is ready"
+    assert w.has("Pod", "demo-sync-1")
+    assert (w.phase, w.restarts.total) == ("Running", 0)
+
+
+def test_the_next_attempt_has_what_was_sent_last(world: type[World]) -> None:
+    """Nothing is brought anew for it."""
+    w = running(world)
+    sends(w, SECOND)
+    attempt_fails(w)
+    assert w.attempt == 1
+    assert w.has("Job", "demo-r1")
+    assert w.workspace.revision == SECOND
+    assert not w.has("Pod", "demo-sync-1")
+
+
+def test_a_tag_of_git_is_brought_for_the_next_attempt(world: type[World]) -> None:
+    """It overwrites what was sent."""
+    w = running(world, GIT, brought=report("c0ffee", FIRST))
+    sends(w, SECOND)
+    sends(w, "v2")
+    assert w.message("WorkspaceReady").endswith("; revision v2 follows with the next attempt")
+    attempt_fails(w)
+    companion_goes(w)
+    assert "--revision=v2" in fetch_args(w, 1)
+    w.sync_serves(1, message=report("beef", THIRD))
+    w.settle()
+    assert (w.workspace.requested, w.workspace.revision) == ("v2", "beef")
+    assert w.has("Job", "demo-r1")
+
+
+def test_the_companion_stays_while_the_job_is_suspended(world: type[World]) -> None:
+    w = running(world)
+    w.edit(suspend=True)
+    w.settle()
+    w.remove_old_pods()
+    for index in range(2):
+        w.pod_goes(index)
+    sends(w, SECOND)
+    companion_goes(w)
+    w.edit(suspend=False)
+    w.settle()
+    w.later(20)
+    w.settle()
+    assert fetch_args(w, 1)[0] == "receive"
+    taken_up(w, 1, report(SECOND))
+    assert w.workspace.revision == SECOND
+
+
+# What becomes of such a job.
+
+
+@pytest.mark.parametrize(
+    ("distribution", "refused"), [("auto", False), ("copy", False), ("serve", False), ("shared", True)]
+)
+def test_its_workspace_is_served_or_the_job_refused(world: type[World], distribution: str, refused: bool) -> None:
+    w = world(JOB % (UPLOAD, ""), SHARED % distribution)
+    w.settle()
+    if refused:
+        assert w.condition("Accepted")[:2] == ("False", "ImpossibleWorkspace")
+        assert "hotReload does not go with distribution shared" in w.message("Accepted")
+        return
+    assert w.spec("Pod", "demo-sync-0")["containers"][0]["args"][0] == "companion"
+    assert w.spec("Service", "demo-workspace")["publishNotReadyAddresses"] is True
+
+
+def test_without_a_workspace_it_is_refused(world: type[World]) -> None:
+    w = world("{jobQueue: research, numNodes: 1, command: python train.py, hotReload: WarmStart}")
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "ImpossibleWorkspace")
+    assert "spec.hotReload needs a workspace" in w.message("Accepted")
+
+
+def test_a_mount_over_the_launcher_is_refused(world: type[World]) -> None:
+    more = (
+        "volumes: {workspace: {source: zip}, additionalVolumes: [{name: v, emptyDir: {}}], "
+        "additionalMounts: [{name: v, mountPath: /torchrun-launcher}]}"
+    )
+    w = world(f"{{jobQueue: research, numNodes: 2, command: python train.py, hotReload: Restart, {more}}}")
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "ConflictingVolumes")
+    assert "the launcher" in w.message("Accepted")
+
+
+def command(w: World) -> list[str]:
+    words: list[str] = w.trainer()["command"]
+    return words
+
+
+def test_an_elastic_worker_knows_its_fewest_and_most_peers(world: type[World]) -> None:
+    text = "{jobQueue: research, numNodes: 3, elastic: {minNodes: 2, maxNodes: 4}, nprocPerNode: 8, %s}"
+    w = world(text % "args: [python, train.py], hotReload: WarmStart, volumes: {workspace: {source: zip}}")
+    w.settle()
+    w.sync_serves(message=report(FIRST))
+    w.settle()
+    words = command(w)
+    assert words[4:] == [
+        *("--index", "$(JOB_COMPLETION_INDEX)", "--nodes", "4", "--min", "2", "--nproc", "8"),
+        *("--workdir", "/app", "--warm", "--", "torchrun", "train.py"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("exec torchrun train.py --lr 1e-3", ["torchrun", "train.py", "--lr", "1e-3"]),
+        ("torchrun -m pkg.train 'a b' \"c d\" e=f", ["torchrun", "-m", "pkg.train", "a b", "c d", "e=f"]),
+        ("torchrun train.py ''", ["torchrun", "train.py", ""]),
+        ("torchrun train.py '$HOME'", ["torchrun", "train.py", "$HOME"]),
+        ("torchrun train.py $HOME", None),
+        ('torchrun train.py "$HOME"', None),
+        ("torchrun train.py > log", None),
+        ("torchrun train.py ~/data *.txt", None),
+        ("A=1 torchrun train.py", None),
+        ("cd src && torchrun train.py", None),
+        ("torchrun train.py; true", None),
+        ("torchrun train.py {a,b}", None),
+        ("echo a", None),
+        ("", None),
+    ],
+)
+def test_a_line_that_needs_no_shell_becomes_words(line: str, words: list[str] | None) -> None:
+    assert plain_words(line) == words
+
+
+@pytest.mark.parametrize("more", ["", ", setupCommand: pip install x"])
+def test_a_line_that_needs_a_shell_runs_under_the_launcher(world: type[World], more: str) -> None:
+    text = "{jobQueue: research, numNodes: 2, command: 'python train.py $EXTRA', hotReload: Restart, %s}"
+    w = world(text % f"volumes: {{workspace: {{source: zip}}}}{more}")
+    w.settle()
+    w.sync_serves(message=report(FIRST))
+    w.settle()
+    words = command(w)
+    assert words[:2] == ["python3", "/torchrun-launcher/launcher.py"]
+    assert words[words.index("--") + 1 :][:2] == ["sh", "-c"]
+
+
+def test_off_is_as_if_the_field_was_not_there(world: type[World]) -> None:
+    def made(text: str) -> dict[tuple[str, str], Any]:
+        w = world(text)
+        w.settle()
+        w.sync_serves()
+        w.settle()
+        return w.objects
+
+    text = "{jobQueue: research, numNodes: 2, command: python train.py, volumes: {workspace: {source: zip}}%s}"
+    assert made(text % "") == made(text % ", hotReload: 'Off'")

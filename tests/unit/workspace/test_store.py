@@ -1,0 +1,125 @@
+"""The store: bounded, shared by several writers, and never believed."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from torchctl.workspace.store import Place, Store, Vanished
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def keep(store: Store, *contents: bytes) -> None:
+    pack = store.pack(sum(map(len, contents)))
+    assert pack is not None
+    for content in contents:
+        pack.write(content)
+        pack.end(sha(content))
+    pack.close()
+
+
+def find(store: Store, *contents: bytes) -> dict[str, Place]:
+    return store.find({sha(content): len(content) for content in contents})
+
+
+def test_content_is_found_by_any_store_of_the_directory(tmp_path: Path) -> None:
+    keep(Store(tmp_path / "s", max_bytes=10**6), b"one", b"two", b"three")
+    store = Store(tmp_path / "s", max_bytes=10**6)
+    found = find(store, b"two", b"three", b"four")
+    assert set(found) == {sha(b"two"), sha(b"three")}
+    assert b"".join(store.read(found[sha(b"three")], sha(b"three"))) == b"three"
+
+
+def test_two_writers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    store = Store(tmp_path, max_bytes=10**6)
+    one, two = store.pack(3), store.pack(3)
+    assert one
+    assert two
+    for pack, content in ((one, b"one"), (two, b"two")):
+        pack.write(content)
+        pack.end(sha(content))
+    one.close()
+    two.close()
+    assert len(find(store, b"one", b"two")) == 2
+
+
+def test_half_a_file_and_an_abandoned_pack_are_never_found(tmp_path: Path) -> None:
+    store = Store(tmp_path, max_bytes=10**6)
+    pack = store.pack(10)
+    assert pack
+    pack.write(b"one")
+    pack.end(sha(b"one"))
+    pack.write(b"tw")
+    assert find(store, b"one") == {}  # a crash now leaves a file of another name
+    pack.close()
+    assert set(find(store, b"one", b"tw")) == {sha(b"one")}
+    (tmp_path / "x.part").write_bytes(b"of a pod that died a day ago")
+    os.utime(tmp_path / "x.part", (1, 1))
+    store.trim()
+    assert not (tmp_path / "x.part").exists()
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "zeros", "gone", "count"])
+def test_damaged_content_is_never_handed_out(damage: str, tmp_path: Path) -> None:
+    store = Store(tmp_path, max_bytes=10**6)
+    keep(store, b"hello world" * 10)
+    found = find(store, b"hello world" * 10)
+    (pack,) = tmp_path.glob("*.pack")
+    data = bytearray(pack.read_bytes())
+    if damage == "flip":
+        data[3] ^= 1
+    elif damage == "truncate":
+        del data[20:]
+    elif damage == "zeros":
+        data = bytearray(len(data))
+    elif damage == "count":
+        data[-8:] = b"\xff" * 8
+    else:
+        data.clear()
+    pack.write_bytes(data)
+    if damage == "gone":
+        pack.unlink()
+    place = found[sha(b"hello world" * 10)]
+    if damage == "count":
+        assert find(store, b"hello world" * 10) == {}
+    else:
+        with pytest.raises(Vanished):
+            b"".join(store.read(place, sha(b"hello world" * 10)))
+        assert list(tmp_path.glob("*.pack")) == []
+
+
+def test_least_recently_used_pack_goes_first(tmp_path: Path) -> None:
+    store = Store(tmp_path, max_bytes=3000)
+    for number in range(4):
+        keep(store, bytes([number]) * 600)
+        (pack,) = [p for p in tmp_path.glob("*.pack") if p.stat().st_mtime > 10**6]
+        os.utime(pack, (number + 1, number + 1))
+    find(store, bytes([0]) * 600)  # used
+    keep(store, b"x" * 1200)
+    assert len(find(store, bytes([0]) * 600, bytes([1]) * 600, bytes([3]) * 600, b"x" * 1200)) == 3
+    assert find(store, bytes([1]) * 600) == {}
+    assert sum(p.stat().st_size for p in tmp_path.glob("*")) <= 3000
+
+
+def test_what_is_larger_than_the_store_is_not_kept(tmp_path: Path) -> None:
+    assert Store(tmp_path, max_bytes=100).pack(101) is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_volume_that_fails_ends_the_pack_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(tmp_path, max_bytes=10**6)
+    pack = store.pack(3)
+    assert pack
+    assert pack._file
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, pack._file.fileno())
+    os.close(full)
+    pack.write(b"one")
+    pack.end(sha(b"one"))
+    pack.close()
+    assert "the store is not used" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
