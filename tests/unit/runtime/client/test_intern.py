@@ -106,7 +106,7 @@ def test_children_of_one_form_share_what_was_applied() -> None:
 
     def managed(uid: str) -> Any:
         body = copy.deepcopy(BODY)
-        fields = {
+        fields: dict[str, Any] = {
             "f:metadata": {"f:ownerReferences": {"k:" + json.dumps({"uid": uid}, separators=(",", ":")): {}}},
             "f:spec": {},
         }
