@@ -50,8 +50,9 @@ class _Enqueue:
             return
         priority = LOW_PRIORITY if change.initial else 0
         for request in requests_for(change, self.source.mapper):
-            if self.queue.add(request, priority=priority, delay_s=self.source.delay_s):
-                self.metrics.queue.adds_total.inc()
+            self.queue.add(request, priority=priority, delay_s=self.source.delay_s)
+            if self.source.delay_s > 0:
+                self.metrics.queue.retries_total.inc()
 
 
 class Runner:
@@ -74,7 +75,12 @@ class Runner:
         self._metrics = metrics
         self._clock = clock
         self._new_id = new_id
-        self._queue: Queue[Request] = Queue(controller.limiter(), clock, group=lambda request: request.namespace)
+        self._queue: Queue[Request] = Queue(
+            controller.limiter(),
+            clock,
+            group=lambda request: request.namespace,
+            on_due=metrics.queue.adds_total.inc,
+        )
         settings = settings or RuntimeSettings()
         self._workers = controller.workers or settings.workers
         self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s
@@ -166,6 +172,7 @@ class Runner:
             self._queue.forget(request)
         if conclusion.requeue_after_s is not None:
             self._queue.add_after(request, conclusion.requeue_after_s)
+            self._metrics.queue.retries_total.inc()
         self._report(conclusion, min(delays_s, default=None))
 
     def _count(self, conclusion: Conclusion) -> None:

@@ -468,6 +468,28 @@ def test_key_that_waits_already_counts_as_one_add() -> None:
     virtualtime.run(main)
 
 
+def test_every_delayed_add_counts_as_a_retry() -> None:
+    """As in client-go, whose rate limiter adds with a delay."""
+    calls: list[Request] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> Result:
+            calls.append(request)
+            if len(calls) == 3:
+                bench.runner.close()
+            if len(calls) == 2:
+                raise Unavailable("no API server")
+            return Result(requeue_after_s=1)
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+        assert bench.count("workqueue_adds_total", name="c") == 3
+        assert bench.count("workqueue_retries_total", name="c") == 3
+
+    virtualtime.run(main)
+
+
 def test_changes_of_a_delayed_watch_are_batched() -> None:
     """A change of the object itself is not delayed."""
     times: list[float] = []
