@@ -22,8 +22,10 @@ from torchctl.client.jobs import Job, get_job
 from torchctl.client.receiving import Receiver
 from torchctl.client.submission import Request, Submission, build
 from torchctl.client.submit import Interrupted, submit
+from torchctl.client.sync import Synced, sync
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.config import Connection
+from torchctl.runtime.kinds import Key
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
@@ -76,7 +78,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
 
     before = kubelet.script
     uploads = Play(run_s=None, messages={"fetch": SYNC_MESSAGE})
-    kubelet.script = before.when(is_sync, uploads).when(named("^lives"), Play(run_s=None))
+    kubelet.script = before.when(named("^lives"), Play(run_s=None)).when(is_sync, uploads)
     await create_namespace(admin, namespace)
     here = Place(admin, namespace)
     await here.queue()
@@ -140,6 +142,15 @@ async def test_code_that_is_refused_leaves_nothing(place: Place, cluster: Cluste
     with pytest.raises(RequestRefused, match=r"disk full. Leave out large files.$"):
         await submit(cluster, asked(place.namespace, "theirs"), send(refusal="disk full"), Told())
     assert await place.exists(TORCHRUN_JOB, "theirs")
+
+
+async def test_sync_brings_the_first_code(place: Place, cluster: Cluster, send: Callable[..., Sent]) -> None:
+    await place.job("lives-sent", numNodes=1, volumes={"workspace": {"source": "zip"}})
+    job = await get_job(cluster, Key(place.namespace, "lives-sent"))
+    assert await sync(job, send(), Told()) == Synced(DIGEST, first=True)
+    await job.wait("Running", timeout_s=30)
+    with pytest.raises(UsageError, match="takes no new code: it was submitted without --hot-reload"):
+        await sync(job, send(), Told())
 
 
 async def test_what_cannot_run_is_told_at_once(place: Place, cluster: Cluster, send: Callable[..., Sent]) -> None:

@@ -9,12 +9,11 @@ from torchctl.api.jobstatus import JobStatus
 from torchctl.client.cluster import Cluster
 from torchctl.client.errors import NotFound, TimedOut
 from torchctl.client.namespaces import check_namespace
-from torchctl.client.states import states
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
 from torchctl.runtime.kinds import Key
 
-__all__ = ["Job", "get_job", "get_job_raw", "list_jobs", "list_jobs_raw"]
+__all__ = ["Job", "get_job", "get_job_raw", "job_text", "list_jobs", "list_jobs_raw"]
 
 
 class Job:
@@ -94,6 +93,8 @@ class Job:
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncGenerator[JobView | None]]:
         """Yields the job as it changes; None once it is gone. RBAC: list and watch."""
+        from torchctl.client.states import states  # costs a command that only lists jobs more than the list
+
         async with states(self.cluster, JOB, namespace=self.namespace, name=self.name) as found:
 
             async def changes() -> AsyncGenerator[JobView | None]:

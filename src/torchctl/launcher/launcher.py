@@ -274,7 +274,8 @@ def world_environment(environ: dict[str, str], world: dict[str, Any]) -> dict[st
 # Trees: the rules of torchctl.workspace in small
 
 MARKER, STAGING = ".sync_success", ".torchctl-staging"
-RESERVED = {MARKER, MARKER + ".tmp", STAGING, "lost+found"}
+OTHERS_OF_A_CLAIM = {".torchctl-store", ".torchctl-wish", ".torchctl-wish.tmp", "lost+found"}
+RESERVED = {MARKER, MARKER + ".tmp", STAGING} | OTHERS_OF_A_CLAIM
 CHUNK = 1 << 20
 
 
@@ -423,7 +424,8 @@ def swap(workdir: str, stamp_ns: int) -> dict[str, Any]:
 
 def _bring_back(old: str, workdir: str, stamp_ns: int) -> None:
     for path, kind, status in walk(os.fsencode(old), b""):
-        if kind == "d" or status.st_ctime_ns <= stamp_ns or b"__pycache__" in path.split(b"/"):
+        parts = path.split(b"/")  # what is at the top was moved itself, and looks new by that
+        if kind == "d" or status.st_ctime_ns <= stamp_ns or len(parts) == 1 or b"__pycache__" in parts:
             continue
         target = os.path.join(os.fsencode(workdir), path)
         try:

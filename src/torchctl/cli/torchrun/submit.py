@@ -119,7 +119,7 @@ def _request(said: dict[str, Any], default_namespace: str) -> "Request":
         annotations=pairs_of("--annotation", said["annotations"]),
         manifest=_manifest(said["filename"]),
         file=said["filename"] or "",
-        namespace=target().namespace,
+        namespace=target(click.get_current_context()).namespace,
         default_namespace=default_namespace,
     )
 

@@ -245,6 +245,11 @@ class Client:
             raise TypeError(f"{self._transport!r} carries no streams of pods")
         return self._transport
 
+    async def server_version(self) -> str:
+        """Returns the version of the API server, such as `v1.36.3`. RBAC: none."""
+        body = await self._send(HttpRequest("GET", "/version", "get"))
+        return str(msgspec.json.decode(body, type=dict[str, str])["gitVersion"])
+
     async def pod_log(self, name: str, namespace: str, container: str = "") -> str:
         """Returns a container's log so far. RBAC: get on pods/log."""
         body = await self._send(requests.pod_log(name, namespace, container=container))

@@ -146,6 +146,8 @@ def _companion(owner: Owner, image: str) -> Json:
         *flag("upload-port", names.UPLOAD_PORT),
     ]
     ours = _server(workspace_container(SERVE, image, args, [mount(_CLAIM, CLAIM_ROOT)], memory_limit="1Gi"))
+    # Once a second and at once: what the operator says of a reload is what the kubelet has heard here.
+    ours["readinessProbe"] |= {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5}
     return _receiver(ours)
 
 
