@@ -1,6 +1,7 @@
 """Which files are sent, which stay and why, and what cannot be sent at all."""
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from receivers import plant
 
 from torchctl.client.errors import UsageError
+from torchctl.client.ignore import DEFAULTS
 from torchctl.client.tree import Tree, scan
 from torchctl.workspace.core import Limits
 
@@ -138,3 +140,10 @@ def test_order_is_that_of_the_manifest(tmp_path: Path) -> None:
     tree = scan(plant(tmp_path / "t", dict.fromkeys(["a/b", "a.txt", "a-c", "B", "é", "z\udcff"], b"")))
     paths = [local.member.path.encode(errors="surrogateescape") for local in tree.members]
     assert paths == sorted(paths)
+
+
+def test_documentation_lists_every_default() -> None:
+    text = Path("docs/storage.md").read_text()
+    shortened = {".env.*", "id_dsa", "id_ecdsa", "id_ed25519"}
+    missing = {name for names in DEFAULTS.values() for name in names} - shortened - set(re.findall(r"`([^`]+)`", text))
+    assert missing == set()
