@@ -463,9 +463,10 @@ class Url:
         if ":" in authority.rpartition("]")[2]:
             host, _, port = authority.rpartition(":")
         self.key = path.rpartition("/")[2]
-        self.host, self.port, self.authority = host.strip("[]"), int(port), authority
-        if scheme != "http" or not self.host or not self.key:
-            raise ValueError(url)
+        self.host, self.authority = host.strip("[]"), authority
+        if scheme != "http" or not self.host or not self.key or not port.isdigit():
+            raise ValueError(f"{url!r} is not an address of a companion")
+        self.port = int(port)
 
     def request(
         self, method: str, path: str, body: bytes = b"", *, timeout_s: float
