@@ -151,10 +151,10 @@ class Core:
         """A signal came from outside."""
         if signum in OTHERS:
             return [("signal", signum)] if self.child else []
-        stopping = self.state == BUSY and self.child
-        self.state, self.signal = LEAVING, signum
         if not self.child:
-            return [("exit", 128 + signum)]
+            return [("exit", self.exit if self.state == EXITED else 128 + signum)]
+        stopping = self.state == BUSY
+        self.state, self.signal = LEAVING, signum
         self.halted = self.halted or stopping
         return [] if stopping and signum == signal.SIGTERM else [("signal", signum)]
 
