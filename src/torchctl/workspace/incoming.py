@@ -50,8 +50,8 @@ class Incoming:
         self._limits = limits
         self._store = store
         self._mtime = int(time.time())
-        self._stored: dict[str, Place] = {}
-        self._copied: dict[str, Member | None] = {}
+        self._stored: dict[bytes, Place] = {}
+        self._copied: dict[bytes, Member | None] = {}
         directories = self._plan()
         self._pack: Pack | None = store.pack(self.size) if store and self.size else None
         self._unpacker = Unpacker(staging.tree, Admitted())
@@ -120,8 +120,8 @@ class Incoming:
 
     def _plan(self) -> list[Member]:
         """Check the whole manifest before anything is written, find out what has to be sent, and return directories."""
-        sizes: dict[str, int] = {}
-        found: list[str] = []
+        sizes: dict[bytes, int] = {}
+        found: list[bytes] = []
         directories: list[Member] = []
         for entry in checked(self._entries(), self._limits):
             member = entry.member
@@ -137,13 +137,14 @@ class Incoming:
             ):
                 raise Refused(f"the manifest gives {show(member.path)} a size that its content cannot have")
         self._stored = self._store.find(sizes) if self._store else {}
-        seen = {"", EMPTY, *self._stored}
+        for sha256 in (EMPTY, *self._stored):
+            sizes.pop(sha256, None)
         for number, sha256 in enumerate(found):
-            if sha256 not in seen:
-                seen.add(sha256)
+            size = sizes.pop(sha256, None)
+            if size is not None:
                 self.missing.append(number)
-                self.size += sizes[sha256]
-            elif sha256 not in ("", EMPTY) and sha256 not in self._stored:
+                self.size += size
+            elif sha256 not in (b"", EMPTY) and sha256 not in self._stored:
                 self._copied[sha256] = None
         return directories
 
@@ -167,7 +168,7 @@ class Incoming:
             self._unpacker.add(self._current.member)
 
     def _end_file(self, entry: Entry) -> None:
-        if self._hash.hexdigest() != entry.sha256:
+        if self._hash.digest() != entry.sha256:
             raise Refused(
                 f"the content of {show(entry.member.path)} does not have the SHA-256 of the manifest",
                 next_step="It changed while it was sent: send it again",
