@@ -1,5 +1,5 @@
 """Writes what is generated: the CRDs from the API's models, the operator's roles from the permissions it declares,
-and the pages of docs/reference/ (`reference.py`, `merging.py`, `fields.py`).
+and the pages of docs/reference/ (`reference.py`, `merging.py`, `fields.py`, `commands.py`).
 
 `--check` writes nothing and fails when a file differs from what would be written. A field of the API that no test
 proves fails either way.
@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+import commands
 import fields
 import merging
 import reference
@@ -53,7 +54,7 @@ def generated() -> tuple[dict[Path, str], list[str]]:
         role("Role", f"{NAME}-leader-election", policy(leader_election(ElectionSettings().lease_name))),
     )
     proofs, wrong = fields.generated()
-    return files | reference.generated() | merging.generated() | proofs, wrong
+    return files | reference.generated() | merging.generated() | commands.generated() | proofs, wrong
 
 
 def is_stale(path: Path, text: str) -> bool:

@@ -1,17 +1,20 @@
 """The verbs that look at jobs and queues, on a real API server. Nobody runs the jobs: their status is written here."""
 
 import json
-from datetime import UTC, datetime
-from typing import Any
+from importlib.metadata import version
 
 import anyio
+import anyio.to_thread
 import pytest
 import yaml
 from anyio.streams.text import TextReceiveStream
-from commands import Kubectl
-from jobs import Place
+from click.shell_completion import ShellComplete
+from clusters import CONFIG
+from jobs import Place, become
+from kubectl import Kubectl
 
 from torchctl.api.job import TORCHRUN_JOB
+from torchctl.cli.kubectl import cli
 from torchctl.client import BlockingClient, Client, JobFailed, Target, TimedOut
 from torchctl.client import NotFound as NoSuchJob
 from torchctl.runtime.client.client import Client as ApiClient
@@ -33,19 +36,6 @@ def kubectl(control_plane: ControlPlane, namespace: str) -> Kubectl:
 @pytest.fixture
 def target(control_plane: ControlPlane, namespace: str) -> Target:
     return Target(kubeconfig=str(control_plane.admin_kubeconfig), namespace=namespace)
-
-
-async def become(place: Place, phase: str, name: str = "job", **conditions: str) -> None:
-    """Writes a job's status, as the operator would."""
-    now = datetime.now(UTC).isoformat()
-    found = [
-        {"type": type_, "status": status, "reason": "Test", "message": "as written", "lastTransitionTime": now}
-        for type_, status in conditions.items()
-    ]
-    status: dict[str, Any] = {"phase": phase, "conditions": found}
-    await place.admin.merge_patch(
-        TORCHRUN_JOB, name, {"status": status}, namespace=place.namespace, subresource="status"
-    )
 
 
 async def test_jobs_and_queues_are_listed(place: Place, kubectl: Kubectl) -> None:
@@ -156,3 +146,36 @@ async def test_a_notebook_with_a_running_loop_uses_the_blocking_client(place: Pl
             client.job("other")
         with pytest.raises(NoSuchJob, match="Queues there: queue"):
             client.queue("other")
+
+
+async def test_names_come_from_the_cluster_for_a_shell(place: Place, control_plane: ControlPlane) -> None:
+    await place.queue("h100")
+    await place.job("vit")
+    await become(place, "Running", "vit")
+    options = ["--kubeconfig", str(control_plane.admin_kubeconfig), "-n", place.namespace]
+
+    def complete(*words: str) -> list[tuple[str, str | None]]:
+        *before, incomplete = words
+        completer = ShellComplete(cli, {}, "kubectl torchrun", "")
+        return [(item.value, item.help) for item in completer.get_completions([*options, *before], incomplete)]
+
+    for words in (["status", ""], ["wait", "v"]):
+        assert await anyio.to_thread.run_sync(complete, *words) == [("vit", "Running")]
+    assert await anyio.to_thread.run_sync(complete, "status", "other") == []
+
+
+async def test_versions_of_operator_and_server_are_told(
+    control_plane: ControlPlane, admin: ApiClient, kubectl: Kubectl
+) -> None:
+    server = await admin.server_version()
+    assert (await kubectl.says("version")).splitlines() == [
+        f"client: {version('torchctl')}",
+        "operator: unknown: there is no Deployment torchctl in namespace torchctl-system",
+        f"apiServer: {server}",
+    ]
+    deployment = CONFIG / "manager" / "deployment.yaml"
+    await control_plane.kubectl("apply", "-f", str(deployment))
+    assert json.loads(await kubectl.says("version", "-o", "json"))["operator"].startswith("torchctl:")
+    stranger = Kubectl(str(control_plane.kubeconfig("stranger")))
+    assert "operator: unknown: you may not read Deployments" in (await stranger("version")).stdout
+    await control_plane.kubectl("delete", "-f", str(deployment), "--wait=false")

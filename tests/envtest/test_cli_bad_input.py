@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 import yaml
-from commands import Kubectl
+from kubectl import Kubectl
 
 from torchctl.client import NotInstalled, Target, connect
 from torchctl.client.views import JobView
@@ -94,7 +94,7 @@ async def test_a_plugin_that_gives_no_login(admin_config: Path) -> None:
     status, line = await complaint(spoil(admin_config, plugin("sh", "-c", "echo SSO over >&2; exit 1")), "list")
     assert (status, "SSO over" in line, "Log in" in line) == (3, True, True)
     status, line = await complaint(spoil(admin_config, plugin("no-such-plugin")), "list")
-    assert (status, "No such file or directory: 'no-such-plugin'" in line) == (2, True)
+    assert (status, "no-such-plugin cannot be run: No such file or directory" in line) == (3, True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
 from torchctl.api.names import kai_pod_group
 from torchctl.api.phases import Phase
-from torchctl.controllers.job.failure.evictions import preempted
+from torchctl.controllers.job.failure.evictions import evicted_around
+from torchctl.controllers.job.pods import told_at
 
 pytestmark = pytest.mark.usefixtures("podgrouper")
 
@@ -47,7 +48,7 @@ async def test_a_pod_that_a_person_deletes_was_not_preempted(place: Place, queue
     pod = (await workers(place))[1]
     await place.admin.delete(POD, pod.metadata.name, namespace=place.namespace)
     assert await _restarts(place, "job", 1) == {"Deleted": 1}
-    assert not preempted(pod, await _group(place, job))
+    assert not _evicted(pod, await _group(place, job))
 
 
 async def _restarts(place: Place, name: str, attempt: int) -> dict[str, int]:
@@ -65,7 +66,12 @@ async def _restarts(place: Place, name: str, attempt: int) -> dict[str, int]:
 async def _is_preempted(place: Place, job: TorchrunJob) -> list[Pod]:
     """The pods of the first attempt, once all of them are on their way out by KAI's doing."""
     pods, group = await workers(place, job.metadata.name), await _group(place, job)
-    return pods if pods and all(preempted(pod, group) for pod in pods) else []
+    return pods if pods and all(_evicted(pod, group) for pod in pods) else []
+
+
+def _evicted(pod: Pod, group: KaiPodGroup) -> bool:
+    told = told_at(pod)
+    return told is not None and evicted_around(group, told)
 
 
 async def _group(place: Place, job: TorchrunJob) -> KaiPodGroup:

@@ -145,6 +145,7 @@ class Worker:
     skew_s: float
     late_s: float
     sidecar: bool
+    outlasts_s: float
     ended: float | None = None
     code: int = 0
     reason: str = "Error"
@@ -160,9 +161,17 @@ class Worker:
         return None if self.ended is None else self.ended + self.late_s
 
     @property
-    def counts_as_failed(self) -> bool:
-        """Whether the Job controller sees a failed pod once it has ended."""
-        return not self.sidecar and (self.code != 0 or self.root in (*KILLED, Root.NODE_GONE, Root.HELPER))
+    def over(self) -> float | None:
+        """When the pod is over: its sidecar goes on until the pod is told to stop."""
+        if not self.sidecar or self.ended is None:
+            return self.ended
+        return max(self.ended, self.told + self.outlasts_s) if self.told is not None else None
+
+    @property
+    def failed(self) -> float | None:
+        """When the Job controller sees a failed pod; one that was told to stop does not count before it has ended."""
+        over = self.code != 0 or self.root in (*KILLED, Root.NODE_GONE, Root.HELPER)
+        return self.over + self.late_s if over and self.over is not None else None
 
     @property
     def tells(self) -> bool:
@@ -229,7 +238,13 @@ def history(seed: int, *, stays: bool = False) -> History:
     root = rng.choices(list(TRUTHS), [truth.weight for truth in TRUTHS.values()])[0]
     nodes, elastic = rng.randint(2, 4), rng.random() < 0.25 and root not in (*BEFORE, Root.HELPER)
     workers = [
-        Worker(index, rng.uniform(-SKEW_S, SKEW_S), rng.uniform(0.1, 1.5), sidecar=rng.random() < 0.15)
+        Worker(
+            index,
+            skew_s=rng.uniform(-SKEW_S, SKEW_S),
+            late_s=rng.uniform(0.1, 1.5),
+            sidecar=rng.random() < 0.15,
+            outlasts_s=rng.uniform(0.1, 2.0),
+        )
         for index in range(nodes)
     ]
     first = workers[0 if elastic and root is Root.KAI else rng.randrange(nodes)]
@@ -325,9 +340,8 @@ class _Stops:
 
 
 def _stops(rng: random.Random, workers: list[Worker]) -> _Stops | None:
-    """The Job controller sees a pod that failed or is told to stop, and stops those that are left."""
-    seen = [worker.told for worker in workers if worker.told is not None]
-    seen += [worker.reported for worker in workers if worker.reported is not None and worker.counts_as_failed]
+    """The Job controller sees a pod that failed, and stops those that are left (podReplacementPolicy Failed)."""
+    seen = [worker.failed for worker in workers if worker.failed is not None]
     if not seen:
         return None
     acts = min(seen) + rng.uniform(0.05, 1.2)
@@ -396,8 +410,8 @@ def _pod_versions(rng: random.Random, worker: Worker) -> Iterator[Version]:
     if worker.told > reported:
         yield Version(worker.told, key, _pod(worker, state, phase, told=True, truth=truth), worker.tells)
     if worker.sidecar:
-        over = max(worker.ended, worker.told + rng.uniform(0.1, 2.0))
-        phase = "Failed" if worker.code else "Succeeded"
+        over = worker.over or over
+        phase = "Failed" if worker.code or phase == "Failed" else "Succeeded"
     final = max(worker.told, reported, over) + rng.uniform(0.05, 0.6)
     again = max(worker.told, over)
     yield Version(final, key, _pod(worker, state, phase, told=True, truth=truth, again=again), worker.tells, True)

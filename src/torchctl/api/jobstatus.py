@@ -11,7 +11,7 @@ from torchctl.api.phases import Phase
 from torchctl.api.statusfields import CONDITIONS, COUNTED, OBSERVED_GENERATION, count, mapping, moment, nested, text
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["Failure", "Incident", "JobStatus", "NodeCounts", "Restarts", "WorkerCounts", "WorkspaceStatus"]
+__all__ = ["Failure", "Incident", "JobStatus", "NodeCounts", "OtherLoss", "Restarts", "WorkerCounts", "WorkspaceStatus"]
 
 
 class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
@@ -53,6 +53,9 @@ class WorkspaceStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=T
     requested: Annotated[str, text("spec.volumes.workspace.revision that was asked for, where there was one.")] = ""
     pod: Annotated[str, text("First sync pod of a revision that was asked for later.")] = ""
     revision: Annotated[str, text("Commit or digest that the workers run.")] = ""
+    sent_time: Annotated[
+        datetime | None, moment("When a revision that was sent to the running job was seen in spec (hotReload).")
+    ] = None
     source: Annotated[str, text("Where it came from: zip, git, s3 or existing.")] = ""
     digest: Annotated[str, text("SHA-256 of its content.")] = ""
     bytes: Annotated[int, count("Size of its files, in bytes.", maximum=2**53)] = 0
@@ -70,12 +73,21 @@ class Failure(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     message: Annotated[str, text("What it said last.", max_length=32768)] = ""
 
 
+class OtherLoss(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """The first deletion, if something else is the first loss; or the first of the other losses, if a deletion is."""
+
+    cause: Annotated[str, text("Its cause.", enum=tuple(Cause))]
+    failure: Annotated[Failure, nested()]
+    lost: Annotated[datetime | None, moment("When that pod was lost.")] = None
+
+
 class Incident(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """An incident that is open: the first pod is lost, and what else goes with it is waited for."""
 
     cause: Annotated[str, text("Cause, as status.restarts.byCause counts it.", enum=tuple(Cause))]
     opened: Annotated[datetime, moment("When the operator saw it.")]
     lost: Annotated[datetime | None, moment("When the pod that is taken for the first was lost.")] = None
+    other: Annotated[OtherLoss | None, nested()] = None
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):

@@ -1,22 +1,11 @@
-"""Exit statuses, and the one place where an error becomes a line on standard error and a status.
-
-0    done
-1    the job that was waited for or followed failed, or ended otherwise than was waited for
-2    usage: the command line or the kubeconfig makes no sense; nothing was sent
-3    the cluster refused, or could not be asked
-4    the job, queue or namespace does not exist
-5    what was waited for did not come in time
-70   a defect of this program
-130  Ctrl-C
-141  whoever read the output does not read on
-"""
+"""Exit statuses, and the one place where an error becomes a line on standard error and a status."""
 
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 import click
 
@@ -24,17 +13,25 @@ __all__ = ["Exit", "ended", "farewell", "is_verbose", "verbosity", "while_read"]
 
 
 class Exit(IntEnum):
-    """The exit statuses of all commands for people."""
+    """The exit statuses of all commands for people, each with its meaning."""
 
-    DONE = 0
-    JOB_FAILED = 1
-    USAGE = 2
-    CLUSTER = 3
-    NOT_FOUND = 4
-    TIMED_OUT = 5
-    DEFECT = 70
-    INTERRUPTED = 130
-    BROKEN_PIPE = 141
+    meaning: str
+
+    def __new__(cls, status: int, meaning: str) -> Self:
+        member = int.__new__(cls, status)
+        member._value_ = status
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "Done."
+    JOB_FAILED = 1, "The job that was waited for or followed failed, or ended otherwise than was waited for."
+    USAGE = 2, "The command line or the kubeconfig makes no sense. Nothing was sent."
+    CLUSTER = 3, "The cluster refused, or could not be asked."
+    NOT_FOUND = 4, "The job, queue or namespace does not exist."
+    TIMED_OUT = 5, "What was waited for did not come in time. The job goes on."
+    DEFECT = 70, "A defect of this program; `-v` shows where."
+    INTERRUPTED = 130, "Ctrl-C. The job goes on."
+    BROKEN_PIPE = 141, "Whoever read the output does not read on."
 
 
 class _State:

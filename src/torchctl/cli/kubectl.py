@@ -18,4 +18,4 @@ def cli() -> None:
 
 
 def main() -> None:
-    cli.main(prog_name="kubectl torchrun")
+    cli.main(prog_name="kubectl torchrun", complete_var="_KUBECTL_TORCHRUN_COMPLETE")

@@ -95,7 +95,7 @@ async def _connection(target: Target) -> Connection:
     try:
         connection = await config.load_connection(target.kubeconfig or None, target.context or None)
     except config.ConfigError as error:
-        if _is_about_login(error):
+        if isinstance(error.__cause__, config.CredentialsError):
             raise NotLoggedIn(f"no credentials: {error}", "Log in as you do for kubectl.") from error
         raise ConfigError(
             f"the kubeconfig cannot be used: {error}",
@@ -123,9 +123,3 @@ def _settings(timeout_s: float) -> ClientSettings:
 def _login(target: Target) -> str:
     login = f"context {target.context}" if target.context else "the current context"
     return f"{login} as {target.user}" if target.user else login
-
-
-def _is_about_login(error: config.ConfigError) -> bool:
-    """Tells if the kubeconfig was read and its plugin failed, or gave no answer in time."""
-    cause = error.__cause__
-    return isinstance(cause, config.CredentialsError) or str(cause).startswith("exec: ")

@@ -1,10 +1,14 @@
 """Follows objects as they change: a watch that mends lost connections, read as one state after the other."""
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Generic, Self, TypeVar
+
+import structlog
+from structlog.typing import FilteringBoundLogger
 
 from torchctl.client.cluster import Cluster
 from torchctl.client.errors import ClusterError, NotAllowed, NotInstalled
@@ -17,6 +21,12 @@ from torchctl.runtime.watch.selector import Selector
 __all__ = ["Objects", "States", "states"]
 
 T = TypeVar("T", bound=Object)
+LOG: FilteringBoundLogger = structlog.wrap_logger(
+    logging.getLogger("torchctl.client"),
+    processors=[structlog.stdlib.render_to_log_kwargs],
+    wrapper_class=structlog.stdlib.BoundLogger,
+)
+"""A logger of the standard library: a program that configures no logs sees nothing but warnings."""
 Objects = dict[Key, T]
 
 
@@ -90,7 +100,7 @@ async def states(
         name: Only the object of this name.
     """
     found = States(kind, Selector(namespace, labels, f"metadata.name={name}" if name else ""))
-    reflector = Reflector(cluster.client, found, clock=SystemClock(), rng=random.Random())
+    reflector = Reflector(cluster.client, found, clock=SystemClock(), rng=random.Random(), log=LOG)
     watch = asyncio.create_task(reflector.run())
     try:
         yield found

@@ -21,11 +21,13 @@ class LogFile:
     Attributes:
         lines: The time of each line in nanoseconds since 1970, and its text with the line end.
         cut_after: For each further answer, the bytes after which it is cut; empty: none is.
+        quiet_cut_after: The same, but the answer ends as if it was whole.
         requests: How many were made.
     """
 
     lines: list[tuple[int, bytes]] = field(default_factory=list)
     cut_after: list[int] = field(default_factory=list)
+    quiet_cut_after: list[int] = field(default_factory=list)
     requests: int = 0
     has_ended: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -49,12 +51,15 @@ class LogFile:
         self.requests += 1
         response = web.StreamResponse()
         await response.prepare(request)
-        left = self.cut_after.pop(0) if self.cut_after else None
+        is_quiet = bool(self.quiet_cut_after)
+        cuts = self.quiet_cut_after or self.cut_after
+        left = cuts.pop(0) if cuts else None
         async for data in self._sent(request.query.get("follow") == "true", _since(request), _tail(request)):
             if left is not None and len(data) >= left:
                 await response.write(data[:left])
-                assert request.transport is not None
-                request.transport.close()
+                if not is_quiet:
+                    assert request.transport is not None
+                    request.transport.close()
                 return response
             left = None if left is None else left - len(data)
             await response.write(data)

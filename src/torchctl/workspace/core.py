@@ -23,6 +23,7 @@ __all__ = [
     "RESERVED",
     "STAGING",
     "STORE",
+    "WISH",
     "Admitted",
     "Guard",
     "Kind",
@@ -38,7 +39,8 @@ __all__ = [
 MARKER = ".sync_success"
 STAGING = ".torchctl-staging"
 STORE = ".torchctl-store"
-RESERVED = frozenset({MARKER, MARKER + ".tmp", STAGING, STORE, "lost+found"})
+WISH = ".torchctl-wish"
+RESERVED = frozenset({MARKER, MARKER + ".tmp", STAGING, STORE, WISH, WISH + ".tmp", "lost+found"})
 """Names at the top of a claim that are ours or the file system's: never part of a workspace."""
 
 MAX_NAME_BYTES = 255

@@ -128,7 +128,15 @@ def job(phase: str = "Running", attempt: int = 0) -> JobView:
 def made(attempt: int, index: int = 0, *, started: bool = True, ended: bool = False) -> Worker:
     uid = f"{attempt}/{index}"
     return Worker(
-        pod=uid, uid=uid, attempt=attempt, index=index, node_rank=index, ranks=2, has_started=started, has_ended=ended
+        pod=uid,
+        uid=uid,
+        attempt=attempt,
+        index=index,
+        node_rank=index,
+        ranks=2,
+        nodes=2,
+        has_started=started,
+        has_ended=ended,
     )
 
 

@@ -14,19 +14,32 @@ def _verbs(**summaries: str) -> dict[str, Entry]:
     return {name: Entry(f"{__name__}.{name}", summary) for name, summary in summaries.items()}
 
 
-TRAIN = Section("Train", _verbs(submit="Create a job and send it the current directory."))
+TRAIN = Section(
+    "Train",
+    _verbs(
+        submit="Create a job and send it the current directory.",
+        sync="Send the current directory to a job that is there.",
+    ),
+)
 
 LOOK = Section(
     "Look",
     _verbs(
         list="List jobs.",
+        logs="Show what the workers of a job print.",
         queues="List queues.",
         status="Show what a job does, what it waits for, and its workers.",
         wait="Wait until a job is in a phase or has a condition.",
     ),
 )
 
-REACH = Section("Reach into the pods", _verbs())
+REACH = Section(
+    "Reach into the pods",
+    _verbs(
+        exec="Run a command, or a shell, where a rank runs.",
+        cp="Copy files out of a worker, or into one.",
+    ),
+)
 
 CHANGE = Section(
     "Change",
@@ -39,7 +52,13 @@ CHANGE = Section(
     ),
 )
 
-OTHER = Section("Other", _verbs())
+OTHER = Section(
+    "Other",
+    _verbs(
+        completion="Print a script that makes a shell complete commands.",
+        version="Show the versions of this program, the operator and the API server.",
+    ),
+)
 
 SECTIONS = tuple(section for section in (TRAIN, LOOK, REACH, CHANGE, OTHER) if section.entries)
 """All verbs, in the order of the help."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from torchctl.cli.torchrun.common import SECONDS
+from torchctl.cli.torchrun.suggestions import job_names
 
 if TYPE_CHECKING:
     from torchctl.client import Cluster
@@ -15,7 +16,7 @@ __all__ = ["chosen", "each", "jobs_argument", "selector_option", "wait_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-jobs_argument = click.argument("names", nargs=-1, metavar="[JOB]...")
+jobs_argument = click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=job_names)
 selector_option = click.option("-l", "--selector", default="", metavar="LABELS", help="All jobs with these labels.")
 
 

@@ -4,9 +4,8 @@ The options stand before or after the verb; after it wins. Importing this costs 
 """
 
 import functools
-import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
@@ -15,9 +14,10 @@ from torchctl.cli import exits
 if TYPE_CHECKING:
     from torchctl.client import Cluster, Target
 
-__all__ = ["COMMON", "SECONDS", "target", "verb"]
+__all__ = ["COMMON", "SECONDS", "connected", "target", "verb"]
 
 P = ParamSpec("P")
+T = TypeVar("T")
 _GIVEN = "torchctl.target"
 
 
@@ -74,11 +74,11 @@ COMMON: tuple[click.Parameter, ...] = (
 """The options of all verbs, and of the programs themselves."""
 
 
-def target() -> "Target":
+def target(context: click.Context) -> "Target":
     """Returns the cluster, namespace and user that the command line names."""
     from torchctl.client.cluster import Target
 
-    return Target(**click.get_current_context().meta.get(_GIVEN, {}))
+    return Target(**context.meta.get(_GIVEN, {}))
 
 
 def verb(function: Callable[Concatenate["Cluster", P], Awaitable[int | None]]) -> click.Command:
@@ -89,32 +89,30 @@ def verb(function: Callable[Concatenate["Cluster", P], Awaitable[int | None]]) -
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> int | None:
-        import anyio
-
-        return anyio.run(functools.partial(_connected, function, target(), args, kwargs))
+        return connected(lambda cluster: function(cluster, *args, **kwargs))
 
     command = click.command(run)
     command.params += COMMON
     return command
 
 
-def _configure_logs() -> None:
-    """Keeps logs of the libraries out of the output, unless -v asks for them or somebody has configured them."""
-    import structlog
-
-    if not structlog.is_configured():
-        from torchctl.runtime.logging import configure
-        from torchctl.runtime.settings import LogSettings
-
-        configure(LogSettings(format="console", level="info" if exits.is_verbose() else "error"))
-        logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # its errors are raised besides
-
-
-async def _connected(
-    function: Callable[..., Awaitable[int | None]], where: "Target", args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> int | None:
-    from torchctl.client.cluster import connect
+def connected(function: Callable[["Cluster"], Awaitable[T]]) -> T:
+    """Runs an asynchronous function with the cluster that the command line names."""
+    import anyio
 
     _configure_logs()
+    return anyio.run(_connected, target(click.get_current_context()), function)
+
+
+async def _connected(where: "Target", function: Callable[["Cluster"], Awaitable[T]]) -> T:
+    from torchctl.client.cluster import connect
+
     async with connect(where) as cluster:
-        return await function(cluster, *args, **kwargs)
+        return await function(cluster)
+
+
+def _configure_logs() -> None:
+    """Keeps logs of the libraries out of the output, unless -v asks for them or somebody has configured them."""
+    import logging
+
+    logging.basicConfig(format="%(name)s: %(message)s", level=logging.INFO if exits.is_verbose() else logging.CRITICAL)

@@ -8,7 +8,7 @@ import click
 if TYPE_CHECKING:
     from torchctl.client.tables import Table
 
-__all__ = ["all_namespaces_option", "is_raw", "output_option", "print_objects", "print_table"]
+__all__ = ["all_namespaces_option", "is_raw", "output_option", "print_document", "print_objects", "print_table"]
 
 FORMATS = ("wide", "name", "json", "yaml")
 
@@ -44,6 +44,14 @@ def print_objects(objects: Sequence[Mapping[str, Any]], output: str | None, *, o
         import yaml
 
         click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+
+
+def print_document(document: Mapping[str, Any], output: str | None) -> None:
+    """Prints a few values: as lines, JSON or YAML."""
+    if output is None:
+        click.echo("\n".join(f"{name}: {value}" for name, value in document.items()))
+    else:
+        print_objects([document], output, one=True)
 
 
 def _name(item: Mapping[str, Any]) -> str:

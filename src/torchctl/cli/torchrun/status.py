@@ -6,13 +6,14 @@ import click
 
 from torchctl.cli.torchrun.common import verb
 from torchctl.cli.torchrun.output import is_raw, output_option, print_objects
+from torchctl.cli.torchrun.suggestions import job_names
 
 if TYPE_CHECKING:
     from torchctl.client import Cluster
 
 
 @verb
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.option("-w", "--watch", is_flag=True, help="Stay and show changes until the job ends.")
 @output_option
 async def command(cluster: "Cluster", job: str, watch: bool, output: str | None) -> None:

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 import click
 
 from torchctl.cli.torchrun.common import SECONDS, verb
+from torchctl.cli.torchrun.suggestions import job_names
 
 if TYPE_CHECKING:
     from torchctl.client import Cluster
 
 
 @verb
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.option(
     "--for",
     "until",

@@ -1,8 +1,9 @@
 """Reads the logs of a job's workers at once, and follows them over restarts of the job.
 
-    async with read_logs(job, Wanted(follow=True)) as lines:
-        async for line in lines:
-            print(line.label, line.text)
+    async with read_logs(job, Wanted(follow=True)) as batches:
+        async for lines in batches:
+            for line in lines:
+                print(line.label, line.text)
 
 One watch of the pods, one of the job, one request for each worker that writes. The reader sets the pace: what it does
 not take stays on the nodes.
@@ -23,7 +24,7 @@ from torchctl.client.logs.workers import WORKER, Worker, WorkerPod, label, worke
 from torchctl.client.refusals import explain
 from torchctl.client.states import States, states
 from torchctl.runtime.client.errors import ApiError, Forbidden, Unauthorized
-from torchctl.runtime.client.loglines import Cursor
+from torchctl.runtime.client.loglines import Cursor, LogLine
 from torchctl.runtime.client.podlog import PodLog
 from torchctl.runtime.clock import Clock, SystemClock
 
@@ -57,8 +58,12 @@ class JobLine:
 
 
 @asynccontextmanager
-async def read_logs(job: Job, wanted: Wanted, *, clock: Clock | None = None) -> AsyncGenerator[AsyncIterator[JobLine]]:
-    """Yields the lines of a job's workers. RBAC: list and watch on pods and torchrunjobs, get on pods/log.
+async def read_logs(
+    job: Job, wanted: Wanted, *, clock: Clock | None = None
+) -> AsyncGenerator[AsyncIterator[list[JobLine]]]:
+    """Yields the lines of a job's workers, as many at a time as are there.
+
+    RBAC: list and watch on pods and torchrunjobs, get on pods/log.
 
     Raises:
         UsageError: The rank that is wanted does not exist, or its pod is not known.
@@ -67,8 +72,8 @@ async def read_logs(job: Job, wanted: Wanted, *, clock: Clock | None = None) -> 
     reading = _Reading(job, wanted, clock or SystemClock())
     try:
         reading.start()
-        async with aclosing(reading.lines()) as lines:
-            yield lines
+        async with aclosing(reading.batches()) as batches:
+            yield batches
     finally:
         await reading.stop()
 
@@ -99,15 +104,13 @@ class _Reading:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def lines(self) -> AsyncGenerator[JobLine]:
+    async def batches(self) -> AsyncGenerator[list[JobLine]]:
         """Yields what the merge gives out, until everybody has ended."""
         while not self._is_over:
             taken = self._merge.take(self._clock.monotonic())
-            for merged in taken:
-                if (line := self._shown(merged)) is not None:
-                    yield line
-            while self._remarks:
-                yield self._remarks.pop(0)
+            remarks, self._remarks = self._remarks, []
+            if lines := [*filter(None, map(self._shown, taken)), *remarks]:
+                yield lines
             if self._failures:
                 raise self._failures[0]
             if taken:
@@ -184,7 +187,7 @@ class _Reading:
         client, namespace = self._job.cluster.client, self._job.namespace
         log = PodLog(client, worker.pod, namespace, container=TRAINER, cursor=cursor, clock=self._clock)
         try:
-            async with aclosing(log.follow(lambda: self._has_ended(worker))) as answers:
+            async with aclosing(self._answers(log, worker)) as answers:
                 async for lines in answers:
                     self._merge.feed(number, lines)
                     self._changed.set()
@@ -197,8 +200,10 @@ class _Reading:
             self._merge.close(number)
             self._changed.set()
 
-    def _has_ended(self, worker: Worker) -> bool:
-        return not self._wanted.follow or self._roster.has_ended(worker.uid)
+    def _answers(self, log: PodLog, worker: Worker) -> AsyncGenerator[list[LogLine]]:
+        if worker.has_ended or self._wanted.follow:
+            return log.follow(lambda: self._roster.has_ended(worker.uid))
+        return log.snapshot()
 
     async def _wait_for_room(self, number: int) -> None:
         while not self._merge.has_room(number):

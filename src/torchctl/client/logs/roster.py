@@ -22,6 +22,7 @@ class Wanted:
         rank: Only of the worker on which this rank runs.
         node: Only of the worker with this index.
         pod: Only of the worker with this pod.
+        every_attempt: Also of earlier attempts whose pods are still there.
         since: Only from this time on.
         tail: Only so many last lines of each worker.
     """
@@ -31,6 +32,7 @@ class Wanted:
     rank: int | None = None
     node: int | None = None
     pod: str = ""
+    every_attempt: bool = False
     since: datetime | None = None
     tail: int | None = None
 
@@ -93,15 +95,20 @@ class Roster:
 
     def _is_wanted(self, worker: Worker) -> bool:
         wanted = self._wanted
-        if self._first is None or worker.attempt < self._first:
-            return False
-        is_one_attempt = not wanted.follow or wanted.attempt is not None
         return (
-            (worker.attempt == self._first or not is_one_attempt)
+            self._is_in_time(worker)
             and (wanted.node is None or worker.index == wanted.node)
             and (wanted.rank is None or worker.runs(wanted.rank))
             and wanted.pod in ("", worker.pod)
         )
+
+    def _is_in_time(self, worker: Worker) -> bool:
+        """Tells if the attempt of a worker is wanted."""
+        if self._wanted.every_attempt:
+            return True
+        if self._first is None or not self._wanted.follow or self._wanted.attempt is not None:
+            return worker.attempt == self._first
+        return worker.attempt >= self._first
 
     def _check_rank(self) -> None:
         rank, there = self._wanted.rank, list(self._workers.values())
@@ -113,7 +120,6 @@ class Roster:
                 "Name the worker with --node.",
             )
         # Its pod may come later; a rank beyond the last one never does.
-        ranks = max(each.ranks or 0 for each in there)
-        nodes = self._job.status.nodes.desired if self._job is not None else 0
-        if nodes and rank >= ranks * nodes:
-            raise UsageError(f"there is no rank {rank}: the job has {ranks * nodes} ranks, from 0")
+        ranks = max((each.ranks or 0) * (each.nodes or 0) for each in there)
+        if 0 < ranks <= rank:
+            raise UsageError(f"there is no rank {rank}: the job has {ranks} ranks, from 0")

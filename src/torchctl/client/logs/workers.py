@@ -82,6 +82,7 @@ class Worker:
         index: Its index, which is the number of the node in the job.
         node_rank: torchrun's rank of the node; None if it is unknown.
         ranks: The number of ranks on it; None if it is unknown.
+        nodes: The number of nodes of the job; None if it is unknown or changes.
         has_started: Its trainer runs or has run, so it has a log.
         has_ended: Its trainer will write nothing more.
     """
@@ -93,6 +94,7 @@ class Worker:
     index: int = 0
     node_rank: int | None = None
     ranks: int | None = None
+    nodes: int | None = None
     has_started: bool = False
     has_ended: bool = False
 
@@ -109,7 +111,7 @@ def worker(pod: WorkerPod) -> Worker:
     index = int(meta.annotations.get(INDEX) or meta.labels.get(INDEX) or 0)
     has_started, has_ended = _progress(pod)
     knows = not _OWN_RANKS.search(" ".join((*(trainer.command or ()), *(trainer.args or ()))))
-    ranks = given.get("PET_NPROC_PER_NODE", "")
+    ranks, nodes = given.get("PET_NPROC_PER_NODE", ""), given.get("PET_NNODES", "")
     return Worker(
         pod=meta.name,
         uid=meta.uid,
@@ -117,7 +119,8 @@ def worker(pod: WorkerPod) -> Worker:
         attempt=attempt_of(meta.labels),
         index=index,
         node_rank=_node_rank(index, given, is_own_host=not pod.spec.host_network) if knows else None,
-        ranks=int(ranks) if knows and ranks.isdecimal() and int(ranks) else None,
+        ranks=_number(ranks) if knows else None,
+        nodes=_number(nodes) if knows else None,
         has_started=has_started,
         has_ended=has_ended,
     )
@@ -142,6 +145,10 @@ def _rank(worker: Worker, line: str) -> int | None:
     found = _LOCAL.match(line)
     local = int(found.group(1)) if found else 0 if worker.ranks == 1 else None
     return None if local is None or local >= worker.ranks else worker.node_rank * worker.ranks + local
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and int(text) else None
 
 
 def _node_rank(index: int, given: Mapping[str, str], *, is_own_host: bool) -> int | None:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import JobStatus
 from torchctl.controllers.finding import Finding
-from torchctl.controllers.job.attempts.outcome import Outcome
+from torchctl.controllers.job.attempts.outcome import Outcome, sentence
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait
 from torchctl.controllers.job.case import Case
-from torchctl.controllers.job.failure.verdict import sentence
 from torchctl.controllers.job.steps import admission, workers
 from torchctl.controllers.job.steps.workspace import Syncing, missing_claim
 from torchctl.controllers.job.template.freezing import Frozen

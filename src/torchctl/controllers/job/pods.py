@@ -179,12 +179,6 @@ def has_ended(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def has_begun(pod: Pod) -> bool:
-    """Whether the trainer may have run, or a container beside it."""
-    states = [status.state for status in pod.status.container_statuses or ()]
-    return any(state.running is not None or state.terminated is not None for state in states)
-
-
 def pulled(pod: Pod, container: str) -> bool:
     """Whether an init container of the pod has done its work."""
     ended = next((s.state.terminated for s in pod.status.init_container_statuses or () if s.name == container), None)

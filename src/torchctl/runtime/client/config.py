@@ -1,7 +1,6 @@
 """Finds the API server's address and our credentials, in a kubeconfig or a service account.
 
-A pod's service account is read here. A kubeconfig is read by the module `kubeconfig` with kubernetes_asyncio, which is
-imported only then, because it costs 40 MB and a third of a second.
+A pod's service account is read here. A kubeconfig is read by the module `kubeconfig`, which is imported only then.
 """
 
 import os

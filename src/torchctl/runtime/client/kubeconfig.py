@@ -1,14 +1,18 @@
-"""Connections from kubeconfig files. The only module that imports kubernetes_asyncio, and only when it is used."""
+"""Connections from kubeconfig files, as kubectl makes them."""
 
-import asyncio
+import base64
+import binascii
 import os
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from torchctl.runtime.client import authprovider
 from torchctl.runtime.client.connection import ConfigError, Connection
+from torchctl.runtime.client.contexts import Context, Entry, File, find
 from torchctl.runtime.client.credentials import (
     Credentials,
     CredentialsError,
@@ -17,106 +21,95 @@ from torchctl.runtime.client.credentials import (
     StaticCredentials,
     TokenFile,
 )
+from torchctl.runtime.client.execplugin import ExecPlugin
 from torchctl.runtime.client.impersonation import Impersonation
+from torchctl.runtime.client.pemfiles import keep
 from torchctl.runtime.client.tls import TlsFiles
 
 __all__ = ["load"]
-
-PLUGIN_TIMEOUT_S = 30.0
-PROVIDER_PERIOD_S = 120.0
-"""Seconds between calls of the older auth providers (oidc, gcp), which track the expiry of their token themselves."""
 
 
 async def load(paths: str, context: str | None = None) -> Connection:
     """Reads a kubeconfig, or several joined by colons and merged as kubectl merges them.
 
     Raises:
-        ConfigError: None of the files exists, or their content is invalid.
+        ConfigError: None of the files exists, their content is invalid, or there are no credentials; in this case its
+            cause is a CredentialsError.
     """
-    from kubernetes_asyncio.config import ConfigException
-    from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
-
-    if not _exists(paths):
+    existing = _existing(paths)
+    if not existing:
         raise ConfigError(f"there is no kubeconfig at {paths}")
     try:
-        merged = KubeConfigMerger(paths).config
-        loader = KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
-        return await _Kubeconfig(loader, merged).connection()
-    except (ConfigException, CredentialsError) as error:
+        files = [File(str(Path(path).parent.absolute()), _read(path)) for path in existing]
+        found = find(files, context)
+        return await _connection(found, os.pathsep.join(existing))
+    except CredentialsError as error:
         raise ConfigError(f"{paths}: {error}") from error
-    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
-        # The errors that the loader raises if a file is no kubeconfig.
-        raise ConfigError(f"{paths}: no usable kubeconfig: {type(error).__name__}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
+        # What a file of another shape, or a value of another type, leads to.
+        raise ConfigError(f"{paths}: no usable kubeconfig: {_reason(error)}") from error
 
 
-class _Kubeconfig:
-    """One context of a merged kubeconfig."""
+async def _connection(context: Context, paths: str) -> Connection:
+    cluster, user = context.cluster, context.user
+    host = cluster.fields["server"].rstrip("/")
+    return Connection(
+        host=host,
+        tls=_tls(cluster, user) if host.startswith("https:") else TlsFiles(),
+        proxy=cluster.fields.get("proxy-url") or None,
+        namespace=context.namespace,
+        credentials=await _credentials(context, paths),
+        impersonation=_impersonation(user.fields),
+    )
 
-    def __init__(self, loader: Any, merged: Any) -> None:
-        self._loader = loader
-        self._context: dict[str, Any] = loader.current_context["context"]
-        self._user, self._directory = _find_user(merged, self._context.get("user", ""))
 
-    async def connection(self) -> Connection:
-        issued, settings = await self._ask()
-        is_tls = settings.host.startswith("https:")
-        return Connection(
-            host=settings.host.rstrip("/"),
-            tls=TlsFiles(
-                ca=settings.ssl_ca_cert or None,
-                certificate=settings.cert_file or None,
-                key=settings.key_file or None,
-                verify=settings.verify_ssl is not False,
-                server_name=settings.tls_server_name or None,
-            )
-            if is_tls
-            else TlsFiles(),
-            proxy=settings.proxy or None,
-            namespace=self._context.get("namespace") or "default",
-            credentials=self._credentials(issued),
-            impersonation=_impersonation(self._user),
-        )
+async def _credentials(context: Context, paths: str) -> Credentials:
+    user = context.user.fields
+    if "exec" in user:
+        return await _asked(ExecPlugin(user["exec"], context.user.directory, context.cluster.fields).issue)
+    if "auth-provider" in user:
+        return await _asked(partial(authprovider.issue, paths, context.name))
+    if user.get("token"):
+        return StaticCredentials(f"Bearer {user['token']}")
+    if user.get("tokenFile"):
+        return TokenFile(os.path.join(context.user.directory, user["tokenFile"]))
+    if "username" in user and "password" in user:
+        secret = base64.b64encode(f"{user['username']}:{user['password']}".encode()).decode()
+        return StaticCredentials(f"Basic {secret}")
+    return StaticCredentials()
 
-    def _credentials(self, issued: Issued) -> Credentials:
-        if "exec" in self._user or "auth-provider" in self._user:
-            return PluginCredentials(self._fetch, issued)
-        if "tokenFile" in self._user and "token" not in self._user:
-            return TokenFile(str(self._directory / self._user["tokenFile"]))
-        return StaticCredentials(issued.authorization)
 
-    async def _fetch(self) -> Issued:
+async def _asked(issue: Callable[[], Awaitable[Issued]]) -> Credentials:
+    return PluginCredentials(issue, await issue())
+
+
+def _tls(cluster: Entry, user: Entry) -> TlsFiles:
+    return TlsFiles(
+        ca=_file(cluster, "certificate-authority"),
+        certificate=_file(user, "client-certificate"),
+        key=_file(user, "client-key"),
+        verify=not cluster.fields.get("insecure-skip-tls-verify"),
+        server_name=cluster.fields.get("tls-server-name") or None,
+    )
+
+
+def _file(entry: Entry, name: str) -> str | None:
+    """Returns the path of a file that an entry names, or whose content it has; None for neither."""
+    data = entry.fields.get(f"{name}-data")
+    if data:
         try:
-            issued, _ = await self._ask()
-        except Exception as error:  # plugins and the loader may raise anything
-            raise CredentialsError(f"the kubeconfig's credentials could not be renewed: {error}") from error
-        return issued
-
-    async def _ask(self) -> tuple[Issued, Any]:
-        from kubernetes_asyncio.client import Configuration
-
-        settings = Configuration()
-        # The loader caches a plugin's answer until five minutes before its expiry, and for ever if that is unknown.
-        vars(self._loader).pop("exec_plugin_expiry", None)
-        try:
-            async with asyncio.timeout(PLUGIN_TIMEOUT_S):
-                await self._loader.load_and_set(settings)
-        except TimeoutError as error:
-            raise CredentialsError(f"no credentials within {PLUGIN_TIMEOUT_S:g} s") from error
-        certificate = (settings.cert_file, settings.key_file) if settings.cert_file and "exec" in self._user else None
-        return Issued(settings.api_key.get("BearerToken"), certificate, self._remaining_s()), settings
-
-    def _remaining_s(self) -> float | None:
-        if "auth-provider" in self._user:
-            return PROVIDER_PERIOD_S
-        expiry: datetime | None = getattr(self._loader, "exec_plugin_expiry", None)
-        return None if expiry is None else (expiry - datetime.now(UTC)).total_seconds()
+            return keep(base64.b64decode(data, validate=True))
+        except binascii.Error as error:
+            raise ValueError(f"{name}-data is not in base64") from error
+    if not entry.fields.get(name):
+        return None
+    path = os.path.join(entry.directory, entry.fields[name])
+    if not os.path.isfile(path):
+        raise ValueError(f"{name}: there is no file {path}")
+    return os.path.normpath(path)
 
 
-def _exists(paths: str) -> bool:
-    return any(os.path.isfile(os.path.expanduser(path)) for path in paths.split(os.pathsep))
-
-
-def _impersonation(user: dict[str, Any]) -> Impersonation | None:
+def _impersonation(user: Any) -> Impersonation | None:
     """Returns the user that the kubeconfig's user impersonates, if any."""
     if not any(user.get(key) for key in ("as", "as-uid", "as-groups", "as-user-extra")):
         return None
@@ -129,9 +122,14 @@ def _impersonation(user: dict[str, Any]) -> Impersonation | None:
     )
 
 
-def _find_user(merged: Any, name: str) -> tuple[dict[str, Any], Path]:
-    """Returns the user's entry, and the directory that its paths are relative to."""
-    node = merged["users"].get_with_name(name, safe=True) if name and "users" in merged else None
-    if node is None or not node.safe_get("user"):
-        return {}, Path()
-    return dict(node["user"].value), Path(node.path or "").parent.absolute()
+def _existing(paths: str) -> list[str]:
+    return [path for path in map(os.path.expanduser, paths.split(os.pathsep)) if os.path.isfile(path)]
+
+
+def _read(path: str) -> Any:
+    with open(path, "rb") as file:
+        return yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if type(error) in (ValueError, OSError) else f"{type(error).__name__}: {error}"

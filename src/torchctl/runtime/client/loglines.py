@@ -44,28 +44,32 @@ class LogLine:
 
 
 class Splitter:
-    """Cuts a stream of bytes into lines of bounded length. A line without a time gets that of the one before."""
+    """Cuts a stream of bytes into lines of bounded length. A line without a time gets that of the one before.
+
+    Attributes:
+        rest: The beginning of a line that has not ended yet.
+    """
 
     def __init__(self, max_piece: int = MAX_PIECE) -> None:
         self._max_piece = max_piece
-        self._rest = b""
+        self.rest = b""
         self._at = 0
         self._continues = False
         self._second = (b"", 0)
 
     def feed(self, data: bytes) -> list[LogLine]:
         """Returns the lines that `data` completes, and the full pieces of one that is not complete."""
-        *lines, rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self.rest + data).split(b"\n")
         found: list[LogLine] = []
         for line in lines:
             found.append(self._line(self._cut(line, found)))
             self._continues = False
-        self._rest = self._cut(rest, found)
+        self.rest = self._cut(rest, found)
         return found
 
     def end(self) -> list[LogLine]:
         """Returns what a log ends with that has no line end."""
-        rest, self._rest = self._rest, b""
+        rest, self.rest = self.rest, b""
         return [self._line(rest)] if rest else []
 
     def _cut(self, line: bytes, found: list[LogLine]) -> bytes:
@@ -149,6 +153,11 @@ class Cursor:
     def tail(self) -> int | None:
         """The number of last lines to ask for."""
         return None if self._window else self._tail
+
+    @property
+    def is_caught_up(self) -> bool:
+        """True if all that was received before has been sent again since `restart`."""
+        return not self._skip and self._first is None
 
     @property
     def _newest_second(self) -> int:

@@ -20,7 +20,10 @@ IDLE_S = 300.0
 OUTAGE_S = 300.0
 """Seconds for which the log of a running container may be out of reach before it is given up."""
 
-PAUSE_S = 0.2
+MAX_LAST = 5
+"""The number of answers in a row without anything new after which a log is taken as read, however they end."""
+
+PAUSE_S = 0.1
 """Seconds between the end of an answer and the next request, doubled up to `MAX_PAUSE_S` while nothing new comes.
 
 The end of an answer arrives a moment before the news that the container has ended.
@@ -64,14 +67,56 @@ class PodLog:
     def __repr__(self) -> str:
         return f"<PodLog {self._namespace}/{self._pod} lines={self.cursor.received}>"
 
-    async def read(self, *, follow: bool = False) -> AsyncGenerator[list[LogLine]]:
-        """Yields the lines of one answer that are new. What it ends with that has no line end comes last.
+    async def follow(self, has_ended: Callable[[], bool]) -> AsyncGenerator[list[LogLine]]:
+        """Yields new lines until the container has ended and all of its log has been read.
+
+        The end of an answer says neither that the container has ended nor that the answer was whole: if the node cuts
+        its connection, the API server ends its own answer as if all was well. So the log of a container that has ended
+        is read until an answer ends as the one before it.
+
+        Args:
+            has_ended: Tells if the container is known to have ended.
 
         Raises:
-            NotFound: There is no such pod any more.
+            NotFound: The pod is gone.
             BadRequest: The container has no log, because it has not started.
-            Unavailable, Timeout: The connection broke. Reading again goes on where this ended.
+            ApiError: The log was out of reach for too long, or is refused.
         """
+        self._heard_at, attempt, is_whole = self._clock.monotonic(), 0, False
+        rest: bytes | None = None
+        while not is_whole:
+            is_last, error, before, splitter = has_ended(), None, self.cursor.received, Splitter()
+            try:
+                async with aclosing(self._answer(splitter, follow=not is_last)) as answer:
+                    async for lines in answer:
+                        yield lines
+            except ApiError as failure:
+                error = failure
+            is_new = self.cursor.received > before
+            attempt = 1 if is_new else attempt + 1
+            is_same = (self.cursor.is_caught_up and splitter.rest == rest) or attempt >= MAX_LAST
+            is_whole = is_last and error is None and not is_new and is_same
+            rest = splitter.rest
+            if is_whole:
+                yield self._new(splitter.end())
+            else:
+                await self._clock.sleep(self._pause(error, attempt))
+
+    async def snapshot(self) -> AsyncGenerator[list[LogLine]]:
+        """Yields the lines that a container which still runs has written so far. Raises as `follow`."""
+        self._heard_at, attempt, is_whole = self._clock.monotonic(), 0, False
+        while not is_whole:
+            attempt += 1
+            try:
+                async with aclosing(self._answer(Splitter(), follow=False)) as answer:
+                    async for lines in answer:
+                        yield lines
+                is_whole = True
+            except ApiError as error:
+                await self._clock.sleep(self._pause(error, attempt))
+
+    async def _answer(self, splitter: Splitter, *, follow: bool) -> AsyncGenerator[list[LogLine]]:
+        """Yields the lines of one answer that are new. The splitter keeps what it ends with that has no line end."""
         request = pod_log(
             self._pod,
             self._namespace,
@@ -82,42 +127,15 @@ class PodLog:
             since=self.cursor.since,
             tail=self.cursor.tail,
         )
-        splitter = Splitter()
         self.cursor.restart()
         async with self._client.stream(request) as answer:
             self._heard_at = self._clock.monotonic()
             while data := await _next(answer):
                 self._heard_at = self._clock.monotonic()
-                yield [line for line in splitter.feed(data) if self.cursor.accept(line)]
-        if not follow:
-            yield [line for line in splitter.end() if self.cursor.accept(line)]
+                yield self._new(splitter.feed(data))
 
-    async def follow(self, has_ended: Callable[[], bool]) -> AsyncGenerator[list[LogLine]]:
-        """Yields new lines until the container has ended and all of its log has been read.
-
-        The end of an answer does not say that the container has ended: a node that restarts ends it too. So the log
-        is read once more after the end is known.
-
-        Args:
-            has_ended: Tells if the container is known to have ended.
-
-        Raises:
-            NotFound: The pod is gone.
-            ApiError: The log was out of reach for too long, or is refused.
-        """
-        self._heard_at, attempt = self._clock.monotonic(), 0
-        is_last = False
-        while not is_last:
-            is_last, error, before = has_ended(), None, self.cursor.received
-            try:
-                async with aclosing(self.read(follow=not is_last)) as answer:
-                    async for lines in answer:
-                        yield lines
-            except ApiError as failure:
-                is_last, error = False, failure
-            attempt = 1 if self.cursor.received > before else attempt + 1
-            if not is_last:
-                await self._clock.sleep(self._pause(error, attempt))
+    def _new(self, lines: list[LogLine]) -> list[LogLine]:
+        return [line for line in lines if self.cursor.accept(line)]
 
     def _pause(self, error: ApiError | None, attempt: int) -> float:
         """Returns the seconds until the next request. Raises the error if no further request can help."""

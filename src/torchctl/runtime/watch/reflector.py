@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.client import Client
@@ -21,7 +22,7 @@ from torchctl.runtime.watch.settings import WatchSettings
 
 __all__ = ["Reflector", "Sink"]
 
-log = structlog.get_logger(__name__)
+log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Object)
 
@@ -57,11 +58,13 @@ class Reflector(Generic[T]):
         *,
         clock: Clock,
         rng: random.Random,
+        log: FilteringBoundLogger = log,
     ) -> None:
         self._client = client
         self._sink = sink
         self._clock = clock
         self._rng = rng
+        self._log = log
         self._machine: WatchMachine[T] = WatchMachine(settings)
         self._pace = Pace()
         self._complaint = ""
@@ -78,7 +81,7 @@ class Reflector(Generic[T]):
                     await self._step()
             except Exception:
                 # A defect of ours. The store may have missed an event, which only a fresh list repairs.
-                log.exception("watch failed, listing again", resource=self._sink.kind.resource)
+                self._log.exception("watch failed, listing again", resource=self._sink.kind.resource)
                 self._machine.restart()
 
     async def _step(self) -> None:
@@ -162,6 +165,6 @@ class Reflector(Generic[T]):
 
     def _complain(self, error: str) -> None:
         """Logs a repeated failure once, because an outage or a missing kind may last for days."""
-        level = log.debug if error == self._complaint else log.info
+        level = self._log.debug if error == self._complaint else self._log.info
         level("watch interrupted", resource=self._sink.kind.resource, error=error, state=repr(self._machine))
         self._complaint = error

@@ -1,24 +1,16 @@
 """Preemption is told from a deletion by a person: by what the scheduler says, or by when it says it evicted."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from world import World
 
-from torchctl.api.kube import KaiPodGroup, Pod, PodCondition, PodStatus
-from torchctl.controllers.job.failure.evictions import LAST_EVICTION, evicted_around, last_eviction, preempted
+from torchctl.api.kube import KaiPodGroup
+from torchctl.controllers.job.failure.evictions import LAST_EVICTION, evicted_around, last_eviction
 from torchctl.runtime.kinds import ObjectMeta
 
 TOLD = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-GRACE_S = 30
-
-
-def pod(*, told: datetime | None = TOLD, disrupted: str = "", status: str = "True") -> Pod:
-    conditions = (PodCondition("DisruptionTarget", status, disrupted),) if disrupted else ()
-    until = told + timedelta(seconds=GRACE_S) if told else None
-    meta = ObjectMeta(
-        name="demo-0-x", deletion_timestamp=until, deletion_grace_period_seconds=GRACE_S if told else None
-    )
-    return Pod(meta, status=PodStatus(conditions=conditions))
 
 
 def group(evicted: str | None) -> KaiPodGroup:
@@ -29,36 +21,43 @@ def at(seconds: float) -> KaiPodGroup:
     return group((TOLD + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z"))
 
 
-def test_a_pod_that_a_scheduler_says_it_preempted_was_preempted() -> None:
-    assert preempted(pod(disrupted="PreemptionByScheduler"), None)
-    assert preempted(pod(told=None, disrupted="PreemptionByScheduler"), group(None))
-
-
-@pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "DeletionByTaintManager", "TerminationByKubelet"])
-def test_a_pod_that_somebody_else_disrupted_was_not_preempted(reason: str) -> None:
-    """KAI's evictions of that time do not matter."""
-    assert not preempted(pod(disrupted=reason), at(0))
-
-
-def test_a_disruption_that_was_called_off_says_nothing() -> None:
-    assert not preempted(pod(disrupted="PreemptionByScheduler", status="False"), group(None))
-    assert preempted(pod(disrupted="EvictionByEvictionAPI", status="False"), at(0))
+@pytest.mark.parametrize(
+    ("reason", "status", "evicted_s", "cause"),
+    [
+        ("PreemptionByScheduler", "True", None, "Preempted"),
+        ("PreemptionByScheduler", "False", None, "Deleted"),
+        ("EvictionByEvictionAPI", "False", 0, "Preempted"),
+        ("EvictionByEvictionAPI", "True", 0, "Evicted"),
+        ("DeletionByTaintManager", "True", 0, "NodeLost"),
+        ("TerminationByKubelet", "True", 0, "Evicted"),
+    ],
+)
+def test_a_pods_own_condition_counts_before_kais_word(
+    world: type[World], reason: str, status: str, evicted_s: int | None, cause: str
+) -> None:
+    """A disruption that was called off says nothing."""
+    w = world("{jobQueue: research, numNodes: 2, command: python train.py}")
+    w.settle()
+    w.worker(1)
+    w.settle()
+    conditions = [{"type": "DisruptionTarget", "status": status, "reason": reason}]
+    w.worker(0, metadata=w.told(), conditions=conditions)
+    if evicted_s is not None:
+        told = (w.now + timedelta(seconds=evicted_s)).isoformat()
+        w.seen = replace(w.seen, podgroup=group(told))
+    w.settle()
+    assert (w.incident.cause, w.failure.reason) == (cause, cause)
 
 
 @pytest.mark.parametrize(("seconds", "so"), [(0, True), (-1, True), (15, True), (-15, True), (16, False), (-16, False)])
 def test_a_plain_deletion_during_kais_eviction_is_kais(seconds: float, so: bool) -> None:
-    assert preempted(pod(), at(seconds)) is so
+    assert evicted_around(at(seconds), TOLD) is so
 
 
 @pytest.mark.parametrize("there", [None, group(None), group(""), group("yesterday")])
 def test_a_plain_deletion_without_kais_word_is_a_persons(there: KaiPodGroup | None) -> None:
-    assert not preempted(pod(), there)
+    assert not evicted_around(there, TOLD)
     assert last_eviction(there) is None
-
-
-def test_a_pod_that_nobody_told_to_stop_was_not_preempted() -> None:
-    """Other pods of its gang were preempted."""
-    assert not preempted(pod(told=None), at(0))
 
 
 def test_a_pod_that_is_gone_counts_from_its_loss() -> None:

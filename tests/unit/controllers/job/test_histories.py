@@ -1,5 +1,6 @@
 """What the operator makes of random histories whose truth is known, in whatever order it sees them."""
 
+import random
 from collections import Counter
 from datetime import timedelta
 from functools import cache
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 
 from torchctl.api.causes import cause_named
 from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
-from torchctl.api.jobstatus import Incident
 from torchctl.api.kube import Job, KaiPodGroup, Pod
 from torchctl.controllers.job.attempts import lifecycle
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import verdict
+from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenElastic, FrozenRendezvous, FrozenTemplate
 from torchctl.controllers.settings import Restarting
@@ -119,7 +120,7 @@ def wrong() -> tuple[Counter[str], Counter[str]]:
 
 
 def test_nearly_every_history_has_the_right_cause_and_payer() -> None:
-    """Over 28 000 of them 0.25 % have a wrong cause, 0.15 % a wrong payer."""
+    """Of 1500 histories, each seen in seven orders, 0.19 % of the verdicts have a wrong cause, 0.09 % a wrong payer."""
     judged, failed = wrong()
     assert judged["all"] > 0.9 * HISTORIES
     assert failed["cause"] <= 0.01 * judged["all"]
@@ -127,22 +128,66 @@ def test_nearly_every_history_has_the_right_cause_and_payer() -> None:
     assert failed["incident"] <= 0.001 * HISTORIES
 
 
-@given(seed=SEEDS, cut=st.floats(0, 1), order=st.sampled_from(list(Order)))
-@settings(deadline=None, max_examples=300)
-def test_the_verdict_does_not_depend_on_the_order_of_seeing(seed: int, cut: float, order: Order) -> None:
-    """Whatever opened the incident, who looks at all of it names the same cause, while the pods are there."""
-    found = history(seed, stays=True)
-    seen = sight(found, order, seed)
-    end = seen.heard[-1][0]
-    whole = verdict.first_loss(case_of(found, seen, None, end))
-    again = verdict.first_loss(case_of(found, seen, opened(found, seen, 50 + (end - 50) * cut), end))
-    assert (whole and whole.cause) == (again and again.cause)
+def test_operators_differ_only_in_what_one_of_them_missed() -> None:
+    """Operators that see a history in seven orders, in their own time and until they count it.
+
+    Those that have seen the same versions of the objects by then count the same cause. All seven do so in nine of ten
+    histories. In the others, one was away, or its watch behind, while a pod told what nothing tells afterwards: it was
+    deleted, or the kubelet's last delete moved the time at which it was told to stop.
+    """
+    same = 0
+    for seed in range(100):
+        found, counted = history(seed), dict[frozenset[int], set[tuple[str, ...]]]()
+        for order in Order:
+            seen = sight(found, order, seed)
+            status, until = decided(found, seen)
+            looks = (*(moment for moment in seen.moments if moment < until), until)
+            facts = frozenset(id(version) for moment in looks for version in newest(seen, moment))
+            counted.setdefault(facts, set()).add(tuple(status.restarts.by_cause))
+        assert all(len(causes) == 1 for causes in counted.values()), seed
+        same += len(set.union(*counted.values())) == 1
+    assert same >= 0.85 * 100
 
 
-def opened(found: History, seen: Sight, moment: float) -> JobStatus:
-    case = case_of(found, seen, None, max(moment, 50.0))
-    loss, status = verdict.first_loss(case), case.status
-    if loss is None:
-        return status
-    incident = Incident(cause=loss.cause, opened=case.moment, lost=loss.at)
-    return msgspec.structs.replace(status, incident=incident, failure=loss.failure)
+def judged(found: History, seen: Sight, until: float) -> Loss | None:
+    """The first loss after every look until then, each of which records what it found."""
+    status, loss = None, None
+    for moment in (*(one for one in seen.moments if one < until), until):
+        case = case_of(found, seen, status, moment)
+        incident = case.status.incident
+        loss = verdict.first_loss(case) if incident is None else verdict.confirmed(case, incident)
+        if loss is not None:
+            status = msgspec.structs.replace(case.status, incident=loss.opened(EPOCH), failure=loss.failure)
+    return loss
+
+
+def shuffled(found: History, rng: random.Random) -> Sight:
+    """Every version of every object is seen, those of one object in their order, and several objects at one look."""
+    left: dict[str, list[Version]] = {}
+    for version in found.versions:
+        left.setdefault(version.key, []).append(version)
+    heard, moment = [(0.0, versions.pop(0)) for versions in left.values()], 50.0
+    while left := {key: versions for key, versions in left.items() if versions}:
+        moment += 1
+        seen = rng.sample(sorted(left), rng.randint(1, len(left)))
+        heard += [(moment, left[key].pop(0)) for key in seen]
+    return Sight(tuple(heard), tuple(50.0 + step for step in range(int(moment) - 49)))
+
+
+def tells(loss: Loss | None) -> tuple[object, ...]:
+    return (loss.cause, loss.at, loss.failure) if loss is not None else ()
+
+
+@given(seed=SEEDS, first=SEEDS, second=SEEDS)
+@settings(deadline=None, max_examples=400)
+def test_the_verdict_does_not_depend_on_the_order_of_seeing(seed: int, first: int, second: int) -> None:
+    """Who has seen the same versions of every object names the same pod, cause and exit code, in whatever order.
+
+    This holds of all histories: also of pods that are gone by then, and of what Job and PodGroup say afterwards. What
+    it leaves out is a version that one operator has seen and another has not. Of 1500 histories, all seven operators
+    count the same cause in 90.5 %; in 99.1 %, if those are left out that never saw a version that tells what happened
+    (1.6 % of all).
+    """
+    found = history(seed)
+    one, other = (shuffled(found, random.Random(order)) for order in (first, second))
+    assert tells(judged(found, one, one.moments[-1])) == tells(judged(found, other, other.moments[-1]))

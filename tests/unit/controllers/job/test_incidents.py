@@ -60,6 +60,7 @@ def test_pods_lost_after_the_first_open_no_other_incident(world: type[World]) ->
 def test_the_next_attempt_waits_until_all_earlier_pods_ended(world: type[World]) -> None:
     w = world.running(job())
     w.worker_fails(1, 42)
+    w.job_is("FailureTarget", "BackoffLimitExceeded")
     w.told_to_stop(0)
     w.settle()
     w.later(6)

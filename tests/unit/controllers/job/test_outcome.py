@@ -9,7 +9,7 @@ import pytest
 from world import World
 
 from torchctl.api.job import Failure
-from torchctl.controllers.job.failure.verdict import sentence
+from torchctl.controllers.job.attempts.outcome import sentence
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
@@ -198,6 +198,7 @@ def test_a_sidecar_stopped_for_a_peer_is_not_the_cause(
     w.later(300)
     w.worker_fails(1, 2, "boom", after_s=300)
     w.settle()
+    w.job_is("FailureTarget", "BackoffLimitExceeded")
     stopped = {"exitCode": 143, "reason": "Error", "finishedAt": EPOCH + timedelta(seconds=302)}
     until = EPOCH + timedelta(seconds=331)
     w.worker(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from world import World
 
+from torchctl.api.jobstatus import Failure, OtherLoss
 from torchctl.api.kube import KaiPodGroup
 from torchctl.controllers.job.failure.evictions import LAST_EVICTION
 from torchctl.runtime.kinds import ObjectMeta
@@ -155,6 +156,60 @@ def test_a_lost_peer_is_remembered_after_its_pod_goes(world: type[World]) -> Non
     w.pod_goes(1, 2)
     decided(w)
     assert (w.restarts.by_cause, w.failure.pod) == ({"PeerLost": 1}, "demo-0-x")
+
+
+@pytest.mark.parametrize(("gave_up_s", "cause"), [(0, "Error"), (5, "Deleted")])
+def test_a_deletion_is_remembered_after_its_pod_goes(world: type[World], gave_up_s: int, cause: str) -> None:
+    """Only the Job can tell whose the deletion was, and says so when the pod is gone; nothing is counted before."""
+    w = three(world)
+    w.later(10)
+    told(w, 1, 0)
+    w.settle()
+    deleted = w.now
+    w.worker_fails(0, 1, "boom", after_s=1)
+    w.settle()
+    other = w.incident.other
+    assert other is not None
+    assert (w.incident.cause, other.cause, other.failure.pod, other.lost) == ("Error", "Deleted", "demo-1-x", deleted)
+    w.pod_goes(1)
+    w.later(gave_up_s)
+    w.job_is("FailureTarget", "BackoffLimitExceeded")
+    decided(w)
+    assert w.restarts.by_cause == {cause: 1}
+
+
+@pytest.mark.proves(
+    "TorchrunJob.status.incident.other.cause",
+    "TorchrunJob.status.incident.other.failure.pod",
+    "TorchrunJob.status.incident.other.failure.node",
+    "TorchrunJob.status.incident.other.failure.rank",
+    "TorchrunJob.status.incident.other.failure.exitCode",
+    "TorchrunJob.status.incident.other.failure.reason",
+    "TorchrunJob.status.incident.other.failure.message",
+    "TorchrunJob.status.incident.other.lost",
+)
+def test_a_failure_is_kept_beside_a_deletion(world: type[World]) -> None:
+    w = three(world)
+    began = w.now
+    told(w, 1, 0)
+    w.later(5)
+    w.worker_fails(0, 3, "boom", after_s=5)
+    w.job_is("FailureTarget", "BackoffLimitExceeded")
+    w.settle()
+    failure = Failure(pod="demo-0-x", node="node-1", rank=0, exit_code=3, reason="Error", message="boom")
+    assert w.incident.cause == "Deleted"
+    assert w.incident.other == OtherLoss("Error", failure, began + timedelta(seconds=5))
+
+
+def test_a_silent_job_is_not_waited_for_for_long(world: type[World]) -> None:
+    w = three(world)
+    told(w, 1, 0)
+    w.worker_fails(0, 1, "boom", after_s=1)
+    w.settle()
+    for after_s, attempt in ((5, 0), (5, 1)):
+        w.later(after_s)
+        w.settle()
+        assert w.attempt == attempt
 
 
 def test_a_failure_on_a_fast_clock_is_remembered(

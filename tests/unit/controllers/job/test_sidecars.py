@@ -232,7 +232,6 @@ def test_the_program_pays_for_a_sidecar_that_fails_its_pod(world: type[World]) -
     w = running(world, TWO)
     beside(w, 1, DONE, DEAD, "Failed")
     w.settle()
-    assert (w.phase, w.status.incident) == ("Running", None)
     w.job_is("FailureTarget", "BackoffLimitExceeded")
     until = w.told()
     w.worker(0, containerStatuses=[{"name": "trainer", **RUNS}], metadata=until)

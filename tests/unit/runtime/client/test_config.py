@@ -218,3 +218,41 @@ async def test_a_user_to_impersonate_is_taken_over(tmp_path: Path) -> None:
 async def test_groups_to_impersonate_without_a_user_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="together with a user"):
         await load_connection(write(tmp_path / "config", user={"token": "t", "as-groups": ["dev"]}))
+
+
+async def test_the_first_file_s_current_context_counts(tmp_path: Path) -> None:
+    """As for kubectl: with the last one a command would go to another cluster than kubectl's."""
+    one, two = write(tmp_path / "one", name="one"), write(tmp_path / "two", name="two")
+    assert await (await load_connection(f"{one}:{two}")).authorization() == "Bearer token-one"
+
+
+async def test_a_user_with_a_password_has_basic_authentication(tmp_path: Path) -> None:
+    connection = await load_connection(write(tmp_path / "config", {"username": "ann", "password": "secret"}))
+    assert await connection.authorization() == f"Basic {base64.b64encode(b'ann:secret').decode()}"
+
+
+async def test_an_older_auth_provider_gives_its_token(tmp_path: Path) -> None:
+    """An id-token without an expiry, so that its issuer is not asked."""
+    token = f"{base64.b64encode(b'{}').decode()}." * 2 + "signature"
+    provider = {"name": "oidc", "config": {"id-token": token, "client-id": "me"}}
+    connection = await load_connection(write(tmp_path / "config", {"auth-provider": provider}))
+    assert await connection.authorization() == f"Bearer {token}"
+
+
+async def test_auth_provider_without_a_token_is_a_configuration_error(tmp_path: Path) -> None:
+    user = {"auth-provider": {"name": "oidc", "config": {"id-token": "none"}}}
+    with pytest.raises(ConfigError, match="auth provider gives no credentials") as raised:
+        await load_connection(write(tmp_path / "config", user))
+    assert isinstance(raised.value.__cause__, CredentialsError)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "says"),
+    [
+        ({"certificate-authority": "missing.crt"}, "certificate-authority: there is no file .*missing.crt"),
+        ({"certificate-authority-data": "no base64!"}, "certificate-authority-data is not in base64"),
+    ],
+)
+async def test_certificates_that_cannot_be_had_are_named(tmp_path: Path, cluster: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        await load_connection(write(tmp_path / "config", cluster=cluster))

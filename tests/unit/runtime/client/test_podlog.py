@@ -59,7 +59,7 @@ async def test_end_of_an_answer_is_not_the_containers() -> None:
     file.write("before\n", 1)
     # The node's log server restarts: its answer ends, and nothing was cut.
     file.has_ended = True
-    ended = iter([False, False, True])
+    ended = iter([False, False, True, True])
     async with reading(logs) as log:
         found: list[str] = []
         async for lines in log.follow(lambda: next(ended)):
@@ -67,7 +67,19 @@ async def test_end_of_an_answer_is_not_the_containers() -> None:
             if file.requests == 1 and found == ["before"]:
                 file.write("after\n", 2)
     assert found == ["before", "after"]
-    assert file.requests == 3
+    assert file.requests == 3  # the third one has nothing new
+
+
+async def test_an_end_that_was_a_cut_is_no_end() -> None:
+    """The API server ends its answer as if all was well when the node cuts the connection."""
+    logs = LogFiles()
+    file = logs[KEY]
+    for number in range(100):
+        file.write(f"line {number}\n", number)
+    file.quiet_cut_after += [20, 50, 1000, 1500, 60, 10]
+    file.end()
+    async with reading(logs) as log:
+        assert await texts(log, file) == [f"line {number}" for number in range(100)]
 
 
 async def test_a_last_line_without_line_end_comes_once() -> None:
@@ -89,6 +101,21 @@ async def test_a_tail_is_asked_for_once() -> None:
     file.end()
     async with reading(logs, cursor=Cursor(tail=3)) as log:
         assert await texts(log, file) == ["7", "8", "9"]
+
+
+async def test_snapshot_of_a_growing_log_comes_to_an_end() -> None:
+    logs = LogFiles()
+    file = logs[KEY]
+    for number in range(10):
+        file.write(f"{number}\n", number)
+    file.cut_after.append(100)
+    async with reading(logs) as log:
+        found: list[str] = []
+        async for lines in log.snapshot():
+            found += [line.text for line in lines]
+            file.write("more\n", 11)
+    assert found[:10] == [str(number) for number in range(10)]
+    assert file.requests == 2
 
 
 async def test_a_pod_that_is_gone_ends_its_log() -> None:

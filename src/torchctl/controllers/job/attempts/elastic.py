@@ -1,4 +1,4 @@
-"""Ends the attempt of an elastic job that has too few workers for too long, although no pod of it failed."""
+"""Ends the attempt of an elastic job that cannot go on, although no pod of it tells of a loss."""
 
 from datetime import datetime, timedelta
 
@@ -7,12 +7,13 @@ from torchctl.api.causes import Cause
 from torchctl.api.conditions import JobCondition
 from torchctl.api.counts import counted
 from torchctl.api.job import Failure
+from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.steps import workers
 from torchctl.runtime.conditions import find
 
-__all__ = ["below_minimum", "look_again_s"]
+__all__ = ["below_minimum", "look_again_s", "replaced_host"]
 
 
 def below_minimum(case: Case) -> Loss | None:
@@ -24,6 +25,20 @@ def below_minimum(case: Case) -> Loss | None:
     there = counted(workers.standing(case.observed), "ready worker")
     message = f"Job {job} has {there}, elastic.minNodes is {case.template.min_nodes}: no replacement came"
     return Loss(Cause.BELOW_MINIMUM, Failure(reason=Cause.BELOW_MINIMUM, message=message), case.moment)
+
+
+def replaced_host(case: Case) -> Loss | None:
+    """Returns the loss of the worker 0 that hosted the store, if another replaced it before anybody saw it go."""
+    hosts = {pod.metadata.uid: pod for pod in case.observed.pods if pods.index(pod) == 0}
+    known = case.status.host_uid
+    if not known or not hosts or known in hosts or case.template is None or not case.template.meets_at_worker_0:
+        return None
+    if success.has_succeeded(case.observed):
+        return None
+    host = next(iter(hosts.values()))
+    message = "it took the place of the worker 0 at which the others had met, and nothing says why that one is gone"
+    failure = Failure(pod=host.metadata.name, node=host.spec.node_name, reason=Cause.VANISHED, message=message)
+    return Loss(Cause.VANISHED, failure, host.metadata.creation_timestamp)
 
 
 def look_again_s(case: Case) -> float | None:

@@ -25,7 +25,7 @@ from torchctl.api.kube import Job
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import earliest
 from torchctl.controllers.job.attempts import deadlines, elastic
-from torchctl.controllers.job.attempts.outcome import Outcome
+from torchctl.controllers.job.attempts.outcome import Outcome, sentence
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import budgets, verdict
@@ -93,18 +93,21 @@ def _lost_or_done(case: Case) -> Life | None:
         return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
     if loss is None and _says_complete(observed.worker_job):
         return None  # it is not known yet how its pods ended
-    loss = loss or verdict.replaced_host(case) or elastic.below_minimum(case)
+    loss = loss or elastic.replaced_host(case) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
 
 
 def _opened(case: Case, loss: Loss) -> Life:
     """The incident that a loss opens, or the end that it is."""
     if loss.permanent is not None:
-        outcome = Outcome(loss.permanent, verdict.sentence(loss.failure), loss.failure)
-        return _ended(case.status, outcome, case.now)
-    incident = Incident(cause=loss.cause, opened=case.moment, lost=loss.at)
+        return _ended(case.status, _hopeless(loss, loss.permanent), case.now)
+    incident = loss.opened(case.moment)
     status = msgspec.structs.replace(case.status, incident=incident, failure=loss.failure)
     return Life(status=status, stage=Settle(incident))
+
+
+def _hopeless(loss: Loss, reason: JobReason) -> Outcome:
+    return Outcome(reason, sentence(loss.failure), loss.failure)
 
 
 # An incident is open.
@@ -118,14 +121,17 @@ def _settle(case: Case, incident: Incident) -> Life:
     if observed.held and incident.cause == Cause.DELETED:
         # Its pods were seen to go before it was seen that somebody had suspended its Job.
         return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Run())
-    settle_s = case.settings.settle_s
+    loss = verdict.confirmed(case, incident)
+    hinges = verdict.hinges_on_its_job(loss, case)
+    settle_s = case.settings.settle_s * (2 if hinges else 1)
     left = _left_s(incident.opened + timedelta(seconds=settle_s), settle_s, case.now)
-    loss = verdict.first_loss(case) or verdict.recorded(case, incident)
-    if left > 0 and not (_all_ended(case) and loss.cause is not Cause.DELETED):
+    if left > 0 and not (_all_ended(case) and loss.cause is not Cause.DELETED and not hinges):
         # A pod that tells more may be gone in a moment. The Job may still tell who deleted a pod.
-        known = msgspec.structs.replace(incident, cause=loss.cause, lost=loss.at)
+        known = loss.opened(incident.opened)
         status = msgspec.structs.replace(status, incident=known, failure=loss.failure)
         return Life(status=status, stage=Settle(known), look_again_s=left)
+    if loss.permanent is not None:
+        return _ended(status, _hopeless(loss, loss.permanent), case.now)
     if _has_left(observed) and loss.cause in _UNEXPLAINED:
         return _ended(status, _disappeared(observed), case.now)  # its pods were only seen to go before it was
     return _counted(case, loss, incident.opened)
@@ -138,7 +144,7 @@ def _counted(case: Case, loss: Loss, opened: datetime) -> Life:
     active = _folded(case.status, min(lost, opened))
     status = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
-        message = f"{verdict.sentence(failure)}; {refused.why}{_logs(case.observed, failure)}"
+        message = f"{sentence(failure)}; {refused.why}{_logs(case.observed, failure)}"
         return _ended(status, Outcome(refused.reason, message, failure), case.now)
     due = budgets.next_attempt_time(case.settings, restarts.consecutive, case.now)
     return Life(status=_next(status, due), stage=Wait(due))

@@ -1,10 +1,11 @@
-"""Defines the outcome of a job: success or failure, with reason and message."""
+"""Defines the outcome of a job: success or failure, with reason and message, and what a failure is in words."""
 
 from dataclasses import dataclass
 
 from torchctl.api.job import Failure
+from torchctl.controllers.job.pods import shorten
 
-__all__ = ["Outcome"]
+__all__ = ["Outcome", "sentence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,21 @@ class Outcome:
     reason: str
     message: str
     failure: Failure | None = None
+
+
+def sentence(failure: Failure) -> str:
+    """A failure as a person reads it."""
+    rank = f", rank {failure.rank}" if failure.rank is not None else ""
+    where = f" on node {failure.node}" if failure.node else ""
+    last = failure.message.strip().splitlines()[-1:] or [""]
+    if not failure.pod:
+        return last[0]
+    return f"pod {failure.pod}{where}{rank} failed {_how(failure)}" + (f": {shorten(last[0])}" if last[0] else "")
+
+
+def _how(failure: Failure) -> str:
+    """`with exit code 137 (OOMKilled)`: of code and reason what is known and says something."""
+    if failure.exit_code is None:
+        return f"({failure.reason})"
+    named = "" if failure.reason in ("", "Error") else f" ({failure.reason})"
+    return f"with exit code {failure.exit_code}{named}"

@@ -8,35 +8,19 @@ moment after the pods are told to stop, so an early answer may be no, and has to
 
 from datetime import UTC, datetime, timedelta
 
-from torchctl.api.kube import KaiPodGroup, Pod
-from torchctl.controllers.job.pods import told_at
-from torchctl.runtime.conditions import find
+from torchctl.api.kube import KaiPodGroup
 
-__all__ = ["LAST_EVICTION", "evicted_around", "last_eviction", "preempted"]
+__all__ = ["LAST_EVICTION", "evicted_around", "last_eviction"]
 
 LAST_EVICTION = "kai.scheduler/last-eviction-timestamp"
 """Annotation of a PodGroup: when KAI last evicted a pod of it to make room, RFC 3339, whole seconds."""
 
-_PREEMPTED = "PreemptionByScheduler"
 _SLACK = timedelta(seconds=15)
 """The largest difference between KAI's and the API server's clocks; a deletion within it counts as KAI's."""
 
 
-def preempted(pod: Pod, group: KaiPodGroup | None) -> bool:
-    """Whether a scheduler told this pod to stop, to make room for others.
-
-    Args:
-        group: The PodGroup that the pod is in, None if it is in none.
-    """
-    disrupted = find(pod.status.conditions, "DisruptionTarget")
-    if disrupted is not None and disrupted.status == "True":
-        return disrupted.reason == _PREEMPTED
-    told = told_at(pod)
-    return told is not None and evicted_around(group, told)
-
-
 def evicted_around(group: KaiPodGroup | None, moment: datetime) -> bool:
-    """Whether KAI evicted a pod of the group at about that time: for pods that are gone before anybody saw them go."""
+    """Whether KAI evicted a pod of the group at about that time."""
     last = last_eviction(group)
     return last is not None and abs(last - moment) <= _SLACK
 

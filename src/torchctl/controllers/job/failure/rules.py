@@ -26,29 +26,27 @@ class Rule:
 
 _LIMITS = re.compile(r"exceeds the (?:total )?limit|exceeded its local ephemeral storage limit")
 """The kubelet's eviction manager, of a volume, container or pod above its own limit; of a node it says "was low on"."""
+_EVICTIONS = ("EvictionByEvictionAPI", "TerminationByKubelet")
 _NODE_REASONS = ("NodeLost", "NodeShutdown", "Terminated", "Shutdown")
 _NODE_DISRUPTIONS = ("DeletionByTaintManager", "DeletionByPodGC")
-_EVICTIONS = ("EvictionByEvictionAPI", "TerminationByKubelet")
 _LOST_TRACK = ("Unknown", "ContainerStatusUnknown")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
-_OWN_COMMAND = re.compile(r'exec: "|\bexec /\S+: |chdir to cwd')
-"""runc's message about a command or a directory that is missing or that nobody may run."""
-_HOOK = re.compile(r"nvidia-container|(?:prestart|createRuntime|createContainer) hook|hook #\d")
-"""runc's message about a hook of the node, whose program may be missing as well."""
+_OWN_COMMAND = re.compile(r'exec: "|(?<!fork/)\bexec /\S+: |chdir to cwd')
+"""runc's message about a command or a directory that is missing or that nobody may run. Of a hook of the node, whose
+program may be missing as well, it says "fork/exec"."""
 
 
-def _not_started(it: Evidence) -> bool:
-    if it.end.reason not in _NOT_STARTED:
-        return False
-    return bool(_HOOK.search(it.end.message)) or not _OWN_COMMAND.search(it.end.message)
+def _rejected(it: Evidence) -> bool:
+    if it.end.reason in _NOT_STARTED:
+        return not _OWN_COMMAND.search(it.end.message)
+    return bool(it.reason) and not it.container
 
 
 RULES = (
     Rule(
-        "condition `DisruptionTarget` with reason `PreemptionByScheduler`, KAI's eviction within 15 s of the deletion, "
-        "or reason `Preempting`",
+        "condition `DisruptionTarget` with reason `PreemptionByScheduler`, or reason `Preempting`",
         Cause.PREEMPTED,
-        lambda it: it.preempted or it.reason == "Preempting",
+        lambda it: it.disruption == "PreemptionByScheduler" or it.reason == "Preempting",
     ),
     Rule(
         "reason `Evicted` with a message about a limit of the pod: an emptyDir, or ephemeral storage",
@@ -56,63 +54,42 @@ RULES = (
         lambda it: it.reason == "Evicted" and bool(_LIMITS.search(it.pod.status.message)),
     ),
     Rule(
-        "reason `Evicted`",
+        "reason `Evicted`, or no reason and `DisruptionTarget` with `EvictionByEvictionAPI` or `TerminationByKubelet`",
         Cause.EVICTED,
-        lambda it: it.reason == "Evicted",
+        lambda it: it.reason == "Evicted" or (not it.reason and it.disruption in _EVICTIONS),
     ),
     Rule(
-        "reason `NodeLost`, `NodeShutdown`, `Shutdown` or `Terminated`, or `DisruptionTarget` with "
-        "`DeletionByTaintManager` or `DeletionByPodGC`",
+        "reason `NodeLost`, `NodeShutdown`, `Shutdown` or `Terminated`, `DisruptionTarget` with "
+        "`DeletionByTaintManager` or `DeletionByPodGC`, or a container that ended as `Unknown` or "
+        "`ContainerStatusUnknown`: its node was restarted, or lost track of it",
         Cause.NODE_LOST,
-        lambda it: it.reason in _NODE_REASONS or it.disruption in _NODE_DISRUPTIONS,
+        lambda it: it.reason in _NODE_REASONS or it.disruption in _NODE_DISRUPTIONS or it.end.reason in _LOST_TRACK,
     ),
     Rule(
-        "a container ended as `Unknown` or `ContainerStatusUnknown`: its node was restarted, or lost track of it",
-        Cause.NODE_LOST,
-        lambda it: it.end.reason in _LOST_TRACK,
-    ),
-    Rule(
-        "`DisruptionTarget` with `EvictionByEvictionAPI` or `TerminationByKubelet`",
-        Cause.EVICTED,
-        lambda it: it.disruption in _EVICTIONS,
-    ),
-    Rule(
-        "failed with a reason of its node's (`OutOfnvidia.com/gpu`, `NodeAffinity`, `UnexpectedAdmissionError`, ...) "
-        "before any container began",
+        "another reason of its node's (`OutOfnvidia.com/gpu`, `NodeAffinity`, `UnexpectedAdmissionError`, ...) and no "
+        "container that failed, or one that ended with `StartError` or `ContainerCannotRun`, unless it is the command "
+        "that cannot be run",
         Cause.REJECTED,
-        lambda it: bool(it.reason) and not it.began and not it.container,
+        _rejected,
     ),
     Rule(
-        "a container ended with `StartError` or `ContainerCannotRun`, unless it is the command that cannot be run",
-        Cause.REJECTED,
-        _not_started,
+        "told to stop, without a report of a rank that failed; `Preempted` if KAI evicted within 15 s of it",
+        Cause.DELETED,
+        lambda it: it.obeyed,
     ),
-    Rule(
-        "a container ended with `OOMKilled`",
-        Cause.OOM_KILLED,
-        lambda it: it.end.reason == "OOMKilled",
-    ),
-    Rule(
-        f"init container `{INIT_CONTAINER}` failed",
-        Cause.WORKSPACE_LOST,
-        lambda it: it.speaks and it.container == INIT_CONTAINER,
-    ),
+    Rule("a container ended with `OOMKilled`", Cause.OOM_KILLED, lambda it: it.end.reason == "OOMKilled"),
+    Rule(f"init container `{INIT_CONTAINER}` failed", Cause.WORKSPACE_LOST, lambda it: it.container == INIT_CONTAINER),
     Rule(
         f"init container `{PREFLIGHT_CONTAINER}` failed",
         Cause.RENDEZVOUS_UNREACHABLE,
-        lambda it: it.speaks and it.container == PREFLIGHT_CONTAINER,
+        lambda it: it.container == PREFLIGHT_CONTAINER,
     ),
     Rule(
         f"`{TRAINER}` reports a connection that another rank, or the rendezvous, has closed",
         Cause.PEER_LOST,
         lambda it: it.report.follows,
     ),
-    Rule(
-        "a container failed; of a pod that was told to stop, torchrun reports a rank that failed",
-        Cause.ERROR,
-        lambda it: it.speaks,
-    ),
-    Rule("told to stop", Cause.DELETED, lambda it: it.told),
+    Rule("a container failed", Cause.ERROR, lambda it: bool(it.container)),
     Rule("failed, and nothing of it says why", Cause.VANISHED, lambda it: True),
 )
 

@@ -169,6 +169,20 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         """Whether worker 0 hosts the store at which the others meet."""
         return self.rendezvous.backend == RdzvBackend.C10D and not self.rendezvous.endpoint
 
+    def rank_of(self, index: int | None) -> int | None:
+        """Returns the rank of a pod with one process if torchrun did not tell it; None if only torchrun knows.
+
+        Static rendezvous takes the index. c10d sorts the workers' names as text (torch's dynamic_rendezvous), so worker
+        10 comes before worker 2; on the host's network they have no names of that order.
+        """
+        if index is None or index >= self.nodes or self.nproc_per_node != 1 or self.elastic:
+            return None
+        if self.rendezvous.backend == RdzvBackend.STATIC:
+            return index
+        if self.rendezvous.backend == RdzvBackend.ETCD or self.pod["spec"].get("hostNetwork"):
+            return None
+        return sorted(range(self.nodes), key=lambda node: f"{node}.").index(index)
+
     def desired(self, spec: JobSpec) -> int:
         """Returns how many pods the job should have now, because numNodes of an elastic job may have changed."""
         return spec.num_nodes if self.elastic and spec.num_nodes is not None else self.nodes

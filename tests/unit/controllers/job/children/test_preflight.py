@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from world import World
 
+from torchctl.api.causes import Cause
 from torchctl.api.conditions import JobReason
-from torchctl.api.kube import Pod
-from torchctl.controllers.job.failure.preflights import preflight
+from torchctl.controllers.job.failure.preflights import permanent
 
 JOB = "{{jobQueue: research, numNodes: 2, command: python a.py, distributed: {distributed}{more}}}"
 TLS = "protocol: https, ca_cert: /tls/ca.crt, ssl_cert: /tls/client.crt, ssl_cert_key: /keys/client.key"
@@ -98,46 +98,26 @@ def test_certificates_mean_nothing_without_tls(world: type[World]) -> None:
     assert container["args"] == ["etcd", "--endpoint=etcd.etcd-system.svc:2379", "--timeout=300"]
 
 
-def ended(world: type[World], code: int, message: str, name: str = "preflight") -> Pod:
-    w = world(JOB.format(distributed="{rdzvBackend: etcd-v2}", more=""))
-    state = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
-    w.play("demo-1-x", phase="Failed", initContainerStatuses=[{"name": name, "state": state}])
-    return w.seen.pods[0]
-
-
 @pytest.mark.parametrize(
-    ("code", "reason", "permanent"),
+    ("cause", "code", "reason"),
     [
-        (69, JobReason.ETCD_V2_DISABLED, True),
-        (76, JobReason.PREFLIGHT_FAILED, True),
-        (75, JobReason.PREFLIGHT_FAILED, False),
+        (Cause.RENDEZVOUS_UNREACHABLE, 69, JobReason.ETCD_V2_DISABLED),
+        (Cause.RENDEZVOUS_UNREACHABLE, 76, JobReason.PREFLIGHT_FAILED),
+        (Cause.RENDEZVOUS_UNREACHABLE, 75, None),
+        (Cause.RENDEZVOUS_UNREACHABLE, 137, None),
+        (Cause.RENDEZVOUS_UNREACHABLE, None, None),
+        (Cause.WORKSPACE_LOST, 69, None),
     ],
 )
-def test_what_it_found_is_a_reason_with_its_own_words(
-    world: type[World], code: int, reason: str, permanent: bool
+def test_only_what_another_attempt_would_repeat_is_permanent(
+    cause: Cause, code: int | None, reason: JobReason | None
 ) -> None:
-    found = preflight(ended(world, code, "preflight: etcd 3.4.23 at etcd:2379 answers.\nStart it"))
-    assert found is not None
-    assert (found.reason, found.permanent) == (reason, permanent)
-    assert found.message == "pod demo-1-x: etcd 3.4.23 at etcd:2379 answers. Start it"
-
-
-def test_a_kubelet_that_lost_the_words_leaves_the_code(world: type[World]) -> None:
-    found = preflight(ended(world, 69, ""))
-    assert found is not None
-    assert found.message == "pod demo-1-x: exit code 69"
-
-
-@pytest.mark.parametrize(
-    ("code", "name"), [(0, "preflight"), (143, "preflight"), (137, "preflight"), (69, "workspace")]
-)
-def test_a_preflight_that_was_stopped_found_nothing(world: type[World], code: int, name: str) -> None:
-    assert preflight(ended(world, code, "x", name)) is None
+    assert permanent(cause, code) is reason
 
 
 def test_the_exit_statuses_are_those_of_the_program() -> None:
     from torchctl.controllers.job.failure import preflights
-    from torchctl.preflight.core import NotUsable, OutOfReach, V2Off
+    from torchctl.preflight.core import NotUsable, V2Off
 
-    assert {error.exit_code for error in (NotUsable, OutOfReach, V2Off)} == set(preflights._REASONS)
+    assert {error.exit_code for error in (NotUsable, V2Off)} == set(preflights._REASONS)
     assert preflights._REASONS[V2Off.exit_code] is JobReason.ETCD_V2_DISABLED
