@@ -13,6 +13,7 @@ those that were not used for the longest time go first.
 import contextlib
 import hashlib
 import os
+import shutil
 import struct
 import sys
 import time
@@ -119,6 +120,8 @@ class Store:
             return None
         try:
             self.trim(size)
+            if shutil.disk_usage(self._directory).free < 2 * size:  # the tree may need room on the same volume
+                return None
             return Pack(self._directory)
         except OSError as error:
             print(f"the store is not used: {error}", file=sys.stderr, flush=True)
