@@ -95,6 +95,10 @@ class LogFiles:
     def find(self, key: Key) -> LogFile | None:
         return self._files.get(key)
 
+    def remove(self, key: Key) -> None:
+        """Forgets the log of a pod, as a node does with the pod."""
+        del self._files[key]
+
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Handles `/{namespace}/{pod}`."""
         file = self.find(Key(request.match_info["namespace"], request.match_info["pod"]))
