@@ -15,7 +15,8 @@ from torchctl.client.submit import Interrupted
 from torchctl.client.sync import ask
 from torchctl.client.views import JobSpecView, JobView
 from torchctl.runtime.kinds import Condition, ObjectMeta
-from torchctl.workspace.companion import Companion, application
+from torchctl.workspace.companion import Companion
+from torchctl.workspace.companionserver import application
 from torchctl.workspace.core import Limits
 from torchctl.workspace.membership.core import Target
 from torchctl.workspace.membership.messages import Report, State

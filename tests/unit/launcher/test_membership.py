@@ -24,7 +24,7 @@ def play(scene: Scene, history: list[tuple[str, int]]) -> None:
 
 @settings(max_examples=examples(400))
 @given(size=SIZES, budget=st.integers(0, 2), history=HISTORIES, warm_up=st.booleans())
-def test_one_id_is_one_tree_and_one_list_and_a_world_forms(
+def test_one_world_id_means_one_tree_and_one_list(
     size: tuple[int, int], budget: int, history: list[tuple[str, int]], warm_up: bool
 ) -> None:
     scene = Scene(*size, budget)
@@ -106,7 +106,7 @@ def test_nobody_is_restarted_while_a_program_comes_to_its_end() -> None:
     assert scene.nodes[1].ended
 
 
-def test_a_failure_while_new_code_is_there_ends_in_the_new_code() -> None:
+def test_failure_beside_new_code_ends_in_the_new_code() -> None:
     scene = Scene(2, 2)
     assert scene.calm()
     scene.commit(scene.nodes[0])
@@ -134,7 +134,7 @@ def test_launchers_of_an_earlier_attempt_do_not_count() -> None:
     assert not any(order.kind is OrderKind.RUN for order in scene.companion.orders(scene.now).values())
 
 
-def test_without_a_tree_in_the_claim_a_common_one_will_do() -> None:
+def test_without_a_claimed_tree_a_common_one_will_do() -> None:
     scene = Scene(2, 2)
     scene.companion = Membership(scene.now, None)
     for _ in range(3):
