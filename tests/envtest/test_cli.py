@@ -11,8 +11,8 @@ from anyio.streams.text import TextReceiveStream
 from click.shell_completion import ShellComplete
 from clusters import CONFIG
 from jobs import Place, become
+from kubectl import Kubectl
 
-from commands import Kubectl
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.cli.kubectl import cli
 from torchctl.client import BlockingClient, Client, JobFailed, Target, TimedOut

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 import yaml
+from kubectl import Kubectl
 
-from commands import Kubectl
 from torchctl.client import NotInstalled, Target, connect
 from torchctl.client.views import JobView
 from torchctl.runtime.kinds import Kind

@@ -63,7 +63,11 @@ async def send(place: Place, name: str, revision: str) -> None:
     await place.admin.merge_patch(TORCHRUN_JOB, name, body, namespace=place.namespace)
 
 
-@pytest.mark.proves("TorchrunJob.spec.hotReload", "TorchrunJob.spec.volumes.workspace.revision")
+@pytest.mark.proves(
+    "TorchrunJob.spec.hotReload",
+    "TorchrunJob.spec.volumes.workspace.revision",
+    "TorchrunJob.status.workspace.sentTime",
+)
 async def test_new_code_reaches_running_workers_and_outlives_the_companion(
     place: Place, kubelet: ScriptedKubelet
 ) -> None:
@@ -80,6 +84,7 @@ async def test_new_code_reaches_running_workers_and_outlives_the_companion(
     job = await place.admin.get(TORCHRUN_JOB, "hot", place.namespace)
     assert job.status.workspace is not None
     assert (job.status.workspace.requested, job.status.workspace.revision) == (SECOND, SECOND)
+    assert job.status.workspace.sent_time is not None
     companion = await place.admin.get_raw(POD, "hot-sync-1", place.namespace)
     assert companion["spec"]["initContainers"][0]["args"][0] == "receive"
     assert companion["spec"]["containers"][0]["args"][0] == "companion"

@@ -20,7 +20,8 @@ from typing import Any
 from waiting import until
 
 from torchctl.launcher import launcher
-from torchctl.workspace.companion import Companion, application, target_of
+from torchctl.workspace.companion import Companion
+from torchctl.workspace.companionserver import application
 from torchctl.workspace.core import Limits
 from torchctl.workspace.handout import copy
 from torchctl.workspace.marker import Marker
@@ -29,6 +30,7 @@ from torchctl.workspace.serve import running
 from torchctl.workspace.staging import Staging
 from torchctl.workspace.steps import drive
 from torchctl.workspace.tree import digest
+from torchctl.workspace.wanted import read_target
 
 __all__ = ["KEY", "LAUNCHER", "Crew", "Pod", "alive", "crew"]
 
@@ -190,7 +192,7 @@ class Crew:
     async def begin_companion(self, settings: Settings = SETTINGS) -> None:
         """Start a companion that knows nothing, at the address of the one before."""
         ready = asyncio.Event()
-        self.companion = Companion(partial(target_of, self.claim), time.monotonic, settings)
+        self.companion = Companion(partial(read_target, self.claim), time.monotonic, settings)
         self._serving = asyncio.create_task(self._serve(self.companion, ready))
         await ready.wait()
 

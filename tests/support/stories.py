@@ -24,6 +24,8 @@ Json = dict[str, Any]
 GIT = {"workspace": {"source": "git", "url": "https://git.example.com/team/code.git", "ref": "main"}}
 SHARED_CLAIM = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
 CODE = 42
+SENT = "sha256:" + "5" * 64
+"""The digest of a tree that was sent to a job while it ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,12 @@ ON_CUE = (
             Act(brought("v3"), edits(suspend=False)),
             Act(runs(0), ends()),
         ),
+    ),
+    Story(
+        "reloaded",
+        job_spec={"hotReload": "Restart", "volumes": GIT},
+        acts=(Act(runs(0), asks_for(SENT)), *FAILS_ONCE),
+        workers=4,
     ),
     Story(
         "chain",

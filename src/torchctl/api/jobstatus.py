@@ -53,6 +53,9 @@ class WorkspaceStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=T
     requested: Annotated[str, text("spec.volumes.workspace.revision that was asked for, where there was one.")] = ""
     pod: Annotated[str, text("First sync pod of a revision that was asked for later.")] = ""
     revision: Annotated[str, text("Commit or digest that the workers run.")] = ""
+    sent_time: Annotated[
+        datetime | None, moment("When a revision that was sent to the running job was seen in spec (hotReload).")
+    ] = None
     source: Annotated[str, text("Where it came from: zip, git, s3 or existing.")] = ""
     digest: Annotated[str, text("SHA-256 of its content.")] = ""
     bytes: Annotated[int, count("Size of its files, in bytes.", maximum=2**53)] = 0

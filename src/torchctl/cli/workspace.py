@@ -193,16 +193,39 @@ def pull(url: str, target: Path, expected: str, timeout_s: float, termination_lo
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
 @click.option("--streams", type=click.IntRange(min=1), default=16, show_default=True, help="Downloads at once.")
 @click.option("--key", required=True, help="What the paths end in: who does not know it gets nothing.")
+@click.option("--upload-port", type=click.IntRange(1, 65535), help="Of loopback, for later uploads; none if absent.")
+@click.option("--token", envvar="TORCHCTL_POD_UID", default="", help="What clients must present: the pod's uid.")
+@click.option("--cache", type=_DIRECTORY, help="Directory that keeps content for later uploads; default: on the claim.")
+@click.option("--cache-bytes", type=click.IntRange(min=1), default=_CACHE_BYTES, show_default=True, help="Its size.")
 @_LOG
 @_limited
 def companion(
-    root: Path, host: str | None, port: int, streams: int, key: str, termination_log: Path, **options: Any
+    root: Path,
+    host: str | None,
+    port: int,
+    streams: int,
+    key: str,
+    upload_port: int | None,
+    token: str,
+    cache: Path | None,
+    cache_bytes: int,
+    termination_log: Path,
+    **options: Any,
 ) -> None:
-    """Serve a filled claim, and tell the launchers of the job's workers what to run, until SIGTERM."""
-    from torchctl.workspace.companion import companion as run_companion
+    """Serve a claim, take later trees, and tell the launchers of the job's workers what to run, until SIGTERM."""
+    from torchctl.workspace.companionserver import Uploads
+    from torchctl.workspace.companionserver import companion as run_companion
+
+    if upload_port and not token:
+        raise click.UsageError("--upload-port needs --token, or TORCHCTL_POD_UID in the environment")
 
     async def main() -> None:
-        await run_companion(root, host=host, port=port, limits=_limits(options), streams=streams, key=key)
+        uploads = None
+        if upload_port:
+            uploads = Uploads(port=upload_port, token=token, cache=cache, cache_bytes=cache_bytes)
+        await run_companion(
+            root, host=host, port=port, limits=_limits(options), streams=streams, key=key, uploads=uploads
+        )
 
     _finish("companion", main, termination_log)
 
@@ -212,7 +235,7 @@ def companion(
 @_LOG
 def put_launcher(target: Path, termination_log: Path) -> None:
     """Copy the launcher to a volume."""
-    from torchctl.workspace.putlauncher import put_launcher as put
+    from torchctl.workspace.launcherfile import put_launcher as put
 
     async def main() -> None:
         put(target)

@@ -1,6 +1,7 @@
 """A directory as the code of a job: listed and hashed here, sent to a pod through the API server."""
 
 import hashlib
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,9 @@ from torchctl.client.tree import Tree, scan
 from torchctl.client.upload import Report, Sent, hashed, upload
 from torchctl.runtime.client import errors as api
 
-__all__ = ["DirectoryCode", "list_tree", "read_code"]
+__all__ = ["DirectoryCode", "changes", "list_tree", "read_code"]
+
+_LOOK_EVERY_S = 0.5
 
 
 class DirectoryCode:
@@ -76,3 +79,19 @@ async def read_code(cluster: Cluster, namespace: str, directory: Path, report: R
     """
     content = await hashed(await list_tree(directory), report=report)
     return DirectoryCode(cluster, namespace, content, report)
+
+
+async def changes(known: Tree, *, every_s: float = _LOOK_EVERY_S) -> AsyncGenerator[Tree]:
+    """Yields the tree after each change since `known`, as soon as two looks, `every_s` apart, agree.
+
+    Raises:
+        UsageError: Something in the directory cannot be sent, or there is too much.
+    """
+    before = known
+    while True:
+        now = await list_tree(known.root)
+        if now.members == before.members and now.members != known.members:
+            known = now
+            yield now
+        before = now
+        await anyio.sleep(every_s)

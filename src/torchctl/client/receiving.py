@@ -94,9 +94,7 @@ def look(status: JobStatus, pods: Sequence[Pod]) -> Look:
     if receiver is not None:
         return receiver
     if open_ is None:
-        return Waiting(
-            "the operator has not seen the job yet; if it stays, ask who runs the cluster whether torchctl runs"
-        )
+        return Waiting("the operator has not seen the job yet; if that stays, ask whether torchctl runs")
     return Waiting(open_.message)
 
 

@@ -274,7 +274,8 @@ def world_environment(environ: dict[str, str], world: dict[str, Any]) -> dict[st
 # Trees: the rules of torchctl.workspace in small
 
 MARKER, STAGING = ".sync_success", ".torchctl-staging"
-RESERVED = {MARKER, MARKER + ".tmp", STAGING, "lost+found"}
+OTHERS_OF_A_CLAIM = {".torchctl-store", ".torchctl-wish", ".torchctl-wish.tmp", "lost+found"}
+RESERVED = {MARKER, MARKER + ".tmp", STAGING} | OTHERS_OF_A_CLAIM
 CHUNK = 1 << 20
 
 
@@ -423,7 +424,8 @@ def swap(workdir: str, stamp_ns: int) -> dict[str, Any]:
 
 def _bring_back(old: str, workdir: str, stamp_ns: int) -> None:
     for path, kind, status in walk(os.fsencode(old), b""):
-        if kind == "d" or status.st_ctime_ns <= stamp_ns or b"__pycache__" in path.split(b"/"):
+        parts = path.split(b"/")  # what is at the top was moved itself, and looks new by that
+        if kind == "d" or status.st_ctime_ns <= stamp_ns or len(parts) == 1 or b"__pycache__" in parts:
             continue
         target = os.path.join(os.fsencode(workdir), path)
         try:
@@ -1163,7 +1165,8 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
         else:
             sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
             sys.argv = [script, *args]
-            runpy.run_path(script, run_name="__main__")
+            # As the interpreter says it in __file__; sys.argv[0] stays as it was given.
+            runpy.run_path(os.path.abspath(script) if sys.version_info >= (3, 9) else script, run_name="__main__")
     except SystemExit as error:
         code = error.code
         if code is not None and not isinstance(code, int):
@@ -1171,7 +1174,8 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
             code = 1
     except BaseException as error:
         code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-        sys.excepthook(type(error), error, _of_the_user(error.__traceback__))
+        shown = _of_the_user(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(shown), shown)
     threading._shutdown()  # type: ignore[attr-defined]  # multiprocessing would skip what an interpreter does at its end
     atexit._run_exitfuncs()
     flush()

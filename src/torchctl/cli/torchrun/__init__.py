@@ -14,7 +14,13 @@ def _verbs(**summaries: str) -> dict[str, Entry]:
     return {name: Entry(f"{__name__}.{name}", summary) for name, summary in summaries.items()}
 
 
-TRAIN = Section("Train", _verbs(submit="Create a job and send it the current directory."))
+TRAIN = Section(
+    "Train",
+    _verbs(
+        submit="Create a job and send it the current directory.",
+        sync="Send the current directory to a job that is there.",
+    ),
+)
 
 LOOK = Section(
     "Look",
@@ -27,7 +33,13 @@ LOOK = Section(
     ),
 )
 
-REACH = Section("Reach into the pods", _verbs())
+REACH = Section(
+    "Reach into the pods",
+    _verbs(
+        exec="Run a command, or a shell, where a rank runs.",
+        cp="Copy files out of a worker, or into one.",
+    ),
+)
 
 CHANGE = Section(
     "Change",

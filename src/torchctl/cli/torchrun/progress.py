@@ -53,12 +53,12 @@ class Teller:
     def made(self, name: str, *, again: bool) -> None:
         """The job is there; `again` if it was before."""
         farewell(self._again.format(name=name))
-        self._say(f"{name} is there already: going on with it" if again else f"{name} created")
+        self.say(f"{name} is there already: going on with it" if again else f"{name} created")
 
     def waiting(self, why: str) -> None:
         """Nothing can be sent yet."""
         if self._live is None:
-            self._say(f"waiting: {why}")
+            self.say(f"waiting: {why}")
         else:
             self._show(f"waiting: {why}", None, None)
 
@@ -69,18 +69,18 @@ class Teller:
             self._show(what, progress.done, progress.total)
         elif progress.stage == "send" and time.monotonic() - self._told_at > _EVERY_S:
             self._told_at = time.monotonic()
-            self._say(f"{what}: {amount(progress.done)} of {amount(progress.total)}")
+            self.say(f"{what}: {amount(progress.done)} of {amount(progress.total)}")
 
     def listed(self, tree: "Tree") -> None:
         """This tree is about to be sent."""
-        self._say(summary(tree))
+        self.say(summary(tree))
 
     def sent(self, sent: "Sent | None") -> None:
         """The code has arrived; None if it was there before."""
         if sent is None:
-            self._say("the job has this code already")
+            self.say("the job has this code already")
         else:
-            self._say(f"sent {amount(sent.sent)}; the rest was there already" if sent.sent < sent.bytes else "sent")
+            self.say(f"sent {amount(sent.sent)}; the rest was there already" if sent.sent < sent.bytes else "sent")
 
     def _show(self, text: str, done: int | None, total: int | None) -> None:
         assert self._live is not None
@@ -88,7 +88,8 @@ class Teller:
             self._task = self._live.add_task(text, total=total)
         self._live.update(self._task, description=text, completed=done or 0, total=total)
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """Tells a line that stays."""
         if self._live is not None:
             self._live.console.print(line, highlight=False, markup=False)
         else:

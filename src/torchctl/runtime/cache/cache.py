@@ -1,7 +1,7 @@
 """The informers of one process: registered once, shared by all controllers, run together."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -102,9 +102,12 @@ class Cache:
 
     # Reading.
 
-    def informers(self, kind: Kind[T]) -> Iterable[Informer[T]]:
-        """Returns the informers of a kind, which may be none."""
-        return self._informers.get(kind, {}).values()
+    def informers(self, kind: Kind[Any]) -> Iterator[Informer[Any]]:
+        """Returns the informers of a resource (group and plural), whatever types they decode it to."""
+        resource = (kind.group, kind.plural)
+        for known, informers in self._informers.items():
+            if (known.group, known.plural) == resource:
+                yield from informers.values()
 
     def informer(self, kind: Kind[T]) -> Informer[T]:
         """Returns the informer of a kind; if there are several, the one registered first.

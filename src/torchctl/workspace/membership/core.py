@@ -174,7 +174,8 @@ class Membership:
             other = members.get(report.index)
             if report.attempt == attempt and (other is None or _age(other.report) < _age(report)):
                 members[report.index] = seen
-        everybody = bool(members) and len(members) == min(seen.report.nodes for seen in members.values())
+        ever = {seen.report.index for seen in self.seen.values() if seen.report.attempt == attempt}
+        everybody = bool(members) and len(ever) >= min(seen.report.nodes for seen in members.values())
         return _View(now, members, everybody or now - self._since >= self.settings.learn_s)
 
     def _counts(self, seen: Seen, now: float) -> bool:

@@ -8,6 +8,7 @@ from world import World
 
 from torchctl.api.job import JobWorkspace, Volumes
 from torchctl.controllers.job.children.command import plain_words
+from torchctl.controllers.job.steps.reload import PROBED_S
 
 JOB = "{jobQueue: research, numNodes: 2, command: python train.py, hotReload: Restart, volumes: {workspace: %s}%s}"
 UPLOAD = "{source: zip}"
@@ -36,10 +37,14 @@ def sends(w: World, revision: str | None) -> None:
     workspace = (volumes.workspace or JobWorkspace()).model_copy(update={"revision": revision})
     w.edit(volumes=volumes.model_copy(update={"workspace": workspace}))
     w.settle()
+    if w.reason("WorkspaceReady") == "Reloading" and w.look_again_s():
+        w.later(PROBED_S)
+        w.settle()
 
 
 def taken_up(w: World, number: int = 0, message: str = "") -> None:
     w.sync_serves(number, message=message or report(FIRST), ready=True)
+    w.later(PROBED_S)
     w.settle()
 
 
@@ -109,12 +114,23 @@ def test_a_third_revision_and_the_way_back_are_told(world: type[World]) -> None:
     assert w.workspace.files == 1  # what the sync pod said of the first one
 
 
-def test_a_worker_that_is_unready_later_changes_nothing(world: type[World]) -> None:
-    """Once a revision was taken up, the companion may be unready for other reasons."""
+def test_a_companion_that_was_ready_before_says_nothing(world: type[World]) -> None:
+    """The kubelet may not have asked it since the revision was sent."""
+    w = running(world)
+    workspace = (w.seen.job.spec.volumes.workspace or JobWorkspace()).model_copy(update={"revision": SECOND})
+    w.edit(volumes=w.seen.job.spec.volumes.model_copy(update={"workspace": workspace}))
+    w.settle()
+    assert (w.workspace.revision, w.reason("WorkspaceReady")) == (FIRST, "Reloading")
+    assert w.waits() == PROBED_S
+    w.settle()
+    assert (w.workspace.revision, w.reason("WorkspaceReady")) == (SECOND, "WorkspaceReady")
+
+
+def test_a_worker_that_falls_behind_later_is_told_too(world: type[World]) -> None:
     w = running(world)
     sends(w, SECOND)
     waits(w)
-    assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
+    assert w.condition("WorkspaceReady")[:2] == ("True", "Reloading")
     assert w.workspace.revision == SECOND
 
 

@@ -3,6 +3,7 @@ from collections.abc import Iterable
 import pytest
 
 from torchctl.runtime.cache.change import Change
+from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import LEASE, Key, Lease, LeaseSpec, ObjectMeta
@@ -189,3 +190,15 @@ class TestReading:
     def test_an_unknown_index_is_an_error(self, store: Store[Lease]) -> None:
         with pytest.raises(KeyError):
             store.by_index("nope", "x")
+
+
+def test_objects_changed_in_place_are_found_and_still_indexed_right() -> None:
+    """Their labels are dicts, which nothing prevents from being changed."""
+    Store.watched = detector = MutationDetector()
+    store: Store[Lease] = Store(LEASE, {"app": lambda obj: [obj.metadata.labels["app"]]})
+    one, two = (Lease(ObjectMeta(name=name, namespace="ns", labels={"app": "a"})) for name in ("one", "two"))
+    feed(store, Applied(one), Applied(two))
+    one.metadata.labels["app"] = "b"
+    feed(store, Removed(one))
+    assert store.by_index("app", "a") == (two,)
+    assert [line.split(" was ")[0] for line in detector.finish()] == ["cached object leases.coordination.k8s.io ns/one"]

@@ -239,7 +239,7 @@ async def test_an_older_auth_provider_gives_its_token(tmp_path: Path) -> None:
     assert await connection.authorization() == f"Bearer {token}"
 
 
-async def test_an_auth_provider_that_gives_no_token_is_a_configuration_error(tmp_path: Path) -> None:
+async def test_auth_provider_without_a_token_is_a_configuration_error(tmp_path: Path) -> None:
     user = {"auth-provider": {"name": "oidc", "config": {"id-token": "none"}}}
     with pytest.raises(ConfigError, match="auth provider gives no credentials") as raised:
         await load_connection(write(tmp_path / "config", user))

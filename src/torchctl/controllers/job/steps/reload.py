@@ -7,11 +7,16 @@ worker that it knows runs an older tree. So no attempt is restarted, and no othe
 docs/design/hot-reload.md says why.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from torchctl.api.job import HotReload, JobSpec, WorkspaceStatus
 
-__all__ = ["follows", "is_met", "is_sent", "reloads", "running"]
+__all__ = ["PROBED_S", "is_met", "is_sent", "reloads", "running", "unproved_s"]
+
+PROBED_S = 5.0
+"""Seconds after which the kubelet has asked a companion, which it does each second, and reported the answer."""
 
 _DIGEST = "sha256:"
 
@@ -34,31 +39,36 @@ def is_sent(spec: JobSpec, record: WorkspaceStatus | None, wanted: str) -> bool:
     return reloads(spec) and record is not None and bool(record.revision) and wanted.startswith(_DIGEST)
 
 
-def follows(record: WorkspaceStatus, wanted: str, *, settled: bool) -> bool:
-    """Whether workers still have to take up a revision that was sent.
+def unproved_s(record: WorkspaceStatus, now: datetime) -> float:
+    """Returns seconds until the companion's readiness is news of the revision that was sent last, and not of before.
 
     Args:
-        settled: Whether the companion knows no worker that runs an older one.
+        now: The time, aware of its zone.
     """
-    return not settled and bool(wanted) and not _is_of(wanted, record)
+    left = PROBED_S - (now - record.sent_time).total_seconds() if record.sent_time is not None else 0.0
+    return left if 0 < left <= PROBED_S else 0.0  # a clock that is far ahead says nothing
 
 
-def running(brought: WorkspaceStatus | None, record: WorkspaceStatus, wanted: str, *, settled: bool) -> WorkspaceStatus:
+def running(
+    brought: WorkspaceStatus | None, record: WorkspaceStatus, wanted: str, now: datetime, *, settled: bool
+) -> WorkspaceStatus:
     """Returns what status says of the workspace of a job that reloads.
 
     Args:
         brought: What the sync pod reported when it had brought the workspace.
         record: What status says.
         wanted: The revision that was sent last; empty if none was.
+        now: The time, aware of its zone.
+        settled: Whether the companion is ready: it knows no worker that runs an older revision.
     """
-    if not wanted or _is_of(wanted, record):
+    if not wanted or wanted in (record.revision, record.digest):
         return msgspec.structs.replace(record, requested=wanted or record.requested)
-    if not settled:
-        return msgspec.structs.replace(record, requested=wanted)
-    if brought is not None and _is_of(wanted, brought):
-        return msgspec.structs.replace(brought, requested=wanted, pod=record.pod)
-    return WorkspaceStatus(requested=wanted, pod=record.pod, revision=wanted, source="zip", digest=wanted)
-
-
-def _is_of(wanted: str, there: WorkspaceStatus) -> bool:
-    return wanted in (there.revision, there.digest)
+    if wanted != record.requested:
+        return msgspec.structs.replace(record, requested=wanted, sent_time=now.replace(microsecond=0))
+    if not settled or unproved_s(record, now):
+        return record
+    if brought is not None and wanted in (brought.revision, brought.digest):
+        return msgspec.structs.replace(brought, requested=wanted, pod=record.pod, sent_time=record.sent_time)
+    return WorkspaceStatus(
+        requested=wanted, pod=record.pod, sent_time=record.sent_time, revision=wanted, source="zip", digest=wanted
+    )

@@ -187,7 +187,7 @@ def _sync(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncin
         message = f"pod {names.sync_pod(observed.job.metadata.name, first)} is about to be created"
         found = Syncing(Finding(False, JobReason.SYNCING, message), first, report=record)
     else:
-        found = _judge(observed, latest, template)
+        found = _judge(observed, latest, template, now)
     if latest is not None and found.number == number(latest):  # it stays as it is
         return replace(found, revision=revision_of(latest), kept=tries.is_kept(latest))
     kept = reload.reloads(observed.job.spec) and record is not None and bool(record.revision)
@@ -219,7 +219,7 @@ def _stands_still(observed: Observed) -> bool:
     return is_true(observed.job.status.conditions, JobCondition.SUSPENDED)
 
 
-def _judge(observed: Observed, pod: Pod, template: FrozenTemplate) -> Syncing:
+def _judge(observed: Observed, pod: Pod, template: FrozenTemplate, now: datetime) -> Syncing:
     name, following, record = pod.metadata.name, number(pod) + 1, observed.job.status.workspace
     if pod.metadata.deletion_timestamp is not None:
         if serves(template) and tries.fetched(pod):
@@ -229,7 +229,7 @@ def _judge(observed: Observed, pod: Pod, template: FrozenTemplate) -> Syncing:
         return Syncing(Finding(False, JobReason.SYNCING, message), report=record)
     if _is_done(pod, template):
         if template.hot_reload and record is not None and record.revision:
-            return _reloading(observed, pod, record)
+            return _reloading(observed, pod, record, now)
         report = _report(pod, record)
         done = f" at {report.revision}" if report and report.revision else ""
         ready = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace{done}")
@@ -241,16 +241,17 @@ def _judge(observed: Observed, pod: Pod, template: FrozenTemplate) -> Syncing:
     return _failed(pod, _tries(observed), record)
 
 
-def _reloading(observed: Observed, pod: Pod, record: WorkspaceStatus) -> Syncing:
+def _reloading(observed: Observed, pod: Pod, record: WorkspaceStatus, now: datetime) -> Syncing:
     """The companion of a job that reloads is there; workers may be about to take up what was sent."""
     name, wanted, settled = pod.metadata.name, _wanted(observed.job), pods.is_ready(pod)
     sent = wanted if reload.is_sent(observed.job.spec, record, wanted) else ""
-    report = reload.running(_said(pod), record, sent, settled=settled)
+    report = reload.running(_said(pod), record, sent, now, settled=settled)
     finding = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace at {report.revision}")
-    if reload.follows(record, sent, settled=settled):
+    left_s = reload.unproved_s(report, now) if sent and settled and sent not in (report.revision, report.digest) else 0
+    if sent and (left_s or not settled):
         message = f"not every worker runs revision {wanted} yet: `kubectl logs {name} -c {SERVE}` says which, and why"
         finding = Finding(True, JobReason.RELOADING, message)
-    return Syncing(finding, number(pod), report=report)
+    return Syncing(finding, number(pod), report=report, look_again_s=left_s or None)
 
 
 def _server_ended(pod: Pod) -> Finding:

@@ -1,0 +1,79 @@
+"""`sync`: brings the directory's code to a job that is there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from torchctl.cli.torchrun.common import SECONDS, verb
+
+if TYPE_CHECKING:
+    from torchctl.cli.torchrun.progress import Teller
+    from torchctl.client import Cluster
+    from torchctl.client.jobs import Job
+    from torchctl.client.tree import Tree
+
+
+@verb
+@click.argument("name", metavar="JOB")
+@click.option(
+    "--workspace",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The directory that is sent. Default: the current one.",
+)
+@click.option("--watch", is_flag=True, help="Do it again whenever a file changes, until Ctrl-C.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=SECONDS,
+    default=120.0,
+    show_default="2m",
+    metavar="DURATION",
+    help="For how long to wait until the workers run the new code.",
+)
+async def command(cluster: "Cluster", name: str, directory: Path | None, watch: bool, timeout_s: float) -> None:
+    """Send the current directory to JOB: to one that waits for its code, or into one with --hot-reload that runs.
+
+    Only what changed is sent. All workers take the new code whole and start the program again, in the same pods. Later
+    attempts have it too.
+    """
+    from torchctl.cli.exits import farewell
+    from torchctl.cli.torchrun.progress import Teller
+    from torchctl.client.jobs import get_job
+    from torchctl.runtime.kinds import Key
+
+    job = await get_job(cluster, Key(cluster.namespace, name))
+    root = directory or Path()
+    with Teller("") as teller:
+        tree = await _once(job, root, teller, timeout_s)
+        if watch:
+            farewell(f"No further changes are sent. {name} goes on.")
+            await _watch(job, tree, teller, timeout_s)
+
+
+async def _once(job: "Job", root: Path, teller: "Teller", timeout_s: float) -> "Tree":
+    from torchctl.client.code import read_code
+    from torchctl.client.sync import sync
+
+    code = await read_code(job.cluster, job.namespace, root, teller.progress)
+    done = await sync(job, code, teller, patience_s=timeout_s)
+    teller.sent(code.sent)
+    runs = "it starts when it can" if done.first else f"{done.workers} workers run it"
+    teller.say(f"{job.name} has {done.revision.removeprefix('sha256:')[:12]}; {runs}")
+    return code.content.tree
+
+
+async def _watch(job: "Job", tree: "Tree", teller: "Teller", timeout_s: float) -> None:
+    """Syncs after each change. What cannot be sent is told, and the next change is waited for."""
+    from torchctl.client.changing import check_alive
+    from torchctl.client.code import changes
+    from torchctl.client.errors import TimedOut, UsageError
+
+    async for _ in changes(tree):
+        try:
+            await _once(job, tree.root, teller, timeout_s)
+        except (TimedOut, UsageError) as error:
+            check_alive(job.object)
+            teller.say(f"Error: {error}")

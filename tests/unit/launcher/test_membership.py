@@ -1,0 +1,145 @@
+"""The rules of membership hold whatever is lost, late, repeated, killed or forgotten."""
+
+import msgspec
+import pytest
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launcherworld import MOVES, Scene
+
+from torchctl.workspace.membership.core import Membership, Target
+from torchctl.workspace.membership.messages import OrderKind
+
+HISTORIES = st.lists(st.tuples(st.sampled_from(MOVES), st.integers(0, 2)), max_size=60)
+QUIET = ("speak", "work", "second", "companion_dies")
+SIZES = st.sampled_from([(1, 1), (2, 2), (3, 3), (2, 1), (3, 1), (3, 2)])
+
+
+def play(scene: Scene, history: list[tuple[str, int]]) -> None:
+    for move, index in history:
+        node = scene.nodes[index % scene.size]
+        if not node.ended or move not in ("speak", "ask", "delay", "work", "fail_work", "stop", "crash"):
+            getattr(scene, move)(node)
+
+
+@settings(max_examples=examples(400))
+@given(size=SIZES, budget=st.integers(0, 2), history=HISTORIES, warm_up=st.booleans())
+def test_one_world_id_means_one_tree_and_one_list(
+    size: tuple[int, int], budget: int, history: list[tuple[str, int]], warm_up: bool
+) -> None:
+    scene = Scene(*size, budget)
+    if warm_up:
+        assert scene.calm()
+    play(scene, history)
+    assert scene.calm()
+
+
+@settings(max_examples=examples(200))
+@given(size=SIZES, history=HISTORIES, silence=st.integers(0, 120), order=st.permutations([0, 1, 2]))
+def test_a_companions_death_touches_no_running_world(
+    size: tuple[int, int], history: list[tuple[str, int]], silence: int, order: list[int]
+) -> None:
+    """Whatever led to the world that runs: nobody is stopped by a companion that starts empty, or by none."""
+    scene = Scene(*size)
+    play(scene, history)
+    assert scene.calm()
+    scene.late = []
+    before = [len(node.starts) for node in scene.nodes]
+    scene.companion_dies()
+    scene.wait(silence)
+    scene.companion_starts()
+    for _ in range(100):
+        for index in order:
+            if index < scene.size:
+                scene.speak(scene.nodes[index])
+        scene.wait(1)
+    assert [len(node.starts) for node in scene.nodes] == before
+    assert all(node.core.state == "running" for node in scene.nodes)
+
+
+@settings(max_examples=examples(100))
+@given(
+    size=SIZES,
+    moves=st.lists(st.tuples(st.sampled_from(["speak", "work", "second", "companion_dies"]), st.integers(0, 2))),
+)
+def test_no_restart_changes_files_only(size: tuple[int, int], moves: list[tuple[str, int]]) -> None:
+    scene = Scene(*size)
+    assert scene.calm()
+    before = [len(node.starts) for node in scene.nodes]
+    scene.restart = False
+    scene.commit(scene.nodes[0])
+    for move, index in moves:
+        getattr(scene, move)(scene.nodes[index % scene.size])
+        scene.companion_starts()
+    for _ in range(20):
+        for node in scene.nodes:
+            scene.speak(node)
+            node.finish_task()
+        scene.wait(1)
+    assert [node.core.revision for node in scene.nodes] == [scene.claim] * scene.size
+    assert [len(node.starts) for node in scene.nodes] == before
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_program_that_ends_by_itself_ends_the_launcher(code: int) -> None:
+    scene = Scene(2, 2)
+    assert scene.calm()
+    scene.nodes[0].program_ends(code)
+    scene.speak(scene.nodes[0])
+    assert scene.nodes[0].ended
+
+
+def test_nobody_is_restarted_while_a_program_comes_to_its_end() -> None:
+    """A revision that comes when one worker has finished changes nothing for the others."""
+    scene = Scene(2, 2)
+    assert scene.calm()
+    scene.nodes[0].program_ends(0)
+    scene.speak(scene.nodes[0])
+    scene.commit(scene.nodes[1])
+    for _ in range(5):
+        scene.speak(scene.nodes[1])
+        scene.nodes[1].finish_task()
+        scene.second()
+    assert scene.nodes[1].core.state == "running"
+    scene.nodes[1].program_ends(0)
+    scene.speak(scene.nodes[1])
+    assert scene.nodes[1].ended
+
+
+def test_failure_beside_new_code_ends_in_the_new_code() -> None:
+    scene = Scene(2, 2)
+    assert scene.calm()
+    scene.commit(scene.nodes[0])
+    scene.nodes[0].program_ends(1)
+    assert scene.calm()
+    assert len(scene.worlds) == 2
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    scene = Scene(1, 1)
+    assert scene.companion
+    kept = scene.companion.settings.kept
+    for number in range(kept + 100):
+        scene.companion.heard(msgspec.structs.replace(scene.nodes[0].report(), incarnation=str(number)), 1.0)
+    assert len(scene.companion.seen) == kept
+
+
+def test_launchers_of_an_earlier_attempt_do_not_count() -> None:
+    scene = Scene(2, 2)
+    scene.nodes[1].facts["attempt"] = 1
+    for node in scene.nodes:
+        scene.speak(node)
+    assert scene.companion
+    assert [report.index for report in scene.companion.current(scene.now)] == [1]
+    assert not any(order.kind is OrderKind.RUN for order in scene.companion.orders(scene.now).values())
+
+
+def test_without_a_claimed_tree_a_common_one_will_do() -> None:
+    scene = Scene(2, 2)
+    scene.companion = Membership(scene.now, None)
+    for _ in range(3):
+        for node in scene.nodes:
+            scene.speak(node)
+    assert scene.together()
+    scene.companion.commit(Target("r1"))
+    assert scene.companion.behind(scene.now) == []
