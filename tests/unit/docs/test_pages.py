@@ -29,6 +29,7 @@ OF_OTHERS = {
     "--default-staleness-grace-period": "KAI's scheduler",
     "--enable-v2": "etcd",
     "--force-conflicts": "kubectl",
+    "--nproc-per-node": "torchrun",
     "--strict": "mypy",
     "--update-pod-eviction-condition": "KAI's scheduler",
 }
