@@ -103,7 +103,7 @@ async def test_a_tail_is_asked_for_once() -> None:
         assert await texts(log, file) == ["7", "8", "9"]
 
 
-async def test_a_snapshot_of_a_log_that_grows_comes_to_an_end() -> None:
+async def test_snapshot_of_a_growing_log_comes_to_an_end() -> None:
     logs = LogFiles()
     file = logs[KEY]
     for number in range(10):
