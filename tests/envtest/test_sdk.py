@@ -1,5 +1,7 @@
 """A program's whole way with a job, against a real API server and the operator; and what docs/sdk.md shows."""
 
+import re
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import pytest_asyncio
+import yaml
 from jobs import Place
 from operators import background_operator
 
@@ -16,8 +19,9 @@ from torchctl.runtime.client.client import Client as ApiClient
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Key
 from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.kubeconfig import write_kubeconfig
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.script import inside
+from torchctl.testing.script import named
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -26,7 +30,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 async def place(
     operator_account: Connection, admin: ApiClient, kubelet: ScriptedKubelet, own_script: None, namespace: str
 ) -> AsyncGenerator[Place]:
-    kubelet.script = kubelet.script.when(inside(namespace), Play(run_s=None))
+    kubelet.script = kubelet.script.when(named("^lives-"), Play(run_s=None))
     here = Place(admin, namespace)
     await here.queue()
     async with background_operator(operator_account, namespace):
@@ -39,7 +43,7 @@ def target(control_plane: ControlPlane, place: Place) -> Target:
 
 
 def begin(client: BlockingClient) -> BlockingJob:
-    job = client.submit(["python", "train.py"], queue="queue", nodes=1, name="vit", workspace=False)
+    job = client.submit(["python", "train.py"], queue="queue", nodes=1, name="lives", workspace=False)
     return job.wait("Running", timeout_s=60)
 
 
@@ -81,3 +85,19 @@ async def test_same_submit_again_is_the_same_job(place: Place, target: Target) -
             await client.submit("python other.py", queue="queue", nodes=1, name="bert", workspace=False)
         with pytest.raises(UsageError):
             await client.submit(queue="queue", nodes=1)
+
+
+async def test_programs_of_the_page_do_what_it_says(
+    place: Place, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As somebody whose kubeconfig names a namespace with a queue h100."""
+    await place.queue("h100")
+    (token,) = [user["user"] for user in yaml.safe_load(control_plane.admin_kubeconfig.read_text())["users"]]
+    kubeconfig = write_kubeconfig(
+        tmp_path / "kubeconfig", server=control_plane.host, ca=control_plane.ca, user=token, namespace=place.namespace
+    )
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    programs = re.findall(r"^```python\n(.*?)^```", (DOCS / "sdk.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(programs) == 2
+    said = [await anyio.run_process([sys.executable, "-c", program]) for program in programs]
+    assert [output.stdout.decode().splitlines()[-1:] for output in said] == [["Succeeded 0"], []]
