@@ -124,7 +124,7 @@ async def test_an_existing_directory_takes_the_copy_under_its_name(job: Job, pod
         await download(job, WORKER, str(pod / "ckpt" / "model.pt"), tmp_path / "here")
 
 
-async def test_a_path_that_is_missing_is_the_pod_s_own_message(job: Job, pod: Path, tmp_path: Path) -> None:
+async def test_missing_path_is_the_pods_own_message(job: Job, pod: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestRefused, match="no-such-file"):
         await download(job, WORKER, str(pod / "no-such-file"), tmp_path / "here")
     with pytest.raises(RequestRefused, match="no-such-directory"):

@@ -111,7 +111,7 @@ def test_an_archive_that_was_cut_off_is_refused(source: Path, tmp_path: Path) ->
         arrive(data[:-2048], "copy", tmp_path / "there")
 
 
-def test_a_file_that_becomes_shorter_while_it_is_sent_is_named(source: Path) -> None:
+def test_file_that_shrinks_while_it_is_sent_is_named(source: Path) -> None:
     members = members_of(source)
     (source / "model.pt").write_bytes(b"")
     with pytest.raises(UsageError, match=r"model\.pt became shorter"):
