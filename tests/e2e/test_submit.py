@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jobs import Place
 from plugin import run
-from trainings import NAMESPACE, log
+from trainings import NAMESPACE
 
 from torchctl.testing.node import LocalNode
 
@@ -28,15 +28,16 @@ def kubeconfig(operator: LocalNode) -> Path:
     return operator.control_plane.kubeconfig("person", ["system:masters"])
 
 
-async def test_directory_is_submitted_and_trains(
-    operator: LocalNode, place: Place, kubeconfig: Path, directory: Path
-) -> None:
+async def test_directory_is_submitted_and_trains(place: Place, kubeconfig: Path, directory: Path) -> None:
     line = ["submit", "--queue", "queue", "--nodes", "2", "python train.py --steps 20", "--follow", "-n", NAMESPACE]
     ended = await run(*line, "--name", "mine", kubeconfig=kubeconfig, directory=directory, timeout_s=180)
     assert ended.status == 0, ended.err
     assert "1 files" in ended.err
     assert "left out: 1 secret" in ended.err
-    assert "world size 2" in await log(operator, "mine")
+    assert "mine is Running" in ended.err
+    assert "[rank 0] " in ended.out
+    assert "[rank 1] " in ended.out
+    assert "world size 2" in ended.out
 
 
 async def test_failed_training_is_the_exit_status(place: Place, kubeconfig: Path, directory: Path) -> None:

@@ -1,20 +1,24 @@
 """Submitting and changing jobs as a person does, against the real API server and the operator."""
 
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner
 from jobs import Place
 from operators import background_operator, running_operator
+from plugin import interrupted
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import PVC
 from torchctl.api.phases import Phase
+from torchctl.cli.kubectl import cli
 from torchctl.client import changes
 from torchctl.client.cluster import Cluster
 from torchctl.client.errors import NotAllowed, NotFound, RequestRefused, TimedOut, UsageError
@@ -232,3 +236,38 @@ async def test_restart_ends_right_without_an_operator(
         await until(is_asked)
         async with running_operator(operator_account, namespace):
             await here.in_attempt(1, "lives")
+
+
+async def test_verbs_change_jobs_one_after_another(place: Place, control_plane: ControlPlane) -> None:
+    kubeconfig = control_plane.kubeconfig("person", ["system:masters"])
+
+    async def said(*line: str, told: Sequence[str], status: int = 0) -> None:
+        """Runs a line in this process, whose operator may write its log in between."""
+        arguments = ["--kubeconfig", str(kubeconfig), "-n", place.namespace, *line]
+        done = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, arguments))
+        assert done.exit_code == status, done.output
+        assert [one for one in told if one not in done.output] == []
+
+    line = ["submit", "--queue", "queue", "--elastic", "1:2", "--no-workspace", "--label", "team=a"]
+    await said(*line, "--name", "lives-1", "--", "python", "train.py", told=["lives-1 created\n"])
+    await said(*line, "--name", "lives-2", "python train.py", "-o", "name", told=["torchrun.ai/lives-2\n"])
+    both = ("-l", "team=a")
+    await said("suspend", *both, "--wait", told=["lives-1 suspended\n", "lives-2 suspended\n"])
+    await said("resume", "lives-1", "lives-2", "--wait", told=["lives-1 resumed\n", "lives-2 resumed\n"])
+    await said("scale", "lives-1", "--nodes", "1", "--wait", told=["lives-1 scaled to 1 nodes\n"])
+    await said("restart", "lives-2", "absent", status=4, told=["there is no TorchrunJob absent"])
+    await said("restart", "lives-2", "--wait", told=["lives-2 restarted\n"])
+    await said("delete", *both, "--wait", told=["lives-1 deleted\n", "lives-2 deleted\n"])
+    await said("delete", *both, told=["No jobs found."])
+
+
+async def test_interrupted_follower_leaves_the_job(place: Place, control_plane: ControlPlane, tmp_path: Path) -> None:
+    line = ["submit", "--queue", "queue", "--nodes", "1", "--no-workspace", "--name", "lives-on", "--follow", "true"]
+    kubeconfig = control_plane.kubeconfig("person", ["system:masters"])
+    ended = await interrupted(
+        *line, "-n", place.namespace, after="lives-on is Running", kubeconfig=kubeconfig, directory=tmp_path
+    )
+    assert ended.status == 130
+    assert ended.err.endswith(f"Come back with: kubectl torchrun logs lives-on -n {place.namespace} -f\n")
+    assert "Traceback" not in ended.err
+    assert await place.exists(TORCHRUN_JOB, "lives-on")

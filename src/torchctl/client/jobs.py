@@ -1,9 +1,10 @@
 """Jobs of a cluster: a handle of one, and lists of many."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Self
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
 
 from torchctl.api.jobstatus import JobStatus
 from torchctl.client.cluster import Cluster
@@ -12,6 +13,9 @@ from torchctl.client.namespaces import check_namespace
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
 from torchctl.runtime.kinds import Key
+
+if TYPE_CHECKING:
+    from torchctl.client.logs.reading import JobLine
 
 __all__ = ["Job", "get_job", "get_job_raw", "job_text", "list_jobs", "list_jobs_raw"]
 
@@ -106,6 +110,41 @@ class Job:
             async with aclosing(changes()) as changing:
                 yield changing
 
+    @asynccontextmanager
+    async def logs(
+        self,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        node: int | None = None,
+        attempt: int | None = None,
+        since: datetime | None = None,
+        tail: int | None = None,
+    ) -> AsyncGenerator[AsyncIterator["JobLine"]]:
+        """Yields what the workers print. RBAC: list and watch on pods, get on pods/log.
+
+            async with job.logs(follow=True) as lines:
+                async for line in lines:
+                    print(line.label, line.text)
+
+        Args:
+            follow: Also what will be written, over restarts, until the job ends.
+            rank: Only the worker on which this rank runs.
+            node: Only the worker with this index.
+            attempt: Only this attempt; None for the current one and, if followed, those after it.
+            since: Only from this time on.
+            tail: Only so many last lines of each worker.
+
+        Raises:
+            UsageError: There is no such rank, or its pod is not known.
+        """
+        from torchctl.client.logs.reading import read_logs
+        from torchctl.client.logs.roster import Wanted
+
+        wanted = Wanted(follow=follow, rank=rank, node=node, attempt=attempt, since=since, tail=tail)
+        async with read_logs(self, wanted) as batches, aclosing(_each(batches)) as lines:
+            yield lines
+
     async def _reach(self, goal: Goal) -> None:
         async with self.watch() as changes:
             async for seen in changes:
@@ -113,6 +152,12 @@ class Job:
                 if judge(goal, seen) is not Progress.WAITING:
                     return conclude(goal, self.key, seen)
         raise AssertionError("a watch does not end by itself")
+
+
+async def _each(batches: "AsyncIterator[list[JobLine]]") -> "AsyncGenerator[JobLine]":
+    async for lines in batches:
+        for line in lines:
+            yield line
 
 
 async def get_job(cluster: Cluster, key: Key) -> Job:

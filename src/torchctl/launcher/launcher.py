@@ -1165,7 +1165,8 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
         else:
             sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
             sys.argv = [script, *args]
-            runpy.run_path(script, run_name="__main__")
+            # As the interpreter says it in __file__; sys.argv[0] stays as it was given.
+            runpy.run_path(os.path.abspath(script) if sys.version_info >= (3, 9) else script, run_name="__main__")
     except SystemExit as error:
         code = error.code
         if code is not None and not isinstance(code, int):
@@ -1173,7 +1174,8 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
             code = 1
     except BaseException as error:
         code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-        sys.excepthook(type(error), error, _of_the_user(error.__traceback__))
+        shown = _of_the_user(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(shown), shown)
     threading._shutdown()  # type: ignore[attr-defined]  # multiprocessing would skip what an interpreter does at its end
     atexit._run_exitfuncs()
     flush()

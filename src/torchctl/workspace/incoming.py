@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .core import Guard, Limits, Member, show
+from .core import Admitted, Limits, Member, show
 from .errors import Refused
 from .manifest import EMPTY, Entry, checked, entries
 from .marker import Marker
@@ -52,12 +52,11 @@ class Incoming:
         self._mtime = int(time.time())
         self._stored: dict[str, Place] = {}
         self._copied: dict[str, Member | None] = {}
-        self._plan()
+        directories = self._plan()
         self._pack: Pack | None = store.pack(self.size) if store and self.size else None
-        self._unpacker = Unpacker(staging.tree, Guard(limits))
-        for entry in self._entries():
-            if entry.member.kind == "directory":
-                self._unpacker.add(entry.member)
+        self._unpacker = Unpacker(staging.tree, Admitted())
+        for directory in directories:
+            self._unpacker.add(directory)
         self._awaited = self._missing()
         self._current: Entry | None = None
         self._left = 0
@@ -99,8 +98,11 @@ class Incoming:
         if self._pack:
             self._pack.close()
             self._pack = None
-        self._fill()
+        if self.files > len(self.missing):
+            self._fill()
         self._unpacker.close()
+        if self._store:
+            self._store.close()
         revision = f"sha256:{self.tree}"
         marker = Marker(revision=revision, digest=revision, bytes=self.bytes, files=self.files, source="zip")
         self._staging.publish(marker)
@@ -109,34 +111,41 @@ class Incoming:
     def abandon(self) -> None:
         """Close what is open and remove what was staged. What has arrived stays in the store."""
         self._unpacker.__exit__()
+        if self._store:
+            self._store.close()
         if self._pack:
             self._pack.close()
             self._pack = None
         self._staging.discard()
 
-    def _plan(self) -> None:
-        """Check the whole manifest before anything is written, and find out what has to be sent."""
+    def _plan(self) -> list[Member]:
+        """Check the whole manifest before anything is written, find out what has to be sent, and return directories."""
         sizes: dict[str, int] = {}
+        found: list[str] = []
+        directories: list[Member] = []
         for entry in checked(self._entries(), self._limits):
             member = entry.member
-            self.files += member.kind != "directory"
-            self.bytes += member.size
-            if member.kind != "file":
+            found.append(entry.sha256)
+            if member.kind == "directory":
+                directories.append(member)
                 continue
-            known = sizes.setdefault(entry.sha256, member.size)
-            if (entry.sha256 == EMPTY) != (member.size == 0) or known != member.size:
+            self.files += 1
+            self.bytes += member.size
+            if member.kind == "file" and (
+                sizes.setdefault(entry.sha256, member.size) != member.size
+                or (entry.sha256 == EMPTY) != (member.size == 0)
+            ):
                 raise Refused(f"the manifest gives {show(member.path)} a size that its content cannot have")
         self._stored = self._store.find(sizes) if self._store else {}
-        seen: set[str] = {EMPTY, *self._stored}
-        for number, entry in enumerate(self._entries()):
-            if entry.member.kind != "file":
-                continue
-            if entry.sha256 not in seen:
-                seen.add(entry.sha256)
+        seen = {"", EMPTY, *self._stored}
+        for number, sha256 in enumerate(found):
+            if sha256 not in seen:
+                seen.add(sha256)
                 self.missing.append(number)
-                self.size += entry.member.size
-            elif entry.sha256 != EMPTY and entry.sha256 not in self._stored:
-                self._copied[entry.sha256] = None
+                self.size += sizes[sha256]
+            elif sha256 not in ("", EMPTY) and sha256 not in self._stored:
+                self._copied[sha256] = None
+        return directories
 
     def _entries(self) -> Iterator[Entry]:
         with self._manifest.open("rb") as file:

@@ -56,6 +56,7 @@ class Store:
     def __init__(self, directory: Path, *, max_bytes: int) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
+        self._last: tuple[str, BinaryIO] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
     def __repr__(self) -> str:
@@ -86,16 +87,30 @@ class Store:
             Vanished: after the last chunk if what was read is not what was asked for; its pack is removed then.
         """
         found, left = hashlib.sha256(), place.size
-        pack = self._directory / place.pack
-        with contextlib.suppress(OSError), pack.open("rb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            file = self._opened(place.pack)
             file.seek(place.offset)
             while left and (chunk := file.read(min(CHUNK, left))):
                 found.update(chunk)
                 left -= len(chunk)
                 yield chunk
         if left or found.hexdigest() != sha256:
-            _unlink(pack)
+            self.close()
+            _unlink(self._directory / place.pack)
             raise Vanished("the store no longer has what it had", next_step="Send it again")
+
+    def close(self) -> None:
+        """Close the pack that was read last."""
+        if self._last:
+            self._last[1].close()
+            self._last = None
+
+    def _opened(self, name: str) -> BinaryIO:
+        """Open a pack, or go on with the one that was read last: most files of a tree came in one pack."""
+        if self._last is None or self._last[0] != name:
+            self.close()
+            self._last = (name, (self._directory / name).open("rb", buffering=0))
+        return self._last[1]
 
     def pack(self, size: int) -> "Pack | None":
         """Begin a pack for `size` bytes of content; None if the store has no room for it."""

@@ -73,14 +73,15 @@ def _member(entry: os.DirEntry[str], parts: tuple[str, ...]) -> Member:
 
 def open_member(root: Path, member: Member) -> int:
     """Open a file of the tree. If it was replaced by a link meanwhile, it is refused, not followed."""
+    path = f"{root}/{member.path}"  # many times cheaper than a Path
     try:
-        return os.open(root.joinpath(*member.parts), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | _NOATIME)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | _NOATIME)
     except PermissionError:  # only the owner may use O_NOATIME
         pass
     except OSError as error:
         raise Unreachable(f"cannot read {show(member.path)}: {error.strerror}") from None
     try:
-        return os.open(root.joinpath(*member.parts), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise Unreachable(f"cannot read {show(member.path)}: {error.strerror}") from None
 

@@ -7,7 +7,7 @@ one. The modes of directories are set last, so that a read-only directory can be
 import os
 from pathlib import Path
 
-from .core import Guard, Member, directory_mode, file_mode, show
+from .core import Admitted, Guard, Member, directory_mode, file_mode, show
 from .errors import Refused
 
 __all__ = ["Unpacker"]
@@ -20,7 +20,7 @@ class Unpacker:
         Refused: the guard refuses a member, or a file's content does not have the announced size.
     """
 
-    def __init__(self, root: Path, guard: Guard) -> None:
+    def __init__(self, root: Path, guard: Guard | Admitted) -> None:
         self._root = root
         self._guard = guard
         self._links: list[Member] = []
@@ -91,4 +91,4 @@ class Unpacker:
             os.close(descriptor)
 
     def _path(self, parts: tuple[str, ...]) -> str:
-        return os.path.join(self._root, *parts)
+        return f"{self._root}/{'/'.join(parts)}"

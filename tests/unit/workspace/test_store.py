@@ -32,6 +32,7 @@ def test_content_is_found_by_any_store_of_the_directory(tmp_path: Path) -> None:
     found = find(store, b"two", b"three", b"four")
     assert set(found) == {sha(b"two"), sha(b"three")}
     assert b"".join(store.read(found[sha(b"three")], sha(b"three"))) == b"three"
+    store.close()
 
 
 def test_two_writers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

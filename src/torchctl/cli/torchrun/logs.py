@@ -57,10 +57,11 @@ async def command(
         await _show_failure(found, FAILED_TAIL if tail is None else tail)
         return
     since = None if since_s is None else datetime.now(UTC) - timedelta(seconds=since_s)
-    await _show(found, Wanted(follow=follow, rank=rank, node=node, attempt=attempt, since=since, tail=tail))
+    await show(found, Wanted(follow=follow, rank=rank, node=node, attempt=attempt, since=since, tail=tail))
 
 
-async def _show(job: "Job", wanted: "Wanted") -> None:
+async def show(job: "Job", wanted: "Wanted") -> None:
+    """Prints the lines that are wanted. Raises JobFailed if they are followed and the job fails."""
     from torchctl.api.phases import TERMINAL
     from torchctl.cli.exits import farewell
 

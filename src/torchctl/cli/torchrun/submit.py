@@ -150,7 +150,9 @@ def _manifest(filename: str | None) -> dict[str, Any] | None:
 
 
 async def _run(cluster: "Cluster", submission: "Submission", directory: Path, said: dict[str, Any]) -> None:
+    from torchctl.api.phases import TERMINAL
     from torchctl.cli.exits import farewell
+    from torchctl.cli.torchrun.follow import follow
     from torchctl.cli.torchrun.progress import Teller
     from torchctl.client.code import read_code
     from torchctl.client.submit import submit
@@ -167,8 +169,12 @@ async def _run(cluster: "Cluster", submission: "Submission", directory: Path, sa
     name, namespace = made.job.name, made.job.namespace
     await _print(cluster, name, namespace, said["output"])
     if said["follow"]:
-        farewell(f"The job goes on. Come back with: kubectl torchrun logs -f {name} -n {namespace}")
-        await made.job.wait()
+        await follow(made.job)
+    elif made.job.phase in TERMINAL:
+        click.echo(f"{name} has ended: {made.job.phase}. Another --name runs it again.", err=True)
+        await made.job.wait()  # raises if it failed
+    else:
+        click.echo(f"Follow it with: kubectl torchrun logs -f {name} -n {namespace}", err=True)
 
 
 async def _print(cluster: "Cluster", name: str, namespace: str, output: str | None) -> None:

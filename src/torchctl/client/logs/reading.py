@@ -24,7 +24,7 @@ from torchctl.client.logs.workers import WORKER, Worker, WorkerPod, label, worke
 from torchctl.client.refusals import explain
 from torchctl.client.states import States, states
 from torchctl.runtime.client.errors import ApiError, Forbidden, Unauthorized
-from torchctl.runtime.client.loglines import Cursor
+from torchctl.runtime.client.loglines import Cursor, LogLine
 from torchctl.runtime.client.podlog import PodLog
 from torchctl.runtime.clock import Clock, SystemClock
 
@@ -187,7 +187,7 @@ class _Reading:
         client, namespace = self._job.cluster.client, self._job.namespace
         log = PodLog(client, worker.pod, namespace, container=TRAINER, cursor=cursor, clock=self._clock)
         try:
-            async with aclosing(log.follow(lambda: self._has_ended(worker))) as answers:
+            async with aclosing(self._answers(log, worker)) as answers:
                 async for lines in answers:
                     self._merge.feed(number, lines)
                     self._changed.set()
@@ -200,8 +200,10 @@ class _Reading:
             self._merge.close(number)
             self._changed.set()
 
-    def _has_ended(self, worker: Worker) -> bool:
-        return not self._wanted.follow or self._roster.has_ended(worker.uid)
+    def _answers(self, log: PodLog, worker: Worker) -> AsyncGenerator[list[LogLine]]:
+        if worker.has_ended or self._wanted.follow:
+            return log.follow(lambda: self._roster.has_ended(worker.uid))
+        return log.snapshot()
 
     async def _wait_for_room(self, number: int) -> None:
         while not self._merge.has_room(number):

@@ -75,7 +75,7 @@ class PodLog:
         is read until an answer ends as the one before it.
 
         Args:
-            has_ended: Tells if the container is known to have ended, or nothing newer is wanted.
+            has_ended: Tells if the container is known to have ended.
 
         Raises:
             NotFound: The pod is gone.
@@ -100,6 +100,19 @@ class PodLog:
             if is_whole:
                 yield self._new(splitter.end())
             else:
+                await self._clock.sleep(self._pause(error, attempt))
+
+    async def snapshot(self) -> AsyncGenerator[list[LogLine]]:
+        """Yields the lines that a container which still runs has written so far. Raises as `follow`."""
+        self._heard_at, attempt, is_whole = self._clock.monotonic(), 0, False
+        while not is_whole:
+            attempt += 1
+            try:
+                async with aclosing(self._answer(Splitter(), follow=False)) as answer:
+                    async for lines in answer:
+                        yield lines
+                is_whole = True
+            except ApiError as error:
                 await self._clock.sleep(self._pause(error, attempt))
 
     async def _answer(self, splitter: Splitter, *, follow: bool) -> AsyncGenerator[list[LogLine]]:

@@ -103,6 +103,21 @@ async def test_a_tail_is_asked_for_once() -> None:
         assert await texts(log, file) == ["7", "8", "9"]
 
 
+async def test_snapshot_of_a_growing_log_comes_to_an_end() -> None:
+    logs = LogFiles()
+    file = logs[KEY]
+    for number in range(10):
+        file.write(f"{number}\n", number)
+    file.cut_after.append(100)
+    async with reading(logs) as log:
+        found: list[str] = []
+        async for lines in log.snapshot():
+            found += [line.text for line in lines]
+            file.write("more\n", 11)
+    assert found[:10] == [str(number) for number in range(10)]
+    assert file.requests == 2
+
+
 async def test_a_pod_that_is_gone_ends_its_log() -> None:
     async with reading(LogFiles()) as log:
         with pytest.raises(NotFound):
