@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import cached, commands, latency, memory, requests, sync, upload
+from bench import cached, commands, latency, logs, memory, requests, sync, upload
 from bench.compared import Baseline
 from bench.compared import load as load_baseline
 from bench.figures import Figure
@@ -27,6 +27,7 @@ BENCHES: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "upload": upload.measure,
     "latency": latency.measure,
     "requests": requests.measure,
+    "logs": logs.measure,
     "memory": memory.measure,
 }
 """The cheap ones first."""

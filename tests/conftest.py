@@ -1,11 +1,15 @@
 """What holds for all tests."""
 
 import os
+from collections.abc import Iterator
 
 import effort  # noqa: F401  # registers the profiles
+import pytest
 import structlog
 from hypothesis import settings
 
+from torchctl.runtime.cache.detector import MutationDetector
+from torchctl.runtime.cache.store import Store
 from torchctl.runtime.memory import relax
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -24,3 +28,12 @@ structlog.configure(
 def pytest_collection_finish() -> None:
     """What was collected stays until the end, and operators here collect as seldom as the program does."""
     relax()
+
+
+@pytest.fixture(autouse=True)
+def unchanged_caches() -> Iterator[None]:
+    """No test changes an object in a cache, and neither does the code that it runs."""
+    Store.watched = detector = MutationDetector()
+    yield
+    Store.watched = None
+    assert detector.finish() == []

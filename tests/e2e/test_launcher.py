@@ -57,7 +57,7 @@ async def test_two_workers_take_up_new_code_again_and_again(job: Crew, warm: boo
     pods = await workers(job, warm=warm)
     before = await first_steps(pods, "one")
     launchers = [pod.pid for pod in pods]
-    for text in ("two", "three"):
+    for text in ("two", "three") if warm else ("two",):
         await job.commit(code(text))
         after = await first_steps(pods, text)
         assert [step["world"] for step in after] == [2, 2]
@@ -69,9 +69,9 @@ async def test_two_workers_take_up_new_code_again_and_again(job: Crew, warm: boo
     assert [line for pod in pods for line in pod.log.read_text().splitlines() if "torchctl launcher" in line] == []
 
 
-@pytest.mark.parametrize("warm", [False, True])
-async def test_a_killed_torchrun_leaves_no_rank(job: Crew, warm: bool) -> None:
-    pods = await workers(job, warm=warm)
+async def test_a_killed_torchrun_leaves_no_rank(job: Crew) -> None:
+    """Forked ranks, which the launcher did not start."""
+    pods = await workers(job, warm=True)
     steps = await first_steps(pods, "one")
     os.kill(steps[0]["ppid"], signal.SIGKILL)
     assert await pods[0].ended() == 128 + signal.SIGKILL
@@ -79,13 +79,45 @@ async def test_a_killed_torchrun_leaves_no_rank(job: Crew, warm: bool) -> None:
     assert await pods[1].ended() == 1  # its peer is gone
 
 
-@pytest.mark.parametrize("warm", [False, True])
-async def test_a_program_ends_as_it_does_under_torchrun(job: Crew, warm: bool) -> None:
-    """Output, traceback, exit code and the termination message's root cause are those of torchrun itself."""
-    await job.commit({"train.py": "import sys\nprint('out')\nsys.exit(42)\n"})
-    options = ["--warm"] if warm else []
-    pod = await job.pod(0, nodes=1, options=options, program=["torchrun", "train.py"], environ=ONE)
-    assert await pod.ended() == 1
-    log = pod.log.read_text()
-    assert "out\n" in log
-    assert "exitcode  : 42" in log
+ENDS = """\
+import atexit, random, sys, threading, time
+
+def fail(what):
+    raise ValueError(what)
+
+print("begins", __name__, sys.argv, sys.path[0])
+atexit.register(print, "ends")
+threading.Thread(target=lambda: (time.sleep(0.5), print("thread ends"))).start()
+if sys.argv[1:] == ["--code"]:
+    sys.exit(42)
+fail("boom")
+"""
+
+
+@pytest.mark.parametrize("program", [["train.py"], ["-m", "train"], ["train.py", "--code"]], ids=" ".join)
+async def test_a_warm_program_ends_as_a_plain_one(job: Crew, program: list[str]) -> None:
+    """Output, traceback and exit code are the same; the launcher adds nothing."""
+    await job.commit({"train.py": ENDS})
+    pods = [
+        await job.pod(
+            0,
+            nodes=1,
+            options=options,
+            program=["torchrun", *program],
+            environ=ONE | {"TORCHRUN_ATTEMPT": str(attempt)},
+        )
+        for attempt, options in enumerate(([], ["--warm"]))
+    ]
+    assert [await pod.ended() for pod in pods] == [1, 1]
+    plain, warm = [own_lines(pod.log.read_text()).replace(str(pod.workdir), "APP") for pod in pods]
+    assert "thread ends\nends\n" in plain
+    assert warm == plain
+
+
+def own_lines(log: str) -> str:
+    """What the program itself wrote, and the exit code that torchrun names: other lines have pids and times."""
+    lines = [line for line in log.splitlines(keepends=True) if "<frozen runpy>" not in line]
+    first = next(number for number, line in enumerate(lines) if line.startswith("begins"))
+    last = next(number for number, line in enumerate(lines) if line == "ends\n")
+    codes = [line.partition("(pid")[0] for line in lines if "exitcode  :" in line]
+    return "".join([*lines[first : last + 1], *codes])

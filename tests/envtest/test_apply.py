@@ -34,6 +34,75 @@ OWNER = Kind("", "v1", "ConfigMap", "configmaps", Owner)
 """Of the children here. It exists: the garbage collector deletes what names an owner that does not."""
 
 
+class Anything(msgspec.Struct, frozen=True):
+    """Only metadata is cached, for the comparison needs no more."""
+
+    metadata: ObjectMeta
+
+
+class Spec:
+    """A type that msgspec does not know."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+
+
+class Hooked(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: Spec
+
+
+def one(kind: Kind[Any], **body: Any) -> tuple[Kind[Any], dict[str, Any]]:
+    return kind, {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+
+
+def pods(**spec: Any) -> dict[str, Any]:
+    """The selector and template of a workload."""
+    container = {"name": "c", "image": "i", **spec.pop("container", {})}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container], **spec}}
+    return {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+
+
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", Anything)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", Anything)
+ROLE = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", Anything)
+ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", Anything)
+
+ACCOUNTS = [{"kind": "ServiceAccount", "name": name, "namespace": "default"} for name in ("ours", "theirs")]
+REFERENCE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}
+PEER = {"podSelector": {"matchLabels": {"a": "b"}}}
+RULE = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+
+DRIFTS: dict[str, tuple[tuple[Kind[Any], dict[str, Any]], dict[str, Any]]] = {
+    "subject": (one(ROLE_BINDING, subjects=ACCOUNTS[:1], roleRef=REFERENCE), {"subjects": ACCOUNTS}),
+    "podSelector": (
+        one(NETWORK_POLICY, spec={"podSelector": {}}),
+        {"spec": {"podSelector": {"matchLabels": {"x": "y"}}}},
+    ),
+    "namespaceSelector": (
+        one(NETWORK_POLICY, spec={"podSelector": {}, "ingress": [{"from": [PEER]}]}),
+        {"spec": {"ingress": [{"from": [{**PEER, "namespaceSelector": {}}]}]}},
+    ),
+    "egress": (one(NETWORK_POLICY, spec={"podSelector": {}, "egress": []}), {"spec": {"egress": [{"to": [PEER]}]}}),
+    "resourceNames": (one(ROLE, rules=[RULE]), {"rules": [{**RULE, "resourceNames": ["x"]}]}),
+    "nodeSelector": (
+        one(DEPLOYMENT, spec=pods(nodeSelector={"a": "b"})),
+        {"spec": {"template": {"spec": {"nodeSelector": {"a": "b", "c": "d"}}}}},
+    ),
+}
+"""What is applied, and what somebody makes of it."""
+
+ROUNDED: dict[str, tuple[Kind[Any], dict[str, Any]]] = {
+    "quantities": one(DEPLOYMENT, spec=pods(container={"resources": {"limits": {"cpu": "0.5", "memory": 1073741824}}})),
+    "zeros": one(DEPLOYMENT, spec={"minReadySeconds": 0, "replicas": 0, **pods(hostNetwork=False)}),
+    "empty env": one(DEPLOYMENT, spec=pods(container={"env": [{"name": "E", "value": ""}]})),
+    "nothing": one(DEPLOYMENT, spec=pods(volumes=[], tolerations=[], container={"args": [], "ports": None})),
+    "finalizers": one(ROLE, metadata={"finalizers": ["torchctl.test/one"], "labels": {}}, rules=[RULE]),
+    "default keys": one(DEPLOYMENT, spec=pods(container={"ports": [{"containerPort": 80}, {"containerPort": 81}]})),
+}
+"""What the API server gives back in another form, or not at all."""
+
+
 def is_apply(exchange: Exchange) -> bool:
     return exchange.method == "PATCH"
 
@@ -85,6 +154,14 @@ class Bench:
         body = self.service(**spec)
         body["metadata"] = {"name": "child", "namespace": self.namespace, "labels": {"of": "somebody"}}
         await self.somebody.create(SERVICE, body)
+
+    def of_anything(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, "metadata": {**self._meta("child"), **body.get("metadata", {})}}
+
+    async def apply_to_live(self, kind: Kind[Any], intent: dict[str, Any]) -> Operation:
+        """Applies to the object as it is now, whatever a cache knows."""
+        found = Found(await self.somebody.get(kind, "child", self.namespace))
+        return (await self.applier.apply(kind, intent, self.ours, found=found)).operation
 
     async def apply(self, intent: dict[str, Any], kind: Kind[Any] = SERVICE) -> ApplyResult:
         """Applies, and returns once the cache has seen it."""
@@ -199,6 +276,46 @@ async def test_drift_is_restored_and_what_others_added_stays(bench: Bench) -> No
     assert live["spec"]["selector"] == {"app": "ours"}
     assert live["metadata"]["labels"] == {"x": "y"}
     assert (await bench.apply(bench.service())).operation is Operation.KEEP
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+async def test_drift_in_what_has_one_owner_is_restored(bench: Bench, drift: str) -> None:
+    """Lists and maps that are atomic, whatever the kind's struct keeps of them."""
+    (kind, body), patch = DRIFTS[drift]
+    intent = bench.of_anything(body)
+    await bench.applier.apply(kind, intent, bench.ours, found=Found())
+    before = await bench.live(kind)
+    assert await bench.apply_to_live(kind, intent) is Operation.KEEP
+    await bench.somebody.merge_patch(kind, "child", patch, namespace=bench.namespace)
+    assert await bench.apply_to_live(kind, intent) is Operation.UPDATE
+    after = await bench.live(kind)
+    assert [after.get(field) for field in body] == [before.get(field) for field in body]
+    assert await bench.apply_to_live(kind, intent) is Operation.KEEP
+
+
+@pytest.mark.parametrize("rounded", ROUNDED)
+async def test_value_in_another_form_is_not_sent_again(bench: Bench, rounded: str) -> None:
+    kind, body = ROUNDED[rounded]
+    intent = bench.of_anything(body)
+    await bench.applier.apply(kind, intent, bench.ours, found=Found())
+    # Somebody adds to what both may own, which is no drift.
+    both = {"metadata": {"finalizers": ["torchctl.test/one", "torchctl.test/two"], "labels": {"x": "y"}}}
+    await bench.somebody.merge_patch(kind, "child", both, namespace=bench.namespace)
+    assert await bench.apply_to_live(kind, intent) is Operation.KEEP
+    await bench.somebody.merge_patch(kind, "child", {"metadata": {"finalizers": None}}, namespace=bench.namespace)
+
+
+async def test_two_appliers_of_one_object_leave_each_other_in_peace(bench: Bench) -> None:
+    """Each with a field manager of its own, as two operators have."""
+    intents = [bench.of_anything(one(ROLE, rules=[RULE], metadata={"labels": {name: "yes"}})[1]) for name in "ab"]
+    await bench.applier.apply(ROLE, intents[0], bench.ours, found=Found())
+    other = Applier(bench.somebody, bench.cache)
+    found = Found(await bench.somebody.get(ROLE, "child", bench.namespace))
+    assert (await other.apply(ROLE, intents[1], bench.ours, found=found)).operation is Operation.UPDATE
+    found = Found(await bench.somebody.get(ROLE, "child", bench.namespace))
+    assert (await bench.applier.apply(ROLE, intents[0], bench.ours, found=found)).operation is Operation.KEEP
+    assert (await other.apply(ROLE, intents[1], bench.ours, found=found)).operation is Operation.KEEP
+    assert (await bench.live(ROLE))["metadata"]["labels"] == {"a": "yes", "b": "yes"}
 
 
 async def test_a_field_that_is_no_longer_wanted_goes(bench: Bench) -> None:
@@ -344,6 +461,18 @@ async def test_immutable_field_is_kept_and_the_rest_applied(bench: Bench) -> Non
     assert spec["backoffLimit"] == 4
     assert spec["template"]["spec"]["containers"][0]["image"] == "trainer:1"
     assert (await bench.apply(changed, JOB)).operation is Operation.KEEP
+
+
+async def test_kind_with_a_hook_is_applied_again(bench: Bench) -> None:
+    """What the hook makes of a field cannot be turned back into JSON."""
+    kind = Kind("batch", "v1", "Job", "jobs", Hooked, dec_hook=lambda type_, value: type_(value))
+    await bench.applier.apply(kind, bench.job("trainer:3", backoffLimit=3), bench.ours, found=Found())
+    intent = bench.job("trainer:4", backoffLimit=4)
+    assert await bench.apply_to_live(kind, intent) is Operation.UPDATE
+    assert await bench.apply_to_live(kind, intent) is Operation.KEEP
+    spec = (await bench.live(JOB))["spec"]
+    assert spec["backoffLimit"] == 4
+    assert spec["template"]["spec"]["containers"][0]["image"] == "trainer:3"
 
 
 async def test_terminating_child_is_not_written(bench: Bench) -> None:

@@ -1,9 +1,7 @@
 """The verbs that look at jobs and queues, on a real API server. Nobody runs the jobs: their status is written here."""
 
 import json
-from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -12,7 +10,7 @@ import yaml
 from anyio.streams.text import TextReceiveStream
 from click.shell_completion import ShellComplete
 from clusters import CONFIG
-from jobs import Place
+from jobs import Place, become
 from kubectl import Kubectl
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -38,19 +36,6 @@ def kubectl(control_plane: ControlPlane, namespace: str) -> Kubectl:
 @pytest.fixture
 def target(control_plane: ControlPlane, namespace: str) -> Target:
     return Target(kubeconfig=str(control_plane.admin_kubeconfig), namespace=namespace)
-
-
-async def become(place: Place, phase: str, name: str = "job", **conditions: str) -> None:
-    """Writes a job's status, as the operator would."""
-    now = datetime.now(UTC).isoformat()
-    found = [
-        {"type": type_, "status": status, "reason": "Test", "message": "as written", "lastTransitionTime": now}
-        for type_, status in conditions.items()
-    ]
-    status: dict[str, Any] = {"phase": phase, "conditions": found}
-    await place.admin.merge_patch(
-        TORCHRUN_JOB, name, {"status": status}, namespace=place.namespace, subresource="status"
-    )
 
 
 async def test_jobs_and_queues_are_listed(place: Place, kubectl: Kubectl) -> None:
@@ -174,9 +159,13 @@ async def test_names_come_from_the_cluster_for_a_shell(place: Place, control_pla
         completer = ShellComplete(cli, {}, "kubectl torchrun", "")
         return [(item.value, item.help) for item in completer.get_completions([*options, *before], incomplete)]
 
-    for words in (["status", ""], ["wait", "v"]):
+    for words in (["status", ""], ["wait", "v"], ["logs", "v"], ["delete", ""]):
         assert await anyio.to_thread.run_sync(complete, *words) == [("vit", "Running")]
     assert await anyio.to_thread.run_sync(complete, "status", "other") == []
+    assert await anyio.to_thread.run_sync(complete, "submit", "--queue", "h") == [("h100", "0 GPUs a node")]
+    body = {"status": {"gpus": 2}}
+    await place.admin.merge_patch(TORCHRUN_JOB, "vit", body, namespace=place.namespace, subresource="status")
+    assert await anyio.to_thread.run_sync(complete, "logs", "vit", "--rank", "") == [("0", None), ("1", None)]
 
 
 async def test_versions_of_operator_and_server_are_told(

@@ -1,22 +1,27 @@
 """Submitting and changing jobs as a person does, against the real API server and the operator."""
 
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner
 from jobs import Place
 from operators import background_operator, running_operator
+from plugin import interrupted
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import PVC
 from torchctl.api.phases import Phase
+from torchctl.cli.kubectl import cli
 from torchctl.client import changes
 from torchctl.client.cluster import Cluster
+from torchctl.client.code import read_code
 from torchctl.client.errors import NotAllowed, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job
 from torchctl.client.receiving import Receiver
@@ -170,6 +175,20 @@ async def test_person_without_rights_is_told_which(place: Place, control_plane: 
             await submitted(Cluster(client, connection, place.namespace, "nobody"), "x")
 
 
+async def test_missing_right_to_send_code_is_named(place: Place, control_plane: ControlPlane, tmp_path: Path) -> None:
+    verbs = ("--verb=get,list,create,delete", "--resource=torchrunjobs,torchrunqueues,pods")
+    await control_plane.kubectl("create", "role", "looks", *verbs, f"--namespace={place.namespace}")
+    binding = ("create", "rolebinding", "looks", "--role=looks", "--user=looker", f"--namespace={place.namespace}")
+    await control_plane.kubectl(*binding)
+    connection = control_plane.connection("looker")
+    async with connect(connection) as client:
+        cluster = Cluster(client, connection, place.namespace, "looker")
+        code = await read_code(cluster, place.namespace, tmp_path)
+        with pytest.raises(NotAllowed, match=r"port-forward to pod lives-unsent-sync-0 .*Nothing of the job is left"):
+            await submit(cluster, asked(place.namespace, "lives-unsent"), code, Told())
+    await place.gone(TORCHRUN_JOB, "lives-unsent")
+
+
 async def test_suspended_job_is_resumed_and_restarted(place: Place, cluster: Cluster) -> None:
     job = await submitted(cluster, "lives")
     await place.in_attempt(0, "lives")
@@ -199,16 +218,18 @@ async def test_elastic_job_is_scaled_within_its_bounds(place: Place, cluster: Cl
 
 async def test_checkpoints_stay_unless_they_are_named(place: Place, cluster: Cluster) -> None:
     checkpoints = {"apiVersion": "torchrun.ai/v1alpha1", "kind": "TorchrunJob"}
-    manifest = checkpoints | {"spec": {"volumes": {"checkpoints": {"size": "1Gi"}}}}
+    spec = {"volumes": {"checkpoints": {"size": "1Gi"}}, "runPolicy": {"podRetention": "None"}}
+    manifest = checkpoints | {"spec": spec}
     job = await submitted(cluster, "saves", manifest=manifest)
     await job.wait(timeout_s=30)
     kept = await changes.delete(job)
     assert kept is not None
     assert kept.claim == "saves-checkpoints"
-    await job.wait("deleted", timeout_s=30)
-    again = await submitted(cluster, "saves", manifest=manifest)
-    assert await changes.delete(again, checkpoints=True) is None
-    await place.gone(PVC, "saves-checkpoints")
+    other = await submitted(cluster, "saves-too", manifest=manifest)
+    await other.wait(timeout_s=30)
+    assert await changes.delete(other, checkpoints=True) is None
+    await place.gone(PVC, "saves-too-checkpoints")
+    assert await place.exists(PVC, "saves-checkpoints")
 
 
 async def test_restart_ends_right_without_an_operator(
@@ -232,3 +253,38 @@ async def test_restart_ends_right_without_an_operator(
         await until(is_asked)
         async with running_operator(operator_account, namespace):
             await here.in_attempt(1, "lives")
+
+
+async def test_verbs_change_jobs_one_after_another(place: Place, control_plane: ControlPlane) -> None:
+    kubeconfig = control_plane.kubeconfig("person", ["system:masters"])
+
+    async def said(*line: str, told: Sequence[str], status: int = 0) -> None:
+        """Runs a line in this process, whose operator may write its log in between."""
+        arguments = ["--kubeconfig", str(kubeconfig), "-n", place.namespace, *line]
+        done = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, arguments))
+        assert done.exit_code == status, done.output
+        assert [one for one in told if one not in done.output] == []
+
+    line = ["submit", "--queue", "queue", "--elastic", "1:2", "--no-workspace", "--label", "team=a"]
+    await said(*line, "--name", "lives-1", "--", "python", "train.py", told=["lives-1 created\n"])
+    await said(*line, "--name", "lives-2", "python train.py", "-o", "name", told=["torchrun.ai/lives-2\n"])
+    both = ("-l", "team=a")
+    await said("suspend", *both, "--wait", told=["lives-1 suspended\n", "lives-2 suspended\n"])
+    await said("resume", "lives-1", "lives-2", "--wait", told=["lives-1 resumed\n", "lives-2 resumed\n"])
+    await said("scale", "lives-1", "--nodes", "1", "--wait", told=["lives-1 scaled to 1 nodes\n"])
+    await said("restart", "lives-2", "absent", status=4, told=["there is no TorchrunJob absent"])
+    await said("restart", "lives-2", "--wait", told=["lives-2 restarted\n"])
+    await said("delete", *both, "--wait", told=["lives-1 deleted\n", "lives-2 deleted\n"])
+    await said("delete", *both, told=["No jobs found."])
+
+
+async def test_interrupted_follower_leaves_the_job(place: Place, control_plane: ControlPlane, tmp_path: Path) -> None:
+    line = ["submit", "--queue", "queue", "--nodes", "1", "--no-workspace", "--name", "lives-on", "--follow", "true"]
+    kubeconfig = control_plane.kubeconfig("person", ["system:masters"])
+    ended = await interrupted(
+        *line, "-n", place.namespace, after="lives-on is Running", kubeconfig=kubeconfig, directory=tmp_path
+    )
+    assert ended.status == 130
+    assert ended.err.endswith(f"Come back with: kubectl torchrun logs lives-on -n {place.namespace} -f\n")
+    assert "Traceback" not in ended.err
+    assert await place.exists(TORCHRUN_JOB, "lives-on")

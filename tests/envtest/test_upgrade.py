@@ -35,7 +35,8 @@ async def test_a_job_of_an_earlier_version_takes_the_newer_intent(
     applied = {"apiVersion": JOB.api_version, "kind": JOB.kind, "metadata": meta, "spec": body["spec"]}
     before, intent = here([applied, child.body], owner.metadata.uid, namespace)
     live = await admin.apply(JOB, before)
-    decision = decide(intent, live.metadata, msgspec.to_builtins(live), controlled_by(owner.metadata.uid))
+    ours = controlled_by(owner.metadata.uid)
+    decision = decide(intent, live.metadata, lambda: msgspec.to_builtins(live), ours, manager=admin.field_manager)
     assert decision.operation is Operation.UPDATE
     assert decision.body is not None
     answer = await admin.apply(JOB, decision.body, force=True)

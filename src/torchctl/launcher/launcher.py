@@ -463,9 +463,10 @@ class Url:
         if ":" in authority.rpartition("]")[2]:
             host, _, port = authority.rpartition(":")
         self.key = path.rpartition("/")[2]
-        self.host, self.port, self.authority = host.strip("[]"), int(port), authority
-        if scheme != "http" or not self.host or not self.key:
-            raise ValueError(url)
+        self.host, self.authority = host.strip("[]"), authority
+        if scheme != "http" or not self.host or not self.key or not port.isdigit():
+            raise ValueError(f"{url!r} is not an address of a companion")
+        self.port = int(port)
 
     def request(
         self, method: str, path: str, body: bytes = b"", *, timeout_s: float
@@ -1165,7 +1166,7 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
         else:
             sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
             sys.argv = [script, *args]
-            runpy.run_path(script, run_name="__main__")
+            _run_script(script)
     except SystemExit as error:
         code = error.code
         if code is not None and not isinstance(code, int):
@@ -1173,12 +1174,29 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
             code = 1
     except BaseException as error:
         code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-        sys.excepthook(type(error), error, _of_the_user(error.__traceback__))
+        shown = _of_the_user(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(shown), shown)
     threading._shutdown()  # type: ignore[attr-defined]  # multiprocessing would skip what an interpreter does at its end
     atexit._run_exitfuncs()
     flush()
     if code:
         sys.exit(code)
+
+
+def _run_script(script: str) -> None:
+    """Run a script as the interpreter does: __file__ is absolute, sys.argv[0] is what was given."""
+    import runpy
+    import types
+
+    if not script.endswith(".py"):  # a directory, or an archive
+        runpy.run_path(script, run_name="__main__")
+        return
+    path = os.path.abspath(script) if sys.version_info >= (3, 9) else script
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec")
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(__file__=path, __builtins__=__builtins__)
+    exec(code, main.__dict__)
 
 
 def _of_the_user(traceback: Any) -> Any:

@@ -7,12 +7,16 @@ The decision is `intent.decide`; here is the I/O around it. What it promises bey
   of it again and `ForeignObject` is raised;
 - every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back.
 
+The API server keeps no trace of some values, such as an empty list. So if its answer to an apply does not cover the
+intent, that answer is remembered, and the next apply is compared with it.
+
 The API server answers Conflict if the object is gone, and Invalid (metadata.uid is immutable) if another one has taken
 its name. Here both are `Conflict`, because in both cases the object that the decision was about no longer exists.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -21,9 +25,16 @@ import msgspec
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, Conflict, Invalid, NotFound
-from torchctl.runtime.client.writes import Written, note_write
-from torchctl.runtime.intent import Decision, Operation, Ownership, decide
-from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
+from torchctl.runtime.intent import (
+    Decision,
+    Operation,
+    Ownership,
+    annotation_of,
+    decide,
+    immutable_fields,
+    is_covered,
+)
+from torchctl.runtime.kinds import Applied, Key, Kind, ManagedFields, Object, ObjectMeta
 
 __all__ = ["Applier", "ApplyResult", "ForeignObject", "Found", "StillDeleting"]
 
@@ -54,14 +65,12 @@ class StillDeleting(Exception):
         self.finalizers = (*finalizers,)
 
 
-class _ManagedField(msgspec.Struct, frozen=True, rename="camel"):
-    manager: str = ""
-    operation: str = ""
-    subresource: str = ""
+class _Manager(ManagedFields, frozen=True, rename="camel"):
+    """An entry that the codec does not take away."""
 
 
 class _ManagedMeta(ObjectMeta, frozen=True, rename="camel", omit_defaults=True):
-    managed_fields: tuple[_ManagedField, ...] = ()
+    managed_fields: tuple[_Manager, ...] = ()
 
 
 class _Managed(msgspec.Struct, frozen=True):
@@ -84,12 +93,17 @@ class Found(Generic[T]):
     error: ApiError | None = None
 
 
+ANSWERS = 1024
+"""The number of answers that are remembered. A forgotten one costs one write."""
+
+
 class Applier:
     """Applies children with one field manager. Sends the full intent, or nothing if nothing would change."""
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client = client
         self._cache = cache
+        self._answers: dict[tuple[str, str], tuple[Applied, ...]] = {}
 
     async def look(self, wanted: Sequence[tuple[Kind[Any], Key]]) -> list[Found[Any]]:
         """Looks up objects in the cache and, concurrently, those that the cache lacks at the API server.
@@ -118,8 +132,7 @@ class Applier:
     ) -> ApplyResult:
         """Makes the object exist as `intent` describes it; with `once`, only makes sure that it exists.
 
-        The kind must be registered with the cache, and its struct must keep every mutable field that intents
-        name. RBAC: get, create and patch on the kind.
+        The kind must be registered with the cache. RBAC: get, create and patch on the kind.
 
         Args:
             found: The result of `look` for this object. By default, `apply` calls it.
@@ -135,24 +148,46 @@ class Applier:
         if found.error is not None:
             raise found.error
         live = found.live
-        decision = self._decide(intent, live, ours, once)
+        decision = decide(
+            intent,
+            None if live is None else live.metadata,
+            partial(msgspec.to_builtins, await self._with_json_form(kind, intent, live)),
+            ours,
+            manager=self._client.field_manager,
+            once=once,
+            answered=None if live is None else self._answers.get(self._state(live.metadata)),
+        )
         match decision:
             case Decision(operation=Operation.FOREIGN):
                 raise ForeignObject(kind, key)
             case Decision(operation=Operation.LEAVING):
                 meta = live.metadata if live is not None else ObjectMeta()
                 raise StillDeleting(kind, key, meta.finalizers if meta.deletion_timestamp else ())
-            case Decision(operation=Operation.CREATE, body=body) if body is not None:
-                return ApplyResult(Operation.CREATE, await self._create(kind, key, body))
-            case Decision(operation=Operation.UPDATE, body=body) if body is not None:
-                return ApplyResult(Operation.UPDATE, await self._update(kind, body))
+            case Decision(operation=Operation.CREATE | Operation.UPDATE as operation, body=body) if body is not None:
+                sent = self._create(kind, key, body) if live is None else self._update(kind, body)
+                return ApplyResult(operation, self._remember(intent, await sent))
             case _:
                 assert live is not None
                 return ApplyResult(decision.operation, live.metadata)
 
-    def _decide(self, intent: Mapping[str, Any], live: T | None, ours: Ownership, once: bool) -> Decision:
-        meta = None if live is None else live.metadata
-        return decide(intent, meta, None if live is None else msgspec.to_builtins(live), ours, once=once)
+    async def _with_json_form(
+        self, kind: Kind[T], intent: Mapping[str, Any], live: T | None
+    ) -> T | dict[str, Any] | None:
+        """Returns the live object; read anew if its immutable fields are needed and are of a type with a hook."""
+        if live is None or kind.dec_hook is None or not immutable_fields(intent):
+            return live
+        return await self._client.get_raw(kind, live.metadata.name, live.metadata.namespace)
+
+    def _remember(self, intent: Mapping[str, Any], answer: ObjectMeta) -> ObjectMeta:
+        if not is_covered(intent, answer, self._client.field_manager):
+            self._answers[self._state(answer)] = answer.applied
+            if len(self._answers) > ANSWERS:
+                del self._answers[next(iter(self._answers))]
+        return answer
+
+    def _state(self, meta: ObjectMeta) -> tuple[str, str]:
+        """Names an object with the intent that was applied to it last."""
+        return meta.uid, meta.annotations.get(annotation_of(self._client.field_manager), "")
 
     async def _read(self, kind: Kind[T], key: Key) -> Found[T]:
         try:
@@ -168,11 +203,9 @@ class Applier:
         if any(map(self._is_foreign, answer.metadata.managed_fields)):
             await self._withdraw(managed, answer.metadata, body)
             raise ForeignObject(kind, key)
-        # The client noted the write under the kind with managed fields, which no cache has: note it under the real one.
-        note_write(Written(kind, key, answer.metadata.uid, answer.metadata.resource_version))
         return answer.metadata
 
-    def _is_foreign(self, entry: _ManagedField) -> bool:
+    def _is_foreign(self, entry: _Manager) -> bool:
         """Tells if the entry shows that somebody else created the object.
 
         An entry for the status shows nothing: if the answer to our own earlier attempt was lost, a controller may

@@ -5,14 +5,16 @@
 declares one. `Manager.add` registers its kinds with the cache, `Manager.run` runs it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from torchctl.runtime.handler import Mapper, map_to_controller, map_to_self
 from torchctl.runtime.kinds import Kind
 from torchctl.runtime.predicate import ALWAYS, Predicate
-from torchctl.runtime.reconcile import Reconciler
-from torchctl.runtime.workqueue.ratelimit import MAX_DELAY_S
+from torchctl.runtime.reconcile import Reconciler, Request
+from torchctl.runtime.workqueue.ratelimit import MAX_DELAY_S, ExponentialLimiter, RateLimiter
 
 __all__ = ["Controller", "Source"]
 
@@ -48,6 +50,7 @@ class Controller:
         workers: The number of keys that are reconciled at once. None: as the manager's settings say.
         timeout_s: A reconcile that takes longer is cancelled and retried. None: as the manager's settings say.
         max_retry_s: The longest delay between retries of a key that keeps failing.
+        limiter: Makes the rate limiter of a term of leadership. None: exponential by key, from 5 ms to `max_retry_s`.
     """
 
     def __init__(
@@ -58,12 +61,13 @@ class Controller:
         workers: int | None = None,
         timeout_s: float | None = None,
         max_retry_s: float = MAX_DELAY_S,
+        limiter: Callable[[], RateLimiter[Request]] | None = None,
     ) -> None:
         self.name = name
         self.reconcile = reconcile
         self.workers = workers
         self.timeout_s = timeout_s
-        self.max_retry_s = max_retry_s
+        self.limiter = limiter or partial(ExponentialLimiter[Request], cap_s=max_retry_s)
         self.sources: list[Source] = []
 
     def __repr__(self) -> str:

@@ -71,8 +71,9 @@ class EventRecorder:
         Args:
             type_: `Normal` or `Warning`.
             reason: One CamelCase word for machines.
-            message: A sentence for people, at most 1024 characters.
+            message: A sentence for people, at most 1024 characters. What is no Unicode becomes `?`.
         """
+        message = message.encode(errors="replace").decode()
         if len(self._queue) >= QUEUE:
             self._dropped.labels("queue_full").inc()
             return

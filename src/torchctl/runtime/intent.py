@@ -4,9 +4,9 @@ Server-side apply is an upsert that takes the full intent each time. Three dange
 rule below removes one:
 
 - *An apply that changes nothing still costs a write.* The intent's digest travels with the object as an
-  annotation. If the digest is the same and every field of the intent is still in place, nothing is sent. A field
-  that somebody else changed is drift; a digest that differs is a new intent (which is how a field that is no
-  longer wanted gets removed). Both are sent.
+  annotation. If the digest is the same and our entry of managedFields still covers the intent, nothing is sent.
+  Whoever changes one of our fields takes it out of that entry: that is drift, whatever the values look like. A digest
+  that differs is a new intent (which is how a field that is no longer wanted gets removed). Both are sent.
 - *An apply may bring a deleted object back, or change one that is not ours.* An object that exists is applied
   with its `metadata.uid`, which the server checks; an object of another owner is left alone. If an earlier owner
   of the same name left it behind, it is waited for, because it is being deleted.
@@ -21,12 +21,30 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from torchctl.runtime.kinds import ObjectMeta, controller_in
+import msgspec
 
-__all__ = ["INTENT_ANNOTATION", "Decision", "Operation", "Ownership", "controlled_by", "decide", "digest_of", "holds"]
+from torchctl.runtime.fieldset import covers
+from torchctl.runtime.kinds import Applied, ObjectMeta, OwnerReference, controller_in, kind_of
+
+__all__ = [
+    "INTENT_ANNOTATION",
+    "Decision",
+    "Operation",
+    "Ownership",
+    "annotation_of",
+    "controlled_by",
+    "decide",
+    "digest_of",
+    "holds",
+    "immutable_fields",
+    "is_covered",
+]
 
 INTENT_ANNOTATION = "torchctl.runtime/intent"
-"""The annotation with the digest of the intent that was last applied."""
+"""The annotation with the digest of the intent that was last applied by the default field manager."""
+
+MANAGER = "torchctl"
+"""The default field manager."""
 
 Ownership = Callable[[ObjectMeta], bool]
 """Tells if an object that has our child's name is our child."""
@@ -45,14 +63,15 @@ IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
 }
 """Immutable fields of the kinds that are applied here, by apiVersion and kind."""
 
-ATOMIC: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {("v1", "Service"): (("spec", "selector"),)}
-"""Maps that have one owner as a whole, so that a key that somebody adds is drift too."""
-
 CREATED_ONCE = frozenset({("v1", "Pod")})
 """Kinds that are never updated once they exist. A pod's spec is immutable, and only a part of it is cached."""
 
-IDENTITY = ("apiVersion", "kind")
-"""Fields that are not compared, because a typed object implies them."""
+UNMANAGED = (
+    ("apiVersion",),
+    ("kind",),
+    *(("metadata", name) for name in ("name", "namespace", "uid", "resourceVersion", "ownerReferences")),
+)
+"""Fields that are not looked up among the owned ones: nobody owns them, or their values are compared."""
 
 
 class Operation(Enum):
@@ -84,7 +103,12 @@ def controlled_by(uid: str) -> Ownership:
     return ours
 
 
-def digest_of(intent: Mapping[str, Any]) -> str:
+def annotation_of(manager: str) -> str:
+    """Returns the annotation of a manager's digest: each has its own, or two appliers would never agree."""
+    return INTENT_ANNOTATION if manager == MANAGER else f"{INTENT_ANNOTATION}-{digest_of(manager)[:8]}"
+
+
+def digest_of(intent: Mapping[str, Any] | str) -> str:
     """Returns 16 hexadecimal digits that identify a JSON value, whatever the order of its keys."""
     text = json.dumps(intent, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -93,39 +117,59 @@ def digest_of(intent: Mapping[str, Any]) -> str:
 def decide(
     intent: Mapping[str, Any],
     meta: ObjectMeta | None,
-    live: Mapping[str, Any] | None,
+    live: Callable[[], Mapping[str, Any]],
     ours: Ownership,
     *,
+    manager: str,
     once: bool = False,
+    answered: Sequence[Applied] | None = None,
 ) -> Decision:
     """Compares an intent with the live object of the same name.
 
     Args:
         intent: The whole object as it should be, in its JSON form.
         meta: The live object's metadata, or None if there is no such object.
-        live: The live object in its JSON form, with every field that the intent may name outside of the
-            immutable ones; None if `meta` is.
+        live: Returns the live object in its JSON form, with every immutable field that the intent may name. It is
+            called only for an update.
         ours: Recognises our own child.
+        manager: The field manager that applies.
         once: Keep a child that exists as it is, whatever the intent says.
+        answered: `applied` in the server's answer to our last apply of this intent, if that did not cover the intent:
+            the server drops some empty values. While it is the same, nothing has drifted.
     """
     digest = digest_of(intent)
-    if meta is None or live is None:
-        return Decision(Operation.CREATE, _with_digest(intent, digest))
+    mark = {annotation_of(manager): digest}
+    if meta is None:
+        return Decision(Operation.CREATE, _annotated(intent, mark))
     if not ours(meta):
         return Decision(Operation.LEAVING if _is_leaving(intent, meta) else Operation.FOREIGN)
     if meta.deletion_timestamp is not None:
         return Decision(Operation.TERMINATING)
-    kind = (intent["apiVersion"], intent["kind"])
-    if once or kind in CREATED_ONCE:
+    if once or kind_of(intent) in CREATED_ONCE:
         return Decision(Operation.KEEP)
-    frozen = IMMUTABLE.get(kind, ())
-    compared = _without(intent, (*frozen, *((name,) for name in IDENTITY)))
-    atoms = ATOMIC.get(kind, ())
-    if meta.annotations.get(INTENT_ANNOTATION) == digest and holds(compared, live) and _equal(intent, live, atoms):
+    is_last = meta.annotations.items() >= mark.items()
+    if is_last and (is_covered(intent, meta, manager) or meta.applied == answered):
         return Decision(Operation.KEEP)
-    body = _with_digest(_with_live(intent, live, frozen), digest)
+    frozen = immutable_fields(intent)
+    body = _annotated(_with_live(intent, live(), frozen) if frozen else intent, mark)
     body["metadata"]["uid"] = meta.uid
     return Decision(Operation.UPDATE, body)
+
+
+def immutable_fields(intent: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    return IMMUTABLE.get(kind_of(intent), ())
+
+
+def is_covered(intent: Mapping[str, Any], meta: ObjectMeta, manager: str) -> bool:
+    """Tells if the manager owns every mutable field of the intent, so that all have the value that it applied last."""
+    compared = _without(intent, (*immutable_fields(intent), *UNMANAGED))
+    # An empty label map is owned only until somebody adds a label, and the same goes for all that metadata has.
+    compared["metadata"] = {name: value for name, value in compared["metadata"].items() if value}
+    references = msgspec.convert(intent["metadata"].get("ownerReferences", ()), tuple[OwnerReference, ...])
+    owned = [msgspec.json.decode(entry.fields) for entry in meta.applied if entry.manager == manager]
+    return all(ref in meta.owner_references for ref in references) and any(
+        tree and covers(tree, compared) for tree in owned
+    )
 
 
 def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
@@ -144,9 +188,9 @@ def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
     return (group, owner["kind"], owner["name"]) == (theirs.api_version.rpartition("/")[0], theirs.kind, theirs.name)
 
 
-def _with_digest(intent: Mapping[str, Any], digest: str) -> dict[str, Any]:
+def _annotated(intent: Mapping[str, Any], mark: Mapping[str, str]) -> dict[str, Any]:
     body = _opened(intent, ("metadata", "annotations"))
-    body["metadata"].setdefault("annotations", {})[INTENT_ANNOTATION] = digest
+    body["metadata"].setdefault("annotations", {}).update(mark)
     return body
 
 
@@ -189,12 +233,6 @@ def _descend(body: Any, parents: Sequence[str]) -> Any:
             return None
         body = body[parent]
     return body if isinstance(body, dict) else None
-
-
-def _equal(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> bool:
-    """Tells if each atomic map in the intent has the same keys as in the live object."""
-    pairs = [(_descend(intent, path), _descend(live, path)) for path in paths]
-    return all(want is None or want.keys() == (have or {}).keys() for want, have in pairs)
 
 
 def holds(want: Any, have: Any) -> bool:

@@ -15,12 +15,14 @@ import msgspec
 __all__ = [
     "EVENT",
     "LEASE",
+    "Applied",
     "Condition",
     "Event",
     "Key",
     "Kind",
     "Lease",
     "LeaseSpec",
+    "ManagedFields",
     "Object",
     "ObjectMeta",
     "ObjectReference",
@@ -55,8 +57,31 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit
     block_owner_deletion: bool = False
 
 
+class ManagedFields(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """One entry of metadata.managedFields, on its way to `Applied`."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The fields that one manager owns by server-side apply, as the text of its fieldsV1 tree.
+
+    The uids of owner references are blank, so that children of the same form share one text.
+    """
+
+    manager: str
+    fields: str
+
+
 class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The metadata that controllers read; managedFields is never kept."""
+    """The metadata that controllers read.
+
+    Of managedFields the codec keeps, in `applied`, the entries of managers that apply; `managed_fields` itself is
+    always empty in an object that a client or a cache returns.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -70,6 +95,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
+    managed_fields: tuple[ManagedFields, ...] = ()
+    applied: tuple[Applied, ...] = ()
 
 
 class Object(Protocol):

@@ -110,9 +110,11 @@ class Metrics:
         self.workqueue_depth = self._gauge(
             "workqueue_depth", "Keys that are due and wait for a worker.", *labels, "priority"
         )
-        self.workqueue_adds_total = self._counter("workqueue_adds_total", "Keys added.", *labels)
+        self.workqueue_adds_total = self._counter("workqueue_adds_total", "Times that a key became due.", *labels)
         self.workqueue_retries_total = self._counter(
-            "workqueue_retries_total", "Keys added again through the rate limiter.", *labels
+            "workqueue_retries_total",
+            "Keys added with a delay: by a retry, a requeue, or a delayed watch.",
+            *labels,
         )
         self.workqueue_unfinished_work_seconds = self._gauge(
             "workqueue_unfinished_work_seconds", "Sum of the ages of the work in progress.", *labels

@@ -1,9 +1,10 @@
 """The contract between the runtime and a reconciler: it gets a key and returns when to requeue it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.client.errors import ApiError, Conflict, NotLeader
 from torchctl.runtime.kinds import Key
 
@@ -19,7 +20,7 @@ class Result:
 
     Attributes:
         requeue_after_s: Requeue the key after this many seconds, whatever happens until then. None: only a change
-            brings it back.
+            brings it back. 0 or less: as `back_off`, because a loop without a delay would take a whole CPU.
         back_off: Requeue the key with the rate limiter's delay, which doubles each time, although nothing has failed.
             If both are set, the earlier one counts.
     """
@@ -63,32 +64,53 @@ class Conclusion:
     kind: ResultLabel
     requeue_after_s: float | None = None
     retry: bool = False
-    error: BaseException | None = None
+    error: Exception | None = None
     panic: bool = False
     terminal: bool = False
     timeout: bool = False
 
+    @property
+    def reason(self) -> str:
+        """The messages of the error, and of all its members if it is a group."""
+        return "" if self.error is None else "; ".join(map(str, causes_of(self.error)))
+
     @classmethod
     def of(cls, result: Result | None) -> "Conclusion":
-        if result is None:
+        after_s = None if result is None else result.requeue_after_s
+        at_once = after_s is not None and not after_s > 0
+        if result is not None and (result.back_off or at_once):
+            return cls(ResultLabel.REQUEUE, requeue_after_s=None if at_once else after_s, retry=True)
+        if after_s is None:
             return cls(ResultLabel.SUCCESS)
-        if result.back_off:
-            return cls(ResultLabel.REQUEUE, requeue_after_s=result.requeue_after_s, retry=True)
-        if result.requeue_after_s is None:
-            return cls(ResultLabel.SUCCESS)
-        return cls(ResultLabel.REQUEUE_AFTER, requeue_after_s=result.requeue_after_s)
+        return cls(ResultLabel.REQUEUE_AFTER, requeue_after_s=after_s)
+
+
+_AGAIN = (Conflict, NotLeader, StillDeleting)
+_EXPECTED = (ApiError, ForeignObject, TerminalError, TimeoutError, *_AGAIN)
 
 
 def conclusion_of_error(error: Exception) -> Conclusion:
-    """Classifies the exception that a reconciler raised.
+    """Classifies the exception that a reconciler raised; an exception group by its gravest member.
 
-    A conflict is no error: with optimistic concurrency it means "look again". A write that the fence refused needs no
-    retry, because the leadership that it belonged to is over.
+    A conflict is no error: with optimistic concurrency it means "look again", and so does a child that is still being
+    deleted. A write that the fence refused needs no retry, because the leadership that it belonged to is over. If
+    several things failed, the key is retried as long as that can help one of them.
     """
-    if isinstance(error, Conflict | NotLeader):
-        return Conclusion(ResultLabel.REQUEUE, retry=True, error=error)
-    if isinstance(error, TerminalError):
+    causes = [*causes_of(error)]
+    if not all(isinstance(cause, _EXPECTED) for cause in causes):
+        return Conclusion(ResultLabel.ERROR, retry=True, error=error, panic=True)
+    if all(isinstance(cause, TerminalError) for cause in causes):
         return Conclusion(ResultLabel.ERROR, error=error, terminal=True)
-    if isinstance(error, TimeoutError):
-        return Conclusion(ResultLabel.ERROR, retry=True, error=error, timeout=True)
-    return Conclusion(ResultLabel.ERROR, retry=True, error=error, panic=not isinstance(error, ApiError))
+    if all(isinstance(cause, (*_AGAIN, TerminalError)) for cause in causes):
+        return Conclusion(ResultLabel.REQUEUE, retry=True, error=error)
+    timeout = any(isinstance(cause, TimeoutError) for cause in causes)
+    return Conclusion(ResultLabel.ERROR, retry=True, error=error, timeout=timeout)
+
+
+def causes_of(error: Exception) -> Iterator[Exception]:
+    """Returns the errors in an exception group, however deep; of any other error, itself."""
+    if not isinstance(error, ExceptionGroup):
+        yield error
+        return
+    for member in error.exceptions:
+        yield from causes_of(member)

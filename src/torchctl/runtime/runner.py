@@ -27,7 +27,7 @@ from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.reconcile import Conclusion, Request, conclusion_of_error
 from torchctl.runtime.settings import RuntimeSettings
 from torchctl.runtime.supervise import EssentialTaskError
-from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statistics, default_limiter
+from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statistics
 
 __all__ = ["Runner"]
 
@@ -50,8 +50,9 @@ class _Enqueue:
             return
         priority = LOW_PRIORITY if change.initial else 0
         for request in requests_for(change, self.source.mapper):
-            if self.queue.add(request, priority=priority, delay_s=self.source.delay_s):
-                self.metrics.queue.adds_total.inc()
+            self.queue.add(request, priority=priority, delay_s=self.source.delay_s)
+            if self.source.delay_s > 0:
+                self.metrics.queue.retries_total.inc()
 
 
 class Runner:
@@ -74,8 +75,12 @@ class Runner:
         self._metrics = metrics
         self._clock = clock
         self._new_id = new_id
-        limiter = default_limiter(cap_s=controller.max_retry_s)
-        self._queue: Queue[Request] = Queue(limiter, clock, group=lambda request: request.namespace)
+        self._queue: Queue[Request] = Queue(
+            controller.limiter(),
+            clock,
+            group=lambda request: request.namespace,
+            on_due=metrics.queue.adds_total.inc,
+        )
         settings = settings or RuntimeSettings()
         self._workers = controller.workers or settings.workers
         self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s
@@ -167,6 +172,7 @@ class Runner:
             self._queue.forget(request)
         if conclusion.requeue_after_s is not None:
             self._queue.add_after(request, conclusion.requeue_after_s)
+            self._metrics.queue.retries_total.inc()
         self._report(conclusion, min(delays_s, default=None))
 
     def _count(self, conclusion: Conclusion) -> None:
@@ -182,9 +188,9 @@ class Runner:
 
     def _report(self, conclusion: Conclusion, delay_s: float | None) -> None:
         if conclusion.kind != "error":
-            why = {} if conclusion.error is None else {"reason": str(conclusion.error)}
+            why = {} if conclusion.error is None else {"reason": conclusion.reason}
             log.debug("reconciled", result=str(conclusion.kind), again_in_s=delay_s, **why)
         elif conclusion.panic:
             log.error("reconcile raised", again_in_s=delay_s, exc_info=conclusion.error)
         else:
-            log.error("reconcile failed", again_in_s=delay_s, terminal=conclusion.terminal, error=str(conclusion.error))
+            log.error("reconcile failed", again_in_s=delay_s, terminal=conclusion.terminal, error=conclusion.reason)

@@ -26,8 +26,9 @@ class Pair:
 class Authority:
     """Issues certificates for servers and clients."""
 
-    def __init__(self, name: str = "torchctl-testing") -> None:
+    def __init__(self, name: str = "torchctl-testing", *, identified: bool = True) -> None:
         self._name = name
+        self._identified = identified
         self._key = _new_key()
         self._certificate = self._sign(_subject(name), self._key, authority=True)
 
@@ -70,9 +71,14 @@ class Authority:
             .not_valid_after(now + _LIFETIME)
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(_usage(authority), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key), critical=False)
         )
+        if self._identified:
+            identifiers = (
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key),
+            )
+            for identifier in identifiers:
+                builder = builder.add_extension(identifier, critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
         if not authority:

@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+import anyio
 import msgspec
 from aiohttp import web
 
 from .answers import Handler, Stop, answered
 from .companion import Companion
+from .companionlog import tell
 from .core import STORE, Limits
 from .marker import Marker
 from .membership.messages import VERSION, Report
@@ -153,7 +155,8 @@ async def companion(
     Staging(root).finish()
     made = Companion(partial(read_target, root), time.monotonic)
     app = application(root, made, limits=limits, streams=streams, key=key)
-    async with running(app, host=host, port=port, handler_cancellation=True):
+    async with running(app, host=host, port=port, handler_cancellation=True), anyio.create_task_group() as tasks:
+        tasks.start_soon(tell, made)
         if uploads is None:
             await made.run()
         else:

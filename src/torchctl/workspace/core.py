@@ -24,6 +24,7 @@ __all__ = [
     "STAGING",
     "STORE",
     "WISH",
+    "Admitted",
     "Guard",
     "Kind",
     "Limits",
@@ -91,7 +92,7 @@ def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
         raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must not contain '..'")
-    if _length(name) > limits.max_path or any(_length(part) > MAX_NAME_BYTES for part in parts):
+    if _longer(name, limits.max_path) or any(_longer(part, MAX_NAME_BYTES) for part in parts):
         raise Refused(
             f"the path {show(name)} is too long",
             next_step=f"Paths have at most {limits.max_path} bytes, and {MAX_NAME_BYTES} in one name",
@@ -183,6 +184,10 @@ class Guard:
         self._check_bytes(self.bytes + count)
         self.bytes += count
 
+    def forget(self, member: Member) -> None:
+        """Free the memory of a file or link whose name cannot come again, because its source is in order."""
+        del self._kinds[member.parts]
+
     def _check_name(self, member: Member) -> None:
         parts = parts_of(member.path, self.limits)
         if parts != member.parts or not parts:
@@ -221,6 +226,20 @@ class Guard:
         packed = self._packed
         if packed is not None and total > max(self.limits.ratio_floor, packed * self.limits.max_ratio):
             raise Refused(f"the archive unpacks to more than {self.limits.max_ratio} times its size")
+
+
+class Admitted:
+    """A guard for members that a `Guard` has admitted before, with their directories: their list is not kept again."""
+
+    def admit(self, member: Member) -> list[tuple[str, ...]]:
+        return []
+
+    def spend(self, count: int) -> None:
+        return
+
+
+def _longer(name: str, limit: int) -> bool:
+    return len(name) * 4 > limit and _length(name) > limit  # a character has at most four bytes
 
 
 def _length(name: str) -> int:

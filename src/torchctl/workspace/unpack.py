@@ -5,9 +5,10 @@ one. The modes of directories are set last, so that a read-only directory can be
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from .core import Guard, Member, directory_mode, file_mode, show
+from .core import Admitted, Guard, Member, directory_mode, file_mode, show
 from .errors import Refused
 
 __all__ = ["Unpacker"]
@@ -20,7 +21,7 @@ class Unpacker:
         Refused: the guard refuses a member, or a file's content does not have the announced size.
     """
 
-    def __init__(self, root: Path, guard: Guard) -> None:
+    def __init__(self, root: Path, guard: Guard | Admitted) -> None:
         self._root = root
         self._guard = guard
         self._links: list[Member] = []
@@ -49,6 +50,12 @@ class Unpacker:
             self._links.append(member)
         else:
             self._begin_file(member)
+
+    def take(self, member: Member, place: Callable[[str], bool]) -> bool:
+        """Add a file that `place` puts at the path that it is given; False if it did not, and then nothing is added."""
+        self._end_file()
+        self._guard.admit(member)
+        return place(self._path(member.parts))
 
     def write(self, data: bytes | memoryview) -> None:
         self._guard.spend(len(data))
@@ -91,4 +98,4 @@ class Unpacker:
             os.close(descriptor)
 
     def _path(self, parts: tuple[str, ...]) -> str:
-        return os.path.join(self._root, *parts)
+        return f"{self._root}/{'/'.join(parts)}"

@@ -57,14 +57,14 @@ async def test_new_code_is_taken_up_repeatedly_in_the_same_pods(job: Crew) -> No
 
 
 async def test_an_exit_code_is_kept(job: Crew) -> None:
-    for code in (0, 3, 77):
-        pods = await job.two(environ={"TORCHRUN_ATTEMPT": str(code)})
-        for pod in pods:
-            await pod.started(1)
-        for pod in pods:
-            pod.tell_program(code)
-        assert [await pod.ended() for pod in pods] == [code, code]
-        assert [pod.log.read_text() for pod in pods] == ["", ""]
+    codes = [0, 3, 77]
+    pods = [await job.pod(0, nodes=1, environ={"TORCHRUN_ATTEMPT": str(code)}) for code in codes]
+    await pods[-1].started(1)
+    for pod, code in zip(pods, codes, strict=True):
+        await pod.started(1)
+        pod.tell_program(code)
+    assert [await pod.ended() for pod in pods] == codes
+    assert [pod.log.read_text() for pod in pods] == ["", "", ""]
 
 
 async def test_a_killed_torchrun_leaves_no_orphan(job: Crew) -> None:

@@ -262,3 +262,14 @@ def test_the_end_is_not_held_up_by_an_outage(seconds: float) -> None:
         return anyio.current_time() - began
 
     assert virtualtime.run(main) <= seconds + 2.1
+
+
+def test_text_that_is_no_unicode_is_recorded_all_the_same() -> None:
+    """Such as a file name, or a line of a program's output, that Python decoded with surrogates."""
+
+    async def story(rig: Rig) -> None:
+        rig.recorder.event(JOB, "Warning", "Failed", "cannot read caf\udce9.py")
+        await rig.settled()
+
+    (event,) = play(story).events
+    assert event["message"] == "cannot read caf?.py"

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from managed import applied
 
-from torchctl.runtime.intent import INTENT_ANNOTATION, Operation, controlled_by, decide, digest_of
+from torchctl.runtime import intent as module
+from torchctl.runtime.intent import INTENT_ANNOTATION, Decision, Operation, Ownership, controlled_by, digest_of
 from torchctl.runtime.kinds import ObjectMeta, OwnerReference
 
 OURS = controlled_by("owner-uid")
@@ -30,10 +32,24 @@ def job(image: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def live_from(intent: dict[str, Any], **meta: Any) -> tuple[ObjectMeta, dict[str, Any]]:
+def live_from(
+    intent: dict[str, Any], *, atomic: tuple[str, ...] = (), **meta: Any
+) -> tuple[ObjectMeta, dict[str, Any]]:
     annotations = {INTENT_ANNOTATION: digest_of(intent)}
     live = {key: value for key, value in deepcopy(intent).items() if key not in ("apiVersion", "kind")}
-    return ObjectMeta(uid="u", owner_references=(OWNER,), annotations=annotations, **meta), live
+    fields = applied(intent, atomic=atomic)
+    return ObjectMeta(uid="u", owner_references=(OWNER,), annotations=annotations, applied=fields, **meta), live
+
+
+def decide(
+    intent: dict[str, Any], meta: ObjectMeta | None, live: dict[str, Any] | None, ours: Ownership, **options: Any
+) -> Decision:
+    return module.decide(intent, meta, lambda: live or {}, ours, manager="torchctl", **options)
+
+
+def lost(meta: ObjectMeta, intent: dict[str, Any], **still: Any) -> ObjectMeta:
+    """The object after somebody has changed fields of it: `still` is the part of the spec that is ours."""
+    return msgspec.structs.replace(meta, applied=applied({**intent, "spec": still}))
 
 
 def test_what_is_absent_is_created_with_its_digest() -> None:
@@ -92,19 +108,47 @@ def test_orphan_of_an_earlier_owner_is_foreign() -> None:
 
 
 def test_drifted_field_is_sent_again_with_the_uid() -> None:
-    intent = service(publishNotReadyAddresses=True)
+    intent = service(clusterIP="None", publishNotReadyAddresses=True)
     meta, live = live_from(intent)
-    live["spec"]["publishNotReadyAddresses"] = False
-    decision = decide(intent, meta, live, OURS)
+    decision = decide(intent, lost(meta, intent, clusterIP="None"), live, OURS)
     assert decision.operation is Operation.UPDATE
     assert decision.body is not None
     assert (decision.body["metadata"]["uid"], decision.body["spec"]) == ("u", intent["spec"])
 
 
 def test_a_key_that_somebody_added_to_a_selector_is_drift() -> None:
-    intent = service(selector={"app": "ours"})
+    """Whoever adds it owns the selector, because the schema calls it atomic."""
+    intent = service(selector={"app": "ours"}, clusterIP="None")
+    meta, live = live_from(intent, atomic=("selector",))
+    assert decide(intent, meta, live, OURS).operation is Operation.KEEP
+    assert decide(intent, lost(meta, intent, clusterIP="None"), live, OURS).operation is Operation.UPDATE
+
+
+def test_field_of_another_manager_is_drift() -> None:
+    intent = service(sessionAffinity="None")
     meta, live = live_from(intent)
-    live["spec"]["selector"] = {"app": "ours", "more": "yes"}
+    theirs = msgspec.structs.replace(meta, applied=applied(intent, "somebody"))
+    assert decide(intent, theirs, live, OURS).operation is Operation.UPDATE
+
+
+def test_what_the_server_drops_is_compared_with_its_answer() -> None:
+    intent = service(externalIPs=[], sessionAffinity="None", externalName="x")
+    meta, live = live_from(intent)
+    answer = lost(meta, intent, sessionAffinity="None", externalName="x")
+    assert decide(intent, answer, live, OURS).operation is Operation.UPDATE
+    assert decide(intent, answer, live, OURS, answered=answer.applied).operation is Operation.KEEP
+    changed = lost(meta, intent, externalName="x")
+    assert decide(intent, changed, live, OURS, answered=answer.applied).operation is Operation.UPDATE
+
+
+def test_changed_owner_reference_is_drift() -> None:
+    intent = owned()
+    meta, live = live_from(intent)
+    kept = msgspec.convert(intent["metadata"]["ownerReferences"], tuple[OwnerReference, ...])
+    meta = msgspec.structs.replace(meta, owner_references=kept)
+    assert decide(intent, meta, live, OURS).operation is Operation.KEEP
+    blocked = tuple(msgspec.structs.replace(one, block_owner_deletion=True) for one in kept)
+    meta = msgspec.structs.replace(meta, owner_references=blocked)
     assert decide(intent, meta, live, OURS).operation is Operation.UPDATE
 
 
@@ -142,8 +186,9 @@ def test_immutable_field_is_sent_with_its_live_value() -> None:
     assert decision.operation is Operation.UPDATE
     assert decision.body is not None
     assert decision.body["spec"] == {"template": live["spec"]["template"], "suspend": True}
-    applied = ObjectMeta(uid="u", owner_references=(OWNER,), annotations=decision.body["metadata"]["annotations"])
-    assert decide(wanted, applied, dict(decision.body), OURS).operation is Operation.KEEP
+    annotations, fields = decision.body["metadata"]["annotations"], applied(decision.body)
+    after = ObjectMeta(uid="u", owner_references=(OWNER,), annotations=annotations, applied=fields)
+    assert decide(wanted, after, dict(decision.body), OURS).operation is Operation.KEEP
 
 
 @pytest.mark.parametrize(
@@ -199,7 +244,8 @@ def test_a_second_apply_of_the_same_intent_sends_nothing(spec: dict[str, Any], d
     assert first.body is not None
     live = deepcopy(dict(first.body))
     live["spec"] |= {key: value for key, value in defaults.items() if key not in spec}
-    meta = ObjectMeta(owner_references=(OWNER,), annotations=live["metadata"]["annotations"])
+    annotations, fields = live["metadata"]["annotations"], applied(first.body)
+    meta = ObjectMeta(owner_references=(OWNER,), annotations=annotations, applied=fields)
     assert decide(intent, meta, live, OURS).operation is Operation.KEEP
 
 

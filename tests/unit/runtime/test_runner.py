@@ -10,9 +10,10 @@ import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry
 
+from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
-from torchctl.runtime.client.errors import Conflict, Unavailable
+from torchctl.runtime.client.errors import Conflict, NotLeader, Unavailable
 from torchctl.runtime.client.writes import Written, note_write
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.kinds import EVENT, LEASE, Event, Key, Lease, ObjectMeta, OwnerReference
@@ -20,6 +21,7 @@ from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.reconcile import Request, Result, TerminalError
 from torchctl.runtime.runner import Runner
 from torchctl.runtime.watch.events import Applied, Init, InitDone
+from torchctl.runtime.workqueue import ExponentialLimiter
 from torchctl.testing import virtualtime
 
 A, B = Key("ns", "a"), Key("ns", "b")
@@ -27,6 +29,11 @@ A, B = Key("ns", "a"), Key("ns", "b")
 
 def lease(name: str, version: int, **meta: Any) -> Lease:
     return Lease(ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=str(version), **meta))
+
+
+def grouped(*errors: Exception) -> ExceptionGroup[Exception]:
+    """The errors of a reconcile that does several things at once."""
+    return ExceptionGroup("unhandled errors in a TaskGroup", errors)
 
 
 @dataclass
@@ -106,12 +113,77 @@ def test_a_failing_key_backs_off_and_delays_nobody_else() -> None:
     assert times[B] == [0.0]
 
 
+def test_conflict_behind_many_failing_keys_is_retried_at_once() -> None:
+    times: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            if request != A:
+                raise Unavailable("no API server")
+            times.append(anyio.current_time())
+            if len(times) == 2:
+                bench.runner.close()
+            raise Conflict("changed")
+
+        bench = Bench(reconcile, {"max_retry_s": 1.0})
+        await bench.listed(*(lease(f"failing-{number}", 1) for number in range(500)), lease("a", 1))
+        await bench.runner.run()
+
+    virtualtime.run(main)
+    assert times[1] - times[0] <= 0.01
+
+
+def test_limiter_of_a_controller_can_be_chosen() -> None:
+    times: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            times.append(anyio.current_time())
+            if len(times) == 3:
+                bench.runner.close()
+            raise Unavailable("no API server")
+
+        bench = Bench(reconcile, {"limiter": lambda: ExponentialLimiter(base_s=2.0, cap_s=2.0)})
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+
+    virtualtime.run(main)
+    assert times == [0.0, 2.0, 4.0]
+
+
+def test_requeue_after_no_time_backs_off() -> None:
+    """Else a reconcile that always asks for it would run thousands of times a second."""
+    times: list[float] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> Result:
+            times.append(anyio.current_time())
+            if len(times) == 4:
+                bench.runner.close()
+            return Result(requeue_after_s=0 if len(times) % 2 else -1.0)
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+
+    virtualtime.run(main)
+    assert [round(later - earlier, 3) for earlier, later in pairwise(times)] == [0.005, 0.01, 0.02]
+
+
 @pytest.mark.parametrize(
     ("error", "counted", "attempts"),
     [
         (Conflict("changed"), "reconcile_total_requeue", 2),
         (TerminalError("never"), "terminal_reconcile_errors_total", 1),
         (ZeroDivisionError("oops"), "reconcile_panics_total", 2),
+        (ForeignObject(LEASE, A), "reconcile_errors_total", 2),
+        (StillDeleting(LEASE, A), "reconcile_total_requeue", 2),
+        (grouped(Conflict("changed"), NotLeader()), "reconcile_total_requeue", 2),
+        (grouped(TerminalError("never"), grouped(TerminalError("ever"))), "terminal_reconcile_errors_total", 1),
+        (grouped(TerminalError("never"), Conflict("changed")), "reconcile_total_requeue", 2),
+        (grouped(TerminalError("never"), Unavailable("away")), "reconcile_errors_total", 2),
+        (grouped(TimeoutError()), "reconcile_timeouts_total", 2),
+        (grouped(Conflict("changed"), ZeroDivisionError("oops")), "reconcile_panics_total", 2),
     ],
 )
 def test_each_kind_of_error_is_counted_as_what_it_is(error: Exception, counted: str, attempts: int) -> None:
@@ -133,6 +205,8 @@ def test_each_kind_of_error_is_counted_as_what_it_is(error: Exception, counted: 
         if counted.endswith("_requeue"):
             metric, labels = "controller_runtime_reconcile_total", {"result": "requeue"}
         assert bench.count(metric, **labels) == 1
+        is_panic = counted == "reconcile_panics_total"
+        assert bench.count("controller_runtime_reconcile_panics_total") == is_panic
 
     virtualtime.run(main)
     assert len(calls) == attempts
@@ -390,6 +464,28 @@ def test_key_that_waits_already_counts_as_one_add() -> None:
                 await bench.feed(lease("a", version))
             assert bench.count("workqueue_adds_total", name="c") == 2  # once at work, once again after it
             bench.runner.close()
+
+    virtualtime.run(main)
+
+
+def test_every_delayed_add_counts_as_a_retry() -> None:
+    """As in client-go, whose rate limiter adds with a delay."""
+    calls: list[Request] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> Result:
+            calls.append(request)
+            if len(calls) == 3:
+                bench.runner.close()
+            if len(calls) == 2:
+                raise Unavailable("no API server")
+            return Result(requeue_after_s=1)
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+        assert bench.count("workqueue_adds_total", name="c") == 3
+        assert bench.count("workqueue_retries_total", name="c") == 3
 
     virtualtime.run(main)
 

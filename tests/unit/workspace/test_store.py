@@ -9,8 +9,8 @@ import pytest
 from torchctl.workspace.store import Place, Store, Vanished
 
 
-def sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def sha(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def keep(store: Store, *contents: bytes) -> None:
@@ -22,7 +22,7 @@ def keep(store: Store, *contents: bytes) -> None:
     pack.close()
 
 
-def find(store: Store, *contents: bytes) -> dict[str, Place]:
+def find(store: Store, *contents: bytes) -> dict[bytes, Place]:
     return store.find({sha(content): len(content) for content in contents})
 
 
@@ -32,6 +32,7 @@ def test_content_is_found_by_any_store_of_the_directory(tmp_path: Path) -> None:
     found = find(store, b"two", b"three", b"four")
     assert set(found) == {sha(b"two"), sha(b"three")}
     assert b"".join(store.read(found[sha(b"three")], sha(b"three"))) == b"three"
+    store.close()
 
 
 def test_two_writers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -33,7 +33,13 @@ LOOK = Section(
     ),
 )
 
-REACH = Section("Reach into the pods", _verbs())
+REACH = Section(
+    "Reach into the pods",
+    _verbs(
+        exec="Run a command, or a shell, where a rank runs.",
+        cp="Copy files out of a worker, or into one.",
+    ),
+)
 
 CHANGE = Section(
     "Change",

@@ -21,10 +21,9 @@ async def command(cluster: "Cluster", names: tuple[str, ...], selector: str, wai
     from torchctl.client.changes import restart
 
     async def change(job: "Job") -> None:
-        before = job.status.attempt
         await restart(job, timeout_s=timeout_s)
         if wait:
             await job.wait("Running", timeout_s=timeout_s)
-        click.echo(f"{job.name} restarted" + (f", attempt {before} ended" if before else ""))
+        click.echo(f"{job.name} restarted")
 
     await each(await chosen(cluster, names, selector), change)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchctl.cli.torchrun.common import SECONDS, verb
+from torchctl.cli.torchrun.suggestions import queue_names
 
 if TYPE_CHECKING:
     from torchctl.client import Cluster
@@ -37,7 +38,7 @@ class _WithArgv(click.Command):
 @verb
 @click.argument("line", nargs=-1, metavar="[COMMAND | -- ARG...]")
 @click.option("-f", "--filename", metavar="FILE", help="A TorchrunJob as YAML or JSON, - for standard input.")
-@click.option("--queue", default="", metavar="NAME", help="The queue.")
+@click.option("--queue", default="", metavar="NAME", shell_complete=queue_names, help="The queue.")
 @click.option("--gpus", type=int, metavar="N", help="GPUs of the whole job; 0 for none.")
 @click.option("--nodes", type=int, metavar="N", help="Whole nodes of the queue, instead of --gpus.")
 @click.option("--elastic", metavar="MIN:MAX", help="The fewest and the most nodes of an elastic job.")
@@ -150,7 +151,9 @@ def _manifest(filename: str | None) -> dict[str, Any] | None:
 
 
 async def _run(cluster: "Cluster", submission: "Submission", directory: Path, said: dict[str, Any]) -> None:
+    from torchctl.api.phases import TERMINAL
     from torchctl.cli.exits import farewell
+    from torchctl.cli.torchrun.follow import follow
     from torchctl.cli.torchrun.progress import Teller
     from torchctl.client.code import read_code
     from torchctl.client.submit import submit
@@ -167,8 +170,12 @@ async def _run(cluster: "Cluster", submission: "Submission", directory: Path, sa
     name, namespace = made.job.name, made.job.namespace
     await _print(cluster, name, namespace, said["output"])
     if said["follow"]:
-        farewell(f"The job goes on. Come back with: kubectl torchrun logs -f {name} -n {namespace}")
-        await made.job.wait()
+        await follow(made.job)
+    elif made.job.phase in TERMINAL:
+        click.echo(f"{name} has ended: {made.job.phase}. Another --name runs it again.", err=True)
+        await made.job.wait()  # raises if it failed
+    else:
+        click.echo(f"Follow it with: kubectl torchrun logs -f {name} -n {namespace}", err=True)
 
 
 async def _print(cluster: "Cluster", name: str, namespace: str, output: str | None) -> None:

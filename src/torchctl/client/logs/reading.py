@@ -24,7 +24,7 @@ from torchctl.client.logs.workers import WORKER, Worker, WorkerPod, label, worke
 from torchctl.client.refusals import explain
 from torchctl.client.states import States, states
 from torchctl.runtime.client.errors import ApiError, Forbidden, Unauthorized
-from torchctl.runtime.client.loglines import Cursor
+from torchctl.runtime.client.loglines import Cursor, LogLine
 from torchctl.runtime.client.podlog import PodLog
 from torchctl.runtime.clock import Clock, SystemClock
 
@@ -107,6 +107,8 @@ class _Reading:
     async def batches(self) -> AsyncGenerator[list[JobLine]]:
         """Yields what the merge gives out, until everybody has ended."""
         while not self._is_over:
+            # What changes from here on, also while the caller has the lines, ends the wait below.
+            self._changed.clear()
             taken = self._merge.take(self._clock.monotonic())
             remarks, self._remarks = self._remarks, []
             if lines := [*filter(None, map(self._shown, taken)), *remarks]:
@@ -115,7 +117,7 @@ class _Reading:
                 raise self._failures[0]
             if taken:
                 self._has_room.set()
-            else:
+            elif not lines:
                 await self._wait()
 
     @property
@@ -125,7 +127,6 @@ class _Reading:
 
     async def _wait(self) -> None:
         """Waits for lines, or until those that are held may be given out."""
-        self._changed.clear()
         try:
             async with asyncio.timeout(self._merge.wait_s(self._clock.monotonic())):
                 await self._changed.wait()
@@ -187,7 +188,7 @@ class _Reading:
         client, namespace = self._job.cluster.client, self._job.namespace
         log = PodLog(client, worker.pod, namespace, container=TRAINER, cursor=cursor, clock=self._clock)
         try:
-            async with aclosing(log.follow(lambda: self._has_ended(worker))) as answers:
+            async with aclosing(self._answers(log, worker)) as answers:
                 async for lines in answers:
                     self._merge.feed(number, lines)
                     self._changed.set()
@@ -200,8 +201,10 @@ class _Reading:
             self._merge.close(number)
             self._changed.set()
 
-    def _has_ended(self, worker: Worker) -> bool:
-        return not self._wanted.follow or self._roster.has_ended(worker.uid)
+    def _answers(self, log: PodLog, worker: Worker) -> AsyncGenerator[list[LogLine]]:
+        if worker.has_ended or self._wanted.follow:
+            return log.follow(lambda: self._roster.has_ended(worker.uid))
+        return log.snapshot()
 
     async def _wait_for_room(self, number: int) -> None:
         while not self._merge.has_room(number):

@@ -19,6 +19,9 @@ log = structlog.get_logger(__name__)
 
 Write = Written | Deleted
 
+SWEPT_FROM = 64
+"""The number of keys from which those whose writes are seen are looked for."""
+
 
 class Barrier:
     """Remembers writes by the key that made them, and waits until the informers have seen them.
@@ -26,9 +29,10 @@ class Barrier:
     Each controller has its own, because equal keys of two controllers may mean different objects. It outlives terms of
     leadership, because the next term must not begin on a cache that lacks the writes of the last one.
 
-    Writes of kinds that are not cached are not waited for. A delete is seen when the object is gone or carries a
-    deletionTimestamp. After `timeout_s` the reconcile runs on the stale cache. That is safe, because every write is
-    guarded by uid or resourceVersion.
+    Writes of resources that are not cached are not waited for, nor are informers whose selector the written object does
+    not match. (A field selector is known to match only by the object's name.) A delete is seen when the object is gone
+    or carries a deletionTimestamp. After `timeout_s` the reconcile runs on the stale cache. That is safe, because every
+    write is guarded by uid or resourceVersion.
     """
 
     def __init__(self, cache: Cache, *, clock: Clock, timeout_s: float, metrics: Metrics | None = None) -> None:
@@ -37,6 +41,7 @@ class Barrier:
         self._metrics = metrics
         self._timeout_s = timeout_s
         self._pending: dict[Hashable, list[Write]] = {}
+        self._sweep_at = SWEPT_FROM
 
     def __repr__(self) -> str:
         return f"<Barrier keys={len(self._pending)}>"
@@ -46,6 +51,7 @@ class Barrier:
         noted = (*writes,)
         if any(map(self._lacks, noted)):
             self._pending.setdefault(key, []).extend(noted)
+            self._sweep()
 
     async def wait(self, key: Hashable) -> bool:
         """Waits until the cache has seen the writes noted for `key`.
@@ -65,6 +71,13 @@ class Barrier:
         if scope.cancelled_caught:
             log.warning("the cache is behind our own writes", waiting_for=str(next(filter(self._lacks, writes), "")))
         return not scope.cancelled_caught
+
+    def _sweep(self) -> None:
+        """Forgets keys whose writes are seen, once there are many: a key may never be reconciled again."""
+        if len(self._pending) < self._sweep_at:
+            return
+        self._pending = {key: writes for key, writes in self._pending.items() if any(map(self._lacks, writes))}
+        self._sweep_at = max(SWEPT_FROM, 2 * len(self._pending))
 
     async def _see(self, write: Write) -> None:
         for informer in self._informers(write):
@@ -89,11 +102,13 @@ class Barrier:
         return True
 
     def _informers(self, write: Write) -> list[Informer[Object]]:
-        """Returns the informers that will see the write."""
+        """Returns the informers that will see the write: they show the object now, or did before the write."""
+        labels = write.labels if isinstance(write, Written) else {}
         return [
             informer
             for informer in self._cache.informers(write.kind)
-            if informer.follows and informer.selector.namespace in ("", write.key.namespace)
+            if informer.follows
+            and (informer.reader.get(write.key) is not None or informer.selector.may_show(write.key, labels))
         ]
 
     def _measure(self, seconds: float, *, gave_up: bool) -> None:

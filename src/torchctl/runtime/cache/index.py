@@ -18,20 +18,26 @@ IndexFunction = Callable[[Any], Iterable[str]]
 
 
 class Index(Generic[T]):
-    """One named index: value -> the objects that have it."""
+    """One named index: value -> the objects that have it.
+
+    The values of an object are kept, and not computed again from its old form, which somebody may have changed.
+    """
 
     def __init__(self, function: IndexFunction) -> None:
         self._function = function
         self._buckets: dict[str, dict[Key, T]] = {}
+        self._values_of: dict[Key, tuple[str, ...]] = {}
 
-    def put(self, key: Key, old: T | None, new: T | None) -> None:
-        """Replaces `old` by `new` under `key`; None stands for absent."""
-        if old is not None:
-            for value in self._values(old):
-                self._drop(value, key)
-        if new is not None:
-            for value in self._values(new):
-                self._buckets.setdefault(value, {})[key] = new
+    def put(self, key: Key, new: T | None) -> None:
+        """Puts `new` under `key`, in the place of what is there; None stands for absent."""
+        for value in self._values_of.pop(key, ()):
+            self._drop(value, key)
+        if new is None:
+            return
+        if values := self._values(new):
+            self._values_of[key] = values
+        for value in values:
+            self._buckets.setdefault(value, {})[key] = new
 
     def find(self, value: str) -> Iterator[T]:
         return iter(self._buckets.get(value, {}).values())
@@ -67,9 +73,9 @@ class Indexes(Generic[T]):
         """Adds an index over `objects` and all that come later."""
         index: Index[T] = Index(function)
         for key, obj in objects:
-            index.put(key, None, obj)
+            index.put(key, obj)
         self._indexes[name] = index
 
-    def put(self, key: Key, old: T | None, new: T | None) -> None:
+    def put(self, key: Key, new: T | None) -> None:
         for index in self._indexes.values():
-            index.put(key, old, new)
+            index.put(key, new)

@@ -18,6 +18,9 @@ class Milestones:
         self._keys: dict[Key, anyio.Event] = {}
         self._order = count()
 
+    def __repr__(self) -> str:
+        return f"<Milestones versions={len(self._versions)} keys={len(self._keys)}>"
+
     async def version(self, version: int) -> None:
         """Waits until `reached` is called with `version` or more."""
         event = anyio.Event()
@@ -32,7 +35,12 @@ class Milestones:
 
     async def change(self, key: Key) -> None:
         """Waits until the object of that key changes or goes."""
-        await self._keys.setdefault(key, anyio.Event()).wait()
+        event = self._keys.setdefault(key, anyio.Event())
+        try:
+            await event.wait()
+        finally:
+            if not event.is_set() and not event.statistics().tasks_waiting:
+                self._keys.pop(key, None)
 
     def reached(self, version: int) -> None:
         while self._versions and self._versions[0][0] <= version:

@@ -4,6 +4,7 @@ Rules of the writer:
 - The items of a list are held back until the list is complete, then compared with the cache. The differences come out
   as changes one at a time, so that the shell can pause between them. Objects that the list did not name are deleted,
   which makes up for deletes that the watch missed.
+- A deletion counts if its version is at least the cached one: that of an object as it was last, or a newer one.
 - Of two versions of one uid, the one with the higher resourceVersion stays. A uid that is gone does not come back.
 - The same name with another uid is a delete and an add.
 - An object that can no longer be decoded keeps its last good form, because it still exists; it goes when the server
@@ -12,9 +13,10 @@ Rules of the writer:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from torchctl.runtime.cache.change import Change
+from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.index import Indexes, IndexFunction
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import Key, Kind, Object, key_of
@@ -80,6 +82,9 @@ class _Staging(Generic[T]):
 
 class Store(StoreReader[T]):
     """Writes the cached objects. Only an informer holds one."""
+
+    watched: ClassVar[MutationDetector | None] = None
+    """Set in tests, to find code that changes cached objects."""
 
     def __init__(self, kind: Kind[T], indexes: Mapping[str, IndexFunction] | None = None) -> None:
         super().__init__(kind, indexes)
@@ -174,8 +179,8 @@ class Store(StoreReader[T]):
     def _remove(self, obj: T) -> Iterator[Change[T]]:
         key = key_of(obj)
         old = self.get(key)
-        if old is not None and old.metadata.uid != obj.metadata.uid and not _is_newer(obj, old):
-            return  # the deletion of an earlier object of the same name
+        if old is not None and not _is_newer(obj, old) and not _is_same(obj, old):
+            return  # the deletion of an earlier object of the same name, or a replay from before it was seen again
         self._undecodable.pop(key, None)
         yield from self._put(key, None)
 
@@ -191,6 +196,8 @@ class Store(StoreReader[T]):
     def _put(self, key: Key, new: T | None, *, initial: bool = False) -> Iterator[Change[T]]:
         """Puts `new` (None: nothing) in the place of what is there."""
         old = self.get(key)
+        if self.watched is not None:
+            self.watched.replace(self._kind.resource, key, old, new)
         if old is None:
             if new is not None:
                 yield self._add(key, new, initial=initial)
@@ -198,13 +205,13 @@ class Store(StoreReader[T]):
             yield self._discard(key, old)
         else:
             self._objects[key.namespace][key.name] = new
-            self._indexes.put(key, old, new)
+            self._indexes.put(key, new)
             yield Change(self._kind, "updated", old, new)
 
     def _add(self, key: Key, new: T, *, initial: bool) -> Change[T]:
         self._objects.setdefault(key.namespace, {})[key.name] = new
         self._count += 1
-        self._indexes.put(key, None, new)
+        self._indexes.put(key, new)
         return Change(self._kind, "added", None, new, initial)
 
     def _discard(self, key: Key, old: T) -> Change[T]:
@@ -213,7 +220,7 @@ class Store(StoreReader[T]):
         if not objects:
             del self._objects[key.namespace]
         self._count -= 1
-        self._indexes.put(key, old, None)
+        self._indexes.put(key, None)
         return Change(self._kind, "deleted", old, None)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from torchctl.runtime.client import requests
 from torchctl.runtime.client.codec import Codec, Page
 from torchctl.runtime.client.config import Connection
-from torchctl.runtime.client.errors import ApiError, Gone, error_for
+from torchctl.runtime.client.errors import ApiError, Gone, Malformed, error_for
 from torchctl.runtime.client.exchange import (
     ByteStream,
     Gate,
@@ -28,7 +28,7 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.client.websocket import WebSocket
 from torchctl.runtime.client.writes import Deleted, Written, note_write
 from torchctl.runtime.clock import Clock, SystemClock
-from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, key_of
+from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta
 from torchctl.runtime.settings import ClientSettings
 
 __all__ = ["Client", "WriteFence", "connect"]
@@ -355,9 +355,15 @@ class Client:
     # Sending.
 
     async def _write(self, kind: Kind[T], request: HttpRequest, *, note: bool = True) -> T:
-        obj = self.codec.decode(kind, await self._send(request))
-        if note and obj.metadata.resource_version:
-            note_write(Written(kind, key_of(obj), obj.metadata.uid, obj.metadata.resource_version))
+        body = await self._send(request)
+        try:
+            obj = self.codec.decode(kind, body)
+        except Malformed:  # the write is committed all the same
+            if note:
+                _note(kind, self.codec.metadata(body))
+            raise
+        if note:
+            _note(kind, obj.metadata)
         return obj
 
     async def _pages(self, kind: Kind[T], namespace: str, labels: str, fields: str) -> Sequence[T]:
@@ -406,6 +412,12 @@ class Client:
 
     def _refusal(self, request: HttpRequest, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
         return error_for(status, body, headers, now=self._clock.now(), write=request.is_write)
+
+
+def _note(kind: Kind[Any], meta: ObjectMeta) -> None:
+    if meta.resource_version:
+        key = Key(meta.namespace, meta.name)
+        note_write(Written(kind, key, meta.uid, meta.resource_version, meta.labels))
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import msgspec
 
 from torchctl.runtime.client.errors import Malformed
 from torchctl.runtime.client.intern import Interner
-from torchctl.runtime.kinds import Key, Kind, Object, Status
+from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, Status
 
 __all__ = [
     "Added",
@@ -109,6 +109,7 @@ class _HeadMeta(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
@@ -174,6 +175,11 @@ class Codec:
             return self._object(kind, body)
         except Exception as error:
             raise Malformed(f"an answer for {kind.resource} cannot be decoded: {error}") from error
+
+    def metadata(self, body: bytes) -> ObjectMeta:
+        """Returns what identifies an object that does not fit its type; empty fields if not even that can be read."""
+        head = self._read_head(msgspec.Raw(body))
+        return ObjectMeta(head.name, head.namespace, head.uid, head.resource_version, labels=head.labels or {})
 
     def decode_page(self, kind: Kind[T], body: bytes) -> Page[T]:
         """Decodes a list, object by object.

@@ -19,6 +19,9 @@ SKEW_S = 60.0
 REFUSED_PERIOD_S = 2.0
 """Seconds for which a new credential is not renewed on a 401: if many requests fail at once, only one renews."""
 
+FAILED_PERIOD_S = 2.0
+"""Seconds for which a failure is kept, so that a plugin that fails is not started for every request."""
+
 
 class CredentialsError(Exception):
     """The credentials could not be obtained: a file is missing, a plugin failed. Whoever set them up can fix it."""
@@ -104,12 +107,17 @@ class Issued:
 
 
 class PluginCredentials:
-    """Credentials that are costly to fetch: kept until shortly before expiry, fetched once for all waiting callers."""
+    """Credentials that are costly to fetch: kept until shortly before expiry, fetched once for all waiting callers.
+
+    A fetch belongs to none of the callers: it goes on when their deadlines are over, and must have a deadline itself.
+    """
 
     def __init__(self, fetch: Callable[[], Awaitable[Issued]], first: Issued, clock: Clock | None = None) -> None:
         self._fetch = fetch
         self._clock = clock or SystemClock()
-        self._lock = asyncio.Lock()
+        self._fetching: asyncio.Task[None] | None = None
+        self._failure = ""
+        self._failed_at = float("-inf")
         self._keep(first)
 
     @property
@@ -118,10 +126,22 @@ class PluginCredentials:
 
     async def authorization(self, force: bool = False) -> str | None:
         if self._is_due(force):
-            async with self._lock:
-                if self._is_due(force):
-                    self._keep(await self._fetch())
+            if self._clock.monotonic() - self._failed_at >= FAILED_PERIOD_S:
+                await self._renew()
+            if self._failure:
+                raise CredentialsError(self._failure)
         return self._issued.authorization
+
+    async def _renew(self) -> None:
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.create_task(self._try())
+        await asyncio.shield(self._fetching)
+
+    async def _try(self) -> None:
+        try:
+            self._keep(await self._fetch())
+        except CredentialsError as error:
+            self._failure, self._failed_at = str(error), self._clock.monotonic()
 
     def _is_due(self, force: bool) -> bool:
         now = self._clock.monotonic()
@@ -130,6 +150,7 @@ class PluginCredentials:
     def _keep(self, issued: Issued) -> None:
         now = self._clock.monotonic()
         self._issued, self._fetched_at = issued, now
+        self._failure, self._failed_at = "", float("-inf")
         left_s = issued.remaining_s
         # Short-lived ones are renewed after nine tenths of their life, and never in a busy loop.
         self._renew_at = float("inf") if left_s is None else now + max(left_s - SKEW_S, left_s * 0.9, 1.0)

@@ -9,14 +9,24 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from torchctl.runtime.client.managed import condense
 from torchctl.runtime.kinds import Object, ObjectMeta
 
 __all__ = ["Interner"]
 
-LIMIT = 65_536
-"""The number of shared values kept. Beyond it all are dropped, so that a stream of unique values cannot fill it."""
+BUDGET = 8 * 2**20
+"""Bytes of shared values. Beyond it all are forgotten, so that a stream of unique values cannot fill the memory."""
 
-UNIQUE = frozenset({"uid", "resource_version", "message", "pod_ip"})
+LONGEST = 256
+"""The longest string that is shared by itself; longer ones hardly repeat."""
+
+ENTRY = 200
+"""Bytes that an entry takes besides its text."""
+
+LONGEST_TREE = 16 * 2**10
+"""The longest text of applied fields that is shared: it is the same for all children of one form."""
+
+UNIQUE = frozenset({"uid", "resource_version", "message", "pod_ip", "managed_fields"})
 """Fields whose values hardly ever repeat."""
 
 UNIQUE_OF: Mapping[type, frozenset[str]] = {ObjectMeta: frozenset({"name"})}
@@ -41,6 +51,31 @@ class _Plan:
         return any((self.words, self.verbal, self.structs, self.tuples, self.labels))
 
 
+class _Known(dict[Any, Any]):
+    """Values by themselves, with a count of their bytes. A value that is too long is returned and not kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __missing__(self, value: Any) -> Any:
+        size = _size(value)
+        if size > (LONGEST if isinstance(value, str) else LONGEST_TREE):
+            return value
+        self.bytes += size + ENTRY
+        self[value] = value
+        return value
+
+
+def _size(value: Any) -> int:
+    """Returns about how many bytes a string, a time, or a tuple or struct of such takes."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, tuple):
+        return sum(map(_size, value))
+    return sum(map(_size, msgspec.structs.astuple(value))) if isinstance(value, msgspec.Struct) else 0
+
+
 class Interner:
     """Makes decoded objects share namespaces, labels, owner references, times, and the words of their conditions.
 
@@ -49,21 +84,22 @@ class Interner:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
+        self._known = _Known()
         self._plans: dict[type, _Plan] = {}
 
     def share(self, obj: Object) -> None:
         """Replaces values of `obj` by equal ones of earlier objects. Call it before anybody else sees `obj`."""
-        if len(self._known) > LIMIT:
-            self._known.clear()
+        if self._known.bytes > BUDGET:
+            self._known = _Known()
+        condense(obj.metadata)
         if isinstance(obj, msgspec.Struct):
             self._walk(obj)
 
     def _walk(self, obj: msgspec.Struct) -> None:
-        plan, one = self._plan(type(obj)), self._known.setdefault
+        plan, known = self._plan(type(obj)), self._known
         for name in plan.words:
             if value := getattr(obj, name):
-                _set(obj, name, one(value, value))
+                _set(obj, name, known[value])
         for name in plan.structs:
             if value := getattr(obj, name):
                 self._walk(value)
@@ -75,15 +111,15 @@ class Interner:
                 self._share_verbal(obj, name, value)
         for name in plan.labels:
             if labels := getattr(obj, name):
-                values = labels.values()  # a copied dict has no spare capacity, unlike the decoder's
-                _set(obj, name, dict(zip(map(one, labels, labels), map(one, values, values), strict=True)))
+                # A copied dict has no spare capacity, unlike the decoder's.
+                _set(obj, name, {known[key]: known[value] for key, value in labels.items()})
 
     def _share_verbal(self, obj: msgspec.Struct, name: str, value: tuple[msgspec.Struct, ...]) -> None:
         if any(map(_message, value)):
             for item in value:
                 self._walk(item)
         else:
-            _set(obj, name, self._known.setdefault(value, value))
+            _set(obj, name, self._known[value])
 
     def _plan(self, type_: type[msgspec.Struct]) -> _Plan:
         plan = self._plans.get(type_)

@@ -70,6 +70,11 @@ class HttpRequest:
         return self.verb in _WRITES
 
     @property
+    def is_urgent(self) -> bool:
+        """True for the Lease: leadership ends if such a request has to wait."""
+        return self.path.startswith("/apis/coordination.k8s.io/") and self.verb not in ("list", "watch")
+
+    @property
     def is_bulk(self) -> bool:
         """True if the answer may be large or slow: a list, a watch, a log."""
         return self.verb in ("list", "watch") or self.path.endswith("/log")

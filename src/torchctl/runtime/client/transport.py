@@ -2,7 +2,8 @@
 
 - Every exchange has a deadline. A vanished peer is detected within 30 s (see `sockets`). A silent watch is detected by
   its reader, because each `readline` has a deadline of its own.
-- Watches and requests have separate connections, so that many watches never starve a request.
+- Watches, requests and the Lease have separate connections, so that many watches never starve a request, and many slow
+  writes never cost the leadership.
 - Nothing is sent twice here, with two exceptions in which the server did nothing the first time: a 401 is followed by
   one attempt with fresh credentials, and a failed TLS handshake by one with newly read certificate files.
 """
@@ -64,6 +65,9 @@ leaves between two leaders, because a write has passed its gate before it connec
 MAX_CONNECTIONS = 64
 """The number of connections for requests. Each watch has a connection of its own besides."""
 
+MAX_URGENT = 2
+"""The number of connections for the Lease."""
+
 MAX_LINE = 64 * 2**20
 """The maximum bytes of a watch line; etcd holds objects of up to 1.5 MiB."""
 
@@ -92,7 +96,9 @@ class AiohttpTransport:
         self._tls = TlsContexts(self._clock)
         # Requests wait for a slot here, before the gate is checked: in the connection pool they would wait after it.
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._urgent_slots = asyncio.Semaphore(MAX_URGENT)
         self._requests: aiohttp.ClientSession | None = None
+        self._urgent: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._upgrades: aiohttp.ClientSession | None = None
         if metrics is not None:
@@ -108,10 +114,11 @@ class AiohttpTransport:
 
     @property
     def _sessions(self) -> tuple[aiohttp.ClientSession, ...]:
-        return tuple(filter(None, (self._requests, self._watches, self._upgrades)))
+        return tuple(filter(None, (self._requests, self._urgent, self._watches, self._upgrades)))
 
     async def __aenter__(self) -> Self:
         self._requests = _session(MAX_CONNECTIONS, self._user_agent)
+        self._urgent = _session(MAX_URGENT, self._user_agent)
         self._watches = _session(0, self._user_agent)
         self._upgrades = _session(0, self._user_agent, _refuse)
         return self
@@ -126,12 +133,13 @@ class AiohttpTransport:
             await anyio.lowlevel.checkpoint()  # sockets are closed in the next round of the event loop
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
-        assert self._requests is not None, "the transport has not been entered"
+        session, slots = (self._urgent, self._urgent_slots) if request.is_urgent else (self._requests, self._slots)
+        assert session is not None, "the transport has not been entered"
         with mapped(request):
             async with (
                 asyncio.timeout(request.timeout_s),
-                self._slots,
-                await self._exchange(self._requesting(self._requests, request, gate)) as response,
+                slots,
+                await self._exchange(self._requesting(session, request, gate)) as response,
             ):
                 return HttpResponse(response.status, response.headers, await response.read())
 

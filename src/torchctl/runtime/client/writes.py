@@ -1,9 +1,9 @@
 """Records the writes of a task, so that its successor can wait until the caches have seen them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.runtime.kinds import Key, Kind
@@ -13,12 +13,13 @@ __all__ = ["Deleted", "Writes", "Written", "note_write", "record_writes"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An object was created or changed; it now has this version."""
+    """An object was created or changed; it now has this version and these labels."""
 
     kind: Kind[Any]
     key: Key
     uid: str
     resource_version: str
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

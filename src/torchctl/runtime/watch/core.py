@@ -16,10 +16,12 @@ Rules that hold in every state:
 - A list replaces everything between `Init` and `InitDone`; a list that broke off starts again with `Init`,
   and the store holds back all items until `InitDone`. So nobody ever sees half a list.
 - Versions never go back. A list that is older than the last known version came from a server that lags: it is refused
-  and requested again. An event that is not newer than the last one is a replay: it is dropped. Only after
+  and requested again. An event that is not newer than the last one is a replay: it is dropped,
+  unless it is a deletion. Only after
   `stale_limit` old lists in a row are they accepted.
 - A stream is resumed from the list's, a bookmark's or the last event's version, whichever is newest. It is not
-  resumed for ever: after `fruitless_limit` streams without any event, list again.
+  resumed for ever: after `fruitless_limit` streams without any news, however they ended, list again. A replay is no
+  news, a bookmark is.
 - A collection that is refused is listed anew when it is served again. One that is not found `absent_after` times
   in a row is gone, and `Absent` says so once.
 - Every failure rests before it is tried again. Delays grow by cause, so that a long outage does not slow the
@@ -190,20 +192,18 @@ class WatchMachine(Generic[T]):
                 return self._end_streaming_list(version, now)
             case Silent():
                 return self._give_up_streaming()
-            case Closed():
+            case Closed() | Lost():
                 return self._break_streaming_list(fed)
             case ErrorLine():
                 return self._break_streaming_list(_refusal(fed))
-            case Lost():
-                return self._rest(fed, State.OPENING_LIST)
         raise self._illegal(fed)
 
     def _paging(self, fed: Input[T]) -> Events[T]:
         match fed:
             case Page():
                 return self._turn(fed)
-            case ErrorStatus(is_expired=True):
-                self._continue = ""
+            case ErrorStatus(is_expired=True) | ErrorStatus(is_unsupported=True):
+                self._continue = ""  # the server does not take the token, and never will
                 return self._rest(fed, State.PAGING)
             case ErrorStatus() | Lost():
                 # The continue token of a broken list stays valid for minutes: retry the same page.
@@ -228,9 +228,13 @@ class WatchMachine(Generic[T]):
             case Added(obj) | Modified(obj):
                 return (Applied(obj),) if self._advance(obj.metadata.resource_version) else ()
             case Deleted(obj):
-                return (Removed(obj),) if self._advance(obj.metadata.resource_version) else ()
+                # Never dropped: some servers send the object's last version. The store recognises a replay.
+                self._advance(obj.metadata.resource_version)
+                return (Removed(obj),)
             case Bookmark(version):
                 self._bookmarks_seen = True
+                if number(version) == self._seen:
+                    self._bear_fruit()  # a quiet collection
                 return (Bookmarked(version),) if self._advance(version) else ()
             case Undecodable():
                 return (Skipped(fed),) if self._advance(fed.resource_version) else ()
@@ -248,7 +252,7 @@ class WatchMachine(Generic[T]):
                 return ()
             case Lost():
                 self._close(now)
-                return self._rest(fed, State.OPENING)
+                return self._rest(fed, State.OPENING) if self._fruitful else self._resume(fed)
         raise self._illegal(fed)
 
     def _resting(self, fed: Input[T]) -> Events[T]:
@@ -352,15 +356,18 @@ class WatchMachine(Generic[T]):
 
     def _advance(self, version: str) -> bool:
         """Advances to `version`. Returns False if it is not newer, so that its event is a replay."""
-        self._fruitful, self._fruitless = True, 0
         reached = number(version)
         if reached is not None:
             if reached <= self._seen:
                 return False
             self._seen = reached
+        self._bear_fruit()
         if version:
             self._version = version
         return True
+
+    def _bear_fruit(self) -> None:
+        self._fruitful, self._fruitless = True, 0
 
     def _refuses(self, version: str) -> bool:
         """Tells if a list of this version is older than what is known, and must be refused."""

@@ -101,10 +101,17 @@ class WorkQueue(Generic[K]):
 
     Args:
         group: Returns the group of a key; groups take turns. None: all keys are in one group.
+        on_due: Called once each time that a key becomes due, which client-go's metrics call an add.
     """
 
-    def __init__(self, limiter: RateLimiter[K], group: Callable[[K], Hashable] | None = None) -> None:
+    def __init__(
+        self,
+        limiter: RateLimiter[K],
+        group: Callable[[K], Hashable] | None = None,
+        on_due: Callable[[], None] = lambda: None,
+    ) -> None:
         self._limiter = limiter
+        self._on_due = on_due
         self._group = group or (lambda key: None)
         self._turns: dict[int, _Turns] = {}
         self._waiting: dict[K, _Waiting] = {}
@@ -119,26 +126,24 @@ class WorkQueue(Generic[K]):
     def __repr__(self) -> str:
         return f"<WorkQueue {len(self._waiting)} waiting, {len(self._processing)} processing>"
 
-    def add(self, key: K, now: float, *, priority: int = 0) -> bool:
-        """Makes `key` due now. Returns the same as `add_after`."""
-        return self.add_after(key, 0.0, now, priority=priority)
+    def add(self, key: K, now: float, *, priority: int = 0) -> None:
+        """Makes `key` due now."""
+        self.add_after(key, 0.0, now, priority=priority)
 
-    def add_after(self, key: K, delay_s: float, now: float, *, priority: int = 0) -> bool:
-        """Makes `key` due in `delay_s` seconds, unless it is due earlier already.
-
-        Returns:
-            True if the key did not wait in the queue already.
-        """
+    def add_after(self, key: K, delay_s: float, now: float, *, priority: int = 0) -> None:
+        """Makes `key` due in `delay_s` seconds, unless it is due earlier already."""
+        self._release(now)
         due_at = now + max(delay_s, 0.0)
         known = self._waiting.get(key)
         if known is not None:
             due_at, priority = min(due_at, known.due_at), max(priority, known.priority)
             if (due_at, priority) == (known.due_at, known.priority):
-                return False
+                return
         waiting = _Waiting(due_at, priority)
         self._waiting[key] = waiting
         self._push(key, waiting, now)
-        return known is None
+        if due_at <= now and (known is None or known.due_at > now):
+            self._on_due()
 
     def add_rate_limited(self, key: K, now: float, *, priority: int = 0) -> float:
         """Makes `key` due after the rate limiter's delay.
@@ -245,3 +250,4 @@ class WorkQueue(Generic[K]):
             _, _, key, waiting = heapq.heappop(self._delayed)
             if self._waiting.get(key) is waiting:
                 self._push(key, waiting, now)
+                self._on_due()

@@ -22,8 +22,14 @@ class QueueClosed(Exception):
 class Queue(Generic[K]):
     """A workqueue that workers can wait on. Adding never blocks."""
 
-    def __init__(self, limiter: RateLimiter[K], clock: Clock, group: Callable[[K], Hashable] | None = None) -> None:
-        self._core: WorkQueue[K] = WorkQueue(limiter, group)
+    def __init__(
+        self,
+        limiter: RateLimiter[K],
+        clock: Clock,
+        group: Callable[[K], Hashable] | None = None,
+        on_due: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._core: WorkQueue[K] = WorkQueue(limiter, group, on_due)
         self._clock = clock
         self._changed = anyio.Event()
         self._closed = False
@@ -31,11 +37,10 @@ class Queue(Generic[K]):
     def __repr__(self) -> str:
         return repr(self._core)
 
-    def add(self, key: K, *, priority: int = 0, delay_s: float = 0.0) -> bool:
-        """Makes `key` due, now or after a delay. Returns True if it did not wait in the queue already."""
-        is_new = self._core.add_after(key, delay_s, self._clock.monotonic(), priority=priority)
+    def add(self, key: K, *, priority: int = 0, delay_s: float = 0.0) -> None:
+        """Makes `key` due, now or after a delay."""
+        self._core.add_after(key, delay_s, self._clock.monotonic(), priority=priority)
         self._wake()
-        return is_new
 
     def add_after(self, key: K, delay_s: float) -> None:
         self._core.add_after(key, delay_s, self._clock.monotonic())

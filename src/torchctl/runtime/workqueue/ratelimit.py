@@ -1,18 +1,21 @@
-"""Delays for keys that failed: client-go's limiters and their constants."""
+"""Delays for keys that failed.
+
+The default is controller-runtime's: exponential by key, with client-go's constants. client-go's bucket for all keys
+together is left out on purpose: behind a thousand keys that fail, a healthy one would wait for minutes. How many
+reconciles run at once is bounded by the workers.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["BucketLimiter", "ExponentialLimiter", "MaxOfLimiter", "RateLimiter", "default_limiter"]
+__all__ = ["ExponentialLimiter", "RateLimiter"]
 
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 BASE_DELAY_S = 0.005
 MAX_DELAY_S = 1000.0
-BUCKET_PER_S = 10.0
-BUCKET_BURST = 100
 
 
 class RateLimiter(Protocol[K_contra]):
@@ -41,46 +44,3 @@ class ExponentialLimiter(Generic[K]):
 
     def forget(self, key: K) -> None:
         self._failures.pop(key, None)
-
-
-@dataclass(slots=True)
-class BucketLimiter(Generic[K]):
-    """Limits all keys together: `burst` at once, then `per_s` a second, each reservation queueing after the last."""
-
-    per_s: float = BUCKET_PER_S
-    burst: int = BUCKET_BURST
-    _tokens: float = field(init=False)
-    _at: float = field(default=0.0, init=False)
-
-    def __post_init__(self) -> None:
-        self._tokens = float(self.burst)
-
-    def delay(self, key: K, now: float) -> float:
-        self._tokens = min(self._tokens + max(now - self._at, 0.0) * self.per_s, float(self.burst)) - 1.0
-        self._at = now
-        return max(-self._tokens / self.per_s, 0.0)
-
-    def forget(self, key: K) -> None:
-        """Does nothing, because a bucket does not track keys."""
-
-
-@dataclass(frozen=True, slots=True)
-class MaxOfLimiter(Generic[K]):
-    """Uses the longest delay of several limiters. Each of them counts the failure."""
-
-    limiters: tuple[RateLimiter[K], ...]
-
-    def delay(self, key: K, now: float) -> float:
-        return max(limiter.delay(key, now) for limiter in self.limiters)
-
-    def forget(self, key: K) -> None:
-        for limiter in self.limiters:
-            limiter.forget(key)
-
-
-def default_limiter(*, cap_s: float = MAX_DELAY_S) -> MaxOfLimiter[Hashable]:
-    """Makes client-go's DefaultControllerRateLimiter.
-
-    A key's delay starts at 5 ms and doubles up to `cap_s`; all keys together get 10/s after a burst of 100.
-    """
-    return MaxOfLimiter((ExponentialLimiter(cap_s=cap_s), BucketLimiter()))

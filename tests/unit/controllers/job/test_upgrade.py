@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -94,7 +95,8 @@ def test_an_upgrade_changes_children_only_in_their_metadata(state: dict[str, Any
         if live is None:
             found.add((child.kind.kind, f"{child.name} is new"))
             continue
-        decision = decide(child.body, msgspec.convert(live["metadata"], ObjectMeta), live, child.ours)
+        meta = msgspec.convert(live["metadata"], ObjectMeta)
+        decision = decide(child.body, meta, partial(dict, live), child.ours, manager="torchctl")
         assert decision.operation in (Operation.KEEP, Operation.UPDATE), child.name
         if decision.body is not None:
             spec = {key: value for key, value in live.items() if key not in ("metadata", "status")}

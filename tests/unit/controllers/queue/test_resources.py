@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from managed import applied
 
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, PVC
@@ -105,8 +107,14 @@ class World:
             return self.step()
         for extra in todo.objects:
             found = observed.objects.get(extra.key)
-            raw = None if found is None else msgspec.to_builtins(found)
-            decision = decide(extra.body, None if found is None else found.metadata, raw, extra.ours, once=extra.once)
+            decision = decide(
+                extra.body,
+                None if found is None else found.metadata,
+                partial(msgspec.to_builtins, found),
+                extra.ours,
+                manager="torchctl",
+                once=extra.once,
+            )
             if decision.operation is Operation.FOREIGN:
                 refused[extra.key] = Refusal(*extra.key, "ForeignObject", "theirs")
             if decision.body is not None:
@@ -122,7 +130,8 @@ class World:
     def _write(self, key: tuple[str, str], body: Mapping[str, Any]) -> None:
         self.made += key not in self.objects
         uid = self.objects.get(key, {}).get("metadata", {}).get("uid", f"uid-{self.made}")
-        self.objects[key] = {**body, "metadata": {**body["metadata"], "uid": uid}}
+        fields = msgspec.to_builtins(applied(body))
+        self.objects[key] = {**body, "metadata": {**body["metadata"], "uid": uid, "applied": fields}}
         self.writes += 1
 
     def ready(self) -> tuple[str, str, str]:
@@ -206,6 +215,7 @@ def test_drift_is_restored_unless_the_entry_is_immutable() -> None:
         world.step()
         key = ("ConfigMap", "settings")
         world.objects[key]["data"] = {"a": "changed", "b": "added"}
+        world.objects[key]["metadata"]["applied"] = []  # the field has another owner now
         world.step()
         assert world.objects[key]["data"]["a"] == ("changed" if immutable else "1")
 

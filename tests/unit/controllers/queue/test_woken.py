@@ -25,7 +25,7 @@ def reconciler() -> QueueReconciler:
     indexes: dict[str, Index[TorchrunQueue]] = {QUEUES_BY_KAI: Index(kai_of), QUEUES_BY_PARENT: Index(parent_of)}
     for queue in QUEUES:
         for index in indexes.values():
-            index.put(key_of(queue), None, queue)
+            index.put(key_of(queue), queue)
     cache = SimpleNamespace(by_index=lambda kind, index, value: tuple(indexes[index].find(value)))
     manager: Any = SimpleNamespace(cache=cache, client=None, events=None)
     return QueueReconciler(manager, OperatorSettings(image="torchctl:test"))

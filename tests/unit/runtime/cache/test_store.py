@@ -3,6 +3,7 @@ from collections.abc import Iterable
 import pytest
 
 from torchctl.runtime.cache.change import Change
+from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import LEASE, Key, Lease, LeaseSpec, ObjectMeta
@@ -69,6 +70,15 @@ class TestOneObject:
         """Both have one name, and the addition of the later one was missed."""
         feed(store, Applied(lease("a", 1)))
         assert feed(store, Removed(lease("a", 6, uid="2"))) == [("deleted", "a-1@1")]
+
+    def test_deletion_may_carry_the_last_version(self, store: Store[Lease]) -> None:
+        feed(store, Applied(lease("a", 5)))
+        assert feed(store, Removed(lease("a", 5))) == [("deleted", "a-1@5")]
+
+    def test_replayed_deletion_does_not_remove_a_later_form(self, store: Store[Lease]) -> None:
+        """The object left the selector and came back: its uid is the same."""
+        feed(store, Applied(lease("a", 5)))
+        assert feed(store, Removed(lease("a", 3))) == []
 
     def test_the_end_of_what_was_never_seen_is_no_change(self, store: Store[Lease]) -> None:
         assert feed(store, Removed(lease("a", 3))) == []
@@ -189,3 +199,15 @@ class TestReading:
     def test_an_unknown_index_is_an_error(self, store: Store[Lease]) -> None:
         with pytest.raises(KeyError):
             store.by_index("nope", "x")
+
+
+def test_objects_changed_in_place_are_found_and_still_indexed_right() -> None:
+    """Their labels are dicts, which nothing prevents from being changed."""
+    Store.watched = detector = MutationDetector()
+    store: Store[Lease] = Store(LEASE, {"app": lambda obj: [obj.metadata.labels["app"]]})
+    one, two = (Lease(ObjectMeta(name=name, namespace="ns", labels={"app": "a"})) for name in ("one", "two"))
+    feed(store, Applied(one), Applied(two))
+    one.metadata.labels["app"] = "b"
+    feed(store, Removed(one))
+    assert store.by_index("app", "a") == (two,)
+    assert [line.split(" was ")[0] for line in detector.finish()] == ["cached object leases.coordination.k8s.io ns/one"]

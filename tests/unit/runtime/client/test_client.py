@@ -253,3 +253,13 @@ async def test_a_raw_list_has_every_field_of_every_page() -> None:
         {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "unknown": [1]}
     ]
     assert [dict(request.query).get("continue") for request in transport.requests] == [None, "more"]
+
+
+async def test_write_whose_answer_does_not_fit_is_noted() -> None:
+    """It is committed, so the next reconcile must not begin before the cache has seen it."""
+    meta = {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
+    body = {"metadata": meta, "spec": {"leaseTransitions": "many"}}
+    client = client_of(Answers(answer(200, body)))
+    with record_writes() as writes, pytest.raises(Malformed):
+        await client.apply(LEASE, BODY)
+    assert writes == [Written(LEASE, Key("ns", "a"), "u", "7", {"a": "b"})]

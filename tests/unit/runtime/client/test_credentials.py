@@ -13,6 +13,7 @@ from torchctl.runtime.client.credentials import (
     StaticCredentials,
     TokenFile,
 )
+from torchctl.testing import virtualtime
 from torchctl.testing.clock import ManualClock
 
 
@@ -118,3 +119,47 @@ async def test_a_plugin_may_issue_certificates() -> None:
     plugin = PluginCredentials(counting()[1], Issued(None, ("c", "k")), ManualClock())
     assert plugin.certificate == ("c", "k")
     assert await plugin.authorization() is None
+
+
+def test_slow_plugin_is_started_once_and_outlives_its_callers() -> None:
+    """The deadline of a request is shorter than a plugin may take."""
+    started: list[float] = []
+
+    async def fetch() -> Issued:
+        started.append(anyio.current_time())
+        await anyio.sleep(8)
+        return Issued("Bearer two")
+
+    async def main() -> None:
+        plugin = PluginCredentials(fetch, Issued("Bearer one", remaining_s=1), virtualtime.VirtualClock())
+        await anyio.sleep(2)
+
+        async def ask() -> None:
+            with anyio.move_on_after(5):
+                await plugin.authorization()
+                pytest.fail("the plugin takes longer")
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(ask)
+        assert await plugin.authorization() == "Bearer two"
+        assert started == [2.0]
+
+    virtualtime.run(main)
+
+
+async def test_failure_of_a_plugin_is_kept_for_a_moment() -> None:
+    clock = ManualClock()
+    asked: list[float] = []
+
+    async def fetch() -> Issued:
+        asked.append(clock.seconds)
+        raise CredentialsError("the plugin failed")
+
+    plugin = PluginCredentials(fetch, Issued("Bearer one", remaining_s=1), clock)
+    clock.seconds += 10
+    for _ in range(20):
+        with pytest.raises(CredentialsError, match="the plugin failed"):
+            await plugin.authorization()
+        clock.seconds += 0.15
+    assert len(asked) == 2

@@ -1,6 +1,8 @@
 """What many objects have in common is kept once; what makes them differ is not touched."""
 
 import copy
+import json
+import sys
 from typing import Any
 
 import msgspec
@@ -80,11 +82,43 @@ def test_a_spec_that_is_kept_whole_is_left_alone() -> None:
     assert job.spec == body["spec"]
 
 
-def test_unique_values_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intern, "LIMIT", 100)
+@pytest.mark.parametrize("size", [1, 100, 8192])
+def test_unique_values_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(intern, "BUDGET", 20_000)
     codec = Codec()
     for index in range(1000):
         body = copy.deepcopy(BODY)
-        body["metadata"]["labels"] = {"index": str(index)}
+        body["metadata"]["labels"] = {"index": f"{index:0{size}}"}
+        body["metadata"]["finalizers"] = [f"{index:0{size}}"]
         decode(codec, body)
-    assert len(codec._intern._known) < 150
+    assert sum(map(sys.getsizeof, codec._intern._known)) < 25_000
+
+
+def test_text_that_hardly_repeats_is_not_kept() -> None:
+    codec, body = Codec(), copy.deepcopy(BODY)
+    body["metadata"]["labels"] = {"long": "x" * 1000}
+    decode(codec, body)
+    assert "x" * 1000 not in codec._intern._known
+
+
+def test_children_of_one_form_share_what_was_applied() -> None:
+    """Only the uid of their owners differs."""
+
+    def managed(uid: str) -> Any:
+        body = copy.deepcopy(BODY)
+        fields: dict[str, Any] = {
+            "f:metadata": {"f:ownerReferences": {"k:" + json.dumps({"uid": uid}, separators=(",", ":")): {}}},
+            "f:spec": {},
+        }
+        body["metadata"]["managedFields"] = [
+            {"manager": "torchctl", "operation": "Apply", "fieldsV1": fields},
+            {"manager": "torchctl", "operation": "Apply", "subresource": "status", "fieldsV1": {}},
+            {"manager": "kubelet", "operation": "Update", "fieldsV1": {}},
+        ]
+        return decode(codec, body).metadata
+
+    codec = Codec()
+    one, two = managed("one"), managed("two")
+    assert [entry.manager for entry in one.applied] == ["torchctl"]
+    assert one.applied is two.applied
+    assert one.managed_fields == ()

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -56,6 +57,23 @@ def trusting(directory: Path, authority: Authority) -> TlsFiles:
 
 async def test_a_server_of_the_right_authority_is_believed(tmp_path: Path) -> None:
     authority = Authority()
+    async with serving(tmp_path, authority) as port:
+        connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, authority))
+        async with AiohttpTransport(connection) as transport:
+            assert (await transport.send(GET)).status == 200
+
+
+async def test_certificate_without_key_identifiers_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.13 refuses it by default. Many clusters have such certificates, and Go's clients take them."""
+    make = ssl.create_default_context
+
+    def strict(*args: Any, **options: Any) -> ssl.SSLContext:
+        context = make(*args, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    authority = Authority(identified=False)
+    monkeypatch.setattr(ssl, "create_default_context", strict)
     async with serving(tmp_path, authority) as port:
         connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, authority))
         async with AiohttpTransport(connection) as transport:

@@ -12,12 +12,13 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from torchctl.runtime.client import sockets
+from torchctl.runtime.client import requests, sockets
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotLeader, Timeout, Unavailable
 from torchctl.runtime.client.impersonation import Impersonation
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.transport import MAX_CONNECTIONS, AiohttpTransport, RequestMetrics
+from torchctl.runtime.kinds import LEASE
 from torchctl.runtime.metrics import Metrics
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -331,6 +332,23 @@ async def test_the_gate_is_asked_after_the_wait_for_a_connection() -> None:
         assert asked == []
         released.set()
     assert asked == [True]
+
+
+async def test_the_lease_passes_requests_that_hold_every_connection() -> None:
+    released = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        if "leases" not in request.path:
+            await released.wait()
+        return web.Response()
+
+    async with serving(handler) as url, transport_to(url) as transport, anyio.create_task_group() as tasks:
+        for _ in range(MAX_CONNECTIONS):
+            tasks.start_soon(transport.send, GET)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(5):
+            assert (await transport.send(requests.get(LEASE, "torchctl", "ns"))).status == 200
+        released.set()
 
 
 # Credentials.

@@ -85,6 +85,12 @@ class TestLists:
         assert paged.ask() == ListPage(limit=500)
         assert paged(page(20)) == [Init(), InitDone("20")]
 
+    def test_refused_continue_token_begins_the_list_anew(self, paged: Driver) -> None:
+        """A server answers 400 to a token that it cannot read, such as another server's."""
+        paged(page(10, lease("a", 3), continue_="next"), ErrorStatus(400, "BadRequest"))
+        paged.rest()
+        assert paged.ask() == ListPage(limit=500)
+
     @pytest.mark.parametrize("fault", [Lost("reset"), ErrorStatus(503), ErrorStatus(429, retry_after_s=1.0)])
     def test_a_page_that_did_not_come_is_asked_for_again(self, paged: Driver, fault: Lost | ErrorStatus) -> None:
         paged(page(10, lease("a", 3), continue_="next"), fault)
@@ -161,6 +167,13 @@ class TestStreamingLists:
         streamed.rest()
         assert streamed.ask() == OpenWatch("", send_initial_events=True, server_timeout_s=240.0)
 
+    def test_streaming_lists_that_break_fall_back_to_pages(self, streamed: Driver) -> None:
+        """As behind a proxy that cuts each of them."""
+        for _ in range(3):
+            streamed(Opened(), Added(lease("a", 3)), Lost("reset"))
+            streamed.rest()
+        assert streamed.ask() == ListPage(limit=500)
+
     def test_an_outage_does_not_count_against_streaming(self, streamed: Driver) -> None:
         for _ in range(10):
             streamed(Lost("refused"))
@@ -182,6 +195,12 @@ class TestStreams:
         watching(Added(lease("a", 11)), Deleted(lease("a", 12)))
         assert watching(Added(lease("a", 11))) == []
 
+    def test_deletion_of_an_old_version_is_passed_on(self, watching: Driver) -> None:
+        """An aggregated API server may send the version that the object had last."""
+        watching(Added(lease("a", 11)), Added(lease("b", 12)))
+        assert watching(Deleted(lease("a", 11))) == [Removed(lease("a", 11))]
+        assert watching(Added(lease("a", 11))) == []
+
     @pytest.mark.parametrize("version", ["11", "15"])
     def test_ended_stream_resumes_at_once_from_the_newest_version(self, watching: Driver, version: str) -> None:
         watching(Added(lease("a", 11)))
@@ -201,6 +220,25 @@ class TestStreams:
             assert watching.ask() == OpenWatch("10", send_initial_events=False, server_timeout_s=240.0)
             watching(Opened())
         watching(Closed(), after_s=250)
+        watching.rest()
+        assert watching.ask() == ListPage(limit=500)
+
+    def test_streams_that_open_and_break_end_in_a_list(self, watching: Driver) -> None:
+        for _ in range(2):
+            watching(Lost("reset"))
+            watching.rest()
+            watching(Opened())
+        watching(Lost("reset"))
+        watching.rest()
+        assert watching.ask() == ListPage(limit=500)
+
+    @pytest.mark.parametrize("end", [Closed(), Lost("reset"), Silent()])
+    def test_streams_that_only_replay_end_in_a_list(self, watching: Driver, end: Input[Lease]) -> None:
+        for _ in range(2):
+            watching(Added(lease("a", 9)), end)
+            watching.rest()
+            watching(Opened())
+        watching(Added(lease("a", 9)), end)
         watching.rest()
         assert watching.ask() == ListPage(limit=500)
 

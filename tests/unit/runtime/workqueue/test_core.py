@@ -1,6 +1,7 @@
 """The workqueue against a model that is too simple to be wrong."""
 
 import heapq
+from typing import Any
 
 import pytest
 from effort import examples
@@ -222,3 +223,36 @@ def test_stale_entries_are_sifted_seldom_however_many_keys_wait(monkeypatch: pyt
             queue.done(key, float(look))
     assert len(sifted) <= 30
     assert len(queue._delayed) <= 2001
+
+
+@pytest.mark.parametrize(
+    ("steps", "adds"),
+    [
+        ([("a", 0)], 1),
+        ([("a", 0), ("a", 0)], 1),
+        ([("a", 5)], 1),
+        ([("a", 5), ("a", 0)], 1),
+        ([("a", 5), ("a", 3)], 1),
+        ([("a", 0), "get", ("a", 0), ("a", 0), "done"], 2),
+        ([("a", 0), "get", ("a", 5), "wait", "done"], 2),
+        ([("a", 5), "wait", ("a", 0)], 1),
+        ([("a", 5), "wait", "get", "done", ("a", 0)], 2),
+    ],
+)
+def test_key_counts_as_added_when_it_becomes_due(steps: list[Any], adds: int) -> None:
+    """As in client-go's workqueue_adds_total: a delayed key counts when its delay is over."""
+    due: list[None] = []
+    queue: WorkQueue[str] = WorkQueue(ExponentialLimiter(), on_due=lambda: due.append(None))
+    now = 0.0
+    for step in steps:
+        match step:
+            case "get":
+                assert queue.get(now) is not None
+            case "done":
+                queue.done("a", now)
+            case "wait":
+                now += 10
+            case key, delay_s:
+                queue.add_after(key, delay_s, now)
+    queue.get(now + 10)
+    assert len(due) == adds

@@ -36,6 +36,8 @@ _SECRET = "torchrun-source-secret"
 _SECRET_ROOT = "/secret"
 _CACHE = "torchrun-cache"
 _CACHE_ROOT = "/cache"
+_STORE = f"{CLAIM_ROOT}/.torchctl-store"
+"""The place of uploaded files on the claim of a job that takes up new code, whose later uploads have much the same."""
 _TOKEN = "TORCHCTL_POD_UID"
 """The variable with the token of an upload: the pod's uid, known to who may read the pod and to nobody else."""
 _PLACEMENT = ("nodeSelector", "affinity")
@@ -52,7 +54,7 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
     workspace = template.workspace
     assert workspace is not None
     workers = template.pod["spec"]
-    fetch = _keeping(template.operator_image) if kept else _fetch(workspace, template.operator_image, revision)
+    fetch = _keeping(template.operator_image) if kept else _fetch(workspace, template, revision)
     spec: Json = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -84,13 +86,16 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
     return body | {"spec": over(spec, workspace.pod.get("spec", {}))}
 
 
-def _fetch(workspace: FrozenWorkspace, image: str, revision: str) -> Json:
+def _fetch(workspace: FrozenWorkspace, template: FrozenTemplate, revision: str) -> Json:
+    image, reloads = template.operator_image, bool(template.hot_reload)
     mounts = [mount(_CLAIM, CLAIM_ROOT, read_only=workspace.read_only)]
     if workspace.secret:
         mounts.append(mount(_SECRET, _SECRET_ROOT, read_only=True))
     if workspace.cache:
         mounts.append(mount(_CACHE, _CACHE_ROOT))
-    ours = workspace_container(FETCH, image, _fetch_args(workspace, revision), mounts, memory_limit="1Gi")
+    ours = workspace_container(
+        FETCH, image, _fetch_args(workspace, revision, reloads=reloads), mounts, memory_limit="1Gi"
+    )
     return _receiver(ours) if workspace.receives else ours
 
 
@@ -106,13 +111,13 @@ def _receiver(ours: Json) -> Json:
     return ours | {"env": [*ours["env"], field(_TOKEN, "metadata.uid")], "ports": ports}
 
 
-def _fetch_args(workspace: FrozenWorkspace, revision: str) -> list[str]:
+def _fetch_args(workspace: FrozenWorkspace, revision: str, *, reloads: bool) -> list[str]:
     # Whoever uploads may do so while the job is suspended, which only the operator knows: it ends the wait.
     timeout: str | int = "inf" if workspace.uploaded else workspace.timeout_s
     limits = [*flag("root", CLAIM_ROOT), *flag("timeout", timeout), *flag("revision", revision)]
     if workspace.receives:
-        cache = flag("cache", _CACHE_ROOT) if workspace.cache else []
-        return ["receive", *limits, *flag("port", names.UPLOAD_PORT), *cache]
+        cache = _CACHE_ROOT if workspace.cache else _STORE if reloads else ""
+        return ["receive", *limits, *flag("port", names.UPLOAD_PORT), *flag("cache", cache)]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING

@@ -1,0 +1,170 @@
+"""Commands and copies over a real connection to a node that runs them on this machine."""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from torchctl.client.cluster import Cluster
+from torchctl.client.copying import download, upload
+from torchctl.client.errors import RequestRefused, UsageError
+from torchctl.client.execstream import pump
+from torchctl.client.jobs import Job
+from torchctl.client.logs.workers import Worker
+from torchctl.client.views import JobView
+from torchctl.client.workers import pick
+from torchctl.runtime.client.channels import Channel, Output
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.errors import StreamFailed
+from torchctl.runtime.client.execstream import run_command
+from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.kinds import ObjectMeta
+from torchctl.testing.podcommands import serve_command
+
+WORKER = Worker(pod="vit-0", uid="1", has_started=True, node_rank=0, ranks=2)
+
+
+@pytest.fixture
+async def job() -> AsyncGenerator[Job]:
+    """A job whose pods are this machine."""
+    app = web.Application()
+    app.router.add_get("/api/v1/namespaces/{namespace}/pods/{pod}/exec", serve_command)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    connection = Connection(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    try:
+        async with AiohttpTransport(connection) as transport:
+            cluster = Cluster(Client(transport), connection, "team", "nobody")
+            yield Job(cluster, JobView(ObjectMeta(name="vit", namespace="team")))
+    finally:
+        await runner.cleanup()
+
+
+async def run(job: Job, *argv: str, source: AsyncIterator[bytes] | None = None) -> tuple[int, bytes, bytes]:
+    said: dict[Channel, bytes] = {Channel.STDOUT: b"", Channel.STDERR: b""}
+
+    def keep(output: Output) -> None:
+        said[output.channel] += output.data
+
+    stdin = source is not None
+    async with run_command(job.cluster.client, "vit-0", "team", argv, stdin=stdin) as command:
+        code = await pump(command, keep, source, silence_s=10.0)
+    return code, said[Channel.STDOUT], said[Channel.STDERR]
+
+
+async def chunks(*given: bytes) -> AsyncIterator[bytes]:
+    for chunk in given:
+        yield chunk
+
+
+# Commands.
+
+
+async def test_output_errors_and_exit_code_come_back(job: Job) -> None:
+    assert await run(job, "sh", "-c", "echo out; echo err >&2; exit 5") == (5, b"out\n", b"err\n")
+
+
+async def test_input_and_output_move_at_the_same_time(job: Job) -> None:
+    data = os.urandom(2**22)
+    assert await run(job, "cat", source=chunks(data[: 2**21], data[2**21 :])) == (0, data, b"")
+
+
+async def test_a_command_may_end_before_its_input_does(job: Job) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(2**16)
+
+    assert await run(job, "sh", "-c", "exit 3", source=endless()) == (3, b"", b"")
+
+
+async def test_an_input_that_fails_ends_the_command_with_its_error(job: Job) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"one"
+        raise UsageError("a file vanished")
+
+    with pytest.raises(UsageError, match="vanished"):
+        await run(job, "cat", source=broken())
+
+
+async def test_a_program_that_is_missing_is_named(job: Job) -> None:
+    with pytest.raises(StreamFailed, match="no-such-program"):
+        await run(job, "no-such-program")
+
+
+# Files.
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Path:
+    """A directory of the pod."""
+    (tmp_path / "pod" / "ckpt").mkdir(parents=True)
+    (tmp_path / "pod" / "ckpt" / "model.pt").write_bytes(os.urandom(2**20))
+    return tmp_path / "pod"
+
+
+async def test_a_directory_comes_out_and_goes_back_in(job: Job, pod: Path, tmp_path: Path) -> None:
+    model = (pod / "ckpt" / "model.pt").read_bytes()
+    copied = await download(job, WORKER, str(pod / "ckpt"), tmp_path / "here")
+    assert (copied.files, copied.bytes, Path(copied.path)) == (1, 2**20, tmp_path / "here")
+    assert (tmp_path / "here" / "model.pt").read_bytes() == model
+    await upload(job, WORKER, tmp_path / "here", f"{pod}/")
+    await upload(job, WORKER, tmp_path / "here" / "model.pt", str(pod / "again.pt"))
+    assert (pod / "here" / "model.pt").read_bytes() == (pod / "again.pt").read_bytes() == model
+
+
+async def test_an_existing_directory_takes_the_copy_under_its_name(job: Job, pod: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    copied = await download(job, WORKER, str(pod / "ckpt" / "model.pt"), tmp_path / "here")
+    assert copied.path == str(tmp_path / "here" / "model.pt")
+    with pytest.raises(UsageError, match="exists already"):
+        await download(job, WORKER, str(pod / "ckpt" / "model.pt"), tmp_path / "here")
+
+
+async def test_missing_path_is_the_pods_own_message(job: Job, pod: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestRefused, match="no-such-file"):
+        await download(job, WORKER, str(pod / "no-such-file"), tmp_path / "here")
+    with pytest.raises(RequestRefused, match="no-such-directory"):
+        await upload(job, WORKER, pod / "ckpt", str(pod / "no-such-directory" / "x"))
+    assert os.listdir(tmp_path) == ["pod"]
+
+
+async def test_what_cannot_be_read_or_written_here_is_named(job: Job, pod: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        await download(job, WORKER, str(pod / "ckpt"), tmp_path / "no" / "such" / "place")
+    with pytest.raises(UsageError, match="cannot be read"):
+        await upload(job, WORKER, tmp_path / "nothing", "/tmp/x")
+
+
+async def test_a_path_without_a_name_is_refused(job: Job, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no name of its own"):
+        await download(job, WORKER, "/", tmp_path)
+
+
+# Workers.
+
+
+def made(index: int, *, attempt: int = 0, ended: bool = False, node_rank: int | None = 0) -> Worker:
+    rank = None if node_rank is None else index
+    uid = f"{attempt}/{index}"
+    return Worker(
+        pod=uid, uid=uid, attempt=attempt, index=index, node_rank=rank, ranks=2, has_started=True, has_ended=ended
+    )
+
+
+def test_the_worker_of_the_newest_attempt_is_picked() -> None:
+    there = [made(0, ended=True), made(1, attempt=1), made(0, attempt=1)]
+    assert pick(there) == there[2]
+    assert pick(there, rank=3) == pick(there, node=1) == there[1]
+    assert pick(there, rank=4) is None
+    assert pick([]) is None
+
+
+def test_a_rank_that_is_not_known_asks_for_the_node() -> None:
+    with pytest.raises(UsageError, match="--node"):
+        pick([made(0, node_rank=None)], rank=1)
+    with pytest.raises(UsageError, match="exclude"):
+        pick([made(0)], rank=1, node=1)
