@@ -35,13 +35,9 @@ NO_FILE = DAEMON + 'exec: "/app/train.sh": stat /app/train.sh: no such file or d
 NOT_EXECUTABLE = DAEMON + 'unable to start container process: exec: "/app/train.sh": permission denied'
 NO_HOOK = DAEMON + "error running createRuntime hook #0: fork/exec /usr/bin/nvidia-container-runtime-hook: no such file"
 NO_DEVICE = DAEMON + 'error mounting "/dev/nvidia0" to rootfs: stat /dev/nvidia0: no such file or directory'
-NO_RUNTIME = (
-    "OCI runtime create failed: unable to retrieve OCI runtime error (open log.json: no such file): "
-)
+NO_RUNTIME = "OCI runtime create failed: unable to retrieve OCI runtime error (open log.json: no such file): "
 NO_RUNTIME += 'exec: "nvidia-container-runtime": executable file not found in $PATH: unknown'
-NO_HOOK_IN_PATH = (
-    DAEMON + 'error running prestart hook #0: exec: "nvidia-container-runtime-hook": not found'
-)
+NO_HOOK_IN_PATH = DAEMON + 'error running prestart hook #0: exec: "nvidia-container-runtime-hook": not found'
 CRUN = "OCI runtime create failed: crun: executable file `trian` not found in $PATH: No such file or directory"
 OWN_SMI = DAEMON + 'exec: "nvidia-smi": executable file not found in $PATH'
 NO_DIRECTORY = DAEMON + 'chdir to cwd ("/src") set in config.json failed: no such file or directory'
