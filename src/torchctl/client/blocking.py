@@ -3,11 +3,12 @@
 One thread runs an event loop with the asynchronous client; each call here waits for one there.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -18,6 +19,9 @@ from torchctl.client.jobs import Job
 from torchctl.client.views import QueueView
 from torchctl.client.wait import FINISHED, Goal
 from torchctl.runtime.kinds import Key
+
+if TYPE_CHECKING:
+    from torchctl.client.logs.reading import JobLine
 
 __all__ = ["BlockingClient", "BlockingJob"]
 
@@ -113,10 +117,30 @@ class BlockingJob:
         self._thread.run(self._job.refresh)
         return self
 
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        node: int | None = None,
+        attempt: int | None = None,
+        since: datetime | None = None,
+        tail: int | None = None,
+    ) -> Iterator["JobLine"]:
+        """As `Job.logs`, line by line. An interrupt ends the reading and leaves the job alone."""
+        logs = self._job.logs(follow=follow, rank=rank, node=node, attempt=attempt, since=since, tail=tail)
+        with self._thread.portal.wrap_async_context_manager(logs) as lines:
+            while (line := self._thread.run(_next, lines)) is not None:
+                yield line
+
     def wait(self, until: str | Goal = FINISHED, *, timeout_s: float | None = None) -> Self:
         """As `Job.wait`. An interrupt ends the waiting and leaves the job alone."""
         self._thread.run(self._job.wait, until, timeout_s=timeout_s)
         return self
+
+
+async def _next(lines: "AsyncIterator[JobLine]") -> "JobLine | None":
+    return await anext(lines, None)
 
 
 class _Thread:
