@@ -203,16 +203,18 @@ async def test_elastic_job_is_scaled_within_its_bounds(place: Place, cluster: Cl
 
 async def test_checkpoints_stay_unless_they_are_named(place: Place, cluster: Cluster) -> None:
     checkpoints = {"apiVersion": "torchrun.ai/v1alpha1", "kind": "TorchrunJob"}
-    manifest = checkpoints | {"spec": {"volumes": {"checkpoints": {"size": "1Gi"}}}}
+    spec = {"volumes": {"checkpoints": {"size": "1Gi"}}, "runPolicy": {"podRetention": "None"}}
+    manifest = checkpoints | {"spec": spec}
     job = await submitted(cluster, "saves", manifest=manifest)
     await job.wait(timeout_s=30)
     kept = await changes.delete(job)
     assert kept is not None
     assert kept.claim == "saves-checkpoints"
-    await job.wait("deleted", timeout_s=30)
-    again = await submitted(cluster, "saves", manifest=manifest)
-    assert await changes.delete(again, checkpoints=True) is None
-    await place.gone(PVC, "saves-checkpoints")
+    other = await submitted(cluster, "saves-too", manifest=manifest)
+    await other.wait(timeout_s=30)
+    assert await changes.delete(other, checkpoints=True) is None
+    await place.gone(PVC, "saves-too-checkpoints")
+    assert await place.exists(PVC, "saves-checkpoints")
 
 
 async def test_restart_ends_right_without_an_operator(

@@ -96,6 +96,8 @@ async def _print(job: "Job", wanted: "Wanted") -> int:
     import os
     import sys
 
+    from anyio import to_thread
+
     from torchctl.client.logs.reading import read_logs
 
     is_terminal = sys.stdout.isatty()
@@ -103,12 +105,13 @@ async def _print(job: "Job", wanted: "Wanted") -> int:
     count = 0
     async with read_logs(job, wanted) as batches:
         async for lines in batches:
-            _write(lines, is_terminal=is_terminal, has_colours=has_colours)
+            # In a thread: a pager that does not read on must not hold up connections.
+            await to_thread.run_sync(_write, lines, is_terminal, has_colours, abandon_on_cancel=True)
             count += len(lines)
     return count
 
 
-def _write(lines: "Sequence[JobLine]", *, is_terminal: bool, has_colours: bool) -> None:
+def _write(lines: "Sequence[JobLine]", is_terminal: bool, has_colours: bool) -> None:
     import sys
 
     for line in lines:
