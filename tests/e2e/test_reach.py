@@ -59,7 +59,7 @@ async def test_logs_commands_and_files_of_a_training_that_fails(
         assert own == [f"[rank {rank}] I am rank {rank} for the {number}th time" for number in range(len(own))]
     done = await run(operator, "logs", "reach", "--failed", "--tail=3")
     first = done.stdout.decode().splitlines()[0]
-    assert "rank 1 (pod reach-1)" in first
+    assert "rank 1 (pod reach-1-" in first
     assert "failed first with exit code 42" in first
     failure = json.loads(await operator.control_plane.kubectl("get", "trj", "reach", f"-n{NAMESPACE}", "-ojson"))
     assert failure["status"]["failure"]["rank"] == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import anyio
 import pytest
 from jobs import a_job
 from waiting import until
@@ -139,6 +140,20 @@ async def test_a_follower_sees_every_line_of_every_attempt_once(training: Traini
     for worker in ("rank 0: 0", "rank 1: 0", "rank 0: 1", "rank 1: 1"):
         own = [line for line in expected if line.startswith(worker)]
         assert [line for line in seen if line.startswith(worker)] == own
+
+
+async def test_a_pod_that_is_deleted_ends_its_log(training: Training) -> None:
+    log = await training.worker(0)
+    training.write(log, "one")
+    await training.status(phase="Running")
+    async with read_logs(training.job, Wanted(follow=True)) as batches:
+        lines = each(batches)
+        assert await anext(lines) == "rank 0: one"
+        await training.admin.delete(POD, "vit-0", namespace=training.job.namespace, grace_seconds=0)
+        log.end()
+        await training.status(phase="Succeeded")
+        with anyio.fail_after(30):
+            assert [line async for line in lines] == []
 
 
 async def test_logs_that_are_read_come_in_the_order_of_time(training: Training) -> None:

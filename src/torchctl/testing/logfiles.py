@@ -12,6 +12,8 @@ from torchctl.runtime.kinds import Key
 __all__ = ["LogFile", "LogFiles"]
 
 NS = 10**9
+BATCH = 100
+"""Lines that are written to the connection together."""
 
 
 @dataclass(slots=True)
@@ -70,9 +72,9 @@ class LogFile:
         while True:
             lines, changed = self.lines[at:], self._changed
             at += len(lines)
-            for moment, text in lines:
-                if moment // NS >= since:
-                    yield _stamp(moment) + text
+            for start in range(0, len(lines), BATCH):
+                batch = lines[start : start + BATCH]
+                yield b"".join(_stamp(moment) + text for moment, text in batch if moment // NS >= since)
             if not lines and (self.has_ended or not follow):
                 return
             if not lines:
@@ -94,6 +96,10 @@ class LogFiles:
 
     def find(self, key: Key) -> LogFile | None:
         return self._files.get(key)
+
+    def remove(self, key: Key) -> None:
+        """Forgets the log of a pod, as a node does with the pod."""
+        del self._files[key]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Handles `/{namespace}/{pod}`."""

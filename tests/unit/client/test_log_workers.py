@@ -72,6 +72,12 @@ def test_addresses_of_a_host_network_sort_otherwise() -> None:
     assert pod(STATIC | {"PET_RDZV_BACKEND": "c10d"}, index=1, hostNetwork=True).node_rank is None
 
 
+def test_the_launcher_gives_out_ranks_by_index() -> None:
+    command = "python3 /torchrun-launcher/launcher.py --nodes=12 --nproc=4 -- torchrun train.py"
+    found = pod(STATIC | {"PET_RDZV_BACKEND": "c10d", "PET_NNODES": "12"}, index=10, command=command)
+    assert (found.node_rank, found.ranks) == (10, 4)
+
+
 def test_a_torchrun_of_the_user_s_own_may_say_otherwise() -> None:
     found = pod(STATIC, command="torchrun --nproc-per-node=2 train.py")
     assert (found.node_rank, found.ranks) == (None, None)

@@ -107,6 +107,8 @@ class _Reading:
     async def batches(self) -> AsyncGenerator[list[JobLine]]:
         """Yields what the merge gives out, until everybody has ended."""
         while not self._is_over:
+            # What changes from here on, also while the caller has the lines, ends the wait below.
+            self._changed.clear()
             taken = self._merge.take(self._clock.monotonic())
             remarks, self._remarks = self._remarks, []
             if lines := [*filter(None, map(self._shown, taken)), *remarks]:
@@ -115,7 +117,7 @@ class _Reading:
                 raise self._failures[0]
             if taken:
                 self._has_room.set()
-            else:
+            elif not lines:
                 await self._wait()
 
     @property
@@ -125,7 +127,6 @@ class _Reading:
 
     async def _wait(self) -> None:
         """Waits for lines, or until those that are held may be given out."""
-        self._changed.clear()
         try:
             async with asyncio.timeout(self._merge.wait_s(self._clock.monotonic())):
                 await self._changed.wait()

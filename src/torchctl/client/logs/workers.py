@@ -2,7 +2,8 @@
 
 A rank is shown only if it is known:
 
-- With the static rendezvous worker i is node i.
+- With the static rendezvous worker i is node i, and with the launcher of a job that reloads its code, which gives
+  out the ranks by the index.
 - With c10d torchrun sorts the workers by their address, which is the full name of the pod's host
   (torch.distributed.elastic, `_NodeDesc` and `_mark_rendezvous_complete`). The names differ in the index only and are
   sorted as text, so with more than ten workers index 10 comes before 2. That holds for a fixed number of workers with
@@ -21,7 +22,7 @@ import msgspec
 from torchctl.api.casing import camel
 from torchctl.api.kube import ContainerStatus
 from torchctl.api.labels import attempt_of
-from torchctl.api.names import TRAINER
+from torchctl.api.names import LAUNCHER_ROOT, TRAINER
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
 __all__ = ["WORKER", "Worker", "WorkerPod", "label", "numbered", "worker"]
@@ -110,7 +111,9 @@ def worker(pod: WorkerPod) -> Worker:
     given = {each.name: each.value for each in trainer.env or ()}
     index = int(meta.annotations.get(INDEX) or meta.labels.get(INDEX) or 0)
     has_started, has_ended = _progress(pod)
-    knows = not _OWN_RANKS.search(" ".join((*(trainer.command or ()), *(trainer.args or ()))))
+    argv = " ".join((*(trainer.command or ()), *(trainer.args or ())))
+    knows = not _OWN_RANKS.search(argv)
+    by_index = given.get("PET_RDZV_BACKEND") == "static" or LAUNCHER_ROOT in argv
     ranks, nodes = given.get("PET_NPROC_PER_NODE", ""), given.get("PET_NNODES", "")
     return Worker(
         pod=meta.name,
@@ -118,7 +121,7 @@ def worker(pod: WorkerPod) -> Worker:
         machine=pod.spec.node_name,
         attempt=attempt_of(meta.labels),
         index=index,
-        node_rank=_node_rank(index, given, is_own_host=not pod.spec.host_network) if knows else None,
+        node_rank=_node_rank(index, given, by_index=by_index, is_own_host=not pod.spec.host_network) if knows else None,
         ranks=_number(ranks) if knows else None,
         nodes=_number(nodes) if knows else None,
         has_started=has_started,
@@ -151,11 +154,11 @@ def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() and int(text) else None
 
 
-def _node_rank(index: int, given: Mapping[str, str], *, is_own_host: bool) -> int | None:
+def _node_rank(index: int, given: Mapping[str, str], *, by_index: bool, is_own_host: bool) -> int | None:
     nodes = given.get("PET_NNODES", "")
     if not nodes.isdecimal():
         return None  # elastic, or no torchrun
-    if nodes == "1" or given.get("PET_RDZV_BACKEND") == "static":
+    if nodes == "1" or by_index:
         return index
     if given.get("PET_RDZV_BACKEND") != "c10d" or not is_own_host:
         return None

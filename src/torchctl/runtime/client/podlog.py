@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import ApiError, Timeout
+from torchctl.runtime.client.errors import ApiError, NotFound, Timeout
 from torchctl.runtime.client.exchange import ByteStream
 from torchctl.runtime.client.loglines import Cursor, LogLine, Splitter
 from torchctl.runtime.client.requests import pod_log
@@ -78,7 +78,7 @@ class PodLog:
             has_ended: Tells if the container is known to have ended.
 
         Raises:
-            NotFound: The pod is gone.
+            NotFound: The pod is gone, and its log may have gone on after what was read.
             BadRequest: The container has no log, because it has not started.
             ApiError: The log was out of reach for too long, or is refused.
         """
@@ -90,13 +90,17 @@ class PodLog:
                 async with aclosing(self._answer(splitter, follow=not is_last)) as answer:
                     async for lines in answer:
                         yield lines
+            except NotFound:
+                if rest is None:
+                    raise
+                return  # the pod was deleted after its log had come to an end
             except ApiError as failure:
                 error = failure
             is_new = self.cursor.received > before
             attempt = 1 if is_new else attempt + 1
             is_same = (self.cursor.is_caught_up and splitter.rest == rest) or attempt >= MAX_LAST
             is_whole = is_last and error is None and not is_new and is_same
-            rest = splitter.rest
+            rest = splitter.rest if error is None else None
             if is_whole:
                 yield self._new(splitter.end())
             else:

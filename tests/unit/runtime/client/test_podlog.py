@@ -118,7 +118,18 @@ async def test_snapshot_of_a_growing_log_comes_to_an_end() -> None:
     assert file.requests == 2
 
 
-async def test_a_pod_that_is_gone_ends_its_log() -> None:
+async def test_a_pod_may_go_after_its_log_has_ended() -> None:
+    logs = LogFiles()
+    logs[KEY].write("one\n", 1)
+    async with reading(logs) as log:
+        found: list[str] = []
+        async for lines in log.follow(lambda: True):
+            found += [line.text for line in lines]
+            logs.remove(KEY)
+    assert found == ["one"]
+
+
+async def test_a_pod_that_is_gone_before_is_not_found() -> None:
     async with reading(LogFiles()) as log:
         with pytest.raises(NotFound):
             await texts(log, LogFile())
