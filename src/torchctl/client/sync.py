@@ -17,7 +17,7 @@ from torchctl.client.delivery import Code, Interrupted, Teller, bring
 from torchctl.client.errors import TimedOut
 from torchctl.client.portforward import forward_port
 from torchctl.client.receiving import Receiver, companion
-from torchctl.client.reloading import Launchers, check_reload, has_code, late, said
+from torchctl.client.reloading import REVISIONS, Launchers, check_reload, had, has_code, late, said
 from torchctl.client.views import JOB
 from torchctl.client.wait import job_text
 
@@ -76,7 +76,11 @@ async def sync(job: "Job", code: Code, tell: Teller, *, patience_s: float = PATI
 
 async def _write(job: "Job", revision: str) -> None:
     """Has later attempts take a revision, and says in spec which one was sent last."""
-    body = {"metadata": {"uid": job.uid}, "spec": {"volumes": {"workspace": {"revision": revision}}}}
+    noted = {REVISIONS: " ".join(had(job.object, revision))}
+    body = {
+        "metadata": {"uid": job.uid, "annotations": noted},
+        "spec": {"volumes": {"workspace": {"revision": revision}}},
+    }
     with job.cluster.explained(job_text(job.key)):
         await job.cluster.client.merge_patch(JOB, job.name, body, namespace=job.namespace)
 
