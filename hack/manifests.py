@@ -1,5 +1,5 @@
 """Writes what is generated: the CRDs from the API's models, the operator's roles from the permissions it declares,
-and the pages of docs/reference/ (`reference.py`, `merging.py`, `fields.py`, `commands.py`).
+krew's manifest (`krew.py`), the pages of docs/reference/ (`reference.py`, `merging.py`, `fields.py`, `verbs.py`).
 
 `--check` writes nothing and fails when a file differs from what would be written. A field of the API that no test
 proves fails either way.
@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-import commands
 import fields
+import krew
 import merging
 import reference
+import verbs
 from torchctl.api.crd import crds
 from torchctl.controllers.rbac import JOB_CONTROLLER, QUEUE_CONTROLLER, RUNTIME, leader_election, policy
 from torchctl.runtime.settings import ElectionSettings
@@ -54,7 +55,8 @@ def generated() -> tuple[dict[Path, str], list[str]]:
         role("Role", f"{NAME}-leader-election", policy(leader_election(ElectionSettings().lease_name))),
     )
     proofs, wrong = fields.generated()
-    return files | reference.generated() | merging.generated() | commands.generated() | proofs, wrong
+    pages = reference.generated() | merging.generated() | verbs.generated()
+    return files | krew.generated() | pages | proofs, wrong
 
 
 def is_stale(path: Path, text: str) -> bool:

@@ -1,13 +1,17 @@
 """The first documentation's own line on the real node: a directory is submitted, and real torchrun trains on it."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from jobs import Place
 from plugin import run
-from trainings import NAMESPACE
+from trainings import NAMESPACE, log
+from waiting import until
 
+from torchctl.api.kube import POD
+from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.testing.node import LocalNode
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp.py"
@@ -51,3 +55,37 @@ async def test_failed_training_is_the_exit_status(place: Place, kubeconfig: Path
     ended = await run(*line, "-f", "job.yaml", kubeconfig=kubeconfig, directory=directory, timeout_s=120)
     assert ended.status == 1, ended.err
     assert "TorchrunJob fails in namespace training has failed" in ended.err
+
+
+async def test_changed_directory_is_taken_up_by_the_same_pods(
+    operator: LocalNode, place: Place, kubeconfig: Path, directory: Path
+) -> None:
+    program = "import os, time\nprint('text {}', 'rank', os.environ['RANK'], flush=True)\ntime.sleep(600)\n"
+    (directory / "train.py").write_text(program.format("one"))
+    line = ["submit", "--queue", "queue", "--nodes", "2", "--hot-reload", "python train.py", "--name", "reloads"]
+    person = partial(run, "-n", NAMESPACE, kubeconfig=kubeconfig, directory=directory)
+    submitted = await person(*line, timeout_s=120)
+    assert submitted.status == 0, submitted.err
+    await place.in_attempt(0, "reloads", timeout_s=120)
+    before = await workers(place, "reloads")
+    (directory / "train.py").write_text(program.format("two"))
+    synced = await person("sync", "reloads", timeout_s=150)
+    assert synced.status == 0, synced.err
+    assert "2 workers run it" in synced.err
+    for index in range(2):
+
+        async def says_two(index: int = index) -> bool:
+            return "text two" in await log(operator, "reloads", index=index)
+
+        await until(says_two, timeout_s=60)
+    assert await workers(place, "reloads") == before
+    again = await person("sync", "reloads", timeout_s=60)
+    assert again.status == 0, again.err
+    deleted = await person("delete", "reloads")
+    assert "reloads deleted" in deleted.out
+
+
+async def workers(place: Place, job: str) -> set[str]:
+    """The uids of a job's worker pods."""
+    pods = await place.admin.list(POD, namespace=NAMESPACE, labels=f"{JOB_NAME}={job},{ROLE}={ROLE_WORKER}")
+    return {pod.metadata.uid for pod in pods}

@@ -305,6 +305,19 @@ async def test_value_in_another_form_is_not_sent_again(bench: Bench, rounded: st
     await bench.somebody.merge_patch(kind, "child", {"metadata": {"finalizers": None}}, namespace=bench.namespace)
 
 
+async def test_two_appliers_of_one_object_leave_each_other_in_peace(bench: Bench) -> None:
+    """Each with a field manager of its own, as two operators have."""
+    intents = [bench.of_anything(one(ROLE, rules=[RULE], metadata={"labels": {name: "yes"}})[1]) for name in "ab"]
+    await bench.applier.apply(ROLE, intents[0], bench.ours, found=Found())
+    other = Applier(bench.somebody, bench.cache)
+    found = Found(await bench.somebody.get(ROLE, "child", bench.namespace))
+    assert (await other.apply(ROLE, intents[1], bench.ours, found=found)).operation is Operation.UPDATE
+    found = Found(await bench.somebody.get(ROLE, "child", bench.namespace))
+    assert (await bench.applier.apply(ROLE, intents[0], bench.ours, found=found)).operation is Operation.KEEP
+    assert (await other.apply(ROLE, intents[1], bench.ours, found=found)).operation is Operation.KEEP
+    assert (await bench.live(ROLE))["metadata"]["labels"] == {"a": "yes", "b": "yes"}
+
+
 async def test_a_field_that_is_no_longer_wanted_goes(bench: Bench) -> None:
     await bench.apply(bench.service(publishNotReadyAddresses=True, sessionAffinity="ClientIP"))
     assert (await bench.apply(bench.service())).operation is Operation.UPDATE

@@ -159,9 +159,13 @@ async def test_names_come_from_the_cluster_for_a_shell(place: Place, control_pla
         completer = ShellComplete(cli, {}, "kubectl torchrun", "")
         return [(item.value, item.help) for item in completer.get_completions([*options, *before], incomplete)]
 
-    for words in (["status", ""], ["wait", "v"]):
+    for words in (["status", ""], ["wait", "v"], ["logs", "v"], ["delete", ""]):
         assert await anyio.to_thread.run_sync(complete, *words) == [("vit", "Running")]
     assert await anyio.to_thread.run_sync(complete, "status", "other") == []
+    assert await anyio.to_thread.run_sync(complete, "submit", "--queue", "h") == [("h100", "0 GPUs a node")]
+    body = {"status": {"gpus": 2}}
+    await place.admin.merge_patch(TORCHRUN_JOB, "vit", body, namespace=place.namespace, subresource="status")
+    assert await anyio.to_thread.run_sync(complete, "logs", "vit", "--rank", "") == [("0", None), ("1", None)]
 
 
 async def test_versions_of_operator_and_server_are_told(

@@ -21,6 +21,7 @@ from torchctl.api.phases import Phase
 from torchctl.cli.kubectl import cli
 from torchctl.client import changes
 from torchctl.client.cluster import Cluster
+from torchctl.client.code import read_code
 from torchctl.client.errors import NotAllowed, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job
 from torchctl.client.receiving import Receiver
@@ -174,6 +175,20 @@ async def test_person_without_rights_is_told_which(place: Place, control_plane: 
             await submitted(Cluster(client, connection, place.namespace, "nobody"), "x")
 
 
+async def test_missing_right_to_send_code_is_named(place: Place, control_plane: ControlPlane, tmp_path: Path) -> None:
+    verbs = ("--verb=get,list,create,delete", "--resource=torchrunjobs,torchrunqueues,pods")
+    await control_plane.kubectl("create", "role", "looks", *verbs, f"--namespace={place.namespace}")
+    binding = ("create", "rolebinding", "looks", "--role=looks", "--user=looker", f"--namespace={place.namespace}")
+    await control_plane.kubectl(*binding)
+    connection = control_plane.connection("looker")
+    async with connect(connection) as client:
+        cluster = Cluster(client, connection, place.namespace, "looker")
+        code = await read_code(cluster, place.namespace, tmp_path)
+        with pytest.raises(NotAllowed, match=r"port-forward to pod lives-unsent-sync-0 .*Nothing of the job is left"):
+            await submit(cluster, asked(place.namespace, "lives-unsent"), code, Told())
+    await place.gone(TORCHRUN_JOB, "lives-unsent")
+
+
 async def test_suspended_job_is_resumed_and_restarted(place: Place, cluster: Cluster) -> None:
     job = await submitted(cluster, "lives")
     await place.in_attempt(0, "lives")
@@ -203,16 +218,18 @@ async def test_elastic_job_is_scaled_within_its_bounds(place: Place, cluster: Cl
 
 async def test_checkpoints_stay_unless_they_are_named(place: Place, cluster: Cluster) -> None:
     checkpoints = {"apiVersion": "torchrun.ai/v1alpha1", "kind": "TorchrunJob"}
-    manifest = checkpoints | {"spec": {"volumes": {"checkpoints": {"size": "1Gi"}}}}
+    spec = {"volumes": {"checkpoints": {"size": "1Gi"}}, "runPolicy": {"podRetention": "None"}}
+    manifest = checkpoints | {"spec": spec}
     job = await submitted(cluster, "saves", manifest=manifest)
     await job.wait(timeout_s=30)
     kept = await changes.delete(job)
     assert kept is not None
     assert kept.claim == "saves-checkpoints"
-    await job.wait("deleted", timeout_s=30)
-    again = await submitted(cluster, "saves", manifest=manifest)
-    assert await changes.delete(again, checkpoints=True) is None
-    await place.gone(PVC, "saves-checkpoints")
+    other = await submitted(cluster, "saves-too", manifest=manifest)
+    await other.wait(timeout_s=30)
+    assert await changes.delete(other, checkpoints=True) is None
+    await place.gone(PVC, "saves-too-checkpoints")
+    assert await place.exists(PVC, "saves-checkpoints")
 
 
 async def test_restart_ends_right_without_an_operator(

@@ -135,7 +135,7 @@ class Pod:
         os.write(descriptor, f"{code}\n".encode())
         os.close(descriptor)
 
-    async def ended(self) -> int:
+    async def ended(self, timeout_s: float = 120) -> int:
         """Wait for the launcher's end, and return its exit code."""
         assert self.process
         process = self.process
@@ -143,7 +143,7 @@ class Pod:
         async def look() -> bool:
             return process.poll() is not None
 
-        await until(look)
+        await until(look, timeout_s=timeout_s)
         return process.wait()
 
     def kill(self) -> None:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from signal import SIGINT, SIGTERM
@@ -21,6 +22,7 @@ from torchctl.runtime.cache.cache import NotSynced
 from torchctl.runtime.client.client import connect
 from torchctl.runtime.client.config import ConfigError, Connection, load_connection
 from torchctl.runtime.clock import SystemClock
+from torchctl.runtime.lastresort import LastResort, last_resort
 from torchctl.runtime.leaderelection.elector import LeaderElector, new_identity
 from torchctl.runtime.leaderelection.fence import Fence
 from torchctl.runtime.logging import configure
@@ -86,13 +88,18 @@ def installed_setups() -> list[Setup]:
 async def _serve(kubeconfig: str | None, context: str | None, settings: Operator) -> None:
     connection = await load_connection(kubeconfig, context)
     log.info("starting", host=connection.host, image=settings.operator.image)
-    async with operator(connection, settings, setups=installed_setups()) as manager:
-        stop = anyio.Event()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_signals, stop, tasks.cancel_scope)
-            tasks.start_soon(_settle, manager)
-            await manager.run(stop)
-            tasks.cancel_scope.cancel()
+    with last_resort() as deadline:
+        async with operator(connection, settings, setups=installed_setups()) as manager:
+            await _run(manager, deadline)
+
+
+async def _run(manager: Manager, deadline: LastResort) -> None:
+    stop = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_signals, stop, tasks.cancel_scope, partial(deadline.set, manager.settings.exit_limit_s))
+        tasks.start_soon(_settle, manager)
+        await manager.run(stop)
+        tasks.cancel_scope.cancel()
 
 
 async def _settle(manager: Manager) -> None:
@@ -101,13 +108,14 @@ async def _settle(manager: Manager) -> None:
         settle()
 
 
-async def _signals(stop: anyio.Event, scope: anyio.CancelScope) -> None:
+async def _signals(stop: anyio.Event, scope: anyio.CancelScope, stopping: Callable[[], None]) -> None:
     """Handles signals: the first SIGTERM or SIGINT stops gracefully, the second one immediately."""
     with anyio.open_signal_receiver(SIGTERM, SIGINT) as signals:
         async for number in signals:
             if stop.is_set():
                 scope.cancel()
             log.info("stopping", signal=number.name)
+            stopping()
             stop.set()
 
 

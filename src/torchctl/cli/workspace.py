@@ -6,6 +6,7 @@ given as an environment variable, such as TORCHCTL_WORKSPACE_FETCH_URL.
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ _DIRECTORY = click.Path(path_type=Path)
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _DEFAULT = Limits()
 _CACHE_BYTES = 20 * 2**30
+_MOST_UPLOADED = 100_000  # entries of one manifest, which is what the receiver's memory grows with
 _TIMEOUT = click.option("--timeout", "timeout_s", type=_SECONDS, default=600.0, show_default=True, help="Seconds.")
 _LOG = click.option(
     "--termination-log",
@@ -34,11 +36,11 @@ _LOG = click.option(
 )
 
 
-def _limited(command: F) -> F:
+def _limited(command: F, max_entries: int = _DEFAULT.max_entries) -> F:
     for name, default, what in (
         ("--max-path", _DEFAULT.max_path, "Bytes of one path."),
         ("--max-ratio", _DEFAULT.max_ratio, "Unpacked to packed bytes of a compressed source."),
-        ("--max-entries", _DEFAULT.max_entries, "Files, directories and links together."),
+        ("--max-entries", max_entries, "Files, directories and links together."),
         ("--max-bytes", _DEFAULT.max_bytes, "Bytes of all files together."),
     ):
         command = click.option(name, type=click.IntRange(min=1), default=default, show_default=True, help=what)(command)
@@ -107,7 +109,7 @@ def wait(root: Path, revision: str, timeout_s: float, termination_log: Path) -> 
 @click.option("--cache-bytes", type=click.IntRange(min=1), default=_CACHE_BYTES, show_default=True, help="Its size.")
 @_TIMEOUT
 @_LOG
-@_limited
+@partial(_limited, max_entries=_MOST_UPLOADED)
 def receive(
     root: Path,
     port: int,

@@ -3,25 +3,29 @@
 One thread runs an event loop with the asynchronous client; each call here waits for one there.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from torchctl.api.jobstatus import JobStatus
-from torchctl.client.client import Client
+from torchctl.client.client import Client, Options
 from torchctl.client.cluster import Target
 from torchctl.client.jobs import Job
+from torchctl.client.submit import PATIENCE_S
 from torchctl.client.views import QueueView
 from torchctl.client.wait import FINISHED, Goal
 from torchctl.runtime.kinds import Key
 
 if TYPE_CHECKING:
+    from torchctl.client.changes import Kept
     from torchctl.client.logs.reading import JobLine
+    from torchctl.client.sync import Synced
 
 __all__ = ["BlockingClient", "BlockingJob"]
 
@@ -63,6 +67,21 @@ class BlockingClient:
     @property
     def namespace(self) -> str:
         return self._client.namespace
+
+    def submit(
+        self,
+        command: str | Sequence[str] | None = None,
+        *,
+        directory: str | Path | None = None,
+        workspace: bool = True,
+        timeout_s: float = PATIENCE_S,
+        **options: Unpack[Options],
+    ) -> "BlockingJob":
+        """As `Client.submit`."""
+        submit = partial(
+            self._client.submit, command, directory=directory, workspace=workspace, timeout_s=timeout_s, **options
+        )
+        return BlockingJob(self._thread, self._thread.run(submit))
 
     def job(self, name: str, *, namespace: str = "") -> "BlockingJob":
         """As `Client.job`."""
@@ -117,6 +136,11 @@ class BlockingJob:
         self._thread.run(self._job.refresh)
         return self
 
+    def wait(self, until: str | Goal = FINISHED, *, timeout_s: float | None = None) -> Self:
+        """As `Job.wait`. An interrupt ends the waiting and leaves the job alone."""
+        self._thread.run(self._job.wait, until, timeout_s=timeout_s)
+        return self
+
     def logs(
         self,
         *,
@@ -126,20 +150,44 @@ class BlockingJob:
         attempt: int | None = None,
         since: datetime | None = None,
         tail: int | None = None,
-    ) -> Iterator["JobLine"]:
-        """As `Job.logs`, line by line. An interrupt ends the reading and leaves the job alone."""
-        logs = self._job.logs(follow=follow, rank=rank, node=node, attempt=attempt, since=since, tail=tail)
-        with self._thread.portal.wrap_async_context_manager(logs) as lines:
+    ) -> "Generator[JobLine]":
+        """Yields what the workers print, as `Job.logs`.
+
+        for line in job.logs(follow=True):
+            print(line.label, line.text)
+        """
+        reading = self._job.logs(follow=follow, rank=rank, node=node, attempt=attempt, since=since, tail=tail)
+        with self._thread.portal.wrap_async_context_manager(reading) as lines:
             while (line := self._thread.run(_next, lines)) is not None:
                 yield line
 
-    def wait(self, until: str | Goal = FINISHED, *, timeout_s: float | None = None) -> Self:
-        """As `Job.wait`. An interrupt ends the waiting and leaves the job alone."""
-        self._thread.run(self._job.wait, until, timeout_s=timeout_s)
-        return self
+    def sync(self, directory: str | Path = ".", *, timeout_s: float = 120.0) -> "Synced":
+        """As `Job.sync`."""
+        return self._thread.run(self._job.sync, directory, timeout_s=timeout_s)
+
+    def suspend(self) -> bool:
+        """As `Job.suspend`."""
+        return self._thread.run(self._job.suspend)
+
+    def resume(self) -> bool:
+        """As `Job.resume`."""
+        return self._thread.run(self._job.resume)
+
+    def scale(self, nodes: int) -> bool:
+        """As `Job.scale`."""
+        return self._thread.run(self._job.scale, nodes)
+
+    def restart(self) -> None:
+        """As `Job.restart`."""
+        self._thread.run(self._job.restart)
+
+    def delete(self, *, checkpoints: bool = False) -> "Kept | None":
+        """As `Job.delete`."""
+        return self._thread.run(self._job.delete, checkpoints=checkpoints)
 
 
 async def _next(lines: "AsyncIterator[JobLine]") -> "JobLine | None":
+    """Returns the next line, None after the last one: an error that ends an iterator cannot cross threads."""
     return await anext(lines, None)
 
 

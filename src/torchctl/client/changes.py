@@ -5,17 +5,19 @@ Each change names the job's uid, so it never reaches another job that has taken 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
-from torchctl.api.kube import PVC, PersistentVolumeClaim
-from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
+from torchctl.api.kube import POD, PVC, PersistentVolumeClaim
+from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME, JOB_UID, selector
 from torchctl.api.names import checkpoints_claim
 from torchctl.client.changing import check_alive, check_restart, check_scale, stands_still
 from torchctl.client.errors import ClientError, NotFound, TimedOut, Unreachable
 from torchctl.client.jobs import Job
+from torchctl.client.states import states
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import job_text
 from torchctl.runtime.client import errors as api
@@ -24,6 +26,8 @@ __all__ = ["Kept", "delete", "has_nodes", "restart", "resume", "scale", "suspend
 
 RESTART_S = 120.0
 """Seconds for which a restart waits for the operator to stop the job."""
+_GONE_S = 90.0
+"""Seconds for which the end of a job's pods is waited for before its checkpoints are deleted."""
 _RESUME_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between the tries to resume a job that must not stay suspended."""
 
@@ -116,7 +120,8 @@ async def restart(job: Job, *, timeout_s: float = RESTART_S) -> None:
 async def delete(job: Job, *, checkpoints: bool = False) -> Kept | None:
     """Deletes a job, and with `checkpoints` the claim of its checkpoints; returns what stays, None if nothing does.
 
-    RBAC: delete on torchrunjobs; get and, with `checkpoints`, delete on persistentvolumeclaims.
+    RBAC: delete on torchrunjobs, get on persistentvolumeclaims; with `checkpoints` also delete on them, and list and
+    watch on pods.
 
     Raises:
         NotFound: There is no such job any more.
@@ -185,10 +190,20 @@ async def _rest(job: Job, claim: PersistentVolumeClaim | None, asked: bool) -> K
     if (labels.get(APP_MANAGED_BY), labels.get(JOB_NAME)) != ("torchctl", job.name):
         return Kept(name, "torchctl has not made it")
     try:
-        with job.cluster.explained(f"PersistentVolumeClaim {name} in namespace {job.namespace}"):
-            await job.cluster.client.delete(PVC, name, namespace=job.namespace, uid=claim.metadata.uid)
-    except NotFound:
-        return None
+        async with asyncio.timeout(_GONE_S):
+            await _delete_claim(job, claim)
+    except TimeoutError:
+        return Kept(name, f"pods of the job still use it; once they are gone: kubectl delete pvc {name}")
     except ClientError as error:
         return Kept(name, str(error))
     return None
+
+
+async def _delete_claim(job: Job, claim: PersistentVolumeClaim) -> None:
+    """Deletes a claim once the pods of its job are gone: an operator that still sees the job would make it anew."""
+    client, labels = job.cluster.client, selector({JOB_UID: job.uid})
+    with job.cluster.explained(f"PersistentVolumeClaim {claim.metadata.name} in namespace {job.namespace}"):
+        async with states(job.cluster, POD, namespace=job.namespace, labels=labels) as pods:
+            await anext(state async for state in pods if not state)
+        with suppress(api.NotFound):
+            await client.delete(PVC, claim.metadata.name, namespace=job.namespace, uid=claim.metadata.uid)

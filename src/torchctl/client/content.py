@@ -20,7 +20,7 @@ class Content:
     """A tree with the SHA-256 of every file."""
 
     tree: Tree
-    sha256: tuple[str, ...]
+    sha256: tuple[bytes, ...]
     """One for each member; empty if it is no file."""
 
     def __repr__(self) -> str:
@@ -32,7 +32,7 @@ class Content:
         return b"".join(line(Entry(local.member, sha256)) for local, sha256 in pairs)
 
 
-def hash_files(tree: Tree, numbers: Sequence[int]) -> list[str]:
+def hash_files(tree: Tree, numbers: Sequence[int]) -> list[bytes]:
     """Return the SHA-256 of some members; empty if it is no file.
 
     Raises:
@@ -64,13 +64,13 @@ def read(tree: Tree, numbers: Sequence[int], start: int) -> Iterator[bytes]:
         yield b"".join(gathered)
 
 
-def _sha256(tree: Tree, local: LocalFile) -> str:
+def _sha256(tree: Tree, local: LocalFile) -> bytes:
     if local.member.kind != "file":
-        return ""
+        return b""
     found = hashlib.sha256()
     for chunk in _file(tree, local, 0):
         found.update(chunk)
-    return found.hexdigest()
+    return found.digest()
 
 
 def _file(tree: Tree, local: LocalFile, start: int) -> Iterator[bytes]:

@@ -17,6 +17,8 @@ __all__ = ["Answer", "Gone", "Receiver", "Retry", "State"]
 
 T = TypeVar("T")
 _CALL_S = 90.0
+_PLAN_S = 600.0
+"""The receiver hashes what it has already before it says what is missing."""
 _STALL_S = 90.0
 _MAX_ANSWER = 16 * 2**20
 
@@ -96,7 +98,7 @@ class Receiver:
 
     async def put(self, tree: str, manifest: bytes) -> Answer:
         """Send the manifest; the answer says what is missing."""
-        return await self._ask("PUT", f"/v1/trees/{tree}", data=manifest)
+        return await self._ask("PUT", f"/v1/trees/{tree}", _PLAN_S, data=manifest)
 
     async def look(self, tree: str) -> Answer:
         return await self._ask("GET", f"/v1/trees/{tree}")
@@ -117,7 +119,7 @@ class Receiver:
         headers = {"Upload-Offset": str(offset), "Content-Length": str(size - offset)}
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + _STALL_S) as stream.scope:
-                return await self._ask("PATCH", f"/v1/trees/{tree}", data=stream.chunks(), headers=headers)
+                return await self._ask("PATCH", f"/v1/trees/{tree}", None, data=stream.chunks(), headers=headers)
             raise Retry(f"nothing was taken for {_STALL_S:g} s")
         except Retry:
             if stream.error:
@@ -126,8 +128,8 @@ class Receiver:
         finally:
             await stream.close()
 
-    async def _ask(self, method: str, path: str, **more: Any) -> Answer:
-        status, content = await self._call(method, path, None if "headers" in more else _CALL_S, **more)
+    async def _ask(self, method: str, path: str, timeout_s: float | None = _CALL_S, **more: Any) -> Answer:
+        status, content = await self._call(method, path, timeout_s, **more)
         answer = _decoded(Answer, content)
         if answer.code != "offset":
             _check(status, answer)

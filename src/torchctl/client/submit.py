@@ -28,7 +28,7 @@ from torchctl.client.wait import job_text
 from torchctl.runtime.client import errors as api
 from torchctl.runtime.kinds import Key
 
-__all__ = ["SUBMISSION", "Code", "Interrupted", "Made", "Teller", "bring", "submit"]
+__all__ = ["SUBMISSION", "Code", "Interrupted", "Made", "Silent", "Teller", "bring", "submit"]
 
 SUBMISSION = f"{GROUP}/submission"
 """Annotation of a job: which call made it. So a call whose answer was lost still knows whether the job is its own."""
@@ -70,6 +70,16 @@ class Teller(Protocol):
     def waiting(self, why: str) -> None:
         """Nothing can be sent yet."""
         ...
+
+
+class Silent:
+    """A teller for programs: it tells nobody."""
+
+    def made(self, name: str, *, again: bool) -> None:
+        """Nothing."""
+
+    def waiting(self, why: str) -> None:
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
     Raises:
         UsageError: a file cannot be read or has changed since it was listed.
     """
-    batches, total, done, found = _batches(tree), tree.bytes, 0, list[str]()
+    batches, total, done, found = _batches(tree), tree.bytes, 0, list[bytes]()
     pool, loop = ThreadPoolExecutor(_THREADS), asyncio.get_running_loop()
     running = [loop.run_in_executor(pool, hash_files, tree, batch) for batch in batches]
     try:

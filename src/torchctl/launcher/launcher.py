@@ -463,9 +463,10 @@ class Url:
         if ":" in authority.rpartition("]")[2]:
             host, _, port = authority.rpartition(":")
         self.key = path.rpartition("/")[2]
-        self.host, self.port, self.authority = host.strip("[]"), int(port), authority
-        if scheme != "http" or not self.host or not self.key:
-            raise ValueError(url)
+        self.host, self.authority = host.strip("[]"), authority
+        if scheme != "http" or not self.host or not self.key or not port.isdigit():
+            raise ValueError(f"{url!r} is not an address of a companion")
+        self.port = int(port)
 
     def request(
         self, method: str, path: str, body: bytes = b"", *, timeout_s: float
@@ -1165,8 +1166,7 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
         else:
             sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
             sys.argv = [script, *args]
-            # As the interpreter says it in __file__; sys.argv[0] stays as it was given.
-            runpy.run_path(os.path.abspath(script) if sys.version_info >= (3, 9) else script, run_name="__main__")
+            _run_script(script)
     except SystemExit as error:
         code = error.code
         if code is not None and not isinstance(code, int):
@@ -1181,6 +1181,22 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
     flush()
     if code:
         sys.exit(code)
+
+
+def _run_script(script: str) -> None:
+    """Run a script as the interpreter does: __file__ is absolute, sys.argv[0] is what was given."""
+    import runpy
+    import types
+
+    if not script.endswith(".py"):  # a directory, or an archive
+        runpy.run_path(script, run_name="__main__")
+        return
+    path = os.path.abspath(script) if sys.version_info >= (3, 9) else script
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec")
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(__file__=path, __builtins__=__builtins__)
+    exec(code, main.__dict__)
 
 
 def _of_the_user(traceback: Any) -> Any:

@@ -26,10 +26,10 @@ from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, Conflict, Invalid, NotFound
 from torchctl.runtime.intent import (
-    INTENT_ANNOTATION,
     Decision,
     Operation,
     Ownership,
+    annotation_of,
     decide,
     immutable_fields,
     is_covered,
@@ -155,7 +155,7 @@ class Applier:
             ours,
             manager=self._client.field_manager,
             once=once,
-            answered=None if live is None else self._answers.get(_state(live.metadata)),
+            answered=None if live is None else self._answers.get(self._state(live.metadata)),
         )
         match decision:
             case Decision(operation=Operation.FOREIGN):
@@ -180,10 +180,14 @@ class Applier:
 
     def _remember(self, intent: Mapping[str, Any], answer: ObjectMeta) -> ObjectMeta:
         if not is_covered(intent, answer, self._client.field_manager):
-            self._answers[_state(answer)] = answer.applied
+            self._answers[self._state(answer)] = answer.applied
             if len(self._answers) > ANSWERS:
                 del self._answers[next(iter(self._answers))]
         return answer
+
+    def _state(self, meta: ObjectMeta) -> tuple[str, str]:
+        """Names an object with the intent that was applied to it last."""
+        return meta.uid, meta.annotations.get(annotation_of(self._client.field_manager), "")
 
     async def _read(self, kind: Kind[T], key: Key) -> Found[T]:
         try:
@@ -226,8 +230,3 @@ class Applier:
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
         }
         await self._client.apply(kind, nothing)
-
-
-def _state(meta: ObjectMeta) -> tuple[str, str]:
-    """Names an object with the intent that was applied to it last."""
-    return meta.uid, meta.annotations.get(INTENT_ANNOTATION, "")

@@ -31,6 +31,7 @@ __all__ = [
     "Decision",
     "Operation",
     "Ownership",
+    "annotation_of",
     "controlled_by",
     "decide",
     "digest_of",
@@ -40,7 +41,10 @@ __all__ = [
 ]
 
 INTENT_ANNOTATION = "torchctl.runtime/intent"
-"""The annotation with the digest of the intent that was last applied."""
+"""The annotation with the digest of the intent that was last applied by the default field manager."""
+
+MANAGER = "torchctl"
+"""The default field manager."""
 
 Ownership = Callable[[ObjectMeta], bool]
 """Tells if an object that has our child's name is our child."""
@@ -99,7 +103,12 @@ def controlled_by(uid: str) -> Ownership:
     return ours
 
 
-def digest_of(intent: Mapping[str, Any]) -> str:
+def annotation_of(manager: str) -> str:
+    """Returns the annotation of a manager's digest: each has its own, or two appliers would never agree."""
+    return INTENT_ANNOTATION if manager == MANAGER else f"{INTENT_ANNOTATION}-{digest_of(manager)[:8]}"
+
+
+def digest_of(intent: Mapping[str, Any] | str) -> str:
     """Returns 16 hexadecimal digits that identify a JSON value, whatever the order of its keys."""
     text = json.dumps(intent, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -129,19 +138,20 @@ def decide(
             the server drops some empty values. While it is the same, nothing has drifted.
     """
     digest = digest_of(intent)
+    mark = {annotation_of(manager): digest}
     if meta is None:
-        return Decision(Operation.CREATE, _with_digest(intent, digest))
+        return Decision(Operation.CREATE, _annotated(intent, mark))
     if not ours(meta):
         return Decision(Operation.LEAVING if _is_leaving(intent, meta) else Operation.FOREIGN)
     if meta.deletion_timestamp is not None:
         return Decision(Operation.TERMINATING)
     if once or kind_of(intent) in CREATED_ONCE:
         return Decision(Operation.KEEP)
-    is_last = meta.annotations.get(INTENT_ANNOTATION) == digest
+    is_last = meta.annotations.items() >= mark.items()
     if is_last and (is_covered(intent, meta, manager) or meta.applied == answered):
         return Decision(Operation.KEEP)
     frozen = immutable_fields(intent)
-    body = _with_digest(_with_live(intent, live(), frozen) if frozen else intent, digest)
+    body = _annotated(_with_live(intent, live(), frozen) if frozen else intent, mark)
     body["metadata"]["uid"] = meta.uid
     return Decision(Operation.UPDATE, body)
 
@@ -178,9 +188,9 @@ def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
     return (group, owner["kind"], owner["name"]) == (theirs.api_version.rpartition("/")[0], theirs.kind, theirs.name)
 
 
-def _with_digest(intent: Mapping[str, Any], digest: str) -> dict[str, Any]:
+def _annotated(intent: Mapping[str, Any], mark: Mapping[str, str]) -> dict[str, Any]:
     body = _opened(intent, ("metadata", "annotations"))
-    body["metadata"].setdefault("annotations", {})[INTENT_ANNOTATION] = digest
+    body["metadata"].setdefault("annotations", {}).update(mark)
     return body
 
 

@@ -151,10 +151,19 @@ class RuntimeSettings:
     shutdown_grace_s: float = 30.0
     """Seconds that reconciles may take to end after SIGTERM. Then they are cancelled."""
 
+    cancel_grace_s: float = 10.0
+    """Seconds after that for which a cancelled reconcile may still hang in a thread. Then `torchctl run` ends the
+    process. A pod's terminationGracePeriodSeconds should be longer than both together."""
+
     client: ClientSettings = field(default_factory=ClientSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
     log: LogSettings = field(default_factory=LogSettings)
+
+    @property
+    def exit_limit_s(self) -> float:
+        """Seconds from SIGTERM after which the process is ended, whatever still runs."""
+        return self.shutdown_grace_s + self.cancel_grace_s
 
     def __post_init__(self) -> None:
         if self.reconcile_timeout_s <= self.client.write_timeout_s:

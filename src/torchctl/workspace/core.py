@@ -184,6 +184,10 @@ class Guard:
         self._check_bytes(self.bytes + count)
         self.bytes += count
 
+    def forget(self, member: Member) -> None:
+        """Free the memory of a file or link whose name cannot come again, because its source is in order."""
+        del self._kinds[member.parts]
+
     def _check_name(self, member: Member) -> None:
         parts = parts_of(member.path, self.limits)
         if parts != member.parts or not parts:

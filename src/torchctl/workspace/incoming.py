@@ -11,6 +11,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from .core import Admitted, Limits, Member, show
 from .errors import Refused
 from .manifest import EMPTY, Entry, checked, entries
 from .marker import Marker
+from .present import Present
 from .staging import Staging
 from .tree import CHUNK, open_member
 from .unpack import Unpacker
@@ -50,8 +52,10 @@ class Incoming:
         self._limits = limits
         self._store = store
         self._mtime = int(time.time())
-        self._stored: dict[str, Place] = {}
-        self._copied: dict[str, Member | None] = {}
+        self._present = Present(staging.root, manifest)
+        self._kept = bytearray()
+        self._stored: dict[bytes, Place] = {}
+        self._copied: dict[bytes, Member | None] = {}
         directories = self._plan()
         self._pack: Pack | None = store.pack(self.size) if store and self.size else None
         self._unpacker = Unpacker(staging.tree, Admitted())
@@ -120,14 +124,14 @@ class Incoming:
 
     def _plan(self) -> list[Member]:
         """Check the whole manifest before anything is written, find out what has to be sent, and return directories."""
-        sizes: dict[str, int] = {}
-        found: list[str] = []
+        sizes: dict[bytes, int] = {}
+        found: list[bytes] = []
         directories: list[Member] = []
         for entry in checked(self._entries(), self._limits):
             member = entry.member
-            found.append(entry.sha256)
             if member.kind == "directory":
                 directories.append(member)
+                found.append(b"")
                 continue
             self.files += 1
             self.bytes += member.size
@@ -136,16 +140,32 @@ class Incoming:
                 or (entry.sha256 == EMPTY) != (member.size == 0)
             ):
                 raise Refused(f"the manifest gives {show(member.path)} a size that its content cannot have")
+            found.append(entry.sha256)
+        self._find_kept(found)
+        if any(self._kept):
+            for sha256 in sizes.keys() - set(found):
+                del sizes[sha256]
         self._stored = self._store.find(sizes) if self._store else {}
-        seen = {"", EMPTY, *self._stored}
+        for sha256 in (EMPTY, *self._stored):
+            sizes.pop(sha256, None)
         for number, sha256 in enumerate(found):
-            if sha256 not in seen:
-                seen.add(sha256)
+            size = sizes.pop(sha256, None)
+            if size is not None:
                 self.missing.append(number)
-                self.size += sizes[sha256]
-            elif sha256 not in ("", EMPTY) and sha256 not in self._stored:
+                self.size += size
+            elif sha256 not in (b"", EMPTY) and sha256 not in self._stored:
                 self._copied[sha256] = None
         return directories
+
+    def _find_kept(self, found: list[bytes]) -> None:
+        """Find files that the root has already, which are then no longer among those that are looked for."""
+        self._kept = bytearray(len(found))
+        if not self._present:
+            return
+        for number, entry in enumerate(self._entries()):
+            if entry.member.kind == "file" and self._present.has(entry):
+                self._kept[number] = True
+                found[number] = b""
 
     def _entries(self) -> Iterator[Entry]:
         with self._manifest.open("rb") as file:
@@ -167,7 +187,7 @@ class Incoming:
             self._unpacker.add(self._current.member)
 
     def _end_file(self, entry: Entry) -> None:
-        if self._hash.hexdigest() != entry.sha256:
+        if self._hash.digest() != entry.sha256:
             raise Refused(
                 f"the content of {show(entry.member.path)} does not have the SHA-256 of the manifest",
                 next_step="It changed while it was sent: send it again",
@@ -178,18 +198,23 @@ class Incoming:
             self._pack.end(entry.sha256)
 
     def _fill(self) -> None:
-        """Add links, empty files, and files whose content was in the store or stands elsewhere in this tree."""
+        """Add links, empty files, and files whose content is in the root, in the store or elsewhere in this tree."""
         sent = iter(self.missing)
         wanted = next(sent, -1)
         for number, entry in enumerate(self._entries()):
             if number == wanted:
                 wanted = next(sent, -1)
+            elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
+                continue
             elif entry.member.kind != "directory":
                 self._unpacker.add(entry.member)
-                for chunk in self._content(entry) if entry.member.size else ():
+                for chunk in self._content(number, entry) if entry.member.size else ():
                     self._unpacker.write(chunk)
 
-    def _content(self, entry: Entry) -> Iterator[bytes]:
+    def _content(self, number: int, entry: Entry) -> Iterator[bytes]:
+        if self._kept[number]:
+            yield from self._present.read(entry)
+            return
         if self._store and (place := self._stored.get(entry.sha256)):
             yield from self._store.read(place, entry.sha256)
             return

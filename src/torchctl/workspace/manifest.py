@@ -17,7 +17,7 @@ from .errors import Refused
 
 __all__ = ["EMPTY", "Entry", "checked", "entries", "line"]
 
-EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+EMPTY = bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
 """The SHA-256 of a file without content."""
 
 _HEX = re.compile(rb"[0-9a-f]{64}\Z")
@@ -27,10 +27,10 @@ _NEXT = "Send the tree with a torchctl of the operator's version"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A member of a tree and, of a file, the SHA-256 of its content in hexadecimal."""
+    """A member of a tree and, of a file, the SHA-256 of its content."""
 
     member: Member
-    sha256: str = ""
+    sha256: bytes = b""
 
 
 def line(entry: Entry) -> bytes:
@@ -41,7 +41,7 @@ def line(entry: Entry) -> bytes:
     if member.kind == "link":
         return b"l %s\0%s\0" % (_bytes(member.target), path)
     flag = b"x" if member.mode & 0o100 else b"-"
-    return b"f %s %d %s %s\0" % (flag, member.size, entry.sha256.encode(), path)
+    return b"f %s %d %s %s\0" % (flag, member.size, entry.sha256.hex().encode(), path)
 
 
 def entries(chunks: Iterable[bytes], limits: Limits, *, mtime: int = 0) -> Iterator[Entry]:
@@ -71,6 +71,8 @@ def checked(found: Iterable[Entry], limits: Limits) -> Iterator[Entry]:
         if guard.admit(entry.member):
             raise Refused(f"the manifest has {show(entry.member.path)} without its directory", next_step=_NEXT)
         guard.spend(entry.member.size)
+        if entry.member.kind != "directory":
+            guard.forget(entry.member)
         yield entry
 
 
@@ -80,7 +82,9 @@ def _entry(head: bytes, fields: Iterator[bytes], limits: Limits, mtime: int) -> 
         if flag not in (b"x", b"-") or not _SIZE.match(size) or not _HEX.match(sha256):
             raise Refused(f"the manifest has the broken line {_shown(head)}", next_step=_NEXT)
         mode = 0o755 if flag == b"x" else 0o644
-        return path, Entry(Member(_parts(path, limits), "file", mode, int(size), mtime=mtime), sha256.decode())
+        return path, Entry(
+            Member(_parts(path, limits), "file", mode, int(size), mtime=mtime), bytes.fromhex(sha256.decode())
+        )
     if head.startswith(b"l "):
         path = next(fields, b"")
         target = _text(head[2:])

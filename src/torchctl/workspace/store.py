@@ -13,6 +13,7 @@ those that were not used for the longest time go first.
 import contextlib
 import hashlib
 import os
+import shutil
 import struct
 import sys
 import time
@@ -62,25 +63,26 @@ class Store:
     def __repr__(self) -> str:
         return f"<Store {self._directory}>"
 
-    def find(self, sizes: Mapping[str, int]) -> dict[str, Place]:
-        """Return the places of those files that are there with that size. Their packs count as used now."""
-        wanted = {bytes.fromhex(sha256): (sha256, size) for sha256, size in sizes.items()}
-        found: dict[str, Place] = {}
+    def find(self, wanted: Mapping[bytes, int]) -> dict[bytes, Place]:
+        """Return the places of files that are there, by SHA-256. Their packs count as used now.
+
+        Args:
+            wanted: the sizes of the files, by SHA-256.
+        """
+        found: dict[bytes, Place] = {}
         for pack in self._packs():
             if len(found) == len(wanted):
                 break
             with contextlib.suppress(OSError), pack.open("rb") as file:
-                hits = [
-                    (wanted[key][0], Place(pack.name, offset, size))
-                    for key, offset, size in _index(file)
-                    if key in wanted and wanted[key][1] == size and wanted[key][0] not in found
-                ]
-                found.update(hits)
-                if hits:
+                before, name = len(found), pack.name
+                for sha256, offset, size in _index(file):
+                    if wanted.get(sha256) == size and sha256 not in found:
+                        found[sha256] = Place(name, offset, size)
+                if len(found) > before:
                     os.utime(file.fileno())
         return found
 
-    def read(self, place: Place, sha256: str) -> Iterator[bytes]:
+    def read(self, place: Place, sha256: bytes) -> Iterator[bytes]:
         """Yield the content at a place in chunks.
 
         Raises:
@@ -94,7 +96,7 @@ class Store:
                 found.update(chunk)
                 left -= len(chunk)
                 yield chunk
-        if left or found.hexdigest() != sha256:
+        if left or found.digest() != sha256:
             self.close()
             _unlink(self._directory / place.pack)
             raise Vanished("the store no longer has what it had", next_step="Send it again")
@@ -118,6 +120,8 @@ class Store:
             return None
         try:
             self.trim(size)
+            if shutil.disk_usage(self._directory).free < 2 * size:  # the tree may need room on the same volume
+                return None
             return Pack(self._directory)
         except OSError as error:
             print(f"the store is not used: {error}", file=sys.stderr, flush=True)
@@ -165,9 +169,9 @@ class Pack:
         except OSError as error:
             self._give_up(self._file, error)
 
-    def end(self, sha256: str) -> None:
+    def end(self, sha256: bytes) -> None:
         """End the current file, whose content was checked."""
-        self._index += _RECORD.pack(bytes.fromhex(sha256), self._begin, self._end - self._begin)
+        self._index += _RECORD.pack(sha256, self._begin, self._end - self._begin)
         self._begin = self._end
 
     def close(self) -> None:

@@ -107,11 +107,11 @@ def digest(root: Path, limits: Limits) -> Generator[None, None, Summary]:
     return Summary(f"sha256:{whole.hexdigest()}", total, files)
 
 
-def _hash(root: Path, member: Member) -> Generator[None, None, tuple[int, str]]:
+def _hash(root: Path, member: Member) -> Generator[None, None, tuple[int, bytes]]:
     size, content = 0, hashlib.sha256()
     with os.fdopen(open_member(root, member), "rb", buffering=0) as file:
         while chunk := file.read(CHUNK):
             size += len(chunk)
             content.update(chunk)
             yield
-    return size, content.hexdigest()
+    return size, content.digest()

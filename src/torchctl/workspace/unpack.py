@@ -5,6 +5,7 @@ one. The modes of directories are set last, so that a read-only directory can be
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from .core import Admitted, Guard, Member, directory_mode, file_mode, show
@@ -49,6 +50,12 @@ class Unpacker:
             self._links.append(member)
         else:
             self._begin_file(member)
+
+    def take(self, member: Member, place: Callable[[str], bool]) -> bool:
+        """Add a file that `place` puts at the path that it is given; False if it did not, and then nothing is added."""
+        self._end_file()
+        self._guard.admit(member)
+        return place(self._path(member.parts))
 
     def write(self, data: bytes | memoryview) -> None:
         self._guard.spend(len(data))

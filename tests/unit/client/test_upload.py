@@ -1,6 +1,7 @@
 """Uploads: what arrives is what was sent, over connections that break anywhere, and only what is missing is sent."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -113,3 +114,31 @@ async def test_nobody_there_is_one_line(source: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("torchctl.client.upload._LONGEST_PAUSE_S", 0.01)
     with pytest.raises(Unreachable, match="the receiver was not reached 8 times in a row"):
         await upload("http://127.0.0.1:9", TOKEN, scan(source))
+
+
+async def test_what_the_claim_has_is_not_sent_and_not_copied(source: Path, claim: Path) -> None:
+    async with receiving(claim) as (url, _):
+        await upload(url, TOKEN, scan(source))
+        before = (claim / "big.bin").stat().st_ino
+        (source / "train.py").write_bytes(b"print('changed')\n")
+        (source / "pkg/model.py").chmod(0o755)
+        (source / "pkg/twin.py").unlink()
+        sent = await upload(url, TOKEN, scan(source))
+    assert sent.sent == 17
+    assert (claim / "big.bin").stat().st_ino == before
+    assert contents(claim) == contents(source)
+    assert sent.revision == (await drive(digest(claim, Limits()))).digest
+
+
+async def test_files_changed_on_the_claim_are_sent_again(source: Path, claim: Path) -> None:
+    """By a program, say; also where a link took the place of a file or directory."""
+    async with receiving(claim) as (url, _):
+        await upload(url, TOKEN, scan(source))
+        (claim / "big.bin").write_bytes(bytes(300_000))
+        (claim / "train.py").unlink()
+        (claim / "train.py").symlink_to(source / "train.py")
+        shutil.rmtree(claim / "pkg")
+        (claim / "pkg").symlink_to(source / "pkg")
+        (source / "new.py").write_bytes(b"x = 1\n")
+        await upload(url, TOKEN, scan(source))
+    assert contents(claim) == contents(source)

@@ -1,6 +1,7 @@
 """What the pages point to exists: links, files, flags, targets of make; and their manifests are valid."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ OF_OTHERS = {
     "--default-staleness-grace-period": "KAI's scheduler",
     "--enable-v2": "etcd",
     "--force-conflicts": "kubectl",
+    "--nproc-per-node": "torchrun",
     "--strict": "mypy",
     "--update-pod-eviction-condition": "KAI's scheduler",
 }
@@ -90,6 +92,16 @@ def test_every_file_of_ours_that_is_named_exists(page: Path) -> None:
 def test_every_flag_is_one_of_a_command(page: Path) -> None:
     flags = {"--help", *OF_OTHERS, *(option for command in commands(cli) for option in options(command))}
     assert set(re.findall(r"`(--[a-z][a-z0-9-]+)", prose(page))) <= flags
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_every_command_line_of_ours_can_be_parsed(page: Path) -> None:
+    lines = re.findall(r"^ *(?:\$ )?kubectl torchrun (.*[^\\])$", page.read_text(), re.MULTILINE)
+    for line in lines:
+        verb, *arguments = shlex.split(line, comments=True)
+        command = cli.get_command(click.Context(cli), verb)
+        assert command is not None, line
+        command.make_context(verb, arguments, resilient_parsing=False)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)

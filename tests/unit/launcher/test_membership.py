@@ -124,6 +124,24 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(scene.companion.seen) == kept
 
 
+def test_program_without_a_world_joins_the_others() -> None:
+    """It started before it heard of the companion, which had formed an elastic world without it."""
+    scene = Scene(2, 1)
+    scene.speak(scene.nodes[0])
+    scene.minute(scene.nodes[0])
+    assert scene.nodes[1].starts == [None]
+    assert scene.calm()
+
+
+def test_world_formed_on_a_late_report_is_given_up() -> None:
+    """Worker 0 runs already when worker 1 fails, and the companion knows it only as ready."""
+    scene = Scene(2, 2, budget=1)
+    assert scene.calm()
+    scene.crash(scene.nodes[1])
+    scene.speak(scene.nodes[1])
+    assert scene.calm()
+
+
 def test_launchers_of_an_earlier_attempt_do_not_count() -> None:
     scene = Scene(2, 2)
     scene.nodes[1].facts["attempt"] = 1

@@ -94,7 +94,7 @@ async def test_digest_of_tree_is_sha256_of_its_manifest(tmp_path: Path) -> None:
     plant(tmp_path / "t", {"a/b": b"x", "a/l": "b", "empty": b"", "d": None})
     found = [
         Entry(Member(("a",), "directory")),
-        Entry(Member(("a", "b"), "file", size=1), H.decode()),
+        Entry(Member(("a", "b"), "file", size=1), bytes.fromhex(H.decode())),
         Entry(Member(("a", "l"), "link", target="b")),
         Entry(Member(("d",), "directory")),
         Entry(Member(("empty",), "file"), EMPTY),

@@ -9,8 +9,8 @@ import pytest
 from torchctl.workspace.store import Place, Store, Vanished
 
 
-def sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def sha(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def keep(store: Store, *contents: bytes) -> None:
@@ -22,7 +22,7 @@ def keep(store: Store, *contents: bytes) -> None:
     pack.close()
 
 
-def find(store: Store, *contents: bytes) -> dict[str, Place]:
+def find(store: Store, *contents: bytes) -> dict[bytes, Place]:
     return store.find({sha(content): len(content) for content in contents})
 
 

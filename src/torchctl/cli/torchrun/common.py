@@ -74,11 +74,11 @@ COMMON: tuple[click.Parameter, ...] = (
 """The options of all verbs, and of the programs themselves."""
 
 
-def target(context: click.Context) -> "Target":
-    """Returns the cluster, namespace and user that the command line names."""
+def target(context: click.Context | None = None) -> "Target":
+    """Returns the cluster, namespace and user that the command line names. Default: of the command that runs."""
     from torchctl.client.cluster import Target
 
-    return Target(**context.meta.get(_GIVEN, {}))
+    return Target(**(context or click.get_current_context()).meta.get(_GIVEN, {}))
 
 
 def verb(function: Callable[Concatenate["Cluster", P], Awaitable[int | None]]) -> click.Command:
@@ -101,7 +101,7 @@ def connected(function: Callable[["Cluster"], Awaitable[T]]) -> T:
     import anyio
 
     _configure_logs()
-    return anyio.run(_connected, target(click.get_current_context()), function)
+    return anyio.run(_connected, target(), function)
 
 
 async def _connected(where: "Target", function: Callable[["Cluster"], Awaitable[T]]) -> T:

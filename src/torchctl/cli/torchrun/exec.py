@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchctl.cli.torchrun.common import verb
+from torchctl.cli.torchrun.suggestions import job_names, ranks
 
 if TYPE_CHECKING:
     from torchctl.client import Cluster, Job
@@ -13,9 +14,15 @@ SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec s
 
 
 @verb
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
-@click.option("--rank", type=click.IntRange(0), metavar="N", help="Where rank N runs. Default: on the first worker.")
+@click.option(
+    "--rank",
+    type=click.IntRange(0),
+    metavar="N",
+    shell_complete=ranks,
+    help="Where rank N runs. Default: on the first worker.",
+)
 @click.option("--node", type=click.IntRange(0), metavar="N", help="On worker N of the job.")
 @click.option("-i", "--stdin", is_flag=True, help="Hand standard input on, also if it is no terminal.")
 async def command(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchctl.cli.torchrun.common import SECONDS, verb
+from torchctl.cli.torchrun.suggestions import job_names, ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +20,11 @@ FAILED_TAIL = 50
 
 
 @verb
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.option("-f", "--follow", is_flag=True, help="Also what comes, over restarts, until the job ends.")
-@click.option("--rank", type=click.IntRange(0), metavar="N", help="Only the worker on which rank N runs.")
+@click.option(
+    "--rank", type=click.IntRange(0), metavar="N", shell_complete=ranks, help="Only the worker on which rank N runs."
+)
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Only worker N of the job.")
 @click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only attempt N. Default: the current one.")
 @click.option("--failed", is_flag=True, help="Why the job failed: the first rank that did, and its last lines.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchctl.cli.torchrun.common import SECONDS, verb
+from torchctl.cli.torchrun.suggestions import queue_names
 
 if TYPE_CHECKING:
     from torchctl.client import Cluster
@@ -37,7 +38,7 @@ class _WithArgv(click.Command):
 @verb
 @click.argument("line", nargs=-1, metavar="[COMMAND | -- ARG...]")
 @click.option("-f", "--filename", metavar="FILE", help="A TorchrunJob as YAML or JSON, - for standard input.")
-@click.option("--queue", default="", metavar="NAME", help="The queue.")
+@click.option("--queue", default="", metavar="NAME", shell_complete=queue_names, help="The queue.")
 @click.option("--gpus", type=int, metavar="N", help="GPUs of the whole job; 0 for none.")
 @click.option("--nodes", type=int, metavar="N", help="Whole nodes of the queue, instead of --gpus.")
 @click.option("--elastic", metavar="MIN:MAX", help="The fewest and the most nodes of an elastic job.")

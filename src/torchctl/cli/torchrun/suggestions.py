@@ -17,6 +17,9 @@ __all__ = ["job_names", "queue_names", "ranks"]
 PATIENCE_S = 1.0
 """Seconds after which a shell gets no suggestions instead of late ones."""
 
+MOST_RANKS = 256
+"""Ranks that are suggested; nobody reads a longer list."""
+
 Read = Callable[["Cluster"], Awaitable[Iterable[tuple[str, str]]]]
 """Reads names, each with a word about it."""
 
@@ -51,8 +54,10 @@ def ranks(context: click.Context, parameter: click.Parameter, incomplete: str) -
         from torchctl.client.jobs import get_job
         from torchctl.runtime.kinds import Key
 
-        job = await get_job(cluster, Key(cluster.namespace, str(context.params["job"])))
-        return [(str(rank), "") for rank in range(job.status.gpus or job.status.nodes.desired)]
+        # click stops at the option without its value, and leaves the words before it where they were.
+        name = context.params.get("job") or context.args[0]
+        job = await get_job(cluster, Key(cluster.namespace, name))
+        return [(str(rank), "") for rank in range(min(job.status.gpus or job.status.nodes.desired, MOST_RANKS))]
 
     return _suggest(context, incomplete, read)
 

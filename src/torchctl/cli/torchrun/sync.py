@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchctl.cli.torchrun.common import SECONDS, verb
+from torchctl.cli.torchrun.suggestions import job_names
 
 if TYPE_CHECKING:
     from torchctl.cli.torchrun.progress import Teller
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @verb
-@click.argument("name", metavar="JOB")
+@click.argument("name", metavar="JOB", shell_complete=job_names)
 @click.option(
     "--workspace",
     "directory",

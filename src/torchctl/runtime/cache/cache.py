@@ -59,6 +59,7 @@ class Cache:
         self._rng = rng or random.Random()
         self._settings = settings or WatchSettings()
         self._informers: dict[Kind[Any], dict[Selector, Informer[Any]]] = {}
+        self._indexes: dict[Kind[Any], dict[str, IndexFunction]] = {}
         self._tasks: TaskGroup | None = None
 
     def __repr__(self) -> str:
@@ -81,7 +82,8 @@ class Cache:
             labels: Label selector, applied by the server.
             fields: Field selector, applied by the server.
             namespace: The only namespace to watch; empty for the cache's own, which may be all.
-            indexes: Named index functions; those of repeated calls add up.
+            indexes: Named index functions; those of repeated calls add up. They are of this selector's objects alone:
+                use `index` for a kind that is registered elsewhere.
             optional: Readiness does not wait for the kind while the server does not serve it. If any call registers
                 the kind as required, it is required.
         """
@@ -92,6 +94,8 @@ class Cache:
         if informer is None:
             informer = Informer(kind, selector, clock=self._clock, metrics=self._metrics, optional=optional)
             informers[selector] = informer
+            for name, function in self._indexes.get(kind, {}).items():
+                informer.add_index(name, function)
             if self._gauges:
                 self._gauges.add(informer)
             self._start(informer)
@@ -99,6 +103,15 @@ class Cache:
         for name, function in (indexes or {}).items():
             informer.add_index(name, function)
         return informer
+
+    def index(self, kind: Kind[T], name: str, function: IndexFunction) -> None:
+        """Adds a named index to a kind, whatever its selectors, now or later. Opens no watch of its own.
+
+        A name that exists stays as it is.
+        """
+        self._indexes.setdefault(kind, {}).setdefault(name, function)
+        for informer in self._informers.get(kind, {}).values():
+            informer.add_index(name, function)
 
     # Reading.
 

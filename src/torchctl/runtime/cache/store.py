@@ -4,6 +4,7 @@ Rules of the writer:
 - The items of a list are held back until the list is complete, then compared with the cache. The differences come out
   as changes one at a time, so that the shell can pause between them. Objects that the list did not name are deleted,
   which makes up for deletes that the watch missed.
+- A deletion counts if its version is at least the cached one: that of an object as it was last, or a newer one.
 - Of two versions of one uid, the one with the higher resourceVersion stays. A uid that is gone does not come back.
 - The same name with another uid is a delete and an add.
 - An object that can no longer be decoded keeps its last good form, because it still exists; it goes when the server
@@ -178,8 +179,8 @@ class Store(StoreReader[T]):
     def _remove(self, obj: T) -> Iterator[Change[T]]:
         key = key_of(obj)
         old = self.get(key)
-        if old is not None and old.metadata.uid != obj.metadata.uid and not _is_newer(obj, old):
-            return  # the deletion of an earlier object of the same name
+        if old is not None and not _is_newer(obj, old) and not _is_same(obj, old):
+            return  # the deletion of an earlier object of the same name, or a replay from before it was seen again
         self._undecodable.pop(key, None)
         yield from self._put(key, None)
 

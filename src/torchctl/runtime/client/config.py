@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torchctl.runtime.client.connection import ConfigError, Connection
 from torchctl.runtime.client.credentials import CredentialsError, TokenFile
+from torchctl.runtime.client.proxies import proxy_for, supported
 from torchctl.runtime.client.tls import TlsFiles
 from torchctl.runtime.clock import Clock
 
@@ -25,8 +26,14 @@ async def load_connection(kubeconfig: str | os.PathLike[str] | None = None, cont
         context: The context to use; None takes the current one. Only a kubeconfig has contexts.
 
     Raises:
-        ConfigError: There is none, or it is invalid.
+        ConfigError: There is none, or it is invalid, or its proxy is of a kind that is not spoken here.
     """
+    connection = await _found(kubeconfig, context)
+    supported(connection.proxy or proxy_for(connection.host, os.environ))
+    return connection
+
+
+async def _found(kubeconfig: str | os.PathLike[str] | None, context: str | None) -> Connection:
     paths = os.fspath(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     default = Path.home() / ".kube" / "config"
     if not paths and default.is_file():

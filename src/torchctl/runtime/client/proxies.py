@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
-__all__ = ["proxy_for"]
+from torchctl.runtime.client.connection import ConfigError
+
+__all__ = ["proxy_for", "supported"]
 
 Address = IPv4Address | IPv6Address
 
@@ -22,6 +24,17 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
     if not proxy or _is_loopback(host) or _is_exempt(host, port, _variable(environment, "no_proxy")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def supported(proxy: str | None) -> None:
+    """Checks a proxy's URL.
+
+    Raises:
+        ConfigError: It is of a kind that is not spoken here, such as SOCKS5.
+    """
+    scheme = urlsplit(proxy or "").scheme
+    if scheme not in ("", "http", "https"):
+        raise ConfigError(f"a proxy by {scheme} is not supported: use an HTTP proxy, or unset it for this cluster")
 
 
 def _variable(environment: Mapping[str, str], name: str) -> str:

@@ -16,7 +16,8 @@ Rules that hold in every state:
 - A list replaces everything between `Init` and `InitDone`; a list that broke off starts again with `Init`,
   and the store holds back all items until `InitDone`. So nobody ever sees half a list.
 - Versions never go back. A list that is older than the last known version came from a server that lags: it is refused
-  and requested again. An event that is not newer than the last one is a replay: it is dropped. Only after
+  and requested again. An event that is not newer than the last one is a replay: it is dropped,
+  unless it is a deletion. Only after
   `stale_limit` old lists in a row are they accepted.
 - A stream is resumed from the list's, a bookmark's or the last event's version, whichever is newest. It is not
   resumed for ever: after `fruitless_limit` streams without any news, however they ended, list again. A replay is no
@@ -227,7 +228,9 @@ class WatchMachine(Generic[T]):
             case Added(obj) | Modified(obj):
                 return (Applied(obj),) if self._advance(obj.metadata.resource_version) else ()
             case Deleted(obj):
-                return (Removed(obj),) if self._advance(obj.metadata.resource_version) else ()
+                # Never dropped: some servers send the object's last version. The store recognises a replay.
+                self._advance(obj.metadata.resource_version)
+                return (Removed(obj),)
             case Bookmark(version):
                 self._bookmarks_seen = True
                 if number(version) == self._seen:

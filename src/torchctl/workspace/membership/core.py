@@ -274,8 +274,11 @@ class Membership:
             return True
         if self.target and self.target.restart and any(report.runs != goal for report in running):
             return True
-        sizes = Counter((report.world.id, report.world.nodes) for report in running if report.world)
-        return view.whole and (len(sizes) > 1 or any(count < nodes for (_, nodes), count in sizes.items()))
+        if not view.whole:
+            return False
+        counts = Counter(map(_world, running))  # those without a world, all together, have found each other as today
+        nodes = {report.world.id: report.world.nodes for report in running if report.world}
+        return len(counts) > 1 or any(counts[world] < nodes[world] for world in nodes)
 
     def _hands_off(self, candidates: Iterable[Report]) -> bool:
         """Whether a program of this world came to its end: then the others come to theirs."""
@@ -332,16 +335,11 @@ class Membership:
         formed = self._formed
         if formed is None:
             return
-        epoch = formed.world.epoch
         there = {report.incarnation: report for report in view.reports}
-        for member in formed.members:
-            report = there.get(member.incarnation)
-            if report is None or report.epoch > epoch or (report.epoch == epoch and report.state is not State.RUNNING):
-                self._formed = None
-                return
-        arrived = all(there[member.incarnation].epoch == epoch for member in formed.members)
+        reports = [there.get(member.incarnation) for member in formed.members]
+        arrived = all(report and report.epoch == formed.world.epoch for report in reports)
         stale = self.target is not None and self.target.restart and self.target.revision != formed.world.revision
-        if arrived or stale:
+        if arrived or stale or not all(report and _can_join(report, formed.world) for report in reports):
             self._formed = None
 
     def _prune(self, view: _View) -> None:
@@ -371,6 +369,13 @@ def _age(report: Report) -> tuple[int, str]:
 
 def _startable(report: Report) -> bool:
     return report.state in (State.READY, State.EXITED)
+
+
+def _can_join(report: Report, world: World) -> bool:
+    """Whether a launcher runs in a world already, or still can. The world was formed on an earlier report of it."""
+    if report.epoch == world.epoch:
+        return report.state is State.RUNNING
+    return report.epoch < world.epoch and _startable(report) and report.revision == world.revision
 
 
 def _has(report: Report, goal: str) -> bool:

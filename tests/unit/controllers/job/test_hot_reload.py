@@ -321,3 +321,14 @@ def test_off_is_as_if_the_field_was_not_there(world: type[World]) -> None:
 
     text = "{jobQueue: research, numNodes: 2, command: python train.py, volumes: {workspace: {source: zip}}%s}"
     assert made(text % "") == made(text % ", hotReload: 'Off'")
+
+
+def test_an_image_without_python_is_named(world: type[World]) -> None:
+    w = running(world)
+    said = 'failed to create task: exec: "python3": executable file not found in $PATH: unknown'
+    for index in range(2):
+        ended = {"exitCode": 128, "reason": "StartError", "message": said}
+        w.worker(index, "Failed", containerStatuses=[{"name": "trainer", "state": {"terminated": ended}}])
+    w.incident_settles()
+    assert w.failure.message.startswith("hotReload needs python3 in the image of trainer, which has none: ")
+    assert w.failure.rank == 0

@@ -112,6 +112,16 @@ class TestReading:
         assert cache.list(LEASE) == (lease("a", 5),)
 
 
+async def test_index_of_a_kind_opens_no_watch_of_its_own(cache: Cache) -> None:
+    """Registering the index with the kind again would, if the kind is watched with a selector."""
+    for selector in ("app=a", "app=b"):
+        informer = cache.register(LEASE, labels=selector)
+        cache.index(LEASE, "app", lambda obj: [obj.metadata.labels["app"]])
+        await feed(informer, lease(selector[-1], 3, labels={"app": selector[-1]}))
+    assert [str(informer.selector) for informer in cache.all()] == ["labels=app=a", "labels=app=b"]
+    assert [[obj.metadata.name for obj in cache.by_index(LEASE, "app", value)] for value in "abc"] == [["a"], ["b"], []]
+
+
 class TestRunning:
     async def test_it_syncs_every_kind(self, cache: Cache) -> None:
         cache.register(LEASE)

@@ -71,6 +71,15 @@ class TestOneObject:
         feed(store, Applied(lease("a", 1)))
         assert feed(store, Removed(lease("a", 6, uid="2"))) == [("deleted", "a-1@1")]
 
+    def test_deletion_may_carry_the_last_version(self, store: Store[Lease]) -> None:
+        feed(store, Applied(lease("a", 5)))
+        assert feed(store, Removed(lease("a", 5))) == [("deleted", "a-1@5")]
+
+    def test_replayed_deletion_does_not_remove_a_later_form(self, store: Store[Lease]) -> None:
+        """The object left the selector and came back: its uid is the same."""
+        feed(store, Applied(lease("a", 5)))
+        assert feed(store, Removed(lease("a", 3))) == []
+
     def test_the_end_of_what_was_never_seen_is_no_change(self, store: Store[Lease]) -> None:
         assert feed(store, Removed(lease("a", 3))) == []
 

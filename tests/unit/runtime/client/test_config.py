@@ -60,6 +60,19 @@ async def test_several_files_are_merged_and_a_context_chosen(tmp_path: Path) -> 
     assert await connection.authorization() == "Bearer token-two"
 
 
+@pytest.mark.parametrize("by_environment", [True, False])
+async def test_proxy_of_another_kind_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    """It would be tried again and again, as if it could not be reached."""
+    proxy, server = "socks5://proxy:1080", "https://10.0.0.1:6443"
+    if by_environment:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+    path = write(tmp_path / "config", cluster={"server": server} | ({} if by_environment else {"proxy-url": proxy}))
+    with pytest.raises(ConfigError, match="socks5 is not supported: use an HTTP proxy"):
+        await load_connection(path)
+
+
 async def test_tls_settings_are_taken_over(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(Authority().certificate)
     path = write(

@@ -195,6 +195,12 @@ class TestStreams:
         watching(Added(lease("a", 11)), Deleted(lease("a", 12)))
         assert watching(Added(lease("a", 11))) == []
 
+    def test_deletion_of_an_old_version_is_passed_on(self, watching: Driver) -> None:
+        """An aggregated API server may send the version that the object had last."""
+        watching(Added(lease("a", 11)), Added(lease("b", 12)))
+        assert watching(Deleted(lease("a", 11))) == [Removed(lease("a", 11))]
+        assert watching(Added(lease("a", 11))) == []
+
     @pytest.mark.parametrize("version", ["11", "15"])
     def test_ended_stream_resumes_at_once_from_the_newest_version(self, watching: Driver, version: str) -> None:
         watching(Added(lease("a", 11)))

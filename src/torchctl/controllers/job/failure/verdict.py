@@ -25,11 +25,13 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Incident, OtherLoss
 from torchctl.api.kube import Job, Pod
+from torchctl.api.names import TRAINER
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence, preflights
 from torchctl.controllers.job.failure.evictions import evicted_around
 from torchctl.controllers.job.failure.rules import cause_of
+from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
 __all__ = ["Loss", "confirmed", "first_loss", "hinges_on_its_job", "root"]
@@ -47,6 +49,8 @@ _KINDS: tuple[set[Cause], ...] = (
 _BY_SOMEBODY, _BY_ITS_JOB = 0, 5
 _CONTROL_SKEW = timedelta(seconds=1)
 """The most by which two times of one moment can differ: the control plane cuts them to whole seconds."""
+_NO_PYTHON = 'exec: "python3"'
+"""runc's words about the first program of a worker that reloads its code, if the image does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +138,20 @@ def _loss(cause: str, failure: Failure, at: datetime | None) -> Loss:
     return Loss(cause_named(cause) or Cause.VANISHED, failure, at)
 
 
+def _explained(failure: Failure, template: FrozenTemplate | None) -> Failure:
+    """The failure with what the image lacks, if it cannot start the launcher."""
+    if template is None or not template.hot_reload or _NO_PYTHON not in failure.message:
+        return failure
+    lacks = f"hotReload needs python3 in the image of {TRAINER}, which has none"
+    return msgspec.structs.replace(failure, message=f"{lacks}: {failure.message}")
+
+
 def _seen(case: Case) -> Iterator[Loss]:
     """Yields the losses that end the attempt, as far as pods and Job tell of them."""
     for one in filter(None, map(evidence.read, case.observed.pods)):
         cause, pod = cause_of(one), one.pod
         rank = case.template.rank_of(pods.index(pod)) if case.template is not None else None
-        loss = Loss(cause, one.failure(cause, rank), one.at)
+        loss = Loss(cause, _explained(one.failure(cause, rank), case.template), one.at)
         if _ends_the_attempt(pod, loss, case):
             yield loss
     job = case.observed.worker_job

@@ -172,12 +172,13 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     def rank_of(self, index: int | None) -> int | None:
         """Returns the rank of a pod with one process if torchrun did not tell it; None if only torchrun knows.
 
-        Static rendezvous takes the index. c10d sorts the workers' names as text (torch's dynamic_rendezvous), so worker
-        10 comes before worker 2; on the host's network they have no names of that order.
+        Static rendezvous takes the index, and so does the companion of a job that reloads its code. c10d sorts the
+        workers' names as text (torch's dynamic_rendezvous), so worker 10 comes before worker 2; on the host's network
+        they have no names of that order.
         """
         if index is None or index >= self.nodes or self.nproc_per_node != 1 or self.elastic:
             return None
-        if self.rendezvous.backend == RdzvBackend.STATIC:
+        if self.rendezvous.backend == RdzvBackend.STATIC or self.hot_reload:
             return index
         if self.rendezvous.backend == RdzvBackend.ETCD or self.pod["spec"].get("hostNetwork"):
             return None
