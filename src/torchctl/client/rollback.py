@@ -1,22 +1,26 @@
 """Goes back to a revision that a running job had before. Its files are where the job's companion keeps them."""
 
+from typing import TYPE_CHECKING
+
 from torchctl.api.names import UPLOAD_PORT
+from torchctl.client.delivery import Interrupted, Teller
 from torchctl.client.errors import RequestRefused, UsageError
 from torchctl.client.history import known
-from torchctl.client.jobs import Job
 from torchctl.client.portforward import forward_port
 from torchctl.client.receiver import Gone, Retry
 from torchctl.client.receiver import Receiver as Channel
 from torchctl.client.receiving import Receiver
 from torchctl.client.reloading import check_reload, earlier
-from torchctl.client.submit import Interrupted, Teller
 from torchctl.client.sync import PATIENCE_S, Synced, sync
 from torchctl.client.wait import job_text
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
 
 __all__ = ["republish", "rollback"]
 
 
-async def rollback(job: Job, tell: Teller, *, to: str = "", patience_s: float = PATIENCE_S) -> Synced:
+async def rollback(job: "Job", tell: Teller, *, to: str = "", patience_s: float = PATIENCE_S) -> Synced:
     """Has all workers take an earlier revision. RBAC: as `torchctl.client.sync.sync`.
 
     Args:
@@ -41,7 +45,7 @@ async def rollback(job: Job, tell: Teller, *, to: str = "", patience_s: float = 
 class _Earlier:
     """A tree that the companion has had before."""
 
-    def __init__(self, job: Job, revision: str, manifest: bytes) -> None:
+    def __init__(self, job: "Job", revision: str, manifest: bytes) -> None:
         self.digest = revision
         self._job, self._manifest = job, manifest
 
