@@ -158,7 +158,7 @@ class Job:
             TimedOut: Some workers have not taken it in time; they may do so later.
         """
         from torchctl.client.code import read_code
-        from torchctl.client.submit import Silent
+        from torchctl.client.delivery import Silent
         from torchctl.client.sync import sync
 
         code = await read_code(self.cluster, self.namespace, Path(directory))

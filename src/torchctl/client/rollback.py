@@ -1,6 +1,7 @@
 """Goes back to a revision that a running job had before. Its files are where the job's companion keeps them."""
 
 from torchctl.api.names import UPLOAD_PORT
+from torchctl.client.delivery import Interrupted, Teller
 from torchctl.client.errors import RequestRefused, UsageError
 from torchctl.client.history import known
 from torchctl.client.jobs import Job
@@ -9,7 +10,6 @@ from torchctl.client.receiver import Gone, Retry
 from torchctl.client.receiver import Receiver as Channel
 from torchctl.client.receiving import Receiver
 from torchctl.client.reloading import check_reload, earlier
-from torchctl.client.submit import Interrupted, Teller
 from torchctl.client.sync import PATIENCE_S, Synced, sync
 from torchctl.client.wait import job_text
 

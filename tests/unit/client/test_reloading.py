@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
+from torchctl.client.delivery import Interrupted
 from torchctl.client.errors import UsageError
 from torchctl.client.reloading import (
     REVISIONS,
@@ -21,7 +22,6 @@ from torchctl.client.reloading import (
     late,
     said,
 )
-from torchctl.client.submit import Interrupted
 from torchctl.client.sync import ask
 from torchctl.client.views import JobSpecView, JobView
 from torchctl.runtime.kinds import Condition, ObjectMeta

@@ -13,11 +13,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchctl.api.labels import JOB_NAME, JOB_UID, ROLE, ROLE_WORKER, selector
 from torchctl.api.names import TRAINER
-from torchctl.client.jobs import Job
 from torchctl.client.logs.core import Merge, Merged
 from torchctl.client.logs.roster import Roster, Wanted
 from torchctl.client.logs.workers import WORKER, Worker, WorkerPod, label, worker
@@ -27,6 +26,9 @@ from torchctl.runtime.client.errors import ApiError, Forbidden, Unauthorized
 from torchctl.runtime.client.loglines import Cursor, LogLine
 from torchctl.runtime.client.podlog import PodLog
 from torchctl.runtime.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
 
 __all__ = ["JobLine", "read_logs"]
 
@@ -59,7 +61,7 @@ class JobLine:
 
 @asynccontextmanager
 async def read_logs(
-    job: Job, wanted: Wanted, *, clock: Clock | None = None
+    job: "Job", wanted: Wanted, *, clock: Clock | None = None
 ) -> AsyncGenerator[AsyncIterator[list[JobLine]]]:
     """Yields the lines of a job's workers, as many at a time as are there.
 
@@ -81,7 +83,7 @@ async def read_logs(
 class _Reading:
     """The tasks that read, and what they have in common."""
 
-    def __init__(self, job: Job, wanted: Wanted, clock: Clock) -> None:
+    def __init__(self, job: "Job", wanted: Wanted, clock: Clock) -> None:
         self._job = job
         self._wanted = wanted
         self._clock = clock
