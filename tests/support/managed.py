@@ -13,8 +13,6 @@ __all__ = ["applied"]
 def applied(
     body: Mapping[str, Any], manager: str = "torchctl", atomic: Collection[str] = ()
 ) -> tuple[OwnedFields, ...]:
-    body: Mapping[str, Any], manager: str = "torchctl", atomic: Collection[str] = ()
-) -> tuple[OwnedFields, ...]:
     """Returns the entry of an object applied as `body`: lists of things with a name are keyed, other lists are atomic.
 
     Args:

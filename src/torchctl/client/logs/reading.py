@@ -24,7 +24,7 @@ from torchctl.client.refusals import explain
 from torchctl.client.states import States, states
 from torchctl.runtime.client.errors import ApiError, Forbidden, Unauthorized
 from torchctl.runtime.client.loglines import Cursor, LogLine
-from torchctl.runtime.client.podlog import PodLog
+from torchctl.runtime.client.podlog import OUTAGE_S, PodLog
 from torchctl.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ FOLLOWED_PATIENCE_S = 0.2
 
 READ_PATIENCE_S = 10.0
 """The same for logs that are only read."""
+
+READ_OUTAGE_S = 15.0
+"""Seconds for which a log that is only read may be out of reach: a person waits."""
 
 CONNECT_S = 1.0
 """Seconds more for the first line of a worker."""
@@ -188,7 +191,15 @@ class _Reading:
 
     async def _read(self, number: int, worker: Worker, cursor: Cursor) -> None:
         client, namespace = self._job.cluster.client, self._job.namespace
-        log = PodLog(client, worker.pod, namespace, container=TRAINER, cursor=cursor, clock=self._clock)
+        log = PodLog(
+            client,
+            worker.pod,
+            namespace,
+            container=TRAINER,
+            cursor=cursor,
+            outage_s=OUTAGE_S if self._wanted.follow else READ_OUTAGE_S,
+            clock=self._clock,
+        )
         try:
             async with aclosing(self._answers(log, worker)) as answers:
                 async for lines in answers:
