@@ -21,11 +21,13 @@ from torchctl.api.phases import Phase
 from torchctl.cli.kubectl import cli
 from torchctl.client import changes
 from torchctl.client.cluster import Cluster
+from torchctl.client.code import read_code
+from torchctl.client.delivery import Interrupted
 from torchctl.client.errors import NotAllowed, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job
 from torchctl.client.receiving import Receiver
 from torchctl.client.submission import Request, Submission, build
-from torchctl.client.submit import Interrupted, submit
+from torchctl.client.submit import submit
 from torchctl.client.sync import Synced, sync
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.config import Connection
@@ -172,6 +174,20 @@ async def test_person_without_rights_is_told_which(place: Place, control_plane: 
     async with connect(connection) as client:
         with pytest.raises(NotAllowed, match=r"you lack a right"):
             await submitted(Cluster(client, connection, place.namespace, "nobody"), "x")
+
+
+async def test_missing_right_to_send_code_is_named(place: Place, control_plane: ControlPlane, tmp_path: Path) -> None:
+    verbs = ("--verb=get,list,create,delete", "--resource=torchrunjobs,torchrunqueues,pods")
+    await control_plane.kubectl("create", "role", "looks", *verbs, f"--namespace={place.namespace}")
+    binding = ("create", "rolebinding", "looks", "--role=looks", "--user=looker", f"--namespace={place.namespace}")
+    await control_plane.kubectl(*binding)
+    connection = control_plane.connection("looker")
+    async with connect(connection) as client:
+        cluster = Cluster(client, connection, place.namespace, "looker")
+        code = await read_code(cluster, place.namespace, tmp_path)
+        with pytest.raises(NotAllowed, match=r"port-forward to pod lives-unsent-sync-0 .*Nothing of the job is left"):
+            await submit(cluster, asked(place.namespace, "lives-unsent"), code, Told())
+    await place.gone(TORCHRUN_JOB, "lives-unsent")
 
 
 async def test_suspended_job_is_resumed_and_restarted(place: Place, cluster: Cluster) -> None:

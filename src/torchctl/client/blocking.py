@@ -16,8 +16,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from torchctl.api.jobstatus import JobStatus
 from torchctl.client.client import Client, Options
 from torchctl.client.cluster import Target
+from torchctl.client.delivery import PATIENCE_S
 from torchctl.client.handles import JobHandle
-from torchctl.client.submit import PATIENCE_S
 from torchctl.client.views import QueueView
 from torchctl.client.wait import FINISHED, Goal
 from torchctl.runtime.kinds import Key

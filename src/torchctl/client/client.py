@@ -8,11 +8,12 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 from torchctl.client.cluster import Cluster, Target, connect
 from torchctl.client.code import read_code
+from torchctl.client.delivery import PATIENCE_S, Silent
 from torchctl.client.handles import JobHandle
 from torchctl.client.jobs import get_job, list_jobs
 from torchctl.client.queues import get_queue, list_queues
 from torchctl.client.submission import Request, build
-from torchctl.client.submit import PATIENCE_S, Silent, submit
+from torchctl.client.submit import submit
 from torchctl.client.views import QueueView
 from torchctl.runtime.kinds import Key
 

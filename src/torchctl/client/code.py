@@ -9,13 +9,15 @@ import anyio
 from torchctl.api.names import UPLOAD_PORT
 from torchctl.client.cluster import Cluster
 from torchctl.client.content import Content
+from torchctl.client.delivery import Interrupted
 from torchctl.client.errors import Unreachable
-from torchctl.client.portforward import PortForward, forward_port
+from torchctl.client.history import keep
+from torchctl.client.portforward import forward_port
 from torchctl.client.receiving import Receiver
-from torchctl.client.submit import Interrupted
 from torchctl.client.tree import Tree, scan
 from torchctl.client.upload import Report, Sent, hashed, upload
 from torchctl.runtime.client import errors as api
+from torchctl.runtime.client.portforward import connect_port
 
 __all__ = ["DirectoryCode", "changes", "list_tree", "read_code"]
 
@@ -40,26 +42,32 @@ class DirectoryCode:
         self._report = report
 
     async def send(self, receiver: Receiver) -> None:
-        """Sends what the receiver does not have. RBAC: create on pods/portforward.
+        """Sends what the receiver does not have. RBAC: get and create on pods/portforward.
 
         Raises:
             Interrupted: The way broke; sending again goes on where it was.
             ClientError: It was refused, or a right is missing.
         """
+        await self._knock(receiver)
         async with forward_port(self._cluster.client, receiver.pod, self._namespace, UPLOAD_PORT) as forward:
             try:
                 self.sent = await upload(
                     forward.url, receiver.uid, self.content.tree, report=self._report, content=self.content
                 )
             except Unreachable as error:
-                raise self._broken(forward, receiver, error) from error
+                raise Interrupted(str(forward.failure or error.what)) from error
+        await anyio.to_thread.run_sync(keep, self.digest, self.content.manifest())
 
-    def _broken(self, forward: PortForward, receiver: Receiver, error: Unreachable) -> Exception:
-        """Returns the error for a way that broke: for good if a right is missing, else one that may pass."""
-        if isinstance(forward.failure, api.Forbidden):
+    async def _knock(self, receiver: Receiver) -> None:
+        """Finds out at once whether the port can be reached at all, and if not, why."""
+        try:
+            async with connect_port(self._cluster.client, receiver.pod, self._namespace, UPLOAD_PORT):
+                return
+        except (api.Forbidden, api.Unauthorized):
             with self._cluster.explained(f"port-forward to pod {receiver.pod} in namespace {self._namespace}"):
-                raise forward.failure
-        return Interrupted(str(forward.failure or error.what))
+                raise
+        except api.ApiError as error:
+            raise Interrupted(error.message) from error
 
 
 async def list_tree(directory: Path) -> Tree:

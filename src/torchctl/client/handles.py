@@ -9,10 +9,10 @@ from typing import Self
 from torchctl.client import changes
 from torchctl.client.changes import Kept
 from torchctl.client.code import read_code
+from torchctl.client.delivery import Silent
 from torchctl.client.jobs import Job
 from torchctl.client.logs.reading import JobLine, read_logs
 from torchctl.client.logs.roster import Wanted
-from torchctl.client.submit import Silent
 from torchctl.client.sync import Synced, sync
 
 __all__ = ["JobHandle"]

@@ -27,6 +27,7 @@ if __name__ == "__main__" and not sys.flags.isolated and sys.argv[1:2] != ["--wa
 
 import contextlib
 import errno
+import io
 import json
 import select
 import signal
@@ -151,10 +152,10 @@ class Core:
         """A signal came from outside."""
         if signum in OTHERS:
             return [("signal", signum)] if self.child else []
-        stopping = self.state == BUSY and self.child
-        self.state, self.signal = LEAVING, signum
         if not self.child:
-            return [("exit", 128 + signum)]
+            return [("exit", self.exit if self.state == EXITED else 128 + signum)]
+        stopping = self.state == BUSY
+        self.state, self.signal = LEAVING, signum
         self.halted = self.halted or stopping
         return [] if stopping and signum == signal.SIGTERM else [("signal", signum)]
 
@@ -453,6 +454,27 @@ class Head:
         self.fields = fields
 
 
+class Chunked(io.RawIOBase):
+    """The content of an answer that comes in chunks."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream, self.left, self.ended = stream, 0, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self.left and not self.ended:
+            self.left = int(self.stream.readline(100).partition(b";")[0], 16)
+            self.ended = not self.left
+        data = self.stream.read(min(len(buffer), self.left))
+        buffer[: len(data)] = data
+        self.left -= len(data)
+        if data and not self.left:
+            self.stream.readline(100)
+        return len(data)
+
+
 class Url:
     """The companion's address: `http://host[:port]/.../KEY`."""
 
@@ -473,11 +495,11 @@ class Url:
     ) -> tuple[socket.socket, Head, BinaryIO]:
         connection = socket.create_connection((self.host, self.port), 5)
         connection.settimeout(timeout_s)
-        head = (
+        request = (
             f"{method} {path} HTTP/1.1\r\nHost: {self.authority}\r\nConnection: close\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        connection.sendall(head.encode("ascii") + body)
+        connection.sendall(request.encode("ascii") + body)
         stream = connection.makefile("rb")
         words = stream.readline(4096).split(None, 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
@@ -488,7 +510,10 @@ class Url:
             if not name.strip():
                 break
             fields[name.strip().lower()] = value.strip()
-        return connection, Head(int(words[1]), fields), stream
+        head = Head(int(words[1]), fields)
+        if fields.get("transfer-encoding", "").lower() == "chunked":  # as proxies send it, those of a mesh too
+            return connection, head, io.BufferedReader(Chunked(stream))
+        return connection, head, stream
 
 
 def talk(url: Url, report: dict[str, Any]) -> dict[str, Any]:

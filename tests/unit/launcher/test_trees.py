@@ -94,6 +94,16 @@ def test_a_hostile_archive_writes_nothing_outside(members: list[tarfile.TarInfo]
     assert os.listdir(tmp_path) == ["root"]
 
 
+CHUNKED = (st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.integers(1, 50))
+
+
+@given(*CHUNKED)
+def test_content_in_chunks_is_what_was_sent(parts: list[bytes], size: int) -> None:
+    sent = b"".join(b"%x;name=value\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    stream = io.BufferedReader(launcher.Chunked(io.BytesIO(sent)), size)
+    assert b"".join(iter(lambda: stream.read(size), b"")) == b"".join(parts)
+
+
 def placed(root: Path) -> dict[str, str]:
     files = (path for path in root.rglob("*") if path.is_file() and launcher.STAGING not in path.parts)
     return {str(path.relative_to(root)): path.read_text() for path in files}

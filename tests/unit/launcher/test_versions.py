@@ -59,3 +59,27 @@ def test_modules_of_the_user_are_never_imported(tmp_path: Path) -> None:
     environ = {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, str(LAUNCHER), "--", "x"], env=environ, capture_output=True, text=True)
     assert done.stderr == "torchctl launcher: wrong arguments: 'companion'\n"
+
+
+FAULTY = """\
+import sys
+from torchctl.launcher import launcher
+
+def talk(loop):
+    if loop.program or not sys.argv[1:]:
+        raise RuntimeError("a fault")
+
+launcher.Loop._talk = talk
+options = ["--companion", "http://127.0.0.1:9/KEY", "--index", "0", "--nodes", "1", "--workdir", "."]
+sys.exit(launcher.main([*options, *sys.argv[1:], "--", "sh", "-c", "read line; exit 7"]))
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--patience=0"]], ids=["before", "after"])
+def test_fault_of_the_launcher_ends_no_training(more: list[str], tmp_path: Path) -> None:
+    """Whether it comes before the program was started or after."""
+    (tmp_path / ".sync_success").write_text('{"digest": "sha256:1"}')
+    command = [sys.executable, "-c", FAULTY, *more]
+    done = subprocess.run(command, input="line\n", capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 7
+    assert "it has a fault" in done.stderr

@@ -83,12 +83,9 @@ class _View:
 
     now: float
     members: Mapping[int, Seen]
+    reports: list[Report]
     whole: bool
     """Whether there is nobody left to be heard of for the first time."""
-
-    @property
-    def reports(self) -> list[Report]:
-        return [self.members[index].report for index in sorted(self.members)]
 
     @property
     def nodes(self) -> int:
@@ -149,7 +146,7 @@ class Membership:
         self._prune(view)
         orders = self._exits(view)
         rest = {i: seen for i, seen in view.members.items() if seen.report.incarnation not in orders}
-        orders |= self._rest(replace(view, members=rest)) if rest else {}
+        orders |= self._rest(_view_of(now, rest, view.whole)) if rest else {}
         for incarnation, order in orders.items():
             if order.kind is OrderKind.EXIT:
                 self.seen[incarnation] = replace(self.seen[incarnation], told_to_exit=True)
@@ -176,7 +173,7 @@ class Membership:
                 members[report.index] = seen
         ever = {seen.report.index for seen in self.seen.values() if seen.report.attempt == attempt}
         everybody = bool(members) and len(ever) >= min(seen.report.nodes for seen in members.values())
-        return _View(now, members, everybody or now - self._since >= self.settings.learn_s)
+        return _view_of(now, members, everybody or now - self._since >= self.settings.learn_s)
 
     def _counts(self, seen: Seen, now: float) -> bool:
         if seen.told_to_exit or seen.report.state is State.LEAVING:
@@ -361,6 +358,10 @@ def _as_member(world: World, rank: int) -> World:
 
 def _world(report: Report) -> str:
     return report.world.id if report.world else ""
+
+
+def _view_of(now: float, members: Mapping[int, Seen], whole: bool) -> _View:
+    return _View(now, members, [members[index].report for index in sorted(members)], whole)
 
 
 def _age(report: Report) -> tuple[int, str]:
