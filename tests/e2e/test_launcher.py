@@ -48,7 +48,7 @@ async def first_steps(pods: list[Pod], text: str) -> list[dict[str, Any]]:
         steps = [note for pod in pods for note in pod.starts() if note["text"] == text]
         return steps if len(steps) == len(pods) else []
 
-    return await until(look, timeout_s=120)
+    return await until(look, timeout_s=240)
 
 
 @pytest.mark.parametrize("warm", [False, True])
