@@ -23,13 +23,16 @@ __all__ = ["measure"]
 
 JOBS = 1_000
 RUNS = 5
+FILES = 100
 HELP_GOAL_MS = 150.0
+_SUBMIT = ("submit", "--dry-run", "--queue", "h100", "--gpus", "8", "python train.py")
 
 
 async def measure() -> list[Figure]:
     """The median of some runs of each command."""
     with TemporaryDirectory() as directory:
         async with _api_server() as url:
+            code = _code(Path(directory) / "code")
             kubeconfig = write_kubeconfig(
                 Path(directory) / "kubeconfig", server=url, ca=Path(directory), user={"token": "t"}
             )
@@ -37,7 +40,18 @@ async def measure() -> list[Figure]:
                 await _figure("--help", ["--help"], goal=HELP_GOAL_MS),
                 await _figure("list --help", ["list", "--help"], goal=HELP_GOAL_MS),
                 await _figure(f"list of {JOBS:,} jobs", ["list", "--kubeconfig", str(kubeconfig)]),
+                await _figure(
+                    "submit --dry-run", [*_SUBMIT, "--kubeconfig", str(kubeconfig), "--workspace", str(code)]
+                ),
             ]
+
+
+def _code(directory: Path) -> Path:
+    """Makes a directory of some files to submit."""
+    directory.mkdir()
+    for number in range(FILES):
+        (directory / f"module_{number}.py").write_text("import torch\n" * 100)
+    return directory
 
 
 async def _figure(name: str, arguments: list[str], goal: float | None = None) -> Figure:

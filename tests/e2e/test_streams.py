@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from waiting import until
 
 from torchctl.client.portforward import forward_port
 from torchctl.runtime.client.channels import Channel, Ended, Output
@@ -44,8 +45,11 @@ http.server.ThreadingHTTPServer(("127.0.0.1", {PORT}), Handler).serve_forever()
 """
 
 
+PROBE = f"import socket; socket.create_connection(('127.0.0.1', {PORT})).close()"
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pod(node: LocalNode) -> str:
+async def pod(node: LocalNode, admin: Client) -> str:
     """A pod with an HTTP server on its loopback interface."""
     container = {"name": "server", "image": IMAGE.name, "command": ["python3", "-c", SERVER]}
     body: dict[str, Any] = {
@@ -56,6 +60,12 @@ async def pod(node: LocalNode) -> str:
     }
     await node.control_plane.kubectl("apply", "--filename=-", input=json.dumps(body))
     await node.control_plane.kubectl("wait", f"pod/{POD}", "--for=condition=Ready", "--timeout=60s", timeout_s=70)
+
+    async def listens() -> bool:
+        async with run_command(admin, POD, NAMESPACE, ["python3", "-c", PROBE]) as command:
+            return (await read(command))[2] == 0
+
+    await until(listens)
     return POD
 
 

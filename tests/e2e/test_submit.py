@@ -1,5 +1,6 @@
 """The first documentation's own line on the real node: a directory is submitted, and real torchrun trains on it."""
 
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -67,22 +68,28 @@ async def test_changed_directory_is_taken_up_by_the_same_pods(
     submitted = await person(*line, timeout_s=120)
     assert submitted.status == 0, submitted.err
     await place.in_attempt(0, "reloads", timeout_s=120)
+    await until(partial(all_say, operator, "one"), timeout_s=60)
     before = await workers(place, "reloads")
     (directory / "train.py").write_text(program.format("two"))
     synced = await person("sync", "reloads", timeout_s=150)
     assert synced.status == 0, synced.err
     assert "2 workers run it" in synced.err
-    for index in range(2):
-
-        async def says_two(index: int = index) -> bool:
-            return "text two" in await log(operator, "reloads", index=index)
-
-        await until(says_two, timeout_s=60)
+    await until(partial(all_say, operator, "two"), timeout_s=60)
+    assert await workers(place, "reloads") == before
+    back = await person("rollback", "reloads", timeout_s=150)
+    assert back.status == 0, back.err
+    await until(partial(all_say, operator, "one"), timeout_s=60)
     assert await workers(place, "reloads") == before
     again = await person("sync", "reloads", timeout_s=60)
     assert again.status == 0, again.err
     deleted = await person("delete", "reloads")
     assert "reloads deleted" in deleted.out
+
+
+async def all_say(operator: LocalNode, word: str) -> bool:
+    """Whether the newest program of both workers is the one that prints this text."""
+    logs = [await log(operator, "reloads", index=index) for index in range(2)]
+    return all(re.findall("text ([a-z]+)", text)[-1:] == [word] for text in logs)
 
 
 async def workers(place: Place, job: str) -> set[str]:

@@ -1,6 +1,7 @@
 """The verbs that look at jobs and queues, on a real API server. Nobody runs the jobs: their status is written here."""
 
 import json
+import os
 from importlib.metadata import version
 
 import anyio
@@ -12,9 +13,12 @@ from click.shell_completion import ShellComplete
 from clusters import CONFIG
 from jobs import Place, become
 from kubectl import Kubectl
+from terminals import SCRIPTS
+from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.cli.kubectl import cli
+from torchctl.cli.torchrun import suggestions
 from torchctl.client import BlockingClient, Client, JobFailed, Target, TimedOut
 from torchctl.client import NotFound as NoSuchJob
 from torchctl.runtime.client.client import Client as ApiClient
@@ -148,7 +152,10 @@ async def test_a_notebook_with_a_running_loop_uses_the_blocking_client(place: Pl
             client.queue("other")
 
 
-async def test_names_come_from_the_cluster_for_a_shell(place: Place, control_plane: ControlPlane) -> None:
+async def test_names_come_from_the_cluster_for_a_shell(
+    place: Place, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suggestions, "PATIENCE_S", 30.0)  # this machine may be slow
     await place.queue("h100")
     await place.job("vit")
     await become(place, "Running", "vit")
@@ -166,6 +173,23 @@ async def test_names_come_from_the_cluster_for_a_shell(place: Place, control_pla
     body = {"status": {"gpus": 2}}
     await place.admin.merge_patch(TORCHRUN_JOB, "vit", body, namespace=place.namespace, subresource="status")
     assert await anyio.to_thread.run_sync(complete, "logs", "vit", "--rank", "") == [("0", None), ("1", None)]
+
+
+async def test_kubectl_finds_the_plugin_and_what_completes_it(
+    place: Place, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.job("bert")
+    monkeypatch.setenv("PATH", f"{SCRIPTS}:{os.environ['PATH']}")
+    assert (await control_plane.kubectl("torchrun", "version", "--client")).startswith("client: ")
+    shown = await control_plane.kubectl("torchrun", "list", "-n", place.namespace)
+    assert [line.split()[0] for line in shown.splitlines()] == ["NAME", "bert"]
+    assert "completion\tPrint a script" in await control_plane.kubectl("__complete", "torchrun", "compl")
+
+    async def completed() -> bool:
+        names = await control_plane.kubectl("__complete", "torchrun", "-n", place.namespace, "status", "b")
+        return names.startswith("bert")
+
+    await until(completed)  # a slow machine may get none at first
 
 
 async def test_versions_of_operator_and_server_are_told(

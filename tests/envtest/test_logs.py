@@ -15,7 +15,8 @@ from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.labels import ATTEMPT, job_labels
-from torchctl.client.cluster import Cluster
+from torchctl.client.blocking import BlockingClient
+from torchctl.client.cluster import Cluster, Target
 from torchctl.client.errors import UsageError
 from torchctl.client.jobs import Job, get_job
 from torchctl.client.logs.reading import JobLine, read_logs
@@ -215,3 +216,17 @@ async def test_the_command_shows_the_failed_rank_first(control_plane: ControlPla
     assert "has failed: rank 1 in pod vit-1 ended with exit code 42" in errors
     status, _, errors = await torchrun(control_plane, "logs", *where, "--rank=9")
     assert (status, errors) == (2, "Error: there is no rank 9: the job has 2 ranks, from 0\n")
+
+
+async def test_a_notebook_reads_line_by_line(control_plane: ControlPlane, training: Training) -> None:
+    log = await training.worker(0)
+    for number in range(3):
+        training.write(log, str(number))
+    await training.end(0, log)
+    target = Target(kubeconfig=str(control_plane.admin_kubeconfig), namespace=training.job.namespace)
+
+    def read() -> list[str]:
+        with BlockingClient(target) as client:
+            return [f"{line.label}: {line.text}" for line in client.job("vit").logs(tail=2)]
+
+    assert await anyio.to_thread.run_sync(read) == ["rank 0: 1", "rank 0: 2"]

@@ -22,11 +22,12 @@ from torchctl.cli.kubectl import cli
 from torchctl.client import changes
 from torchctl.client.cluster import Cluster
 from torchctl.client.code import read_code
+from torchctl.client.delivery import Interrupted
 from torchctl.client.errors import NotAllowed, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.jobs import Job, get_job
 from torchctl.client.receiving import Receiver
 from torchctl.client.submission import Request, Submission, build
-from torchctl.client.submit import Interrupted, submit
+from torchctl.client.submit import submit
 from torchctl.client.sync import Synced, sync
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.config import Connection

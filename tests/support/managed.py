@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 
-from torchctl.runtime.kinds import Applied
+from torchctl.runtime.kinds import OwnedFields
 
 __all__ = ["applied"]
 
 
-def applied(body: Mapping[str, Any], manager: str = "torchctl", atomic: Collection[str] = ()) -> tuple[Applied, ...]:
+def applied(
+    body: Mapping[str, Any], manager: str = "torchctl", atomic: Collection[str] = ()
+) -> tuple[OwnedFields, ...]:
     """Returns the entry of an object applied as `body`: lists of things with a name are keyed, other lists are atomic.
 
     Args:
@@ -19,7 +21,7 @@ def applied(body: Mapping[str, Any], manager: str = "torchctl", atomic: Collecti
         atomic: Names of fields that are owned as a whole.
     """
     fields = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
-    return (Applied(manager, msgspec.json.encode(_tree(fields, atomic)).decode()),)
+    return (OwnedFields(manager, msgspec.json.encode(_tree(fields, atomic)).decode()),)
 
 
 def _tree(value: Any, atomic: Collection[str]) -> dict[str, Any]:

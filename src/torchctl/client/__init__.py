@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Unreachable,
         UsageError,
     )
+    from torchctl.client.handles import JobHandle
     from torchctl.client.jobs import Job
     from torchctl.client.wait import Goal
 
@@ -39,6 +40,7 @@ __all__ = [
     "Goal",
     "Job",
     "JobFailed",
+    "JobHandle",
     "NotAllowed",
     "NotFound",
     "NotInstalled",
@@ -58,6 +60,7 @@ _HOMES = {
     "Cluster": "cluster",
     "Goal": "wait",
     "Job": "jobs",
+    "JobHandle": "handles",
     "Target": "cluster",
     "connect": "cluster",
 }

@@ -16,8 +16,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from torchctl.api.jobstatus import JobStatus
 from torchctl.client.client import Client, Options
 from torchctl.client.cluster import Target
-from torchctl.client.jobs import Job
-from torchctl.client.submit import PATIENCE_S
+from torchctl.client.delivery import PATIENCE_S
+from torchctl.client.handles import JobHandle
 from torchctl.client.views import QueueView
 from torchctl.client.wait import FINISHED, Goal
 from torchctl.runtime.kinds import Key
@@ -102,9 +102,9 @@ class BlockingClient:
 
 
 class BlockingJob:
-    """`Job`, with methods that wait."""
+    """`JobHandle`, with methods that wait."""
 
-    def __init__(self, thread: "_Thread", job: Job) -> None:
+    def __init__(self, thread: "_Thread", job: JobHandle) -> None:
         self._thread = thread
         self._job = job
 
@@ -132,12 +132,12 @@ class BlockingJob:
         return self._job.phase
 
     def refresh(self) -> Self:
-        """As `Job.refresh`."""
+        """As `JobHandle.refresh`."""
         self._thread.run(self._job.refresh)
         return self
 
     def wait(self, until: str | Goal = FINISHED, *, timeout_s: float | None = None) -> Self:
-        """As `Job.wait`. An interrupt ends the waiting and leaves the job alone."""
+        """As `JobHandle.wait`. An interrupt ends the waiting and leaves the job alone."""
         self._thread.run(self._job.wait, until, timeout_s=timeout_s)
         return self
 
@@ -151,7 +151,7 @@ class BlockingJob:
         since: datetime | None = None,
         tail: int | None = None,
     ) -> "Generator[JobLine]":
-        """Yields what the workers print, as `Job.logs`.
+        """Yields what the workers print, as `JobHandle.logs`.
 
         for line in job.logs(follow=True):
             print(line.label, line.text)
@@ -162,27 +162,27 @@ class BlockingJob:
                 yield line
 
     def sync(self, directory: str | Path = ".", *, timeout_s: float = 120.0) -> "Synced":
-        """As `Job.sync`."""
+        """As `JobHandle.sync`."""
         return self._thread.run(self._job.sync, directory, timeout_s=timeout_s)
 
     def suspend(self) -> bool:
-        """As `Job.suspend`."""
+        """As `JobHandle.suspend`."""
         return self._thread.run(self._job.suspend)
 
     def resume(self) -> bool:
-        """As `Job.resume`."""
+        """As `JobHandle.resume`."""
         return self._thread.run(self._job.resume)
 
     def scale(self, nodes: int) -> bool:
-        """As `Job.scale`."""
+        """As `JobHandle.scale`."""
         return self._thread.run(self._job.scale, nodes)
 
     def restart(self) -> None:
-        """As `Job.restart`."""
+        """As `JobHandle.restart`."""
         self._thread.run(self._job.restart)
 
     def delete(self, *, checkpoints: bool = False) -> "Kept | None":
-        """As `Job.delete`."""
+        """As `JobHandle.delete`."""
         return self._thread.run(self._job.delete, checkpoints=checkpoints)
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -16,11 +16,13 @@ from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME, JOB_UID, selector
 from torchctl.api.names import checkpoints_claim
 from torchctl.client.changing import check_alive, check_restart, check_scale, stands_still
 from torchctl.client.errors import ClientError, NotFound, TimedOut, Unreachable
-from torchctl.client.jobs import Job
 from torchctl.client.states import states
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import job_text
 from torchctl.runtime.client import errors as api
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
 
 __all__ = ["Kept", "delete", "has_nodes", "restart", "resume", "scale", "suspend"]
 
@@ -40,7 +42,7 @@ class Kept:
     why: str
 
 
-async def suspend(job: Job) -> bool:
+async def suspend(job: "Job") -> bool:
     """Stops a job's pods; workspace and checkpoints stay. Returns False if it was suspended. RBAC: get, patch.
 
     Raises:
@@ -50,7 +52,7 @@ async def suspend(job: Job) -> bool:
     return await _set_suspend(job, True)
 
 
-async def resume(job: Job) -> bool:
+async def resume(job: "Job") -> bool:
     """Starts the next attempt of a suspended job. Returns False if it was not suspended. RBAC: get, patch.
 
     Raises:
@@ -60,7 +62,7 @@ async def resume(job: Job) -> bool:
     return await _set_suspend(job, False)
 
 
-async def scale(job: Job, nodes: int) -> bool:
+async def scale(job: "Job", nodes: int) -> bool:
     """Sets how many nodes an elastic job should have. Returns False if it had that many. RBAC: get, patch.
 
     Raises:
@@ -72,7 +74,7 @@ async def scale(job: Job, nodes: int) -> bool:
     return had != nodes
 
 
-async def has_nodes(job: Job, nodes: int, *, timeout_s: float) -> None:
+async def has_nodes(job: "Job", nodes: int, *, timeout_s: float) -> None:
     """Waits until a job has so many nodes, all ready. RBAC: list and watch.
 
     Raises:
@@ -91,7 +93,7 @@ async def has_nodes(job: Job, nodes: int, *, timeout_s: float) -> None:
     await job.refresh()
 
 
-async def restart(job: Job, *, timeout_s: float = RESTART_S) -> None:
+async def restart(job: "Job", *, timeout_s: float = RESTART_S) -> None:
     """Ends a job's attempt and begins the next one, by suspending and resuming it. RBAC: get, list, watch, patch.
 
     Returns when the operator has stopped the attempt and the job is resumed: its next attempt begins then, whatever
@@ -117,7 +119,7 @@ async def restart(job: Job, *, timeout_s: float = RESTART_S) -> None:
             await _resumed(job)
 
 
-async def delete(job: Job, *, checkpoints: bool = False) -> Kept | None:
+async def delete(job: "Job", *, checkpoints: bool = False) -> Kept | None:
     """Deletes a job, and with `checkpoints` the claim of its checkpoints; returns what stays, None if nothing does.
 
     RBAC: delete on torchrunjobs, get on persistentvolumeclaims; with `checkpoints` also delete on them, and list and
@@ -135,19 +137,19 @@ async def delete(job: Job, *, checkpoints: bool = False) -> Kept | None:
 # Parts.
 
 
-async def _set_suspend(job: Job, value: bool) -> bool:
+async def _set_suspend(job: "Job", value: bool) -> bool:
     changes = job.object.spec.suspend is not value
     await _patch(job, {"suspend": value})
     return changes
 
 
-async def _patch(job: Job, spec: Mapping[str, Any]) -> JobView:
+async def _patch(job: "Job", spec: Mapping[str, Any]) -> JobView:
     with job.cluster.explained(job_text(job.key)):
         body = {"metadata": {"uid": job.uid}, "spec": spec}
         return await job.cluster.client.merge_patch(JOB, job.name, body, namespace=job.namespace)
 
 
-async def _resumed(job: Job) -> None:
+async def _resumed(job: "Job") -> None:
     """Resumes a job that must not stay suspended, and tries several times to."""
     for pause_s in _RESUME_PAUSES_S:
         try:
@@ -161,7 +163,7 @@ async def _resumed(job: Job) -> None:
     )
 
 
-async def _reached(job: Job, is_reached: Callable[[JobView], bool]) -> None:
+async def _reached(job: "Job", is_reached: Callable[[JobView], bool]) -> None:
     async with job.watch() as changes:
         async for seen in changes:
             if seen is None:
@@ -171,7 +173,7 @@ async def _reached(job: Job, is_reached: Callable[[JobView], bool]) -> None:
             check_alive(seen)
 
 
-async def _claim(job: Job) -> PersistentVolumeClaim | None:
+async def _claim(job: "Job") -> PersistentVolumeClaim | None:
     """Returns the claim of the job's checkpoints, if it has one of its own that outlives it."""
     try:
         claim = await job.cluster.client.get(PVC, checkpoints_claim(job.name), job.namespace)
@@ -181,7 +183,7 @@ async def _claim(job: Job) -> PersistentVolumeClaim | None:
     return None if goes else claim
 
 
-async def _rest(job: Job, claim: PersistentVolumeClaim | None, asked: bool) -> Kept | None:
+async def _rest(job: "Job", claim: PersistentVolumeClaim | None, asked: bool) -> Kept | None:
     if claim is None:
         return None
     name, labels = claim.metadata.name, claim.metadata.labels
@@ -199,7 +201,7 @@ async def _rest(job: Job, claim: PersistentVolumeClaim | None, asked: bool) -> K
     return None
 
 
-async def _delete_claim(job: Job, claim: PersistentVolumeClaim) -> None:
+async def _delete_claim(job: "Job", claim: PersistentVolumeClaim) -> None:
     """Deletes a claim once the pods of its job are gone: an operator that still sees the job would make it anew."""
     client, labels = job.cluster.client, selector({JOB_UID: job.uid})
     with job.cluster.explained(f"PersistentVolumeClaim {claim.metadata.name} in namespace {job.namespace}"):

@@ -8,10 +8,12 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 from torchctl.client.cluster import Cluster, Target, connect
 from torchctl.client.code import read_code
-from torchctl.client.jobs import Job, get_job, list_jobs
+from torchctl.client.delivery import PATIENCE_S, Silent
+from torchctl.client.handles import JobHandle
+from torchctl.client.jobs import get_job, list_jobs
 from torchctl.client.queues import get_queue, list_queues
 from torchctl.client.submission import Request, build
-from torchctl.client.submit import PATIENCE_S, Silent, submit
+from torchctl.client.submit import submit
 from torchctl.client.views import QueueView
 from torchctl.runtime.kinds import Key
 
@@ -78,7 +80,7 @@ class Client:
         workspace: bool = True,
         timeout_s: float = PATIENCE_S,
         **options: Unpack[Options],
-    ) -> Job:
+    ) -> JobHandle:
         """Creates a job, sends it a directory as its code, and returns when it has all that it needs.
 
             job = await client.submit("python train.py --epochs 10", queue="h100", gpus=8)
@@ -109,19 +111,20 @@ class Client:
         code = None
         if submission.uploads:
             code = await read_code(self.cluster, submission.namespace, Path(directory or "."))
-        return (await submit(self.cluster, submission, code, Silent(), patience_s=timeout_s)).job
+        return JobHandle.of((await submit(self.cluster, submission, code, Silent(), patience_s=timeout_s)).job)
 
-    async def job(self, name: str, *, namespace: str = "") -> Job:
+    async def job(self, name: str, *, namespace: str = "") -> JobHandle:
         """Reads a job. RBAC: get.
 
         Raises:
             NotFound: There is none.
         """
-        return await get_job(self.cluster, Key(namespace or self.namespace, name))
+        return JobHandle.of(await get_job(self.cluster, Key(namespace or self.namespace, name)))
 
-    async def jobs(self, *, namespace: str = "", all_namespaces: bool = False, labels: str = "") -> list[Job]:
+    async def jobs(self, *, namespace: str = "", all_namespaces: bool = False, labels: str = "") -> list[JobHandle]:
         """Reads all jobs of a namespace, or of all. RBAC: list."""
-        return await list_jobs(self.cluster, namespace=self._scope(namespace, all_namespaces), labels=labels)
+        found = await list_jobs(self.cluster, namespace=self._scope(namespace, all_namespaces), labels=labels)
+        return [JobHandle.of(job) for job in found]
 
     async def queue(self, name: str, *, namespace: str = "") -> QueueView:
         """Reads a queue. RBAC: get.

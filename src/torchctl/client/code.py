@@ -9,10 +9,11 @@ import anyio
 from torchctl.api.names import UPLOAD_PORT
 from torchctl.client.cluster import Cluster
 from torchctl.client.content import Content
+from torchctl.client.delivery import Interrupted
 from torchctl.client.errors import Unreachable
+from torchctl.client.history import keep
 from torchctl.client.portforward import forward_port
 from torchctl.client.receiving import Receiver
-from torchctl.client.submit import Interrupted
 from torchctl.client.tree import Tree, scan
 from torchctl.client.upload import Report, Sent, hashed, upload
 from torchctl.runtime.client import errors as api
@@ -55,6 +56,7 @@ class DirectoryCode:
                 )
             except Unreachable as error:
                 raise Interrupted(str(forward.failure or error.what)) from error
+        await anyio.to_thread.run_sync(keep, self.digest, self.content.manifest())
 
     async def _knock(self, receiver: Receiver) -> None:
         """Finds out at once whether the port can be reached at all, and if not, why."""

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import basename, dirname, normpath
+from typing import TYPE_CHECKING
 
 from torchctl.api.names import TRAINER
 from torchctl.client.errors import RequestRefused, UsageError
 from torchctl.client.execstream import pump
-from torchctl.client.jobs import Job
 from torchctl.client.logs.workers import Worker
 from torchctl.client.tarring import Arriving, members_of, packed
 from torchctl.runtime.client.channels import Channel, Output
@@ -23,6 +23,9 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import StreamFailed
 from torchctl.runtime.client.execstream import run_command
 from torchctl.workspace.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
 
 __all__ = ["Copied", "Place", "download", "parse", "upload"]
 
@@ -62,7 +65,7 @@ def parse(text: str) -> Place:
 # From the pod.
 
 
-async def download(job: Job, worker: Worker, source: str, target: Path) -> Copied:
+async def download(job: "Job", worker: Worker, source: str, target: Path) -> Copied:
     """Copies a file or directory of a worker to this machine. RBAC: get and create on pods/exec.
 
     Args:
@@ -91,7 +94,7 @@ async def download(job: Job, worker: Worker, source: str, target: Path) -> Copie
 # To the pod.
 
 
-async def upload(job: Job, worker: Worker, source: Path, target: str) -> Copied:
+async def upload(job: "Job", worker: Worker, source: Path, target: str) -> Copied:
     """Copies a file or directory of this machine into a worker; what is there under that name is written over.
 
     RBAC: get and create on pods/exec.
@@ -139,7 +142,7 @@ def _named(source: Path, target: str) -> tuple[str, str]:
 
 
 async def _run(
-    job: Job,
+    job: "Job",
     worker: Worker,
     argv: Sequence[str],
     write: Callable[[bytes], None],

@@ -1,11 +1,9 @@
 """Jobs of a cluster: a handle of one, and lists of many."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from torchctl.api.jobstatus import JobStatus
 from torchctl.client.cluster import Cluster
@@ -14,11 +12,6 @@ from torchctl.client.namespaces import check_namespace
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
 from torchctl.runtime.kinds import Key
-
-if TYPE_CHECKING:
-    from torchctl.client.changes import Kept
-    from torchctl.client.logs.reading import JobLine
-    from torchctl.client.sync import Synced
 
 __all__ = ["Job", "get_job", "get_job_raw", "job_text", "list_jobs", "list_jobs_raw"]
 
@@ -113,87 +106,6 @@ class Job:
             async with aclosing(changes()) as changing:
                 yield changing
 
-    @asynccontextmanager
-    async def logs(
-        self,
-        *,
-        follow: bool = False,
-        rank: int | None = None,
-        node: int | None = None,
-        attempt: int | None = None,
-        since: datetime | None = None,
-        tail: int | None = None,
-    ) -> AsyncGenerator[AsyncIterator["JobLine"]]:
-        """Yields what the workers print. RBAC: list and watch on pods, get on pods/log.
-
-            async with job.logs(follow=True) as lines:
-                async for line in lines:
-                    print(line.label, line.text)
-
-        Args:
-            follow: Also what will be written, over restarts, until the job ends.
-            rank: Only the worker on which this rank runs.
-            node: Only the worker with this index.
-            attempt: Only this attempt; None for the current one and, if followed, those after it.
-            since: Only from this time on.
-            tail: Only so many last lines of each worker.
-
-        Raises:
-            UsageError: There is no such rank, or its pod is not known.
-        """
-        from torchctl.client.logs.reading import read_logs
-        from torchctl.client.logs.roster import Wanted
-
-        wanted = Wanted(follow=follow, rank=rank, node=node, attempt=attempt, since=since, tail=tail)
-        async with read_logs(self, wanted) as batches, aclosing(_each(batches)) as lines:
-            yield lines
-
-    async def sync(self, directory: str | Path = ".", *, timeout_s: float = 120.0) -> "Synced":
-        """Sends a directory to the job: its first code, or new code if it runs with hot reload.
-
-        RBAC: as `torchctl.client.sync.sync`.
-
-        Raises:
-            UsageError: The job takes no new code.
-            TimedOut: Some workers have not taken it in time; they may do so later.
-        """
-        from torchctl.client.code import read_code
-        from torchctl.client.submit import Silent
-        from torchctl.client.sync import sync
-
-        code = await read_code(self.cluster, self.namespace, Path(directory))
-        return await sync(self, code, Silent(), patience_s=timeout_s)
-
-    async def suspend(self) -> bool:
-        """Stops the job's pods; workspace and checkpoints stay. Returns False if it was suspended. RBAC: get, patch."""
-        from torchctl.client.changes import suspend
-
-        return await suspend(self)
-
-    async def resume(self) -> bool:
-        """Starts the next attempt of a suspended job. Returns False if it was not suspended. RBAC: get, patch."""
-        from torchctl.client.changes import resume
-
-        return await resume(self)
-
-    async def scale(self, nodes: int) -> bool:
-        """Sets how many nodes an elastic job should have. Returns False if it had that many. RBAC: get, patch."""
-        from torchctl.client.changes import scale
-
-        return await scale(self, nodes)
-
-    async def restart(self) -> None:
-        """Ends the job's attempt and begins the next one, with new pods. RBAC: get, list, watch, patch."""
-        from torchctl.client.changes import restart
-
-        await restart(self)
-
-    async def delete(self, *, checkpoints: bool = False) -> "Kept | None":
-        """Deletes the job, and with `checkpoints` its checkpoints; returns what stays. RBAC: delete."""
-        from torchctl.client.changes import delete
-
-        return await delete(self, checkpoints=checkpoints)
-
     async def _reach(self, goal: Goal) -> None:
         async with self.watch() as changes:
             async for seen in changes:
@@ -201,12 +113,6 @@ class Job:
                 if judge(goal, seen) is not Progress.WAITING:
                     return conclude(goal, self.key, seen)
         raise AssertionError("a watch does not end by itself")
-
-
-async def _each(batches: "AsyncIterator[list[JobLine]]") -> "AsyncGenerator[JobLine]":
-    async for lines in batches:
-        for line in lines:
-            yield line
 
 
 async def get_job(cluster: Cluster, key: Key) -> Job:

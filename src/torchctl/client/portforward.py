@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import ApiError
+from torchctl.runtime.client.errors import ApiError, Unavailable
 from torchctl.runtime.client.portforward import MAX_MESSAGE, PodConnection, connect_port
 
 __all__ = ["PortForward", "forward_port"]
@@ -26,6 +26,10 @@ MAX_CONNECTIONS = 4
 
 STALL_TIMEOUT_S = 120.0
 """Seconds for which the pod may take nothing of what is sent to it."""
+
+
+LAST_WORDS_S = 5.0
+"""Seconds to wait for what the pod's side says about a connection that it has ended."""
 
 
 class PortForward:
@@ -75,7 +79,7 @@ class PortForward:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with connect_port(self._client, self._pod, self._namespace, self._port) as pod:
-                await _first(_upwards(reader, pod), _downwards(pod, writer))
+                await _both(_upwards(reader, pod), _downwards(pod, writer))
         except ApiError as error:
             self.failure = error
             _reset(writer)
@@ -109,17 +113,20 @@ async def _downwards(pod: PodConnection, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-async def _first(*directions: Coroutine[Any, Any, None]) -> None:
+async def _both(upwards: Coroutine[Any, Any, None], downwards: Coroutine[Any, Any, None]) -> None:
     """Runs both directions until one has ended, and raises its error if it failed."""
-    tasks = [asyncio.create_task(direction) for direction in directions]
+    up, down = asyncio.create_task(upwards), asyncio.create_task(downwards)
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+        if up.done() and isinstance(up.exception(), Unavailable):
+            # The pod's side has ended the connection. Why, is the last that comes from there.
+            await asyncio.wait((down,), timeout=LAST_WORDS_S)
+        for task in filter(asyncio.Task.done, (down, up)):
+            _raise_ours(task)
     finally:
-        for task in tasks:
+        for task in (up, down):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        _raise_ours(task)
+        await asyncio.gather(up, down, return_exceptions=True)
 
 
 def _raise_ours(task: asyncio.Task[None]) -> None:

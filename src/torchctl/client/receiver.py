@@ -16,6 +16,7 @@ from torchctl.workspace.core import Limits
 __all__ = ["Answer", "Gone", "Receiver", "Retry", "State"]
 
 T = TypeVar("T")
+_STATE_S = 20.0
 _CALL_S = 90.0
 _PLAN_S = 600.0
 """The receiver hashes what it has already before it says what is missing."""
@@ -92,7 +93,7 @@ class Receiver:
             await self._http.close()
 
     async def state(self) -> State:
-        status, content = await self._call("GET", "/v1/state", _CALL_S)
+        status, content = await self._call("GET", "/v1/state", _STATE_S)
         _check(status, _decoded(Answer, content))
         return _decoded(State, content)
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from torchctl.api.conditions import JobCondition, JobReason
+from torchctl.api.names import GROUP
 from torchctl.client.changing import check_alive
 from torchctl.client.errors import UsageError
 from torchctl.client.views import JobView
@@ -10,7 +11,11 @@ from torchctl.client.wait import job_text
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["Launcher", "Launchers", "check_reload", "has_code", "late", "said"]
+__all__ = ["REVISIONS", "Launcher", "Launchers", "check_reload", "earlier", "had", "has_code", "late", "said"]
+
+REVISIONS = f"{GROUP}/revisions"
+"""Annotation of a job: the revisions that it was sent, the newest last, with blanks between."""
+_MOST = 20
 
 _OFF = "Off"
 _SHOWN = 8
@@ -50,6 +55,29 @@ def check_reload(job: JobView) -> None:
             f"{job_text(key_of(job))} takes no new code: it was submitted without --hot-reload",
             "Submit it again under another name, with --hot-reload.",
         )
+
+
+def had(job: JobView, revision: str = "") -> list[str]:
+    """Returns the revisions that a job has had, the newest last, with one that is sent now."""
+    noted = job.metadata.annotations.get(REVISIONS, "").split()
+    first = job.status.workspace.digest if job.status.workspace is not None else ""
+    every = [*(noted or [first] * bool(first)), *([revision] if revision else [])]
+    return [one for index, one in enumerate(every) if one not in every[index + 1 :]][-_MOST:]
+
+
+def earlier(job: JobView, wanted: str = "") -> str:
+    """Returns the revision before the newest one, or the one whose beginning is `wanted`.
+
+    Raises:
+        UsageError: There is none, or several begin so.
+    """
+    before = had(job)[:-1]
+    found = [one for one in before if one.removeprefix("sha256:").startswith(wanted.removeprefix("sha256:"))]
+    if not found or (wanted and len(found) > 1):
+        known = ", ".join(one.removeprefix("sha256:")[:12] for one in before) or "none"
+        what = "several earlier revisions" if found else "no earlier revision"
+        raise UsageError(f"{job_text(key_of(job))} has {what} {wanted}".rstrip(), f"Those that it has had: {known}.")
+    return found[-1]
 
 
 def late(found: Launchers, revision: str) -> bool:

@@ -6,20 +6,23 @@ later attempts have it too. Whoever is interrupted in between can do the same ag
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import aiohttp
 import anyio
 import msgspec
 
 from torchctl.api.names import SERVE_PORT
+from torchctl.client.delivery import Code, Interrupted, Teller, bring
 from torchctl.client.errors import TimedOut
-from torchctl.client.jobs import Job
 from torchctl.client.portforward import forward_port
 from torchctl.client.receiving import Receiver, companion
-from torchctl.client.reloading import Launchers, check_reload, has_code, late, said
-from torchctl.client.submit import Code, Interrupted, Teller, bring
+from torchctl.client.reloading import REVISIONS, Launchers, check_reload, had, has_code, late, said
 from torchctl.client.views import JOB
 from torchctl.client.wait import job_text
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
 
 __all__ = ["Synced", "ask", "sync"]
 
@@ -45,7 +48,7 @@ class Synced:
     workers: int = 0
 
 
-async def sync(job: Job, code: Code, tell: Teller, *, patience_s: float = PATIENCE_S) -> Synced:
+async def sync(job: "Job", code: Code, tell: Teller, *, patience_s: float = PATIENCE_S) -> Synced:
     """Brings code to a job and returns when all its workers have taken it.
 
     RBAC: get and patch on torchrunjobs, list on pods, create on pods/portforward.
@@ -71,14 +74,18 @@ async def sync(job: Job, code: Code, tell: Teller, *, patience_s: float = PATIEN
     return Synced(code.digest, first=False, workers=len(taking.found.launchers))
 
 
-async def _write(job: Job, revision: str) -> None:
+async def _write(job: "Job", revision: str) -> None:
     """Has later attempts take a revision, and says in spec which one was sent last."""
-    body = {"metadata": {"uid": job.uid}, "spec": {"volumes": {"workspace": {"revision": revision}}}}
+    noted = {REVISIONS: " ".join(had(job.object, revision))}
+    body = {
+        "metadata": {"uid": job.uid, "annotations": noted},
+        "spec": {"volumes": {"workspace": {"revision": revision}}},
+    }
     with job.cluster.explained(job_text(job.key)):
         await job.cluster.client.merge_patch(JOB, job.name, body, namespace=job.namespace)
 
 
-def _late(job: Job, found: Launchers, patience_s: float) -> TimedOut:
+def _late(job: "Job", found: Launchers, patience_s: float) -> TimedOut:
     return TimedOut(
         f"{job_text(job.key)}: after {patience_s:g} s some workers do not run the new code: {said(found)}",
         f"They may yet take it; see `kubectl torchrun status {job.name} -n {job.namespace}`.",
@@ -93,7 +100,7 @@ class _Taking:
         found: Who has which revision, as the companion said last.
     """
 
-    def __init__(self, job: Job, revision: str, tell: Teller) -> None:
+    def __init__(self, job: "Job", revision: str, tell: Teller) -> None:
         self.digest = revision
         self.found = Launchers()
         self._job, self._tell = job, tell

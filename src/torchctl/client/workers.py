@@ -1,17 +1,20 @@
 """Finds the worker of a job into which somebody wants to reach."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from torchctl.api.labels import JOB_NAME, JOB_UID, ROLE, ROLE_WORKER, selector
 from torchctl.client.errors import NotFound, UsageError
-from torchctl.client.jobs import Job
 from torchctl.client.logs.workers import WORKER, Worker, worker
 from torchctl.client.wait import job_text
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
 
 __all__ = ["find_worker", "pick"]
 
 
-async def find_worker(job: Job, *, rank: int | None = None, node: int | None = None) -> Worker:
+async def find_worker(job: "Job", *, rank: int | None = None, node: int | None = None) -> Worker:
     """Returns the running worker of a rank, or with an index; without either, the first one. RBAC: list on pods.
 
     Raises:

@@ -34,7 +34,7 @@ from torchctl.runtime.intent import (
     immutable_fields,
     is_covered,
 )
-from torchctl.runtime.kinds import Applied, Key, Kind, ManagedFields, Object, ObjectMeta
+from torchctl.runtime.kinds import Key, Kind, ManagedFields, Object, ObjectMeta, OwnedFields
 
 __all__ = ["Applier", "ApplyResult", "ForeignObject", "Found", "StillDeleting"]
 
@@ -103,7 +103,7 @@ class Applier:
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client = client
         self._cache = cache
-        self._answers: dict[tuple[str, str], tuple[Applied, ...]] = {}
+        self._answers: dict[tuple[str, str], tuple[OwnedFields, ...]] = {}
 
     async def look(self, wanted: Sequence[tuple[Kind[Any], Key]]) -> list[Found[Any]]:
         """Looks up objects in the cache and, concurrently, those that the cache lacks at the API server.

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from torchctl.runtime.fieldset import covers
-from torchctl.runtime.kinds import Applied, ObjectMeta, OwnerReference, controller_in, kind_of
+from torchctl.runtime.kinds import ObjectMeta, OwnedFields, OwnerReference, controller_in, kind_of
 
 __all__ = [
     "INTENT_ANNOTATION",
@@ -122,7 +122,7 @@ def decide(
     *,
     manager: str,
     once: bool = False,
-    answered: Sequence[Applied] | None = None,
+    answered: Sequence[OwnedFields] | None = None,
 ) -> Decision:
     """Compares an intent with the live object of the same name.
 

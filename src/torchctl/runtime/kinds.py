@@ -15,7 +15,6 @@ import msgspec
 __all__ = [
     "EVENT",
     "LEASE",
-    "Applied",
     "Condition",
     "Event",
     "Key",
@@ -26,6 +25,7 @@ __all__ = [
     "Object",
     "ObjectMeta",
     "ObjectReference",
+    "OwnedFields",
     "OwnerReference",
     "Status",
     "StatusDetails",
@@ -58,7 +58,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit
 
 
 class ManagedFields(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """One entry of metadata.managedFields, on its way to `Applied`."""
+    """One entry of metadata.managedFields, on its way to `OwnedFields`."""
 
     manager: str = ""
     operation: str = ""
@@ -66,7 +66,7 @@ class ManagedFields(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_
     fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
 
 
-class Applied(msgspec.Struct, frozen=True, gc=False):
+class OwnedFields(msgspec.Struct, frozen=True, gc=False):
     """The fields that one manager owns by server-side apply, as the text of its fieldsV1 tree.
 
     The uids of owner references are blank, so that children of the same form share one text.
@@ -96,7 +96,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
-    applied: tuple[Applied, ...] = ()
+    applied: tuple[OwnedFields, ...] = ()
 
 
 class Object(Protocol):

@@ -85,6 +85,14 @@ async def test_a_port_on_which_nothing_listens_is_named() -> None:
         assert "connection refused" in str(forward.failure)
 
 
+async def test_a_refusal_is_named_although_much_was_sent_meanwhile() -> None:
+    async with forwarding(PodPorts()) as forward, aiohttp.ClientSession(forward.url) as session:
+        for _ in range(5):
+            with pytest.raises(aiohttp.ClientError):
+                await session.patch("/", data=BytesIO(bytes(2**22)))
+            assert isinstance(forward.failure, StreamFailed)
+
+
 async def test_a_connection_that_is_cut_is_reset() -> None:
     """An end without a reset would be the regular end of an answer that has no length."""
 

@@ -8,10 +8,20 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.jobstatus import JobStatus
+from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
+from torchctl.client.delivery import Interrupted
 from torchctl.client.errors import UsageError
-from torchctl.client.reloading import Launcher, Launchers, check_reload, has_code, late, said
-from torchctl.client.submit import Interrupted
+from torchctl.client.reloading import (
+    REVISIONS,
+    Launcher,
+    Launchers,
+    check_reload,
+    earlier,
+    had,
+    has_code,
+    late,
+    said,
+)
 from torchctl.client.sync import ask
 from torchctl.client.views import JobSpecView, JobView
 from torchctl.runtime.kinds import Condition, ObjectMeta
@@ -86,3 +96,20 @@ async def test_companion_says_who_has_which_revision(tmp_path: Path) -> None:
         assert not late(await ask(url), NEW)
     with pytest.raises(Interrupted, match="cannot be asked"):
         await ask(url)
+
+
+def test_earlier_revision_is_the_one_before() -> None:
+    first, second, third = (f"sha256:{letter * 64}" for letter in "abc")
+    there = JobStatus(workspace=WorkspaceStatus(digest=first))
+    job = JobView(ObjectMeta(name="x", namespace="ml"), status=there)
+    assert had(job, second) == [first, second]
+    with pytest.raises(UsageError, match=r"has no earlier revision. Those that it has had: none."):
+        earlier(job)
+    noted = ObjectMeta(name="x", namespace="ml", annotations={REVISIONS: " ".join(had(job, second))})
+    job = JobView(noted, status=there)
+    assert earlier(job) == first
+    assert had(job, first) == [second, first]
+    assert had(job, third) == [first, second, third]
+    assert earlier(job, "aaa") == first
+    with pytest.raises(UsageError, match=r"has no earlier revision ccc. Those that it has had: aaaaaaaaaaaa."):
+        earlier(job, "ccc")

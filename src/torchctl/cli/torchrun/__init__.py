@@ -19,6 +19,7 @@ TRAIN = Section(
     _verbs(
         submit="Create a job and send it the current directory.",
         sync="Send the current directory to a job that is there.",
+        rollback="Take a job back to the code that it had before.",
     ),
 )
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["job_names", "queue_names", "ranks"]
 
 PATIENCE_S = 1.0
-"""Seconds after which a shell gets no suggestions instead of late ones."""
+"""Seconds of asking after which a shell gets no suggestions instead of late ones."""
 
 MOST_RANKS = 256
 """Ranks that are suggested; nobody reads a longer list."""
@@ -26,10 +26,9 @@ Read = Callable[["Cluster"], Awaitable[Iterable[tuple[str, str]]]]
 
 def job_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Names of the namespace's jobs, with their phases."""
+    from torchctl.client.jobs import list_jobs
 
     async def read(cluster: "Cluster") -> Iterable[tuple[str, str]]:
-        from torchctl.client.jobs import list_jobs
-
         return [(job.name, job.phase) for job in await list_jobs(cluster, namespace=cluster.namespace)]
 
     return _suggest(context, incomplete, read)
@@ -37,10 +36,9 @@ def job_names(context: click.Context, parameter: click.Parameter, incomplete: st
 
 def queue_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Names of the namespace's queues, with the GPUs of their nodes."""
+    from torchctl.client.queues import list_queues
 
     async def read(cluster: "Cluster") -> Iterable[tuple[str, str]]:
-        from torchctl.client.queues import list_queues
-
         found = await list_queues(cluster, namespace=cluster.namespace)
         return [(queue.metadata.name, f"{queue.spec.node_resources.gpus} GPUs a node") for queue in found]
 
@@ -49,11 +47,10 @@ def queue_names(context: click.Context, parameter: click.Parameter, incomplete: 
 
 def ranks(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """The ranks of the job that the command line names, as many as it has GPUs, else pods."""
+    from torchctl.client.jobs import get_job
+    from torchctl.runtime.kinds import Key
 
     async def read(cluster: "Cluster") -> Iterable[tuple[str, str]]:
-        from torchctl.client.jobs import get_job
-        from torchctl.runtime.kinds import Key
-
         # click stops at the option without its value, and leaves the words before it where they were.
         name = context.params.get("job") or context.args[0]
         job = await get_job(cluster, Key(cluster.namespace, name))

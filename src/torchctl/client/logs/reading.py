@@ -13,11 +13,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchctl.api.labels import JOB_NAME, JOB_UID, ROLE, ROLE_WORKER, selector
 from torchctl.api.names import TRAINER
-from torchctl.client.jobs import Job
 from torchctl.client.logs.core import Merge, Merged
 from torchctl.client.logs.roster import Roster, Wanted
 from torchctl.client.logs.workers import WORKER, Worker, WorkerPod, label, worker
@@ -25,8 +24,11 @@ from torchctl.client.refusals import explain
 from torchctl.client.states import States, states
 from torchctl.runtime.client.errors import ApiError, Forbidden, Unauthorized
 from torchctl.runtime.client.loglines import Cursor, LogLine
-from torchctl.runtime.client.podlog import PodLog
+from torchctl.runtime.client.podlog import OUTAGE_S, PodLog
 from torchctl.runtime.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
 
 __all__ = ["JobLine", "read_logs"]
 
@@ -35,6 +37,9 @@ FOLLOWED_PATIENCE_S = 0.2
 
 READ_PATIENCE_S = 10.0
 """The same for logs that are only read."""
+
+READ_OUTAGE_S = 15.0
+"""Seconds for which a log that is only read may be out of reach: a person waits."""
 
 CONNECT_S = 1.0
 """Seconds more for the first line of a worker."""
@@ -59,7 +64,7 @@ class JobLine:
 
 @asynccontextmanager
 async def read_logs(
-    job: Job, wanted: Wanted, *, clock: Clock | None = None
+    job: "Job", wanted: Wanted, *, clock: Clock | None = None
 ) -> AsyncGenerator[AsyncIterator[list[JobLine]]]:
     """Yields the lines of a job's workers, as many at a time as are there.
 
@@ -81,7 +86,7 @@ async def read_logs(
 class _Reading:
     """The tasks that read, and what they have in common."""
 
-    def __init__(self, job: Job, wanted: Wanted, clock: Clock) -> None:
+    def __init__(self, job: "Job", wanted: Wanted, clock: Clock) -> None:
         self._job = job
         self._wanted = wanted
         self._clock = clock
@@ -186,7 +191,15 @@ class _Reading:
 
     async def _read(self, number: int, worker: Worker, cursor: Cursor) -> None:
         client, namespace = self._job.cluster.client, self._job.namespace
-        log = PodLog(client, worker.pod, namespace, container=TRAINER, cursor=cursor, clock=self._clock)
+        log = PodLog(
+            client,
+            worker.pod,
+            namespace,
+            container=TRAINER,
+            cursor=cursor,
+            outage_s=OUTAGE_S if self._wanted.follow else READ_OUTAGE_S,
+            clock=self._clock,
+        )
         try:
             async with aclosing(self._answers(log, worker)) as answers:
                 async for lines in answers:

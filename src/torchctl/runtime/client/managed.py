@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from torchctl.runtime.kinds import Applied, ManagedFields, ObjectMeta
+from torchctl.runtime.kinds import ManagedFields, ObjectMeta, OwnedFields
 
 __all__ = ["condense"]
 
@@ -24,5 +24,5 @@ def condense(meta: ObjectMeta) -> None:
         _set(meta, "managed_fields", ())
 
 
-def _applied(entry: ManagedFields) -> Applied:
-    return Applied(entry.manager, UID.sub(rb"\1", bytes(entry.fields_v1)).decode())
+def _applied(entry: ManagedFields) -> OwnedFields:
+    return OwnedFields(entry.manager, UID.sub(rb"\1", bytes(entry.fields_v1)).decode())

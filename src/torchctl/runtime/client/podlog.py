@@ -12,13 +12,13 @@ from torchctl.runtime.client.requests import pod_log
 from torchctl.runtime.client.retry import RetryPolicy
 from torchctl.runtime.clock import Clock, SystemClock
 
-__all__ = ["PodLog"]
+__all__ = ["OUTAGE_S", "PodLog"]
 
 IDLE_S = 300.0
 """Seconds of silence after which the log is asked for again: the connection may have ended without a word."""
 
 OUTAGE_S = 300.0
-"""Seconds for which the log of a running container may be out of reach before it is given up."""
+"""Seconds for which a log that is followed may be out of reach before it is given up."""
 
 MAX_LAST = 5
 """The number of answers in a row without anything new after which a log is taken as read, however they end."""
@@ -41,6 +41,7 @@ class PodLog:
         container: Name of the container; empty for the only one.
         previous: The log of the container's last instance before this one.
         cursor: Where to begin; None for the beginning of the log.
+        outage_s: Seconds for which the log may be out of reach before it is given up.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class PodLog:
         container: str = "",
         previous: bool = False,
         cursor: Cursor | None = None,
+        outage_s: float = OUTAGE_S,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -61,7 +63,7 @@ class PodLog:
         self._container, self._previous = container, previous
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        self._retry = RetryPolicy(deadline_s=OUTAGE_S)
+        self._retry = RetryPolicy(deadline_s=outage_s)
         self._heard_at = self._clock.monotonic()
 
     def __repr__(self) -> str:

@@ -35,6 +35,10 @@ NO_FILE = DAEMON + 'exec: "/app/train.sh": stat /app/train.sh: no such file or d
 NOT_EXECUTABLE = DAEMON + 'unable to start container process: exec: "/app/train.sh": permission denied'
 NO_HOOK = DAEMON + "error running createRuntime hook #0: fork/exec /usr/bin/nvidia-container-runtime-hook: no such file"
 NO_DEVICE = DAEMON + 'error mounting "/dev/nvidia0" to rootfs: stat /dev/nvidia0: no such file or directory'
+NO_RUNTIME = "OCI runtime create failed: unable to retrieve OCI runtime error (open log.json: no such file): "
+NO_RUNTIME += 'exec: "nvidia-container-runtime": executable file not found in $PATH: unknown'
+NO_HOOK_IN_PATH = DAEMON + 'error running prestart hook #0: exec: "nvidia-container-runtime-hook": not found'
+CRUN = "OCI runtime create failed: crun: executable file `trian` not found in $PATH: No such file or directory"
 OWN_SMI = DAEMON + 'exec: "nvidia-smi": executable file not found in $PATH'
 NO_DIRECTORY = DAEMON + 'chdir to cwd ("/src") set in config.json failed: no such file or directory'
 LIMITS = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "
@@ -48,9 +52,12 @@ SEEN = [
     (ended(137, "ContainerStatusUnknown", "The container could not be located when the pod was deleted"), "NodeLost"),
     (ended(128, "StartError", NVML), "Rejected"),
     (ended(128, "StartError", NO_HOOK), "Rejected"),
+    (ended(128, "StartError", NO_HOOK_IN_PATH), "Rejected"),
+    (ended(128, "StartError", NO_RUNTIME), "Rejected"),
     (ended(128, "StartError", NO_DEVICE), "Rejected"),
     (ended(128, "ContainerCannotRun", "could not select device driver with capabilities: [[gpu]]"), "Rejected"),
     (ended(128, "StartError", NO_PROGRAM), "Error"),
+    (ended(128, "StartError", CRUN), "Error"),
     (ended(128, "StartError", NO_FILE), "Error"),
     (ended(128, "StartError", OWN_SMI), "Error"),
     (ended(128, "StartError", NO_DIRECTORY), "Error"),

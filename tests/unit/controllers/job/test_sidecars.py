@@ -242,3 +242,53 @@ def test_the_program_pays_for_a_sidecar_that_fails_its_pod(world: type[World]) -
     assert w.restarts.by_cause == {"Error": 1}
     assert (failure.pod, failure.exit_code, failure.rank) == ("demo-1-x", 3, None)
     assert failure.message == "container proxy: it failed and said nothing"
+
+
+def finished(w: World, code: int, reason: str = "Error") -> dict[str, Any]:
+    return {"ready": False, "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": w.now}}}
+
+
+def goes(w: World, index: int, trainer: dict[str, Any], other: dict[str, Any], phase: str = "Running") -> None:
+    """A worker with a plain sidecar is told to stop."""
+    both = [{"name": "trainer", **trainer}, {"name": "proxy", **other}]
+    w.worker(index, phase, containerStatuses=both, conditions=UNREADY, metadata=w.told())
+
+
+def test_a_sidecar_that_ran_out_of_memory_explains_no_deletion(world: type[World]) -> None:
+    """The trainer went on without it, so it says nothing of what happens to the pod later."""
+    w = running(world, TWO)
+    dead = finished(w, 137, "OOMKilled")
+    w.later(60)
+    goes(w, 0, RUNS, dead)
+    w.incident_settles()
+    assert w.restarts.by_cause == {"Deleted": 1}
+    assert w.failure.exit_code is None
+
+
+def test_a_peers_failure_counts_before_a_sidecars_earlier_end(world: type[World]) -> None:
+    w = running(world, TWO)
+    dead = finished(w, 137, "OOMKilled")
+    w.later(60)
+    beside(w, 1, finished(w, 42), RUNS)
+    w.job_is("FailureTarget")
+    goes(w, 0, RUNS, dead)
+    w.incident_settles()
+    assert (w.restarts.by_cause, w.failure.exit_code) == ({"Error": 1}, 42)
+
+
+def test_an_elastic_job_replaces_a_worker_whose_sidecar_had_died(world: type[World]) -> None:
+    w = running(world, ELASTIC)
+    goes(w, 1, RUNS, finished(w, 137, "OOMKilled"))
+    w.settle()
+    assert (w.status.incident, w.restarts.total) == (None, 0)
+
+
+def test_a_sidecar_that_is_told_to_stop_is_no_failure(world: type[World]) -> None:
+    """The trainer of its pod was done long before, so only the sidecar's end shows that it obeyed."""
+    w = running(world, TWO.replace("}", ", runPolicy: {restartPolicy: ExitCode}}"))
+    done = finished(w, 0, "Completed")
+    beside(w, 0, done, RUNS)
+    w.later(60)
+    goes(w, 0, done, finished(w, 3), "Failed")
+    w.incident_settles()
+    assert (w.phase, w.restarts.by_cause) == ("Restarting", {"Deleted": 1})

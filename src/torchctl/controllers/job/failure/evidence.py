@@ -48,7 +48,8 @@ class Evidence:
         report of a failed rank is its own doing.
         """
         reported = not self.report.follows and self.report.exit_code not in (None, -_SIGTERM)
-        return self.told and not reported and self.end.reason != "OOMKilled"
+        out_of_memory = self.end.reason == "OOMKilled" and not _is_beside(self.container)
+        return self.told and not reported and not out_of_memory
 
     @property
     def at(self) -> datetime | None:
@@ -67,7 +68,7 @@ class Evidence:
         reason, said = self.end.reason, report.message or pods.shorten(self.end.message)
         if self.obeyed:
             reason, said = str(cause), pod.status.message or "the pod was told to stop before it ended"
-        elif self.container not in ("", TRAINER, INIT_CONTAINER, PREFLIGHT_CONTAINER):
+        elif _is_beside(self.container):
             said = f"container {self.container}: {said or 'it failed and said nothing'}"
         before = self.container not in ("", TRAINER)  # before its trainer a worker has no rank
         return Failure(
@@ -85,9 +86,21 @@ def read(pod: Pod) -> Evidence | None:
     container, end = pods.fatal(pod) or ("", Terminated(reason="Failed"))
     report = root_cause(end.message) if container == TRAINER else RootCause()
     stopped = report.exit_code == -_SIGTERM or end.exit_code == 128 + _SIGTERM  # though its node's clock may be behind
+    stopped = stopped or _ended_after_deletion(pod, container, end)
     told = pods.told_to_stop(pod) or (stopped and pod.metadata.deletion_timestamp is not None)
     if not told and container != TRAINER and pod.status.phase != "Failed":
         return None
     disrupted = find(pod.status.conditions, "DisruptionTarget")
     disruption = disrupted.reason if disrupted is not None and disrupted.status == "True" else ""
     return Evidence(pod, disruption, told, container, end, report)
+
+
+def _is_beside(container: str) -> bool:
+    """Whether it is one beside the trainer, which goes on without it."""
+    return container not in ("", TRAINER, INIT_CONTAINER, PREFLIGHT_CONTAINER)
+
+
+def _ended_after_deletion(pod: Pod, container: str, end: Terminated) -> bool:
+    """Whether a container beside a trainer that was done kept the pod, until the pod was told to stop."""
+    told = pods.told_at(pod)
+    return _is_beside(container) and told is not None and end.finished_at is not None and told <= end.finished_at

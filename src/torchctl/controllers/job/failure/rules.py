@@ -31,14 +31,15 @@ _NODE_REASONS = ("NodeLost", "NodeShutdown", "Terminated", "Shutdown")
 _NODE_DISRUPTIONS = ("DeletionByTaintManager", "DeletionByPodGC")
 _LOST_TRACK = ("Unknown", "ContainerStatusUnknown")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
-_OWN_COMMAND = re.compile(r'exec: "|(?<!fork/)\bexec /\S+: |chdir to cwd')
-"""runc's message about a command or a directory that is missing or that nobody may run. Of a hook of the node, whose
-program may be missing as well, it says "fork/exec"."""
+_OWN_COMMAND = re.compile(r'exec: "|\bexec /\S+: |chdir to cwd|crun: executable file')
+"""What runc or crun says of a command or a directory that is missing or that nobody may run."""
+_NODES_OWN = re.compile(r"fork/exec|hook #\d|unable to retrieve OCI runtime error")
+"""What is said of a hook of the node, or of the runtime itself, whose program may be missing as well."""
 
 
 def _rejected(it: Evidence) -> bool:
     if it.end.reason in _NOT_STARTED:
-        return not _OWN_COMMAND.search(it.end.message)
+        return bool(_NODES_OWN.search(it.end.message)) or not _OWN_COMMAND.search(it.end.message)
     return bool(it.reason) and not it.container
 
 

@@ -1,0 +1,38 @@
+"""`rollback`: takes a running job back to the code it had before."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from torchctl.cli.torchrun.common import SECONDS, verb
+
+if TYPE_CHECKING:
+    from torchctl.client import Cluster
+
+
+@verb
+@click.argument("name", metavar="JOB")
+@click.option("--to", default="", metavar="REVISION", help="The revision, or its beginning. Default: the one before.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=SECONDS,
+    default=120.0,
+    show_default="2m",
+    metavar="DURATION",
+    help="For how long to wait until the workers run it.",
+)
+async def command(cluster: "Cluster", name: str, to: str, timeout_s: float) -> None:
+    """Take JOB, which runs with --hot-reload, back to the code that it had before the last `sync`.
+
+    Nothing is sent: the job keeps what was sent to it. It works from the machine that sent the earlier code.
+    """
+    from torchctl.cli.torchrun.progress import Teller
+    from torchctl.client.jobs import get_job
+    from torchctl.client.rollback import rollback
+    from torchctl.runtime.kinds import Key
+
+    job = await get_job(cluster, Key(cluster.namespace, name))
+    with Teller("") as teller:
+        done = await rollback(job, teller, to=to, patience_s=timeout_s)
+        teller.say(f"{name} is back at {done.revision.removeprefix('sha256:')[:12]}; {done.workers} workers run it")

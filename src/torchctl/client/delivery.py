@@ -1,0 +1,170 @@
+"""Brings code to the pod that takes it, whichever that is by now, and again if the way to it breaks."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from torchctl.api.jobstatus import JobStatus
+from torchctl.api.kube import POD, Pod
+from torchctl.api.labels import JOB_UID, ROLE, ROLE_SYNC, selector
+from torchctl.client.errors import NotFound, RequestRefused, TimedOut, UsageError
+from torchctl.client.receiving import Hopeless, Look, Receiver, There, Waiting, look
+from torchctl.client.wait import job_text
+
+if TYPE_CHECKING:
+    from torchctl.client.jobs import Job
+
+__all__ = ["PATIENCE_S", "Code", "Interrupted", "Silent", "Teller", "bring"]
+
+PATIENCE_S = 600.0
+"""Seconds for which a sync pod that takes the code is waited for."""
+_PERIOD_S, _GROWTH, _LONGEST_PERIOD_S = 0.25, 1.1, 2.0
+_CUTS = 20
+"""The number of times that the way to the receiver may break in one submit."""
+
+
+class Interrupted(Exception):
+    """The way to the receiver broke: it may be another pod by now, or will be reachable again."""
+
+
+class Code(Protocol):
+    """The tree that is the job's code."""
+
+    digest: str
+    """Its revision: the same for the same tree."""
+
+    async def send(self, receiver: Receiver) -> None:
+        """Brings the tree to the receiver, of which it sends only what is not there already.
+
+        Raises:
+            Interrupted: The connection broke; sending again goes on where it was.
+            ClientError: It was refused.
+        """
+        ...
+
+
+class Teller(Protocol):
+    """Tells a person how far it is."""
+
+    def made(self, name: str, *, again: bool) -> None:
+        """The job is there; `again` if it was before."""
+        ...
+
+    def waiting(self, why: str) -> None:
+        """Nothing can be sent yet."""
+        ...
+
+
+class Silent:
+    """A teller for programs: it tells nobody."""
+
+    def made(self, name: str, *, again: bool) -> None:
+        """Nothing."""
+
+    def waiting(self, why: str) -> None:
+        """Nothing."""
+
+
+async def bring(
+    job: "Job", code: Code, tell: Teller, *, judge: Callable[[JobStatus, Sequence[Pod]], Look] = look, patience_s: float
+) -> None:
+    """Sends the code as soon as there is a pod that takes it, and again if the way to it breaks.
+
+    Args:
+        judge: Says where the code can be sent.
+
+    Raises:
+        UsageError: The job has other code already.
+        ClientError: The code cannot be brought.
+    """
+    waiting = _Waiting(job, tell, judge, patience_s)
+    while True:
+        seen = await waiting.end()
+        if isinstance(seen, There):
+            return _agree(job, code, seen.workspace.digest)
+        try:
+            return await code.send(seen)
+        except Interrupted as cut:
+            await waiting.again(f"the connection to pod {seen.pod} broke: {cut}")
+
+
+class _Waiting:
+    """Waits for a pod that takes the code, in all for so long and so often."""
+
+    def __init__(
+        self, job: "Job", tell: Teller, judge: Callable[[JobStatus, Sequence[Pod]], Look], patience_s: float
+    ) -> None:
+        self._job, self._tell, self._judge = job, tell, judge
+        self._patience_s = self._left_s = patience_s
+        self._period_s = _PERIOD_S
+        self._cuts = 0
+        self._why = ""
+
+    async def end(self) -> Receiver | There:
+        """Returns where the code can be sent to, or that it is there.
+
+        Raises:
+            RequestRefused: It never can be.
+            TimedOut: It took too long.
+        """
+        while True:
+            match self._judge(*await _state(self._job)):
+                case Waiting(why):
+                    self._note(why)
+                    await self._pause()
+                case Hopeless(why, step):
+                    raise RequestRefused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
+                case found:
+                    return found
+
+    async def again(self, why: str) -> None:
+        """Waits a moment after the way to a pod broke.
+
+        Raises:
+            TimedOut: It broke too often.
+        """
+        self._note(why)
+        self._cuts += 1
+        if self._cuts > _CUTS:
+            raise self._late(f"the way to it broke {self._cuts} times")
+        await self._pause()
+
+    def _note(self, why: str) -> None:
+        if why != self._why:
+            self._why = why
+            self._tell.waiting(why)
+
+    async def _pause(self) -> None:
+        if self._left_s <= 0:
+            raise self._late(f"that took longer than {self._patience_s:g} s")
+        await anyio.sleep(self._period_s)
+        self._left_s -= self._period_s
+        self._period_s = min(self._period_s * _GROWTH, _LONGEST_PERIOD_S)
+
+    def _late(self, how: str) -> TimedOut:
+        return TimedOut(
+            f"the code could not be sent to {job_text(self._job.key)}: {how}; last: {self._why}",
+            "Correct what keeps it, or wait longer with --timeout.",
+        )
+
+
+async def _state(job: "Job") -> tuple[JobStatus, list[Pod]]:
+    """Reads the job's status, and its sync pods from the oldest to the newest."""
+    cluster, uid = job.cluster, job.uid
+    await job.refresh()
+    if job.uid != uid:
+        raise NotFound(f"{job_text(job.key)} was deleted meanwhile, and there is another one of its name")
+    labels = selector({JOB_UID: uid, ROLE: ROLE_SYNC})
+    with cluster.explained(f"pods of {job_text(job.key)}"):
+        pods = await cluster.client.list(POD, namespace=job.namespace, labels=labels)
+    return job.status, sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
+
+
+def _agree(job: "Job", code: Code, digest: str) -> None:
+    """Raises if the job has other code than what would be sent."""
+    if digest not in ("", code.digest, code.digest.removeprefix("sha256:")):
+        raise UsageError(
+            f"{job_text(job.key)} runs other code already ({digest[:12]}; the directory is now {code.digest[:12]})",
+            "Choose another --name for the directory as it is now.",
+        )
