@@ -8,6 +8,9 @@ import anyio
 
 __all__ = ["Clock", "SystemClock"]
 
+_MONOTONIC: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Of Linux CLOCK_MONOTONIC stands still during a suspend; macOS, where only commands run, has no other and counts it."""
+
 
 class Clock(Protocol):
     """Tells the time and sleeps. Tests pass one that they move by hand."""
@@ -24,10 +27,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks. Monotonic time is CLOCK_BOOTTIME: CLOCK_MONOTONIC stands still during a suspend."""
+    """The machine's clocks."""
 
     def monotonic(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.clock_gettime(_MONOTONIC)
 
     def now(self) -> datetime:
         return datetime.now(UTC)

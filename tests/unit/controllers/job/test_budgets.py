@@ -83,6 +83,23 @@ def test_the_operator_bounds_what_a_job_asks_for(world: type[World]) -> None:
     assert "all 20 restarts are used (the operator's --max-infrastructure-restarts)" in w.message("Failed")
 
 
+def test_node_clock_far_ahead_gives_no_budget_back(world: type[World]) -> None:
+    """A loss is never later than the moment at which the operator saw it."""
+    w = world(TWO % "maxRestarts: 1")
+    w.settle()
+    for _ in range(2):
+        for index in (0, 1):
+            w.worker(index)
+        w.settle()
+        w.worker_fails(0, after_s=86_400)
+        w.incident_settles()
+        w.remove_old_pods()
+        w.later(300)
+        w.settle()
+    assert w.status.restarts.consecutive == 2
+    assert w.status.phase == "Failed"
+
+
 def test_no_budget_runs_out_while_runs_are_long(world: type[World]) -> None:
     w = world(TWO % "maxInfrastructureRestarts: 1")
     w.settle()

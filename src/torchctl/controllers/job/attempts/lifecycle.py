@@ -138,10 +138,10 @@ def _settle(case: Case, incident: Incident) -> Life:
 
 
 def _counted(case: Case, loss: Loss, opened: datetime) -> Life:
-    lost, failure = loss.at or opened, loss.failure
+    lost, failure = min(loss.at or opened, opened), loss.failure
     cause, restarts = budgets.counted(case.status, loss.cause, case.settings, lost)
     refused = budgets.refused(case.policy, case.settings, cause, failure, restarts)
-    active = _folded(case.status, min(lost, opened))
+    active = _folded(case.status, lost)
     status = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
         message = f"{sentence(failure)}; {refused.why}{_logs(case.observed, failure)}"
