@@ -9,7 +9,7 @@ import anyio
 __all__ = ["Clock", "SystemClock"]
 
 _MONOTONIC: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Of Linux CLOCK_MONOTONIC stands still during a suspend; macOS, where only commands run, has no other and counts it."""
+"""CLOCK_MONOTONIC of Linux stands still during a suspend. macOS, where only commands run, has no other, and counts it."""
 
 
 class Clock(Protocol):
