@@ -9,7 +9,7 @@ import anyio
 __all__ = ["Clock", "SystemClock"]
 
 _MONOTONIC: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""CLOCK_MONOTONIC of Linux stands still during a suspend. macOS, where only commands run, has no other, and counts it."""
+"""CLOCK_MONOTONIC of Linux stands still during a suspend; that of macOS, where only commands run, does not."""
 
 
 class Clock(Protocol):
