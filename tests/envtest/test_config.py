@@ -177,7 +177,7 @@ async def test_what_the_readme_says_of_installing_works(cluster: ControlPlane, t
     """Each command as it stands there, on a copy of config/. Writes are tried and not made: other tests follow."""
     shutil.copytree(CONFIG, tmp_path / "config")
     text = (CONFIG.parent / "README.md").read_text()
-    section = text[text.index("## Install it in a cluster") : text.index("## Find your way")]
+    section = text[text.index("## Install it in a cluster") : text.index("## Train")]
     commands = [shlex.split(line) for line in re.findall(r"^ {4}(\S.*)$", section, re.MULTILINE)]
     assert {command[0] for command in commands} == {"sed", "kubectl"}
     for program, *words in commands:
