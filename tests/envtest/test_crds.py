@@ -524,6 +524,7 @@ async def test_defaults_come_out(admin: Client, namespace: str) -> None:
     job = await admin.get_raw(TORCHRUN_JOB, "job", namespace)
     assert job["spec"] == JOB["spec"] | {
         "launcher": "torchrun",
+        "hotReload": "Off",
         "queueUpdatePolicy": "Frozen",
         "suspend": False,
         "dependsOn": [{"job": "a", "condition": "Succeeded"}],
