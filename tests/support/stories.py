@@ -11,7 +11,20 @@ from typing import Any
 
 from jobs import a_job, a_queue
 from snapshots import AGE, COUNTS, READINESS
-from users import Act, asks_for, brought, deletes, deletes_worker, edits, edits_queue, ends, in_phase, ready, runs
+from users import (
+    Act,
+    asks_for,
+    brought,
+    deletes,
+    deletes_worker,
+    edits,
+    edits_queue,
+    ends,
+    in_phase,
+    ready,
+    runs,
+    runs_code,
+)
 
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
@@ -215,7 +228,7 @@ ON_CUE = (
     Story(
         "reloaded",
         job_spec={"hotReload": "Restart", "volumes": GIT},
-        acts=(Act(runs(0), asks_for(SENT)), *FAILS_ONCE),
+        acts=(Act(runs(0), asks_for(SENT)), Act(runs_code(0, SENT), ends(1, CODE)), Act(runs(1), ends())),
         workers=4,
     ),
     Story(

@@ -32,6 +32,7 @@ __all__ = [
     "in_phase",
     "ready",
     "runs",
+    "runs_code",
 ]
 
 
@@ -105,6 +106,15 @@ def in_phase(phase: Phase) -> Callable[[JobStatus], bool]:
 def runs(attempt: int) -> Callable[[JobStatus], bool]:
     """All workers of that attempt run."""
     return lambda status: (status.phase, status.attempt) == (Phase.RUNNING, attempt)
+
+
+def runs_code(attempt: int, revision: str) -> Callable[[JobStatus], bool]:
+    """All workers of that attempt run that revision of the workspace."""
+
+    def there(status: JobStatus) -> bool:
+        return runs(attempt)(status) and status.workspace is not None and status.workspace.revision == revision
+
+    return there
 
 
 def ready(nodes: int) -> Callable[[JobStatus], bool]:
