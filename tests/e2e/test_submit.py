@@ -50,12 +50,12 @@ async def test_failed_training_is_the_exit_status(place: Place, kubeconfig: Path
     line = ["submit", "--queue", "queue", "--gpus", "0", "python train.py", "--follow", "-n", NAMESPACE]
     manifest = directory / "job.yaml"
     manifest.write_text(
-        "apiVersion: torchrun.ai/v1alpha1\nkind: TorchrunJob\nmetadata: {name: fails}\n"
+        "apiVersion: torchrun.ai/v1alpha1\nkind: TorchrunJob\nmetadata: {name: exits-3}\n"
         "spec: {runPolicy: {maxRestarts: 0}}\n"
     )
     ended = await run(*line, "-f", "job.yaml", kubeconfig=kubeconfig, directory=directory, timeout_s=120)
     assert ended.status == 1, ended.err
-    assert "TorchrunJob fails in namespace training has failed" in ended.err
+    assert "TorchrunJob exits-3 in namespace training has failed" in ended.err
 
 
 async def test_changed_directory_is_taken_up_by_the_same_pods(
