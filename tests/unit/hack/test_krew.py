@@ -50,7 +50,7 @@ def test_what_krew_refuses_is_found(path: tuple[str | int, ...], value: object, 
     place = document
     for key in path[:-1]:
         place = place[key]  # type: ignore[index]  # a path into JSON
-    place[path[-1]] = value  # type: ignore[index]
+    place[path[-1]] = value  # type: ignore[index]  # a path into JSON
     assert [says in problem for problem in krew.problems("torchrun", document, released=False)] == [True]
 
 
