@@ -11,7 +11,7 @@ import pytest
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.codec import Codec
 from torchctl.runtime.client.errors import ApiError, NotFound, Unavailable
-from torchctl.runtime.client.transport import LineStream
+from torchctl.runtime.client.exchange import LineStream
 from torchctl.runtime.kinds import Kind, ObjectMeta
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.faults import Exchange, Moment, is_watch, is_write

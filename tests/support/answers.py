@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from torchctl.runtime.client.errors import ApiError
+from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 
 __all__ = ["Answers", "answer"]
 

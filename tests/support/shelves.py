@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.lowlevel import checkpoint
 
+from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 
 __all__ = ["Shelf", "Silence"]
 

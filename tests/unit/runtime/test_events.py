@@ -10,8 +10,8 @@ import pytest
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotLeader, Unavailable
+from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.events import QUEUE, EventRecorder
 from torchctl.runtime.eventseries import BURST
 from torchctl.runtime.kinds import ObjectReference

@@ -16,8 +16,9 @@ from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Unavailable
+from torchctl.runtime.client.exchange import Gate, HttpResponse
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import AiohttpTransport, Gate, HttpResponse
+from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.events import EventRecorder
 from torchctl.runtime.health import HealthChecks

@@ -18,6 +18,7 @@ import anyio
 import pytest
 from receivers import TOKEN, contents, plant
 
+from torchctl.client.errors import ClientError
 from torchctl.client.tree import scan
 from torchctl.client.upload import upload
 from torchctl.testing.ports import reserve
@@ -100,7 +101,7 @@ async def _insisting(url: str, source: Path) -> None:
     while True:
         try:
             await upload(url, TOKEN, scan(source))
-        except Exception:
+        except ClientError:
             await asyncio.sleep(0.02)
 
 

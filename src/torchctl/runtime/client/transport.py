@@ -30,10 +30,7 @@ from torchctl.runtime.client.exchange import (
     ByteStream,
     Gate,
     HttpResponse,
-    LineStream,
-    PodTransport,
     RequestMetrics,
-    Transport,
     UpgradeRefused,
 )
 from torchctl.runtime.client.mapping import mapped
@@ -44,17 +41,7 @@ from torchctl.runtime.client.tls import TlsContexts
 from torchctl.runtime.client.websocket import CLOSE_TIMEOUT_S, WebSocket, kept_alive
 from torchctl.runtime.clock import Clock, SystemClock
 
-__all__ = [
-    "AiohttpTransport",
-    "ByteStream",
-    "Gate",
-    "HttpResponse",
-    "LineStream",
-    "PodTransport",
-    "RequestMetrics",
-    "Transport",
-    "UpgradeRefused",
-]
+__all__ = ["AiohttpTransport"]
 
 T = TypeVar("T", bound="_Answer")
 

@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, Timeout
-from torchctl.runtime.client.transport import LineStream
+from torchctl.runtime.client.exchange import LineStream
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.kinds import Kind, Object
 from torchctl.runtime.watch.core import Input, WatchMachine

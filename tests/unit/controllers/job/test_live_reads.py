@@ -15,8 +15,8 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Question, Steps, plan
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.exchange import Gate, HttpResponse
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse
 from torchctl.runtime.kinds import Key
 from torchctl.runtime.manager import Manager
 from torchctl.testing.clock import ManualClock

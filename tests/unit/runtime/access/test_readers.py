@@ -13,8 +13,8 @@ from torchctl.runtime.access.core import STRANGERS_AT_ONCE, Access
 from torchctl.runtime.access.readers import REVIEW_TIMEOUT_S, Readers
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Unavailable
+from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.testing import virtualtime
 
 USER = {"username": "system:serviceaccount:monitoring:scraper", "uid": "u", "groups": ["g"], "extra": {"pod": ["p"]}}

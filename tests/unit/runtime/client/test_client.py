@@ -20,7 +20,7 @@ from torchctl.runtime.client.errors import (
     TooManyRequests,
     Unavailable,
 )
-from torchctl.runtime.client.transport import HttpResponse
+from torchctl.runtime.client.exchange import HttpResponse
 from torchctl.runtime.client.writes import Deleted, Written, record_writes
 from torchctl.runtime.kinds import LEASE, Key
 from torchctl.testing.clock import ManualClock

@@ -8,8 +8,8 @@ import pytest
 from shelves import Silence
 
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.kinds import LEASE
 from torchctl.runtime.settings import ClientSettings, ElectionSettings, RuntimeSettings
 

@@ -15,9 +15,10 @@ from prometheus_client import CollectorRegistry
 from torchctl.runtime.client import requests, sockets
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotLeader, Timeout, Unavailable
+from torchctl.runtime.client.exchange import RequestMetrics
 from torchctl.runtime.client.impersonation import Impersonation
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import MAX_CONNECTIONS, AiohttpTransport, RequestMetrics
+from torchctl.runtime.client.transport import MAX_CONNECTIONS, AiohttpTransport
 from torchctl.runtime.kinds import LEASE
 from torchctl.runtime.metrics import Metrics
 

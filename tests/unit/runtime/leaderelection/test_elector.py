@@ -16,8 +16,8 @@ from anyio.abc import TaskGroup
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotLeader, Timeout, Unavailable
+from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.leaderelection.elector import LeaderElector, new_identity
 from torchctl.runtime.leaderelection.fence import Fence
 from torchctl.runtime.metrics import Metrics

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Timeout, Unavailable
+from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import Gate, HttpResponse, LineStream
 from torchctl.runtime.kinds import LEASE, Lease
 from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Skipped, StoreEvent
 from torchctl.runtime.watch.events import Unavailable as Absent
