@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from torchctl.client.cluster import Cluster
 from torchctl.client.errors import ClusterError, NotAllowed, NotInstalled
+from torchctl.runtime.cancellation import cancel
 from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import Key, Kind, Object, key_of
 from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, StoreEvent, Unavailable
@@ -105,8 +106,7 @@ async def states(
     try:
         yield found
     finally:
-        watch.cancel()
-        await asyncio.wait([watch])
+        await cancel([watch])
 
 
 def _refusal(kind: Kind[T], reason: str, missing: bool) -> ClusterError:

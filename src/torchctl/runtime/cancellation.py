@@ -1,16 +1,17 @@
-"""Distinguishes a requested cancellation of this task from the cancellation of something that it awaits.
+"""Cancels tasks, and tells a requested cancellation of this task from that of something that it awaits.
 
 Both raise the same CancelledError. If the second kind is passed on, the task ends silently although nobody asked it to,
 and a task group takes that for a regular end.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 
-__all__ = ["StrayCancellation", "cancelled_only_if_asked", "is_asked_to_cancel"]
+__all__ = ["StrayCancellation", "cancel", "cancelled_only_if_asked", "is_asked_to_cancel"]
 
 
 class StrayCancellation(Exception):
@@ -36,3 +37,18 @@ def cancelled_only_if_asked() -> Iterator[None]:
         if is_asked_to_cancel():
             raise
         raise StrayCancellation("something that it awaited was cancelled, and not by us") from error
+
+
+async def cancel(tasks: Collection[asyncio.Task[Any]], *, again_s: float = 1.0) -> None:
+    """Cancels tasks and waits for their end.
+
+    A task may lose a cancellation that meets the end of what it awaits, and would then go on for ever.
+
+    Args:
+        again_s: Seconds after which a task that has not ended is cancelled again.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=again_s)

@@ -1,71 +1,27 @@
-"""A cancellation that nobody asked for is an error; one that was asked for stays a cancellation."""
+"""Ending tasks."""
 
 import asyncio
 
-import anyio
-import pytest
-
-from torchctl.runtime.cancellation import StrayCancellation, cancelled_only_if_asked
-from torchctl.testing import virtualtime
+from torchctl.runtime.cancellation import cancel
 
 
-def cancelled() -> asyncio.Future[None]:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    future.cancel()
-    return future
+async def test_task_that_loses_a_cancellation_is_cancelled_again() -> None:
+    begun, lost = asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            lost.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(stubborn())
+    await begun.wait()
+    await cancel([task], again_s=0.01)
+    assert lost.is_set()
+    assert task.cancelled()
 
 
-def test_awaiting_a_future_that_another_cancelled_is_an_error() -> None:
-    async def main() -> None:
-        with pytest.raises(StrayCancellation), cancelled_only_if_asked():
-            await cancelled()
-
-    virtualtime.run(main)
-
-
-def test_a_cancel_scope_around_the_guard_still_cancels() -> None:
-    async def main() -> None:
-        with anyio.move_on_after(1) as scope, cancelled_only_if_asked():
-            await anyio.sleep_forever()
-        assert scope.cancelled_caught
-
-    virtualtime.run(main)
-
-
-def test_a_deadline_inside_the_guard_stays_a_timeout() -> None:
-    async def main() -> None:
-        with pytest.raises(TimeoutError), cancelled_only_if_asked(), anyio.fail_after(1):
-            await anyio.sleep_forever()
-        with pytest.raises(StrayCancellation), cancelled_only_if_asked():
-            await cancelled()
-
-    virtualtime.run(main)
-
-
-def test_a_task_group_that_ends_cancels_its_guarded_task() -> None:
-    async def guarded() -> None:
-        with cancelled_only_if_asked():
-            await anyio.sleep_forever()
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(guarded)
-            await anyio.sleep(1)
-            tasks.cancel_scope.cancel()
-
-    virtualtime.run(main)
-
-
-def test_a_task_cancelled_by_asyncio_is_cancelled() -> None:
-    async def guarded() -> None:
-        with cancelled_only_if_asked():
-            await anyio.sleep_forever()
-
-    async def main() -> None:
-        task = asyncio.get_running_loop().create_task(guarded())
-        await anyio.sleep(1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    virtualtime.run(main)
+async def test_nothing_to_cancel_is_no_error() -> None:
+    await cancel([])

@@ -22,6 +22,7 @@ from torchctl.client.logs.roster import Roster, Wanted
 from torchctl.client.logs.workers import WORKER, Worker, WorkerPod, label, worker
 from torchctl.client.refusals import explain
 from torchctl.client.states import States, states
+from torchctl.runtime.cancellation import cancel
 from torchctl.runtime.client.errors import ApiError, Forbidden, Unauthorized
 from torchctl.runtime.client.loglines import Cursor, LogLine
 from torchctl.runtime.client.podlog import OUTAGE_S, PodLog
@@ -105,9 +106,7 @@ class _Reading:
         self._run(self._watch())
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
 
     async def batches(self) -> AsyncGenerator[list[JobLine]]:
         """Yields what the merge gives out, until everybody has ended."""
