@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trees import NAMES, TREES, plant
 
 from torchctl.workspace.copies import copy_tree, list_tree, tar_chunks
 from torchctl.workspace.core import Limits
@@ -249,28 +250,6 @@ async def test_more_downloads_than_allowed_are_told_to_come_again(claim: Path, t
 
             tasks.start_soon(one)
     assert all(snapshot(tmp_path / str(i)) == snapshot(claim) for i in range(4))
-
-
-NAMES = st.text(alphabet="ab.é -\n\\", min_size=1, max_size=6).filter(lambda n: n not in (".", ".."))
-TREES = st.recursive(
-    st.tuples(st.binary(max_size=600), st.sampled_from([0o644, 0o600, 0o755, 0o777])),
-    lambda children: st.dictionaries(NAMES, children, max_size=4),
-    max_leaves=12,
-)
-
-
-def plant(place: Path, tree: object) -> None:
-    assert isinstance(tree, dict)
-    place.mkdir()
-    for name, node in tree.items():
-        if isinstance(node, dict):
-            plant(place / name, node)
-
-            if not os.path.lexists(place / name / "a-link"):
-                (place / name / "a-link").symlink_to("..")
-        else:
-            (place / name).write_bytes(node[0])
-            (place / name).chmod(node[1])
 
 
 @settings(max_examples=60, deadline=None)
