@@ -899,6 +899,7 @@ class Loop:
             os.write(2, f"torchctl launcher: {text}\n".encode("utf-8", "replace"))
 
     def _end_all(self) -> None:
+        """Kill what is left, for at most 2 s: what is killed may have started something a moment before."""
         for _ in range(100):
             rest = descendants(os.getpid(), set())
             if not rest:

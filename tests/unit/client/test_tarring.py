@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -57,7 +56,6 @@ def test_a_file_arrives_under_its_new_name(source: Path, tmp_path: Path) -> None
     assert (tmp_path / "there" / "new.sh").read_text() == "echo\n"
 
 
-@pytest.mark.skipif(not shutil.which("tar"), reason="tar is missing")
 def test_tar_of_a_pod_understands_and_is_understood(source: Path, tmp_path: Path) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     there.mkdir()
