@@ -75,7 +75,11 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Synci
         return Syncing(Finding(True, JobReason.NO_WORKSPACE, "the job has no workspace"))
     recorded = is_true(observed.job.status.conditions, JobCondition.WORKSPACE_READY)
     halt = tries.halt(observed.sync_pods, now, recorded=recorded)
-    return replace(_assess(observed, template, now), halt=halt)
+    found = _assess(observed, template, now)
+    if not found.finding.ok and found.failure is None:
+        late = reload.waits(observed.job, _wanted(observed.job))
+        found = replace(found, finding=replace(found.finding, message=f"{found.finding.message}{late}"))
+    return replace(found, halt=halt)
 
 
 def _assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncing:
@@ -229,7 +233,7 @@ def _judge(observed: Observed, pod: Pod, template: FrozenTemplate, now: datetime
         return Syncing(Finding(False, JobReason.SYNCING, message), report=record)
     if _is_done(pod, template):
         if template.hot_reload and record is not None and record.revision:
-            return _reloading(observed, pod, record, now)
+            return _reloading(observed, template, pod, record, now)
         report = _report(pod, record)
         done = f" at {report.revision}" if report and report.revision else ""
         ready = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace{done}")
@@ -241,15 +245,22 @@ def _judge(observed: Observed, pod: Pod, template: FrozenTemplate, now: datetime
     return _failed(pod, _tries(observed), record)
 
 
-def _reloading(observed: Observed, pod: Pod, record: WorkspaceStatus, now: datetime) -> Syncing:
+def _reloading(
+    observed: Observed, template: FrozenTemplate, pod: Pod, record: WorkspaceStatus, now: datetime
+) -> Syncing:
     """The companion of a job that reloads is there; workers may be about to take up what was sent."""
     name, wanted, settled = pod.metadata.name, _wanted(observed.job), pods.is_ready(pod)
     sent = wanted if reload.is_sent(observed.job.spec, record, wanted) else ""
     report = reload.running(_said(pod), record, sent, now, settled=settled)
-    finding = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace at {report.revision}")
+    done = f"pod {name} has brought the workspace at {report.revision}{reload.brought(observed.job, report)}"
+    finding = Finding(True, JobReason.WORKSPACE_READY, done)
     left_s = reload.unproved_s(report, now) if sent and settled and sent not in (report.revision, report.digest) else 0
     if sent and (left_s or not settled):
-        message = f"not every worker runs revision {wanted} yet: `kubectl logs {name} -c {SERVE}` says which, and why"
+        runs = observed.worker_job is not None and not settled
+        who = reload.behind(observed.job, observed.pods, template.desired(observed.job.spec), wanted) if runs else ""
+        says = f"{who}; `kubectl logs {name} -c {SERVE}` says why" if who else ""
+        says = says or f"`kubectl logs {name} -c {SERVE}` says which, and why"
+        message = f"not every worker runs revision {wanted} yet: {says}"
         finding = Finding(True, JobReason.RELOADING, message)
     return Syncing(finding, number(pod), report=report, look_again_s=left_s or None)
 
