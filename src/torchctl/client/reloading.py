@@ -14,7 +14,7 @@ from torchctl.runtime.kinds import key_of
 __all__ = ["Launcher", "Launchers", "check_reload", "earlier", "had", "has_code", "is_replaced", "late", "said"]
 
 _MOST = 20
-_OFF, _FILES = "Off", "Files"
+_OFF = "Off"
 _SHOWN, _SHOWN_CHARS = 8, 100
 
 
@@ -46,8 +46,8 @@ def has_code(job: JobView) -> bool:
     return is_true(job.status.conditions, JobCondition.WORKSPACE_READY)
 
 
-def check_reload(job: JobView, *, restart: bool = True) -> None:
-    """Raises UsageError if a job that has its code takes no other, or none with which its program is started again."""
+def check_reload(job: JobView) -> None:
+    """Raises UsageError if a job that has its code takes no other."""
     check_alive(job)
     accepted = find(job.status.conditions, JobCondition.ACCEPTED)
     if accepted is not None and accepted.status == "False" and accepted.reason == JobReason.IMPOSSIBLE_WORKSPACE:
@@ -56,12 +56,6 @@ def check_reload(job: JobView, *, restart: bool = True) -> None:
         raise UsageError(
             f"{job_text(key_of(job))} takes no new code: it was submitted without --hot-reload",
             "Submit it again under another name, with --hot-reload.",
-        )
-    if restart and job.spec.hot_reload == _FILES:
-        raise UsageError(
-            f"{job_text(key_of(job))} cannot start again with new code: all its workers read one volume (hotReload "
-            "Files), so the code would change in pieces under programs that run",
-            "With --no-restart, its files change and its programs go on.",
         )
 
 

@@ -70,7 +70,7 @@ async def sync(job: "Job", code: Code, tell: Teller, *, restart: bool = True, pa
     if not has_code(job.object):
         await bring(job, code, tell, patience_s=patience_s)
         return Synced(code.digest, first=True)
-    check_reload(job.object, restart=restart)
+    check_reload(job.object)
     await bring(job, _Later(job, code, restart=restart), tell, judge=companion, patience_s=patience_s)
     await _write(job, code.digest, restart=restart)
     taking = _Taking(job, code.digest, tell)
