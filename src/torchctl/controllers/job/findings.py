@@ -9,7 +9,8 @@ from torchctl.controllers.job.attempts.outcome import Outcome, sentence
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.steps import admission, reload, workers
-from torchctl.controllers.job.steps.workspace import Syncing, missing_claim
+from torchctl.controllers.job.steps.syncing import Syncing
+from torchctl.controllers.job.steps.workspace import missing_claim
 from torchctl.controllers.job.template.freezing import Frozen
 from torchctl.runtime.conditions import find
 

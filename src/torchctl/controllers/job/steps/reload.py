@@ -28,6 +28,7 @@ __all__ = [
     "running",
     "unproved_s",
     "waits",
+    "wanted",
 ]
 
 PROBED_S = 5.0
@@ -40,6 +41,12 @@ _NAMED = 8
 def reloads(spec: JobSpec) -> bool:
     """Whether workers take up new code while they run."""
     return spec.hot_reload is not HotReload.OFF
+
+
+def wanted(job: TorchrunJob) -> str:
+    """Returns the revision that spec asks for; empty if any will do."""
+    workspace = job.spec.volumes.workspace
+    return (workspace.revision if workspace is not None else None) or ""
 
 
 def is_met(wanted: str, there: WorkspaceStatus) -> bool:
@@ -129,11 +136,10 @@ def in_the_end(job: TorchrunJob, there: WorkspaceStatus) -> str:
     The companion is news of workers that run. If they end before its readiness proves what was sent last, nobody knows
     whether they ran it, and status keeps what was known to run.
     """
-    workspace = job.spec.volumes.workspace
-    wanted = (workspace.revision if workspace is not None else None) or ""
+    sent = wanted(job)
     known = f"the last revision that all workers were seen to run is {there.revision}"
-    if is_sent(job.spec, there, wanted) and wanted not in (there.revision, there.digest):
-        return f"{known}; the job ended before they were seen to run {wanted}, which was sent to them"
+    if is_sent(job.spec, there, sent) and sent not in (there.revision, there.digest):
+        return f"{known}; the job ended before they were seen to run {sent}, which was sent to them"
     return f"{known}{brought(job, there)}"
 
 
