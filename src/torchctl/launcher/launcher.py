@@ -36,7 +36,7 @@ import time
 
 MYPY = False
 if MYPY:
-    from typing import Any, BinaryIO, Callable, Iterator, NoReturn
+    from typing import Any, BinaryIO, Callable, Collection, Iterator, NoReturn
 
 VERSION = 1
 POLL_S = 20
@@ -295,6 +295,8 @@ def tree_digest(root: str) -> str:
             whole.update(b"d %s\0" % path)
         elif kind == "l":
             whole.update(b"l %s\0%s\0" % (os.readlink(full), path))
+        elif not kind:
+            raise Unfit(f"{os.fsdecode(path)!r} is a device, a socket or a pipe")
         else:
             content, size = hashlib.sha256(), 0
             with open(full, "rb", buffering=0) as file:
@@ -306,23 +308,23 @@ def tree_digest(root: str) -> str:
     return "sha256:" + whole.hexdigest()
 
 
-def walk(root: bytes, below: bytes) -> Iterator[tuple[bytes, str, os.stat_result]]:
-    """Yield path, kind (d, l, f) and status of all entries below a directory but for reserved names."""
+def walk(root: bytes, below: bytes, besides: Collection[bytes] = ()) -> Iterator[tuple[bytes, str, os.stat_result]]:
+    """Yield path, kind (d, l, f, or empty) and status of all entries below a directory but for reserved names."""
     with os.scandir(os.path.join(root, below)) as entries:
         for entry in entries:
             if not below and os.fsdecode(entry.name) in RESERVED:
                 continue
             path = os.path.join(below, entry.name)
+            if path in besides:
+                continue
             status = entry.stat(follow_symlinks=False)
             if entry.is_symlink():
                 yield path, "l", status
             elif entry.is_dir():
                 yield path, "d", status
-                yield from walk(root, path)
-            elif entry.is_file():
-                yield path, "f", status
+                yield from walk(root, path, besides)
             else:
-                raise Unfit(f"{os.fsdecode(path)!r} is a device, a socket or a pipe")
+                yield path, "f" if entry.is_file() else "", status
 
 
 def unpack(stream: BinaryIO, root: str) -> None:
@@ -332,6 +334,7 @@ def unpack(stream: BinaryIO, root: str) -> None:
     links, modes = [], []
     with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
         for info in archive:
+            archive.members = []  # type: ignore[attr-defined]  # it would keep them all
             parts = [part for part in info.name.split("/") if part not in ("", ".")]
             if not parts:
                 continue
@@ -374,12 +377,24 @@ def placed_revision(workdir: str) -> str:
 
 def stage(url: Url, workdir: str, revision: str) -> dict[str, Any]:
     """Download a tree beside the one that is in place, and verify it."""
-    import shutil
-
-    _check_writable(workdir)
     staging = os.path.join(workdir, STAGING)
-    shutil.rmtree(os.path.join(staging, "tree"), ignore_errors=True)
+    _check_writable(workdir)
+    remove(os.path.join(staging, "tree"))
     os.makedirs(os.path.join(staging, "tree"))
+    try:
+        marker = _download(url, staging, revision)
+        write_record(os.path.join(staging, COMES), record(os.path.join(staging, "tree"), set()))
+        check_fits(workdir, mounts_below(workdir))
+    except BaseException:
+        remove(os.path.join(staging, "tree"))  # a full disk is the program's too
+        raise
+    with open(os.path.join(staging, "marker"), "w", encoding="utf-8") as file:
+        file.write(marker)
+    return {}
+
+
+def _download(url: Url, staging: str, revision: str) -> str:
+    """Unpack the archive of a revision, and return its marker."""
     connection, head, stream = url.request("GET", f"/archive/{url.key}", timeout_s=60)
     with connection, stream:
         if head.status != 200:
@@ -390,57 +405,155 @@ def stage(url: Url, workdir: str, revision: str) -> dict[str, Any]:
     found = tree_digest(os.path.join(staging, "tree"))
     if found != revision:
         raise Unfit(f"the archive has the digest {found}")
-    with open(os.path.join(staging, "marker"), "w", encoding="utf-8") as file:
-        file.write(head.fields.get("x-workspace-marker") or json.dumps({"digest": revision}))
+    return head.fields.get("x-workspace-marker") or json.dumps({"digest": revision})
+
+
+PLACED, COMES = "placed", "comes"
+"""Records of the tree that is in place and of the one that is staged, in the staging directory."""
+DIRECTORY = b"d"
+
+
+def note(workdir: str) -> dict[str, Any]:
+    """Record the tree that an init container put in place: what is not as in the record later is the program's."""
+    os.makedirs(os.path.join(workdir, STAGING), exist_ok=True)
+    write_record(os.path.join(workdir, STAGING, PLACED), record(workdir, mounts_below(workdir)))
     return {}
 
 
+def signature(path: bytes) -> bytes:
+    """Return what tells a file from any other that takes its place, and shows that it was changed; empty if none."""
+    import stat
+
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    if stat.S_ISDIR(status.st_mode):
+        return DIRECTORY
+    return b"%d.%d.%d" % (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def record(root: str, mounted: set[bytes]) -> dict[bytes, bytes]:
+    """Return the signatures of all files, links and directories below a directory, without other volumes."""
+    whole = os.fsencode(root)
+    return {path: signature(os.path.join(whole, path)) for path, _, _ in walk(whole, b"", mounted)}
+
+
+def write_record(path: str, found: dict[bytes, bytes]) -> None:
+    with open(path + ".tmp", "wb") as file:
+        file.writelines(b"%s %s\0" % (how, name) for name, how in found.items())
+    os.rename(path + ".tmp", path)
+
+
+def read_record(path: str) -> dict[bytes, bytes]:
+    with open(path, "rb") as file:
+        lines = file.read().split(b"\0")[:-1]
+    return {name: how for how, _, name in (line.partition(b" ") for line in lines)}
+
+
+def mounts_below(workdir: str) -> set[bytes]:
+    """Return the paths in the work directory at which other volumes are mounted. What is there is never the tree's."""
+    inside = os.fsencode(os.path.realpath(workdir)) + b"/"
+    with open("/proc/self/mountinfo", "rb") as file:
+        places = {line.split()[4].decode("unicode_escape").encode("latin-1") for line in file}
+    return {place[len(inside) :] for place in places if place.startswith(inside)}
+
+
+def _is_hidden(path: bytes, mounted: set[bytes]) -> bool:
+    return any(path == place or path.startswith(place + b"/") for place in mounted)
+
+
 def _check_writable(workdir: str) -> None:
-    """Find out before anything is stopped if the tree in place could be moved away."""
-    for path in [workdir, *(entry.path for entry in os.scandir(workdir) if entry.is_dir(follow_symlinks=False))]:
-        if not os.access(path, os.W_OK | os.X_OK) and os.path.basename(path) not in RESERVED:
-            raise Unfit(f"no permission to change {path!r}")
+    """Find out before anything is downloaded if the tree in place could be replaced."""
+    if not os.access(workdir, os.W_OK | os.X_OK):
+        raise Unfit(f"no permission to change {workdir!r}")
 
 
-def swap(workdir: str, stamp_ns: int) -> dict[str, Any]:
-    """Put the staged tree in place of the one that is there; what the program made since `stamp_ns` stays.
+def check_fits(workdir: str, mounted: set[bytes]) -> None:
+    """Find out before anything is stopped if the staged tree can be put in place."""
+    root, staging = os.fsencode(workdir), os.path.join(workdir, STAGING)
+    if not os.path.exists(os.path.join(staging, PLACED)):
+        raise Unfit(f"{workdir!r} could not be written when the launcher started")
+    goes, comes = read_record(os.path.join(staging, PLACED)), read_record(os.path.join(staging, COMES))
+    for path, how in comes.items():
+        if how != DIRECTORY and any(place.startswith(path + b"/") for place in mounted):
+            raise Unfit(f"a volume is mounted below {os.fsdecode(path)!r}, which is a file of the new tree")
+    for path in {name for name, how in (*goes.items(), *comes.items()) if how == DIRECTORY}:
+        full = os.path.join(root, path)
+        if not _is_hidden(path, mounted) and signature(full) == DIRECTORY and not os.access(full, os.W_OK | os.X_OK):
+            raise Unfit(f"no permission to change {os.fsdecode(full)!r}")
 
-    The old tree is moved aside and removed later. Compiled code goes with it: if a file's size and second are the
-    same as before, Python would take the old one.
+
+def swap(workdir: str, revision: str) -> dict[str, Any]:
+    """Put the staged tree in place of the one that is there; what the program made or changed since its start stays.
+
+    File by file. Directories stay the ones that they are: a program may be in one, another volume may be mounted there.
     """
     staging = os.path.join(workdir, STAGING)
-    new, old = os.path.join(staging, "tree"), os.path.join(staging, f"old-{time.time_ns()}")
-    os.makedirs(old)
-    names = os.listdir(new)
-    for name in sorted(set(os.listdir(workdir)) - RESERVED):
-        status = os.lstat(os.path.join(workdir, name))
-        if name in names or os.path.isdir(os.path.join(workdir, name)) or status.st_ctime_ns <= stamp_ns:
-            os.rename(os.path.join(workdir, name), os.path.join(old, name))
-    for name in names:
-        os.rename(os.path.join(new, name), os.path.join(workdir, name))
-    _bring_back(old, workdir, stamp_ns)
+    with open(os.path.join(staging, "marker"), encoding="utf-8") as file:
+        if json.load(file)["digest"] != revision:
+            raise Unfit("another revision was staged")
+    mounted = mounts_below(workdir)
+    check_fits(workdir, mounted)
+    old = os.path.join(staging, f"old-{time.time_ns()}")
+    os.mkdir(old)
+    replace(os.fsencode(workdir), os.fsencode(old), mounted)
+    os.rename(os.path.join(staging, COMES), os.path.join(staging, PLACED))
     os.rename(os.path.join(staging, "marker"), os.path.join(workdir, MARKER))
-    return {"stamp_ns": time.time_ns(), "old": old}
+    return {"old": old}
 
 
-def _bring_back(old: str, workdir: str, stamp_ns: int) -> None:
-    for path, kind, status in walk(os.fsencode(old), b""):
-        parts = path.split(b"/")  # what is at the top was moved itself, and looks new by that
-        if kind == "d" or status.st_ctime_ns <= stamp_ns or len(parts) == 1 or b"__pycache__" in parts:
-            continue
-        target = os.path.join(os.fsencode(workdir), path)
-        try:
-            if not os.path.lexists(target):
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                os.rename(os.path.join(os.fsencode(old), path), target)
-        except (FileExistsError, NotADirectoryError):
-            pass  # the new tree has a file where this one's directory was
+def replace(root: bytes, old: bytes, mounted: set[bytes]) -> None:
+    """Remove the files of the tree that is in place, and move those of the staged one there.
+
+    A path that is a file in one tree and a directory in the other is moved to `old`, with what the program made there.
+    """
+    staging = os.path.join(root, os.fsencode(STAGING))
+    goes, comes = (read_record(os.path.join(os.fsdecode(staging), name)) for name in (PLACED, COMES))
+    for path, how in goes.items():
+        full = os.path.join(root, path)
+        if how != DIRECTORY and path not in comes and not _is_hidden(path, mounted) and signature(full) == how:
+            os.unlink(full)
+    for number, path in enumerate(sorted(comes)):  # a directory comes before what is in it
+        if not _is_hidden(path, mounted):
+            _place(path, comes[path] == DIRECTORY, root, os.path.join(old, b"%d" % number))
+    directories = {path for path, how in (*goes.items(), *comes.items()) if how == DIRECTORY} | {b""}
+    for path in sorted(directories, reverse=True):
+        # If a file's size and second are the same as before, Python would take its old code.
+        if not _is_hidden(path, mounted):
+            remove(os.path.join(os.fsdecode(os.path.join(root, path)), "__pycache__"))
+        if path and path not in comes:
+            with contextlib.suppress(OSError):  # the program made something there
+                os.rmdir(os.path.join(root, path))
 
 
-def clean(directory: str) -> dict[str, Any]:
+def _place(path: bytes, is_directory: bool, root: bytes, aside: bytes) -> None:
+    source, target = os.path.join(root, os.fsencode(STAGING), b"tree", path), os.path.join(root, path)
+    there = signature(target)
+    if there and (there == DIRECTORY) != is_directory:
+        os.rename(target, aside)
+        there = b""
+    if not is_directory:
+        os.rename(source, target)
+    elif not there:
+        os.mkdir(target)
+        os.chmod(target, os.stat(source).st_mode & 0o777)
+
+
+def remove(directory: str) -> None:
+    """Remove a directory, also one in which nobody may write."""
     import shutil
 
     shutil.rmtree(directory, ignore_errors=True)
+    if os.path.isdir(directory) and not os.path.islink(directory):
+        for path, _, _ in os.walk(directory):
+            with contextlib.suppress(OSError):
+                os.chmod(path, 0o700)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def clean(directory: str) -> dict[str, Any]:
+    remove(directory)
     return {}
 
 
@@ -627,6 +740,11 @@ class Task:
         self.data += chunk
         return not chunk
 
+    def wait(self) -> dict[str, Any]:
+        while not self.read():
+            pass
+        return self.result()
+
     def result(self) -> dict[str, Any]:
         os.close(self.fd)
         try:
@@ -677,7 +795,6 @@ class Loop:
         self.said: set[str] = set()
         self.seq, self.sent, self.sent_at = 0, "", 0.0
         self.talk_at, self.pause = 0.0, 0.2
-        self.stamp_ns = time.time_ns()
         self.look_at = float("inf")  # when to look again at processes that are ending
         self.ending: int | None = None
         self.wake_read, self.wake_write = os.pipe()  # kept: closed, it would wake this process for ever
@@ -810,7 +927,7 @@ class Loop:
         self._begin("stage", stage, self.url, self.workdir, revision)
 
     def _do_swap(self, revision: str) -> None:
-        self._begin("swap", lambda workdir, stamp_ns, _: swap(workdir, stamp_ns), self.workdir, self.stamp_ns, revision)
+        self._begin("swap", swap, self.workdir, revision)
 
     def _do_exit(self, code: int) -> None:
         self.ending = code
@@ -846,7 +963,6 @@ class Loop:
         elif kind == "stage":
             self._do(self.core.staged_or_not(args[-1], error, now))
         elif kind == "swap":
-            self.stamp_ns = result.get("stamp_ns", self.stamp_ns)
             self._do(self.core.swapped(args[-1], error, now))
             if "old" in result:
                 self._begin("clean", clean, result["old"])
@@ -1305,6 +1421,8 @@ def main(argv: list[str]) -> int:
     reaper = become_subreaper()
     revision = placed_revision(workdir)
     warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
+    if revision:
+        Task("note", note, workdir).wait()  # before the program makes anything
     core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
     loop = Loop(core, url, workdir, program, warm)
     loop.verbose = "verbose" in given
