@@ -21,9 +21,20 @@ from __future__ import annotations
 import os
 import sys
 
+
+def given_environment() -> dict[str, str]:
+    """Return the environment that this process was given: in the C locale Python adds a variable for its children."""
+    environ = dict(os.environ)
+    with open("/proc/self/environ", "rb") as file:
+        if b"\0LC_CTYPE=" not in b"\0" + file.read():
+            environ.pop("LC_CTYPE", None)
+    return environ
+
+
 if __name__ == "__main__" and not sys.flags.isolated and sys.argv[1:2] != ["--warm-parent"]:
     # Without -I, a json.py of the user's would be imported below.
-    os.execv(sys.executable, [sys.executable, "-I", "-S", os.path.abspath(__file__), *sys.argv[1:]])
+    again = [sys.executable, "-I", "-S", os.path.abspath(__file__), *sys.argv[1:]]
+    os.execve(sys.executable, again, given_environment())
 
 import contextlib
 import errno
@@ -51,6 +62,10 @@ AGAIN_S = 600
 """How long a launcher that has nothing to run waits for the others."""
 GRACE_S = 300
 """Bounds a stop by order; torchrun itself kills its ranks after 30 s, or as told."""
+FORCE_S = 30
+"""How long a process that was killed may take to end; one that hangs in the kernel never does."""
+TASK_S = {"talk": POLL_S + 40}
+"""Bounds what runs in a child, whatever the other side does; an hour if it is not here."""
 WARM_S = 180
 RETRY_S = (1, 30)
 
@@ -395,7 +410,14 @@ def stage(url: Url, workdir: str, revision: str) -> dict[str, Any]:
 
 def _download(url: Url, staging: str, revision: str) -> str:
     """Unpack the archive of a revision, and return its marker."""
-    connection, head, stream = url.request("GET", f"/archive/{url.key}", timeout_s=60)
+    while True:
+        connection, head, stream = url.request("GET", f"/archive/{url.key}", timeout_s=60)
+        if head.status != 503:
+            break
+        stream.close()
+        connection.close()
+        after = number(head.fields.get("retry-after", ""), 2)  # others download; they come back at different times
+        time.sleep(min(after, 30) * (0.5 + os.urandom(1)[0] / 256))
     with connection, stream:
         if head.status != 200:
             raise Unfit(f"the companion answered {head.status} instead of the archive")
@@ -473,7 +495,7 @@ def check_fits(workdir: str, mounted: set[bytes]) -> None:
     """Find out before anything is stopped if the staged tree can be put in place."""
     root, staging = os.fsencode(workdir), os.path.join(workdir, STAGING)
     if not os.path.exists(os.path.join(staging, PLACED)):
-        raise Unfit(f"{workdir!r} could not be written when the launcher started")
+        raise Unfit(f"nobody wrote down what the tree in {workdir!r} consists of, as the launcher started")
     goes, comes = read_record(os.path.join(staging, PLACED)), read_record(os.path.join(staging, COMES))
     for path, how in comes.items():
         if how != DIRECTORY and any(place.startswith(path + b"/") for place in mounted):
@@ -658,8 +680,8 @@ def become_subreaper() -> bool:
         return False
 
 
-def descendants(root: int, besides: set[int]) -> list[int]:
-    """Return the processes below `root` that live, without those in `besides` and what is below them."""
+def families(besides: set[int]) -> dict[int, list[int]]:
+    """Return the processes that live, by their parent, without those in `besides`."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -671,12 +693,31 @@ def descendants(root: int, besides: set[int]) -> list[int]:
             continue
         if state not in (b"Z", b"X") and int(name) not in besides:
             children.setdefault(int(parent), []).append(int(name))
+    return children
+
+
+def below(root: int, children: dict[int, list[int]]) -> list[int]:
+    """Return the processes below `root`."""
     found, todo = [], [root]
     while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
+        found += children.get(todo[0], [])
+        todo += children.get(todo.pop(0), [])
     return found
+
+
+def descendants(root: int, besides: set[int]) -> list[int]:
+    """Return the processes below `root` that live, without those in `besides` and what is below them."""
+    return below(root, families(besides))
+
+
+def is_torchrun(pid: int) -> bool:
+    """Tell if a process is torchrun's agent: what it has to say once its ranks have ended is of no use to anybody."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(65536).split(b"\0")
+    except OSError:
+        return False
+    return any(os.path.basename(word) in (b"torchrun", b"torch.distributed.run", b"--warm-parent") for word in words)
 
 
 def kill(pid: int, signum: int) -> None:
@@ -696,9 +737,15 @@ def catches(pid: int, signum: int) -> bool:
     return False
 
 
+def tell(text: str) -> None:
+    """Write a line to stderr, if that can be done: a reader that is gone or slow must not end the training."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"torchctl launcher: {text}\n".encode("utf-8", "replace"))
+
+
 def reset_signals() -> None:
     signal.set_wakeup_fd(-1)
-    for signum in (*ENDING, *OTHERS, signal.SIGCHLD, signal.SIGPIPE):
+    for signum in (*ENDING, *OTHERS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
         signal.signal(signum, signal.SIG_DFL)
 
 
@@ -713,8 +760,14 @@ class Task:
     def __init__(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> None:
         self.kind, self.args, self.data = kind, args, b""
         self.fd, write = os.pipe()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(self.fd)
+            os.close(write)
+            raise
         if self.pid == 0:
+            signal.alarm(TASK_S.get(kind, 3600))
             self._child(write, function, args)
         os.close(write)
 
@@ -751,7 +804,7 @@ class Task:
             result = json.loads(self.data)
             return result if isinstance(result, dict) else {"error": "no result"}
         except ValueError:
-            return {"error": "it was killed"}
+            return {"error": "it was killed, or took too long"}
 
 
 def start_program(argv: list[str], environ: dict[str, str], cwd: str) -> int:
@@ -779,16 +832,30 @@ def start_program(argv: list[str], environ: dict[str, str], cwd: str) -> int:
         os._exit(code)
 
 
+def listen() -> tuple[int, int]:
+    """Handle signals from now on, and return the pipe into which they are written; its other end has to stay open."""
+    wake = os.pipe()
+    for fd in wake:
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake[1], warn_on_full_buffer=False)
+    for signum in (*ENDING, *OTHERS, signal.SIGCHLD):
+        signal.signal(signum, lambda *_: None)
+    return wake
+
+
 class Loop:
     """Does what the core says, and tells it what happens."""
 
-    def __init__(self, core: Core, url: Url, workdir: str, argv: list[str], warm: Warm | None) -> None:
-        self.core, self.url, self.workdir, self.argv, self.warm = core, url, workdir, argv, warm
-        self.environ, self.cwd = dict(os.environ), os.getcwd()
+    def __init__(
+        self, core: Core, url: Url, workdir: str, argv: list[str], warm: Warm | None, wake: tuple[int, int]
+    ) -> None:
+        self.core, self.url, self.workdir, self.argv, self.warm, self.wake = core, url, workdir, argv, warm, wake
+        self.environ, self.cwd = given_environment(), os.getcwd()
         self.verbose = False
         self.program = 0
         self.status: int | None = None  # of the program, while what it left behind is ended
         self.stopping_since: float | None = None
+        self.forced_since: float | None = None
         self.asked: set[int] = set()  # processes that were asked to end
         self.tasks: dict[int, Task] = {}
         self.talking: Task | None = None
@@ -797,14 +864,9 @@ class Loop:
         self.talk_at, self.pause = 0.0, 0.2
         self.look_at = float("inf")  # when to look again at processes that are ending
         self.ending: int | None = None
-        self.wake_read, self.wake_write = os.pipe()  # kept: closed, it would wake this process for ever
+        self.logs = ""  # what torchrun writes for a world, empty as a rule
 
     def run(self) -> int:
-        for fd in (self.wake_read, self.wake_write):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-        for signum in (*ENDING, *OTHERS, signal.SIGCHLD):
-            signal.signal(signum, lambda *_: None)
         while self.ending is None:
             self._talk()
             for fd in self._wait():
@@ -821,7 +883,7 @@ class Loop:
 
     def _wait(self) -> list[int]:
         poll, until = select.poll(), float("inf")
-        fds = [self.wake_read, *(task.fd for task in self.tasks.values())]
+        fds = [self.wake[0], *(task.fd for task in self.tasks.values())]
         if self.warm and self.warm.fd >= 0:
             fds.append(self.warm.fd)
             until = self.warm.deadline
@@ -832,7 +894,7 @@ class Loop:
         return [fd for fd, _ in poll.poll(timeout)]
 
     def _readable(self, fd: int) -> None:
-        if fd == self.wake_read:
+        if fd == self.wake[0]:
             self._signals()
         elif self.warm and fd == self.warm.fd:
             self.warm.read()
@@ -842,7 +904,7 @@ class Loop:
                 self._result(task.kind, task.args, task.result())
 
     def _signals(self) -> None:
-        for signum in os.read(self.wake_read, 4096):
+        for signum in os.read(self.wake[0], 4096):
             if signum == signal.SIGCHLD:
                 self._reap()
             else:
@@ -856,6 +918,8 @@ class Loop:
                 return
             if not pid:
                 return
+            if self.warm and pid == self.warm.pid:
+                self.warm.pid = 0
             if pid == self.program and self.status is None:
                 self._trace("ended", exit_code(status))
                 self.status = status
@@ -864,34 +928,54 @@ class Loop:
                 self.look_at = 0  # one less
 
     def _besides(self) -> set[int]:
-        return {*self.tasks, *([self.warm.pid] if self.warm else [])}
+        return {*self.tasks, *([self.warm.pid] if self.warm and self.warm.pid else [])}
 
     def _look(self) -> None:
         """Look at what has to end: first as the program wants, in the end by force. Nothing may stay behind."""
         now = time.monotonic()
         self.look_at = float("inf")
-        left = GRACE_S if self.stopping_since is None else self.stopping_since + GRACE_S - now
+        if self.status is None and self.stopping_since is None:
+            return
+        children = families(self._besides())
         if self.status is None:
-            if self.stopping_since is None:
-                return
-            if left <= 0 or not descendants(self.program, self._besides()):
-                kill(self.program, signal.SIGKILL)  # its ranks are gone; its own end would take another second
-            self.look_at = now + 0.05
+            if self._is_late(now) or (is_torchrun(self.program) and not below(self.program, children)):
+                self._force([self.program], now)  # its ranks are gone; its own end would take another second
+        elif not below(os.getpid(), children):
+            self._gone(now)
             return
-        rest = descendants(os.getpid(), self._besides())
-        if not rest:
-            code, self.status, self.stopping_since = exit_code(self.status), None, None
-            self.asked.clear()
-            self._do(self.core.gone(code, now))
-            return
-        gently = self.stopping_since is not None and left > 0
-        for pid in rest:
-            if not gently:
-                kill(pid, signal.SIGKILL)
-            elif pid not in self.asked:
-                self.asked.add(pid)
-                kill(pid, signal.SIGTERM)
+        elif self._is_late(now) or not self._was_told():
+            self._force(below(os.getpid(), children), now)
+        else:
+            self._ask(children.get(os.getpid(), []))  # the others have a parent that hands it on
         self.look_at = now + 0.05
+
+    def _is_late(self, now: float) -> bool:
+        return self.stopping_since is not None and now - self.stopping_since >= GRACE_S
+
+    def _was_told(self) -> bool:
+        """Whether what the program left was to end with it, and may not know: a shell dies before its children."""
+        by_signal = self.status is not None and os.WIFSIGNALED(self.status)
+        return self.core.state == BUSY or (self.core.state == LEAVING and by_signal)
+
+    def _ask(self, pids: list[int]) -> None:
+        for pid in set(pids) - self.asked:
+            self.asked.add(pid)
+            kill(pid, self.core.signal or signal.SIGTERM)
+
+    def _force(self, pids: list[int], now: float) -> None:
+        self.forced_since = now if self.forced_since is None else self.forced_since
+        for pid in pids:
+            kill(pid, signal.SIGKILL)
+        if now - self.forced_since >= FORCE_S:
+            self._say(f"processes were killed and did not end within {FORCE_S} s: {sorted(pids)[:10]}")
+            self.ending = 1 if self.status is None or self.core.state == BUSY else exit_code(self.status)
+
+    def _gone(self, now: float) -> None:
+        assert self.status is not None
+        code = exit_code(self.status)
+        self.program, self.status, self.stopping_since, self.forced_since = 0, None, None, None
+        self.asked.clear()
+        self._do(self.core.gone(code, now))
 
     def _do(self, actions: list[Any]) -> None:
         for action, *args in actions:
@@ -902,14 +986,28 @@ class Loop:
         self._say(text)
 
     def _do_start(self, world: dict[str, Any] | None) -> None:
-        environ = world_environment(self.environ, world) if world else self.environ
+        environ = world_environment(self.environ, world) if world else dict(self.environ)
         self._forget_message()
+        self._change_logs(environ, world)
         if self.warm:
             self.program = self.warm.start(environ, self.cwd) if world else 0
             self._say(self.warm.trouble)
             if self.program:
                 return
+            self._end_all(self._besides())  # a parent that was slow may have forked nevertheless
         self.program = start_program(self.argv, environ, self.cwd)
+
+    def _change_logs(self, environ: dict[str, str], world: dict[str, Any] | None) -> None:
+        """Give torchrun a directory for this world, where it would make one each time, and remove the last one."""
+        if self.logs:
+            self._begin("clean", clean, self.logs)
+            self.logs = ""
+        if world and not environ.get("PET_LOG_DIR"):
+            name = f"torchelastic_{self.core.facts['incarnation']}_{world['epoch']}"
+            path = os.path.join(environ.get("TMPDIR") or "/tmp", name)
+            with contextlib.suppress(OSError):
+                os.mkdir(path, 0o700)
+                self.logs = environ["PET_LOG_DIR"] = path
 
     def _do_stop(self) -> None:
         self.stopping_since = time.monotonic()
@@ -938,7 +1036,7 @@ class Loop:
     def _trace(self, *what: Any) -> None:
         if self.verbose:
             words = " ".join(str(word) for word in what)
-            os.write(2, f"torchctl launcher: {time.time():.3f} {self.core.state} {words}\n".encode("utf-8", "replace"))
+            tell(f"{time.time():.3f} {self.core.state} {words}")
 
     def _begin(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> Task | None:
         try:
@@ -1012,12 +1110,12 @@ class Loop:
     def _say(self, text: str) -> None:
         if text and text not in self.said:
             self.said.add(text)
-            os.write(2, f"torchctl launcher: {text}\n".encode("utf-8", "replace"))
+            tell(text)
 
-    def _end_all(self) -> None:
+    def _end_all(self, besides: Collection[int] = ()) -> None:
         """Kill what is left, for at most 2 s: what is killed may have started something a moment before."""
         for _ in range(100):
-            rest = descendants(os.getpid(), set())
+            rest = descendants(os.getpid(), set(besides))
             if not rest:
                 return
             for pid in rest:
@@ -1028,6 +1126,10 @@ class Loop:
 
 def carry_on(loop: Loop) -> int:
     """Wait for the program and do nothing else: the launcher has a fault, and the training shall not end with it."""
+    core = loop.core
+    if core.state == EXITED or core.swapping:  # half a tree never runs
+        loop._end_all()
+        return core.exit if core.state == EXITED else 1
     if not loop.program:
         loop.program = start_program(loop.argv, loop.environ, loop.cwd)
     for signum in ENDING:
@@ -1102,8 +1204,11 @@ class Warm:
         except OSError as error:
             return {"error": str(error)}
         line, _, self.data = self.data.partition(b"\n")
-        message = json.loads(line)
-        return message if isinstance(message, dict) else {}
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        return message if isinstance(message, dict) else {"error": "it wrote what is none of its messages"}
 
     def _fail(self, why: str) -> None:
         self.trouble = f"no warm start, torchrun starts anew each time: {why}"
@@ -1415,23 +1520,24 @@ def main(argv: list[str]) -> int:
         url, workdir = Url(given["companion"]), given["workdir"]
         facts = facts_of(given, dict(os.environ))
     except (KeyError, ValueError) as error:
-        os.write(2, f"torchctl launcher: wrong arguments: {error}\n".encode())
+        tell(f"wrong arguments: {error}")
         return 2
-    now = time.monotonic()
+    now, wake = time.monotonic(), listen()
     reaper = become_subreaper()
     revision = placed_revision(workdir)
     warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
     if revision:
-        Task("note", note, workdir).wait()  # before the program makes anything
+        with contextlib.suppress(OSError):
+            Task("note", note, workdir).wait()  # before the program makes anything
     core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
-    loop = Loop(core, url, workdir, program, warm)
+    loop = Loop(core, url, workdir, program, warm, wake)
     loop.verbose = "verbose" in given
     if not reaper:
         loop._say("it cannot find processes that lost their parent; they may stay when torchrun is killed")
-    if not revision:
-        loop._say(f"{workdir} has no {MARKER}, so new code cannot be taken up here")
-        loop._do(loop.core._plain())
     try:
+        if not revision:
+            loop._say(f"{workdir} has no {MARKER}, so new code cannot be taken up here")
+            loop._do(loop.core._plain())
         return loop.run()
     except Exception as error:
         loop._say(f"it has a fault, so new code cannot be taken up any more: {error!r}")
