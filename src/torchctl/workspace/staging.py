@@ -90,7 +90,9 @@ class Staging:
         self.discard()
 
     def discard(self) -> None:
-        self._remove(self.directory)
+        """Remove what was staged; a move that was sealed stays, because it can only be finished."""
+        if not self._sealed.exists():
+            self._remove(self.directory)
 
     def _empty_root(self) -> None:
         present = self._ours()
