@@ -90,8 +90,13 @@ class Staging:
         self.discard()
 
     def discard(self) -> None:
-        """Remove what was staged; a move that was sealed stays, because it can only be finished."""
-        if not self._sealed.exists():
+        """Remove what was staged, but not what tells the next try whose the files in the root are."""
+        if self._sealed.exists():
+            return
+        if self._journal.exists() and not os.path.lexists(self.root / MARKER):
+            self._remove(self.tree)
+            self._remove(self.scratch)
+        else:
             self._remove(self.directory)
 
     def _empty_root(self) -> None:
