@@ -1329,7 +1329,10 @@ def _import_torch(workdir: str, nproc: str, arguments: list[str]) -> str:
     import torch.distributed.run
     import torch.nn.parallel
     import torch.optim
+    from torch.distributed.elastic.multiprocessing.api import SubprocessHandler
 
+    if not hasattr(SubprocessHandler, "_popen"):
+        return f"torch {torch.__version__} starts ranks in a way that is not known here"
     args = torch.distributed.run.parse_args(arguments)
     if args.no_python or args.run_path or args.standalone or os.environ.get("PYTHON_EXEC"):
         return "only `torchrun script.py` and `torchrun -m module` start warm"
@@ -1366,12 +1369,11 @@ def agent(arguments: list[str], environ: dict[str, str], cwd: str) -> NoReturn:
         from torch.distributed.elastic.multiprocessing.errors import record
         from torch.distributed.launcher.api import elastic_launch
 
-        args = torchrun.parse_args(arguments)
-        config = torchrun.config_from_args(args)[0]
-        config.start_method = "fork"
+        config, python, words = torchrun.config_from_args(torchrun.parse_args(arguments))
+        fork_ranks(python)
 
         def main() -> None:
-            elastic_launch(config, rank_main)(args.training_script, args.module, args.training_script_args)
+            elastic_launch(config, python)(*words)
 
         record(main)()
         code = 0
@@ -1384,20 +1386,87 @@ def agent(arguments: list[str], environ: dict[str, str], cwd: str) -> NoReturn:
         os._exit(code)  # the end of a process with torch takes another second
 
 
-def rank_main(script: str, is_module: bool, args: list[str]) -> None:
-    """Be `python -u script.py` or `python -u -m module` in a forked process."""
-    import atexit
+def fork_ranks(python: str) -> None:
+    """Let torchrun fork the ranks that it would start as `python -u ...`; for the rest they are processes as any other.
+
+    Functions as ranks, which torchrun forks by itself, are none to it if they end by `os._exit`.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SubprocessHandler
+
+    starts = SubprocessHandler._popen
+
+    def popen(handler: Any, words: tuple[str, ...], environ: dict[str, str]) -> Any:
+        if words[:2] == (python, "-u"):
+            return Rank(words, environ, handler._stdout, handler._stderr)
+        return starts(handler, words, environ)  # one that is bound to a part of the machine
+
+    SubprocessHandler._popen = popen
+
+
+class Rank:
+    """A forked rank, with what torchrun uses of `subprocess.Popen`."""
+
+    def __init__(self, words: tuple[str, ...], environ: dict[str, str], stdout: Any, stderr: Any) -> None:
+        import warnings
+
+        self.args = words
+        self.returncode: int | None = None
+        flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torchrun has threads, which hold nothing that a rank needs
+            self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                _become_rank(environ, stdout, stderr)
+                code = rank_main(list(words[2:]))
+            finally:
+                os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        import subprocess
+
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() >= until:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            time.sleep(0.02)
+        return self.returncode or 0
+
+    def send_signal(self, signum: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+
+def _become_rank(environ: dict[str, str], stdout: Any, stderr: Any) -> None:
+    """Undo what a fork shares with torchrun and a new process does not."""
+    for signum in ENDING:  # torchrun's handlers
+        signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setsid()
+    for file, fd in ((stdout, 1), (stderr, 2)):
+        if file:
+            os.dup2(file.fileno(), fd)
+    os.environ.clear()
+    os.environ.update(environ)
+
+
+def rank_main(words: list[str]) -> int:
+    """Be `python -u script.py ...` or `python -u -m module ...`, and return the exit code."""
     import importlib
     import random
     import runpy
-    import threading
 
-    for signum in ENDING:  # the agent's handlers
-        signal.signal(signum, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
     torch = sys.modules["torch"]
-    torch.seed()
+    torch.default_generator.seed()  # not those of GPUs, which begin with one number in every process
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     threads = os.environ.get("OMP_NUM_THREADS", "")
@@ -1406,14 +1475,14 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
     importlib.invalidate_caches()
     code: Any = 0
     try:
-        if is_module:
+        if words[0] == "-m":
             sys.path.insert(0, os.getcwd())
-            sys.argv = [script, *args]
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
-            sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
-            sys.argv = [script, *args]
-            _run_script(script)
+            sys.path.insert(0, os.path.dirname(os.path.realpath(words[0])))
+            sys.argv = words
+            _run_script(words[0])
     except SystemExit as error:
         code = error.code
         if code is not None and not isinstance(code, int):
@@ -1423,11 +1492,23 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
         code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
         shown = _of_the_user(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(shown), shown)
-    threading._shutdown()  # type: ignore[attr-defined]  # multiprocessing would skip what an interpreter does at its end
+    _finish()
+    return (code or 0) & 0xFF
+
+
+def _finish() -> None:
+    """Do what an interpreter does at its end, but for taking torch apart, which takes a second."""
+    import atexit
+    import gc
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    for one in gc.get_objects():
+        if issubclass(type(one), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            with contextlib.suppress(OSError, ValueError):  # of a file that was left open
+                one.flush()
     flush()
-    if code:
-        sys.exit(code)
 
 
 def _run_script(script: str) -> None:
