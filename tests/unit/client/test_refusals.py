@@ -13,7 +13,10 @@ WHAT = "TorchrunJob vit in namespace ml"
 NO_RIGHT = (
     'torchrunjobs.torchrun.ai is forbidden: User "ann" cannot list resource "torchrunjobs" in API group "torchrun.ai"'
 )
-POLICY = "torchrunjobs.torchrun.ai \"vit\" is forbidden: ValidatingAdmissionPolicy 'gpus' denied request: a job cannot have more than 8 GPUs"
+POLICY = (
+    "torchrunjobs.torchrun.ai \"vit\" is forbidden: ValidatingAdmissionPolicy 'gpus' denied request: "
+    "a job cannot have more than 8 GPUs"
+)
 
 
 def caused(error: api.ApiError, cause: Exception) -> api.ApiError:
