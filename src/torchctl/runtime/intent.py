@@ -52,6 +52,8 @@ the object if there is none; otherwise it is a Conflict, even with force."""
 MANAGER = "torchctl"
 """The default field manager."""
 
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
 Ownership = Callable[[ObjectMeta], bool]
 """Tells if an object that has our child's name is our child."""
 
@@ -116,8 +118,7 @@ def annotation_of(manager: str) -> str:
 
 def digest_of(intent: Mapping[str, Any] | str) -> str:
     """Returns 16 hexadecimal digits that identify a JSON value, whatever the order of its keys."""
-    text = json.dumps(intent, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_SORTED.encode(intent).encode()).hexdigest()[:16]
 
 
 def decide(
