@@ -5,6 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CHECKED := src tests hack bench examples
 
+# Of bench-peers.
+OBJECTS ?= 2000
+WORKERS ?= 10
+ROUNDS ?= 3
+
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -88,10 +93,13 @@ drift: venv ## Fail when a generated file differs from what generates it
 bench: venv control-plane ## Measure latency, requests, memory and decoding, beside a peer and an earlier version
 	$(BIN)/python -m bench
 
+bench-peers: venv control-plane ## Measure controller-runtime, kopf and torchctl.runtime in turns (OBJECTS=2000 WORKERS=10 ROUNDS=3)
+	$(BIN)/python -m bench.peers --objects $(OBJECTS) --workers $(WORKERS) --rounds $(ROUNDS)
+
 lock: ## Pin the development dependencies again, with hashes
 	hack/lock.sh
 
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench bench-peers lock clean

@@ -4,6 +4,7 @@ A runner starts with an empty queue. Attaching its handlers replays every cached
 looking at everything once, with low priority.
 """
 
+import logging
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -34,7 +35,10 @@ __all__ = ["Runner"]
 PUBLISH_PERIOD_S = 0.5
 """Seconds between updates of the gauges of work in progress; client-go's period."""
 
-log = structlog.get_logger("torchctl.controller")
+NAME = "torchctl.controller"
+
+log = structlog.get_logger(NAME)
+_level = logging.getLogger(NAME)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,9 +131,9 @@ class Runner:
     async def _publish(self) -> None:
         try:
             while True:
-                statistics = self._queue.statistics()
-                self._metrics.queue.set_depth(statistics.due_by_priority)
-                self._metrics.queue.set_work(statistics.processing_s, statistics.longest_processing_s)
+                load = self._queue.load()
+                self._metrics.queue.set_depth(load.due_by_priority)
+                self._metrics.queue.set_work(load.processing_s, load.longest_processing_s)
                 await self._clock.sleep(PUBLISH_PERIOD_S)
         finally:  # the queue ends with the term, and its keys are no longer a backlog
             self._metrics.queue.set_depth({})
@@ -153,6 +157,7 @@ class Runner:
 
     async def _attempt(self, request: Request) -> Conclusion:
         await self._barrier.wait(request)
+        self._queue.absorb(request)  # the cache shows what happened while the key waited
         with self._metrics.time_seconds.time(), record_writes() as writes:
             try:
                 with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
@@ -188,6 +193,8 @@ class Runner:
 
     def _report(self, conclusion: Conclusion, delay_s: float | None) -> None:
         if conclusion.kind != "error":
+            if not _level.isEnabledFor(logging.DEBUG):  # to find that out otherwise costs more than the rest of this
+                return
             why = {} if conclusion.error is None else {"reason": conclusion.reason}
             log.debug("reconciled", result=str(conclusion.kind), again_in_s=delay_s, **why)
         elif conclusion.panic:
