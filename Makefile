@@ -50,6 +50,12 @@ e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian pa
 	$(BIN)/python -m torchctl.testing.node.training
 	$(BIN)/pytest tests/e2e
 
+bench-node: venv control-plane ## Seconds that people wait on the real node: new code, uploads beside kubectl cp (as e2e)
+	hack/node/install.sh
+	$(BIN)/python -m torchctl.testing.assets --group node
+	$(BIN)/python -m torchctl.testing.node.training
+	$(BIN)/pytest -s tests/e2e/measure_people.py
+
 test-kai: kai-bin venv control-plane ## KAI-Scheduler's own programs place the pods: KAI_BIN=dir holds them (docs/testing.md)
 	TORCHCTL_KAI_BIN=$(abspath $(KAI_BIN)) TORCHCTL_KAI_CRDS=$(abspath $(KAI_BIN))/crds \
 		$(BIN)/pytest tests/kai tests/envtest/test_kai_contract.py
@@ -87,4 +93,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e test-kai kai-bin image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench lock clean
