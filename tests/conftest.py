@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 import effort  # noqa: F401  # registers the profiles
@@ -28,6 +29,12 @@ structlog.configure(
 def pytest_collection_finish() -> None:
     """What was collected stays until the end, and operators here collect as seldom as the program does."""
     relax()
+
+
+def pytest_sessionfinish() -> None:
+    """Keeps what a worker of pytest-xdist measured: it is killed if its exit, which would write it, takes long."""
+    if (coverage := sys.modules.get("coverage")) and (measured := coverage.Coverage.current()):
+        measured.save()
 
 
 @pytest.fixture(autouse=True)
