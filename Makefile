@@ -35,8 +35,9 @@ test: venv control-plane object-store ## Unit tests and tests on the real contro
 test-versions: venv control-plane ## The core of tests/envtest on every pinned Kubernetes, 1.31 to the newest; a table of what ran
 	$(BIN)/python hack/versions.py
 
-sweep: venv control-plane ## Crash the operator at each of its writes in every story; two minutes at rest
-	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_at_rest.py
+sweep: venv control-plane ## Kill operator, plugin, receiver, companion and launchers at each of their steps; two minutes at rest
+	TORCHCTL_SWEEP=all $(BIN)/pytest tests/unit/workspace/test_crashes.py tests/unit/launcher/test_crashes.py
+	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
 
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
