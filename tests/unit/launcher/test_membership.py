@@ -187,6 +187,13 @@ def test_worker_that_fell_silent_is_behind_until_replaced() -> None:
     assert late(membership, 60) == []
 
 
+def test_elastic_job_does_not_wait_for_a_lost_worker() -> None:
+    membership = Membership(0, Target("two"))
+    membership.heard(a_report(1, least=1), 0)
+    membership.heard(a_report(0, revision="two", least=1), 50)
+    assert late(membership, 50) == []
+
+
 def test_worker_that_said_goodbye_is_not_behind() -> None:
     membership = Membership(0, Target("two"))
     for index in range(2):
