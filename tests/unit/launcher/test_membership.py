@@ -161,3 +161,16 @@ def test_without_a_claimed_tree_a_common_one_will_do() -> None:
     assert scene.together()
     scene.companion.commit(Target("r1"))
     assert scene.companion.behind(scene.now) == []
+
+
+@pytest.mark.parametrize("port", [1024, 29500, 65530, 65535])
+def test_each_world_has_a_port_that_exists(port: int) -> None:
+    scene = Scene(2, 2)
+    for node in scene.nodes:
+        node.facts["port"] = port
+    for _ in range(9):
+        assert scene.calm()
+        scene.commit(scene.nodes[0])
+    ports = [world["port"] for world in scene.nodes[0].starts if world]
+    assert len(set(ports[:8])) == 8
+    assert max(ports) <= 65535

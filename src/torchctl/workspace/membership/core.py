@@ -27,6 +27,7 @@ __all__ = ["PORTS", "Membership", "Seen", "Settings", "Target"]
 
 PORTS = 8
 """Ports that worlds use in turn, from the job's port on: an orphan of one world must not be in the next one's way."""
+_LAST_PORT = 65535
 
 WAIT = Order(OrderKind.WAIT)
 
@@ -318,7 +319,7 @@ class Membership:
             nodes=len(members),
             rank=0,
             master=first.address,
-            port=first.port + epoch % PORTS,
+            port=min(first.port, _LAST_PORT - PORTS + 1) + epoch % PORTS,
             restarts=restarts,
         )
         self._formed = _Formed(world, tuple(members))
