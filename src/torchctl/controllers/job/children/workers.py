@@ -10,7 +10,7 @@ like one that never was.
 
 from typing import Any
 
-from torchctl.api import names
+from torchctl.api import names, quantity
 from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import JOB, Job
@@ -137,20 +137,25 @@ def _mounts(template: FrozenTemplate) -> list[Json]:
 
 
 def _volumes(owner: Owner, template: FrozenTemplate) -> list[Json]:
-    volumes = _workspace_volumes(owner, template.workspace) if template.workspace else []
+    volumes = _workspace_volumes(owner, template, template.workspace) if template.workspace else []
     checkpoints = checkpoints_name(owner, template)
     if checkpoints:
         volumes.append({"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": checkpoints}})
     return [*volumes, *launcher_volumes(template)]
 
 
-def _workspace_volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:
+def _room(template: FrozenTemplate, size: str) -> str:
+    """The limit of a worker's copy, above which its pod is evicted: a new tree is staged beside the one that runs."""
+    return str(quantity.parse(size).times(2)) if template.hot_reload else size
+
+
+def _workspace_volumes(owner: Owner, template: FrozenTemplate, workspace: FrozenWorkspace) -> list[Json]:
     claim: Json = {"claimName": claim_name(owner, workspace)}
     if workspace.distribution == Distribution.SHARED:
         return [
             {"name": _WORKSPACE, "persistentVolumeClaim": claim | ({"readOnly": True} if workspace.read_only else {})}
         ]
-    room = {} if workspace.source == WorkspaceSource.EXISTING else {"sizeLimit": workspace.size}
+    room = {} if workspace.source == WorkspaceSource.EXISTING else {"sizeLimit": _room(template, workspace.size)}
     local: list[Json] = [{"name": _WORKSPACE, "emptyDir": room}, tmp_volume()]
     if workspace.distribution == Distribution.COPY:
         local.append({"name": _SOURCE, "persistentVolumeClaim": claim | {"readOnly": True}})
