@@ -7,6 +7,8 @@ CHECKED := src tests hack bench examples
 # Tests run in so many processes, file by file; each has a control plane of its own. 0: all in one.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Images of CI set it, and then each of the many processes that tests start compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
