@@ -2,16 +2,20 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import effort  # noqa: F401  # registers the profiles
 import pytest
+import pytest_asyncio
 import structlog
+from forks import Forks, forks
 from hypothesis import settings
 
 from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
 from torchctl.runtime.memory import relax
+
+MEASURED = "measured"
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -50,3 +54,26 @@ def unchanged_caches() -> Iterator[None]:
     yield
     Store.watched = None
     assert detector.finish() == []
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes a line that is shown at the end of the run, whatever the outcome."""
+    return lambda line: request.node.user_properties.append((MEASURED, line))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def starts() -> AsyncGenerator[Forks]:
+    """Starts programs of ours within milliseconds."""
+    async with forks() as made:
+        yield made
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows the lines that came with the reports, from whichever process they are."""
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    called = (report for report in reports if getattr(report, "when", "") == "call")
+    if lines := [line for report in called for name, line in report.user_properties if name == MEASURED]:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.line(line)

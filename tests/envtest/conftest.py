@@ -1,6 +1,6 @@
 """What tests on a real control plane share: our kinds and KAI's, nodes that follow a script, the operator's account."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
@@ -19,7 +19,6 @@ from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.programs import minor_numbers
 from torchctl.testing.proxy import FaultProxy
 
-MEASURED = "measured"
 NODES = 16
 H100 = [
     NodeSpec(name=f"h100-{index}", gpu_product="h100-80gb", labels={"gpu.nvidia.com/class": "H100"})
@@ -82,24 +81,8 @@ def own_script(kubelet: ScriptedKubelet) -> Iterator[None]:
     kubelet.script = before
 
 
-@pytest.fixture
-def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Takes a line that is shown at the end of the run, whatever the outcome."""
-    return lambda line: request.node.user_properties.append((MEASURED, line))
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what the Kubernetes under test is too old for."""
     for item in items:
         for marker in item.iter_markers("kubernetes"):
             item.add_marker(too_old(*marker.args))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows the lines that came with the reports, from whichever process they are."""
-    reports = (report for reports in terminalreporter.stats.values() for report in reports)
-    called = (report for report in reports if getattr(report, "when", "") == "call")
-    if lines := [line for report in called for name, line in report.user_properties if name == MEASURED]:
-        terminalreporter.section("measured")
-        for line in lines:
-            terminalreporter.line(line)
