@@ -10,7 +10,7 @@ from torchctl.runtime.conditions import is_true
 __all__ = ["RESTARTING", "check_alive", "check_restart", "check_scale", "stands_still"]
 
 RESTARTING = f"{GROUP}/restarting"
-"""Annotation of a job that is suspended to be restarted. If who restarts it is killed, another restart goes on."""
+"""Annotation of a job that is suspended because somebody restarts it. If that program is killed, another goes on."""
 
 
 def check_alive(job: JobView) -> None:

@@ -93,7 +93,14 @@ class Staging:
         self.discard()
 
     def discard(self) -> None:
-        self._remove(self.directory)
+        """Remove what was staged, but not what tells the next try whose the files in the root are."""
+        if self._sealed.exists():
+            return
+        if self._journal.exists() and not os.path.lexists(self.root / MARKER):
+            self._remove(self.tree)
+            self._remove(self.scratch)
+        else:
+            self._remove(self.directory)
 
     def _empty_root(self) -> None:
         present = self._ours()
