@@ -637,6 +637,8 @@ class Url:
         connection.sendall(request.encode("ascii") + body)
         stream = connection.makefile("rb")
         words = stream.readline(4096).split(None, 2)
+        if not words:
+            raise Unfit("the companion closed the connection")
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
             raise Unfit("the companion does not speak HTTP")
         fields = {}
