@@ -181,6 +181,54 @@ def test_without_a_claimed_tree_a_common_one_will_do() -> None:
     assert scene.companion.behind(scene.now) == []
 
 
+def a_report(index: int, seq: int = 1, *, revision: str = "one", **more: Any) -> Report:
+    said: dict[str, Any] = {"state": State.RUNNING, "attempt": 0, "nodes": 2, "least": 2, **more}
+    ours: dict[str, Any] = {"incarnation": f"{index}-{said['attempt']}", "started": 1, "address": "a", "port": 1}
+    return Report(index=index, seq=seq, revision=revision, runs=revision, **ours, **said)
+
+
+def late(membership: Membership, now: float) -> list[int]:
+    return [report.index for report in membership.behind(now)]
+
+
+def test_worker_that_fell_silent_is_behind_until_replaced() -> None:
+    membership = Membership(0, Target("one"))
+    for index in range(2):
+        membership.heard(a_report(index), 0)
+    membership.commit(Target("two"))
+    membership.heard(a_report(0, 2, revision="two"), 50)
+    assert late(membership, 50) == [1]
+    membership.heard(a_report(1, revision="two", attempt=1), 60)
+    membership.heard(a_report(0, revision="two", attempt=1), 60)
+    assert late(membership, 60) == []
+
+
+def test_elastic_job_does_not_wait_for_a_lost_worker() -> None:
+    membership = Membership(0, Target("two"))
+    membership.heard(a_report(1, least=1), 0)
+    membership.heard(a_report(0, revision="two", least=1), 50)
+    assert late(membership, 50) == []
+
+
+def test_worker_that_said_goodbye_is_not_behind() -> None:
+    membership = Membership(0, Target("two"))
+    for index in range(2):
+        membership.heard(a_report(index), 0)
+    membership.heard(a_report(1, 2, state=State.LEAVING), 1)
+    membership.heard(a_report(0, 2, revision="two"), 1)
+    assert late(membership, 2) == []
+
+
+def test_new_companion_has_not_heard_of_all_at_once() -> None:
+    membership = Membership(0, Target("two"))
+    assert not membership.whole(1)
+    membership.heard(a_report(0, revision="two"), 1)
+    assert not membership.whole(2)
+    assert membership.whole(31)
+    membership.heard(a_report(1, revision="two"), 2)
+    assert membership.whole(2)
+
+
 @pytest.mark.parametrize("port", [1024, 29500, 65530, 65535])
 def test_each_world_has_a_port_that_exists(port: int) -> None:
     scene = Scene(2, 2)
@@ -211,44 +259,3 @@ def test_elastic_job_waits_for_those_it_began_with_only() -> None:
             node.finish_stop()
     assert scene.together()
     assert len(scene.worlds) == 2
-
-
-def a_report(index: int, seq: int = 1, *, revision: str = "one", **more: Any) -> Report:
-    said: dict[str, Any] = {"state": State.RUNNING, "attempt": 0, "nodes": 2, "least": 2, **more}
-    ours: dict[str, Any] = {"incarnation": f"{index}-{said['attempt']}", "started": 1, "address": "a", "port": 1}
-    return Report(index=index, seq=seq, revision=revision, runs=revision, **ours, **said)
-
-
-def late(membership: Membership, now: float) -> list[int]:
-    return [report.index for report in membership.behind(now)]
-
-
-def test_worker_that_fell_silent_is_behind_until_replaced() -> None:
-    membership = Membership(0, Target("one"))
-    for index in range(2):
-        membership.heard(a_report(index), 0)
-    membership.commit(Target("two"))
-    membership.heard(a_report(0, 2, revision="two"), 50)
-    assert late(membership, 50) == [1]
-    membership.heard(a_report(1, revision="two", attempt=1), 60)
-    membership.heard(a_report(0, revision="two", attempt=1), 60)
-    assert late(membership, 60) == []
-
-
-def test_worker_that_said_goodbye_is_not_behind() -> None:
-    membership = Membership(0, Target("two"))
-    for index in range(2):
-        membership.heard(a_report(index), 0)
-    membership.heard(a_report(1, 2, state=State.LEAVING), 1)
-    membership.heard(a_report(0, 2, revision="two"), 1)
-    assert late(membership, 2) == []
-
-
-def test_new_companion_has_not_heard_of_all_at_once() -> None:
-    membership = Membership(0, Target("two"))
-    assert not membership.whole(1)
-    membership.heard(a_report(0, revision="two"), 1)
-    assert not membership.whole(2)
-    assert membership.whole(31)
-    membership.heard(a_report(1, revision="two"), 2)
-    assert membership.whole(2)

@@ -169,9 +169,12 @@ class Membership:
         return [report for report in there if not _up_to_date(report, self.target)]
 
     def silent(self, now: float) -> list[Report]:
-        """Return the last reports of launchers that were lost without a word, and that no other has replaced."""
+        """Return the last reports of launchers that were lost without a word, and that no other has replaced.
+
+        An elastic job goes on without them, so they are no longer counted there.
+        """
         view = self._view(now)
-        if not view.reports:
+        if not view.reports or view.elastic:
             return []
         attempt, nodes = view.reports[-1].attempt, view.nodes
         lost: dict[int, Report] = {}
