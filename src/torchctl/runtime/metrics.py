@@ -18,7 +18,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics", "ResourceMetrics"]
+__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics", "ResourceMetrics", "WebhookMetrics"]
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 EVENT_DROPS = ("queue_full", "spam", "refused", "failed")
@@ -57,7 +57,12 @@ class Metrics:
         self._queue()
         self._rest_client()
         self._watches()
+        self._webhooks()
         self._process()
+
+    def for_webhook(self, path: str) -> "WebhookMetrics":
+        """Returns the series of one admission webhook, all of them created at zero."""
+        return WebhookMetrics(self, path)
 
     def for_controller(self, name: str) -> "ControllerMetrics":
         """Returns the series of one controller, all of them created at zero."""
@@ -177,6 +182,17 @@ class Metrics:
             "torchctl_barrier_timeouts_total", "Waits for the cache that were given up.", c
         )
 
+    def _webhooks(self) -> None:
+        w, name = "webhook", "controller_runtime_webhook"
+        self.webhook_requests_total = self._counter(
+            f"{name}_requests_total", "Admission reviews by HTTP status.", w, "code"
+        )
+        self.webhook_panics_total = self._counter(f"{name}_panics_total", "Reviews whose handler raised.", w)
+        self.webhook_requests_in_flight = self._gauge(f"{name}_requests_in_flight", "Reviews under way.", w)
+        self.webhook_latency_seconds = self._histogram(
+            f"{name}_latency_seconds", "Duration of a review.", w, buckets=WAIT_BUCKETS
+        )
+
     def _process(self) -> None:
         self.leader_election_master_status = self._gauge(
             "leader_election_master_status", "1 on the process that leads, else 0.", "name"
@@ -212,6 +228,17 @@ class ControllerMetrics:
         self.barrier_wait_seconds = metrics.barrier_wait_seconds.labels(name)
         self.barrier_timeouts_total = metrics.barrier_timeouts_total.labels(name)
         self.queue = QueueMetrics(metrics, name)
+
+
+class WebhookMetrics:
+    """One admission webhook's series, labels filled in."""
+
+    def __init__(self, metrics: Metrics, path: str) -> None:
+        self.requests = metrics.webhook_requests_total
+        self.requests.labels(path, "200")
+        self.panics = metrics.webhook_panics_total.labels(path)
+        self.in_flight = metrics.webhook_requests_in_flight.labels(path)
+        self.latency = metrics.webhook_latency_seconds.labels(path)
 
 
 class QueueMetrics:
