@@ -1,5 +1,7 @@
 """`torchctl run`: the operator as a process."""
 
+from torchctl.runtime import lean  # isort: skip  # noqa: F401  # before anything that imports structlog
+
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field

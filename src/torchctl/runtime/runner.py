@@ -4,6 +4,7 @@ A runner starts with an empty queue. Attaching its handlers replays every cached
 looking at everything once, with low priority.
 """
 
+import logging
 import uuid
 from asyncio import CancelledError
 from collections.abc import Callable
@@ -38,7 +39,10 @@ PUBLISH_PERIOD_S = 0.5
 MAP_AGAIN_S = 5.0
 """Seconds after which a change is mapped again whose mapper or predicate raised."""
 
-log = structlog.get_logger("torchctl.controller")
+NAME = "torchctl.controller"
+
+log = structlog.get_logger(NAME)
+_level = logging.getLogger(NAME)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,9 +196,9 @@ class Runner:
     async def _publish(self) -> None:
         try:
             while True:
-                statistics = self._queue.statistics()
-                self._metrics.queue.set_depth(statistics.due_by_priority)
-                self._metrics.queue.set_work(statistics.processing_s, statistics.longest_processing_s)
+                load = self._queue.load()
+                self._metrics.queue.set_depth(load.due_by_priority)
+                self._metrics.queue.set_work(load.processing_s, load.longest_processing_s)
                 await self._clock.sleep(PUBLISH_PERIOD_S)
         finally:  # the queue ends with the term, and its keys are no longer a backlog
             self._metrics.queue.set_depth({})
@@ -218,6 +222,7 @@ class Runner:
 
     async def _attempt(self, request: Request) -> Conclusion:
         await self._barrier.wait(request)
+        self._queue.absorb(request)  # the cache shows what happened while the key waited
         with self._metrics.time_seconds.time(), record_writes() as writes:
             try:
                 with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
@@ -253,6 +258,8 @@ class Runner:
 
     def _report(self, conclusion: Conclusion, delay_s: float | None) -> None:
         if conclusion.kind != "error":
+            if not _level.isEnabledFor(logging.DEBUG):  # to find that out otherwise costs more than the rest of this
+                return
             why = {} if conclusion.error is None else {"reason": conclusion.reason}
             log.debug("reconciled", result=str(conclusion.kind), again_in_s=delay_s, **why)
         elif conclusion.panic:
