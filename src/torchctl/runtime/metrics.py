@@ -33,6 +33,7 @@ RECONCILE_BUCKETS = (
 QUEUE_BUCKETS = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
 # component-base metrics/prometheus/restclient/metrics.go
 REST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+REST_SIZE_BUCKETS = tuple(2.0**exponent for exponent in (6, 8, 9, 10, 12, 14, 16, 18, 20, 22, 24))
 WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0)
 
@@ -73,9 +74,11 @@ class Metrics:
         return ResourceMetrics(self, resource)
 
     def for_host(self, host: str) -> None:
-        """Creates the request durations of an API server at zero (its answers' codes are not known ahead)."""
+        """Creates the request durations and sizes of an API server at zero (its answers' codes are not known ahead)."""
         for verb in HTTP_VERBS:
             self.rest_client_request_duration_seconds.labels(verb, host)
+            self.rest_client_request_size_bytes.labels(verb, host)
+            self.rest_client_response_size_bytes.labels(verb, host)
 
     def for_lease(self, name: str) -> Gauge:
         """Returns the gauge that is 1 while this process leads by the Lease `name`, else 0."""
@@ -145,6 +148,15 @@ class Metrics:
             "Duration of a request by Kubernetes verb and host; for a watch, until its first byte.",
             *("verb", "host"),
             buckets=REST_BUCKETS,
+        )
+        self.rest_client_request_size_bytes = self._histogram(
+            "rest_client_request_size_bytes", "Bytes of a request's body.", "verb", "host", buckets=REST_SIZE_BUCKETS
+        )
+        self.rest_client_response_size_bytes = self._histogram(
+            "rest_client_response_size_bytes",
+            "Bytes of an answer's body; streams are not counted.",
+            *("verb", "host"),
+            buckets=REST_SIZE_BUCKETS,
         )
 
     def _watches(self) -> None:
