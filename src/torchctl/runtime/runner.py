@@ -178,6 +178,8 @@ class Runner:
 
     def _add(self, request: Request, /, *, priority: int = 0, delay_s: float = 0.0) -> None:
         self._queue.add(request, priority=priority, delay_s=delay_s)
+        if delay_s > 0:
+            self._metrics.queue.retries_total.inc()
 
     async def _resync(self) -> None:
         """Adds each cached object of the first source once in `resync_s`, one after the other."""

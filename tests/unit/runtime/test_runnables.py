@@ -79,6 +79,8 @@ def test_external_source_enqueues_with_priority_and_delay() -> None:
             await anyio.sleep(10)
         assert [name for name, _ in world.seen] == ["high", "low", "later"]
         assert world.seen[-1][1] - world.seen[0][1] == pytest.approx(5.0, abs=0.1)
+        labels = {"name": "c", "controller": "c"}
+        assert world.manager.metrics.registry.get_sample_value("workqueue_retries_total", labels) == 1
 
     virtualtime.run(main)
 
