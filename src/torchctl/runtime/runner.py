@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import anyio
@@ -112,7 +111,7 @@ class Runner:
         """
         with ExitStack() as handlers:
             for source in self._controller.sources:
-                handlers.callback(self._attach(source))
+                await self._attach(source, handlers)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publish)
                 async with anyio.create_task_group() as workers:
@@ -122,11 +121,11 @@ class Runner:
         if not self._queue.is_closed:
             raise EssentialTaskError(f"controller {self.name}")
 
-    def _attach(self, source: Source) -> Callable[[], None]:
+    async def _attach(self, source: Source, handlers: ExitStack) -> None:
         informer = self._cache.register(source.kind, labels=source.labels, optional=source.optional)
         handler = _Enqueue(source, self._queue, self._metrics)
-        informer.add_handler(handler)
-        return partial(informer.remove_handler, handler)
+        handlers.callback(informer.remove_handler, handler)
+        await informer.attach(handler)
 
     async def _publish(self) -> None:
         try:
