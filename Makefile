@@ -40,8 +40,9 @@ test: venv control-plane object-store ## Unit tests and tests on the real contro
 test-versions: venv control-plane ## The core of tests/envtest on every pinned Kubernetes, 1.31 to the newest; a table of what ran
 	$(BIN)/python hack/versions.py
 
-sweep: venv control-plane ## Crash the operator at each of its writes in every story; two minutes at rest
-	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_at_rest.py
+sweep: venv control-plane ## Kill operator, plugin, receiver, companion and launchers at each of their steps; two minutes at rest
+	TORCHCTL_SWEEP=all $(BIN)/pytest tests/unit/workspace/test_crashes.py tests/unit/launcher/test_crashes.py
+	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
 
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
@@ -54,6 +55,12 @@ e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian pa
 	$(BIN)/python -m torchctl.testing.assets --group node
 	$(BIN)/python -m torchctl.testing.node.training
 	$(BIN)/pytest tests/e2e
+
+bench-node: venv control-plane ## Seconds that people wait on the real node: new code, uploads beside kubectl cp (as e2e)
+	hack/node/install.sh
+	$(BIN)/python -m torchctl.testing.assets --group node
+	$(BIN)/python -m torchctl.testing.node.training
+	$(BIN)/pytest -s tests/e2e/measure_people.py
 
 test-kai: kai-bin venv control-plane ## KAI-Scheduler's own programs place the pods: KAI_BIN=dir holds them (docs/testing.md)
 	TORCHCTL_KAI_BIN=$(abspath $(KAI_BIN)) TORCHCTL_KAI_CRDS=$(abspath $(KAI_BIN))/crds \
@@ -95,4 +102,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e test-kai kai-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench bench-peers lock clean

@@ -1,16 +1,20 @@
 """What holds for all tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import effort  # noqa: F401  # registers the profiles
 import pytest
+import pytest_asyncio
 import structlog
+from forks import Forks, forks
 from hypothesis import settings
 
 from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
 from torchctl.runtime.memory import relax
+
+MEASURED = pytest.StashKey[list[str]]()
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -37,3 +41,23 @@ def unchanged_caches() -> Iterator[None]:
     yield
     Store.watched = None
     assert detector.finish() == []
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes a line that is shown at the end of the run, whatever the outcome."""
+    return request.config.stash.setdefault(MEASURED, []).append
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def starts() -> AsyncGenerator[Forks]:
+    """Starts programs of ours within milliseconds."""
+    async with forks() as made:
+        yield made
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := config.stash.get(MEASURED, []):
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.line(line)

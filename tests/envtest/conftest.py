@@ -1,6 +1,6 @@
 """What tests on a real control plane share: our kinds and KAI's, nodes that follow a script, the operator's account."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
@@ -18,7 +18,6 @@ from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.programs import minor_numbers
 from torchctl.testing.proxy import FaultProxy
 
-MEASURED = pytest.StashKey[list[str]]()
 NODES = 16
 H100 = [
     NodeSpec(name=f"h100-{index}", gpu_product="h100-80gb", labels={"gpu.nvidia.com/class": "H100"})
@@ -80,22 +79,9 @@ def own_script(kubelet: ScriptedKubelet) -> Iterator[None]:
     kubelet.script = before
 
 
-@pytest.fixture
-def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Takes a line that is shown at the end of the run, whatever the outcome."""
-    return request.config.stash.setdefault(MEASURED, []).append
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what the Kubernetes under test is too old for. What judges the requests of the whole run comes last."""
     for item in items:
         for marker in item.iter_markers("kubernetes"):
             item.add_marker(too_old(*marker.args))
     items.sort(key=lambda item: item.path.name == "test_rbac.py")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if lines := config.stash.get(MEASURED, []):
-        terminalreporter.section("measured")
-        for line in lines:
-            terminalreporter.line(line)

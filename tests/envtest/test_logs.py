@@ -215,7 +215,7 @@ async def test_the_command_shows_the_failed_rank_first(control_plane: ControlPla
     assert (status, output) == (1, "[rank 1] epoch 1\n[rank 1] epoch 2\n[rank 1] ValueError: boom\n")
     assert "has failed: rank 1 in pod vit-1 ended with exit code 42" in errors
     status, _, errors = await torchrun(control_plane, "logs", *where, "--rank=9")
-    assert (status, errors) == (2, "Error: there is no rank 9: the job has 2 ranks, from 0\n")
+    assert (status, errors) == (2, "Error: there is no rank 9: the job has 2 ranks. They count from 0.\n")
 
 
 async def test_a_notebook_reads_line_by_line(control_plane: ControlPlane, training: Training) -> None:

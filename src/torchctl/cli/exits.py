@@ -1,5 +1,6 @@
 """Exit statuses, and the one place where an error becomes a line on standard error and a status."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any, Self
 
 import click
 
-__all__ = ["Exit", "ended", "farewell", "is_verbose", "verbosity", "while_read"]
+__all__ = ["Exit", "ended", "farewell", "is_verbose", "lenient", "verbosity", "while_read"]
 
 
 class Exit(IntEnum):
@@ -72,6 +73,13 @@ def ended(main: Callable[[], Any]) -> int:
     except Exception as error:
         return _explained(_only(error))
     return returned if isinstance(returned, int) else Exit.DONE
+
+
+def lenient() -> None:
+    """Lets the output have text that its encoding has no characters for: `\\u65e5` stands for them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

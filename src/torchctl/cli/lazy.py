@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from torchctl.cli.exits import ended, while_read
+from torchctl.cli.exits import ended, lenient, while_read
 
 __all__ = ["Entry", "Program", "Section"]
 
@@ -80,6 +80,7 @@ class Program(click.Group):
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
+        lenient()
         raise SystemExit(ended(run))
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:

@@ -30,6 +30,8 @@ __all__ = [
     "Unreachable",
     "UsageError",
     "one_line",
+    "printable",
+    "visible",
 ]
 
 MAX_LINE = 1000
@@ -99,5 +101,15 @@ class RequestRefused(ClusterError):
 
 def one_line(text: str) -> str:
     """Returns the text as one line without control characters, cut where a server said too much."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    line = printable(text)
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..."
+
+
+def printable(text: str) -> str:
+    """Returns the text as one line of words."""
+    return " ".join(visible(text).split())
+
+
+def visible(text: str) -> str:
+    """Returns a line with blanks instead of control characters: those of a stranger's must not reach a terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)

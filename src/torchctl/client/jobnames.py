@@ -4,15 +4,19 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from torchctl.api.names import MAX_JOB_NAME
+from torchctl.api.names import GROUP, MAX_JOB_NAME
+from torchctl.client.errors import UsageError
 
-__all__ = ["SUFFIX_LENGTH", "name_problem", "new_name", "script_in"]
+__all__ = ["SUFFIX_LENGTH", "job_name", "name_problem", "new_name", "script_in"]
 
 SUFFIX_LENGTH = 5
 _FIRST = "bcdfghjklmnpqstvwxz"
 """Without r: `-r1234` is the ending of an attempt's name. Without vowels: no suffix is a word."""
 _FURTHER = _FIRST + "r2456789"
 _LONGEST_STEM = MAX_JOB_NAME - SUFFIX_LENGTH - 1
+_KIND = re.compile(rf"\A(?:trj|torchrunjobs?)(?:\.{re.escape(GROUP)})?/")
+"""The prefix of a name, as `list -o name` and kubectl write it."""
+_OBJECT = re.compile("[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _SCRIPT = re.compile(r"([^\s/\"'=]+)\.py\b")
 
 
@@ -28,6 +32,18 @@ def name_problem(name: str) -> str:
     if name.endswith("-workspace"):
         return "A name must not end in -workspace: the Service of another job's workspace has such a name."
     return ""
+
+
+def job_name(text: str) -> str:
+    """Returns the name of a job that may exist, which a person writes with or without its kind: `vit`, `trj/vit`.
+
+    Raises:
+        UsageError: No object can have such a name.
+    """
+    name = _KIND.sub("", text, count=1)
+    if not _OBJECT.fullmatch(name):
+        raise UsageError(f"{text!r} is no name of a job", "`kubectl torchrun list` shows their names.")
+    return name
 
 
 def new_name(origin: str, choose: Callable[[Sequence[str]], str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Self
 from torchctl.api.jobstatus import JobStatus
 from torchctl.client.cluster import Cluster
 from torchctl.client.errors import NotFound, TimedOut
+from torchctl.client.jobnames import job_name
 from torchctl.client.namespaces import check_namespace
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
@@ -72,7 +73,7 @@ class Job:
 
         Args:
             until: A phase, `finished`, `deleted`, or `condition=TYPE[=STATUS]`.
-            timeout_s: Seconds; None waits for as long as it takes.
+            timeout_s: Seconds; 0 looks once, None waits for as long as it takes.
 
         Raises:
             JobFailed: The job ended in another way. Also if it failed and `finished` was waited for.
@@ -81,8 +82,8 @@ class Job:
         """
         goal = until if isinstance(until, Goal) else Goal.parse(until)
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._reach(goal)
+            async with asyncio.timeout(timeout_s or None):
+                await self._reach(goal, once=timeout_s == 0)
         except TimeoutError:
             raise TimedOut(
                 f"{job_text(self.key)} is {self.phase or 'new'} and not yet {goal} after {timeout_s:g} s",
@@ -106,21 +107,26 @@ class Job:
             async with aclosing(changes()) as changing:
                 yield changing
 
-    async def _reach(self, goal: Goal) -> None:
+    async def _reach(self, goal: Goal, *, once: bool) -> None:
+        """Waits for the goal. Raises TimeoutError if it is to look `once`, and the job is not there yet."""
         async with self.watch() as changes:
             async for seen in changes:
                 self._seen = seen or self._seen
                 if judge(goal, seen) is not Progress.WAITING:
                     return conclude(goal, self.key, seen)
+                if once:
+                    raise TimeoutError
         raise AssertionError("a watch does not end by itself")
 
 
 async def get_job(cluster: Cluster, key: Key) -> Job:
-    """Reads a job. RBAC: get.
+    """Reads a job, which may be named as `trj/vit`. RBAC: get.
 
     Raises:
+        UsageError: It is no name.
         NotFound: There is none.
     """
+    key = Key(key.namespace, job_name(key.name))
     try:
         with cluster.explained(job_text(key)):
             return Job(cluster, await cluster.client.get(JOB, key.name, key.namespace))
@@ -131,6 +137,7 @@ async def get_job(cluster: Cluster, key: Key) -> Job:
 
 async def get_job_raw(cluster: Cluster, key: Key) -> dict[str, Any]:
     """Reads a job with all its fields. RBAC: get. Raises as `get_job` does."""
+    key = Key(key.namespace, job_name(key.name))
     try:
         with cluster.explained(job_text(key)):
             return await cluster.client.get_raw(JOB, key.name, key.namespace)

@@ -1,5 +1,6 @@
 """Turns what the API server refuses into the errors of the SDK."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,10 @@ from torchctl.runtime.client.credentials import CredentialsError
 
 __all__ = ["explain", "explained"]
 
+_NO_RIGHT = re.compile('User ".*" cannot [a-z*]+ ')
+"""What an authorizer says (staging/src/k8s.io/apiserver/.../responsewriters/errors.go). Webhooks, policies and quotas
+refuse with the same status, in words of their own."""
+
 
 def explain(error: api.ApiError, what: str, *, host: str = "", login: str = "") -> ClusterError:
     """Returns the error for a person.
@@ -33,7 +38,7 @@ def explain(error: api.ApiError, what: str, *, host: str = "", login: str = "") 
                 f"the API server at {host} does not accept the login of {login}",
                 "Log in again, as you do for kubectl; `kubectl auth whoami` shows whether it works.",
             )
-        case api.Forbidden() if "cannot " in error.message:
+        case api.Forbidden() if _NO_RIGHT.search(error.message):
             return NotAllowed(
                 f"{what}: you lack a right: {error.message}",
                 "Ask who runs the cluster for the role view (to look), edit (to submit) or admin in the namespace.",

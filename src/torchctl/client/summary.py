@@ -8,7 +8,8 @@ from datetime import datetime
 from torchctl.api.kube import ContainerStatus, Pod
 from torchctl.api.labels import ATTEMPT, ROLE, ROLE_WORKER, attempt_of
 from torchctl.api.names import TRAINER
-from torchctl.client.tables import NONE, Table, age, one_line
+from torchctl.client.errors import printable
+from torchctl.client.tables import NONE, Table, age, one_line, revision
 from torchctl.client.views import JobView
 from torchctl.runtime.conditions import find
 
@@ -54,7 +55,7 @@ def summarize(job: JobView, pods: Iterable[Pod], now: datetime, *, every: bool =
         conditions=Table(
             ("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"),
             tuple(
-                (one.type, one.status, age(one.last_transition_time, now), one.reason, " ".join(one.message.split()))
+                (one.type, one.status, age(one.last_transition_time, now), one.reason, printable(one.message))
                 for one in job.status.conditions
             ),
         ),
@@ -88,14 +89,14 @@ def _fields(job: JobView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Job", f"{job.metadata.name} in namespace {job.metadata.namespace}"
     yield "Queue", job.spec.job_queue
     yield "Phase", status.phase or "New: the operator has not looked at it yet"
-    command = job.spec.command or shlex.join(job.spec.args)
+    command = printable(job.spec.command or shlex.join(job.spec.args))
     yield "Command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 3]}..."
     yield "Size", _size(job)
     yield "Workers", status.workers_status or NONE
     yield "Attempt", f"{status.attempt}{_restarts(job)}"
     if status.workspace is not None and status.workspace.revision:
         code = status.workspace
-        yield "Code", f"{code.revision[:12]} ({code.source}, {code.files} files, {code.bytes} bytes)"
+        yield "Code", f"{revision(code.revision)} ({code.source}, {code.files} files, {code.bytes} bytes)"
     yield "Created", f"{age(job.metadata.creation_timestamp, now)} ago"
     if status.start_time is not None:
         end = status.completion_time or now

@@ -6,13 +6,16 @@ from datetime import datetime
 
 from torchctl.api.phases import TERMINAL
 from torchctl.client.durations import short
+from torchctl.client.errors import printable
 from torchctl.client.views import JobView, QueueView
 from torchctl.runtime.conditions import find
 
-__all__ = ["NONE", "Table", "age", "jobs_table", "one_line", "queues_table", "why"]
+__all__ = ["NONE", "Table", "age", "jobs_table", "one_line", "queues_table", "revision", "why"]
 
 NONE = "-"
 MAX_WHY = 100
+_DIGITS = 12
+"""The number of characters of a revision that tell it from others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,12 @@ def _queue_row(queue: QueueView, now: datetime, namespaces: bool, wide: bool) ->
 
 def _revision(job: JobView) -> str:
     workspace = job.status.workspace
-    return workspace.revision[:12] or NONE if workspace is not None else NONE
+    return revision(workspace.revision) or NONE if workspace is not None else NONE
+
+
+def revision(text: str) -> str:
+    """Returns a revision in short: the first digits of a commit or of a tree's digest."""
+    return printable(text.removeprefix("sha256:"))[:_DIGITS]
 
 
 def age(since: datetime | None, now: datetime) -> str:
@@ -104,5 +112,5 @@ def age(since: datetime | None, now: datetime) -> str:
 
 def one_line(text: str) -> str:
     """Returns a message as one line, cut so that it fits into a cell."""
-    line = " ".join(text.split())
+    line = printable(text)
     return line if len(line) <= MAX_WHY else f"{line[: MAX_WHY - 3]}..."

@@ -14,6 +14,8 @@ __all__ = ["FINISHED", "GOALS", "GONE", "Goal", "Progress", "conclude", "job_tex
 
 FINISHED = "finished"
 GONE = "deleted"
+_KUBECTLS_GONE = "delete"
+"""The same as `kubectl wait` has it."""
 GOALS = (FINISHED, *(phase.value for phase in Phase), GONE)
 """The words that `wait --for` takes, besides `condition=TYPE` and `condition=TYPE=STATUS`."""
 
@@ -57,7 +59,7 @@ class Goal:
                 condition=_member(type_, tuple(JobCondition), "condition"),
                 status=_member(status or "True", ("True", "False", "Unknown"), "status"),
             )
-        return cls(word=_member(text, GOALS, "goal"))
+        return cls(word=GONE if text.lower() == _KUBECTLS_GONE else _member(text, GOALS, "goal"))
 
     def __str__(self) -> str:
         return self.word or f"condition {self.condition}={self.status}"

@@ -4,14 +4,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torchctl.api.labels import JOB_NAME, JOB_UID, ROLE, ROLE_WORKER, selector
+from torchctl.api.phases import TERMINAL
 from torchctl.client.errors import NotFound, UsageError
-from torchctl.client.logs.workers import WORKER, Worker, worker
+from torchctl.client.logs.workers import WORKER, Worker, ranks_in, worker
+from torchctl.client.views import JobView
 from torchctl.client.wait import job_text
+from torchctl.runtime.kinds import Key
 
 if TYPE_CHECKING:
     from torchctl.client.jobs import Job
 
-__all__ = ["find_worker", "pick"]
+__all__ = ["find_worker", "missing", "pick"]
 
 
 async def find_worker(job: "Job", *, rank: int | None = None, node: int | None = None) -> Worker:
@@ -24,14 +27,28 @@ async def find_worker(job: "Job", *, rank: int | None = None, node: int | None =
     labels = selector({JOB_NAME: job.name, JOB_UID: job.uid, ROLE: ROLE_WORKER})
     with job.cluster.explained(f"pods of {job_text(job.key)}"):
         pods = await job.cluster.client.list(WORKER, namespace=job.namespace, labels=labels)
-    found = pick(map(worker, pods), rank=rank, node=node)
+    workers = [*map(worker, pods)]
+    found = pick(workers, rank=rank, node=node)
     if found is None:
-        who = "worker" if rank is None and node is None else f"rank {rank}" if node is None else f"worker {node}"
-        raise NotFound(
-            f"no {who} of {job_text(job.key)} runs: it is {job.phase or 'new'}",
-            f"Wait with `kubectl torchrun wait {job.name} --for=Running`.",
-        )
+        raise missing(job.object, workers, rank=rank, node=node)
     return found
+
+
+def missing(
+    job: JobView, workers: Iterable[Worker], *, rank: int | None = None, node: int | None = None
+) -> UsageError | NotFound:
+    """Returns the error for a worker that does not run: there is no such one, not yet, or no more."""
+    name, namespace, phase = job.metadata.name, job.metadata.namespace, job.status.phase
+    ranks, nodes = ranks_in(workers), job.status.nodes.desired
+    if rank is not None and 0 < ranks <= rank:
+        return UsageError(f"there is no rank {rank}: {name} has {ranks} ranks", "They count from 0.")
+    if node is not None and 0 < nodes <= node:
+        return UsageError(f"there is no worker {node}: {name} has {nodes} nodes", "They count from 0.")
+    who = "worker" if rank is None and node is None else f"rank {rank}" if node is None else f"worker {node}"
+    what = f"no {who} of {job_text(Key(namespace, name))} runs: it is {phase or 'new'}"
+    if phase in TERMINAL:
+        return NotFound(what, f"`kubectl torchrun logs {name} -n {namespace}` shows what its workers wrote.")
+    return NotFound(what, f"Wait with `kubectl torchrun wait {name} --for=Running -n {namespace}`.")
 
 
 def pick(workers: Iterable[Worker], *, rank: int | None = None, node: int | None = None) -> Worker | None:

@@ -107,6 +107,7 @@ class Incoming:
         self._unpacker.close()
         if self._store:
             self._store.close()
+            self._store.remember(self.tree, self._manifest)
         revision = f"sha256:{self.tree}"
         marker = Marker(revision=revision, digest=revision, bytes=self.bytes, files=self.files, source="zip")
         self._staging.publish(marker)

@@ -101,3 +101,15 @@ def test_a_reader_that_goes_away_gets_no_complaint(arguments: list[str]) -> None
             [sys.executable, "-m", "torchctl", *arguments], stdout=closed, stderr=subprocess.PIPE, check=False
         )
     assert (done.returncode, done.stderr) == (Exit.BROKEN_PIPE, b"")
+
+
+def test_an_encoding_without_the_characters_is_no_error() -> None:
+    program = (
+        "import click\nfrom torchctl.cli.lazy import Program\n"
+        "program = Program('program', params=[])\n"
+        "program.add_command(click.Command('say', callback=lambda: click.echo('loss \\u2193 \\udcff')))\n"
+        "program.main(['say'])"
+    )
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (0, b"loss \\u2193 \\udcff\n")

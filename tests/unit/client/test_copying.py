@@ -2,19 +2,21 @@
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from torchctl.api.jobstatus import JobStatus, NodeCounts
 from torchctl.client.cluster import Cluster
 from torchctl.client.copying import download, upload
-from torchctl.client.errors import RequestRefused, UsageError
+from torchctl.client.errors import NotFound, RequestRefused, UsageError
 from torchctl.client.execstream import pump
 from torchctl.client.jobs import Job
 from torchctl.client.logs.workers import Worker
 from torchctl.client.views import JobView
-from torchctl.client.workers import pick
+from torchctl.client.workers import missing, pick
 from torchctl.runtime.client.channels import Channel, Output
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -168,3 +170,23 @@ def test_a_rank_that_is_not_known_asks_for_the_node() -> None:
         pick([made(0, node_rank=None)], rank=1)
     with pytest.raises(UsageError, match="exclude"):
         pick([made(0)], rank=1, node=1)
+
+
+@pytest.mark.parametrize(
+    ("phase", "wanted", "kind", "says"),
+    [
+        ("Running", {"rank": 4}, UsageError, "there is no rank 4: vit has 4 ranks."),
+        ("Running", {"node": 2}, UsageError, "there is no worker 2: vit has 2 nodes."),
+        ("Restarting", {"rank": 1}, NotFound, "no rank 1 of TorchrunJob vit in namespace ml runs: it is Restarting"),
+        ("", {}, NotFound, "it is new. Wait with `kubectl torchrun wait vit --for=Running -n ml`."),
+        ("Failed", {}, NotFound, "`kubectl torchrun logs vit -n ml` shows what its workers wrote."),
+    ],
+)
+def test_worker_that_does_not_run_is_explained(
+    phase: str, wanted: dict[str, int], kind: type[Exception], says: str
+) -> None:
+    status = JobStatus(phase=phase, nodes=NodeCounts(desired=2))
+    seen = JobView(ObjectMeta(name="vit", namespace="ml"), status=status)
+    error = missing(seen, [replace(made(0), nodes=2)], **wanted)
+    assert type(error) is kind
+    assert says in str(error)

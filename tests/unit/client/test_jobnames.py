@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchctl.api.names import MAX_JOB_NAME
-from torchctl.client.jobnames import name_problem, new_name, script_in
+from torchctl.client.errors import UsageError
+from torchctl.client.jobnames import job_name, name_problem, new_name, script_in
 
 
 @given(st.text(max_size=120), st.randoms(use_true_random=False))
@@ -48,3 +49,14 @@ def test_names_the_api_server_refuses_are_refused(name: str) -> None:
 )
 def test_script_of_a_command_is_found(line: str, script: str) -> None:
     assert script_in(line).rpartition("/")[2] == script
+
+
+@pytest.mark.parametrize("text", ["vit", "trj/vit", "torchrunjob/vit", "torchrunjobs.torchrun.ai/vit"])
+def test_job_is_named_with_or_without_its_kind(text: str) -> None:
+    assert job_name(text) == "vit"
+
+
+@pytest.mark.parametrize("text", ["", " ", ".", "..", "a/b", "pod/vit", "../vit", "Vit", "vit\n", "-a", "a" * 254, "é"])
+def test_what_cannot_be_a_name_is_never_asked_for(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is no name of a job. `kubectl torchrun list` shows their names."):
+        job_name(text)

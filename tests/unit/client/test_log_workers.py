@@ -8,6 +8,7 @@ import pytest
 
 from torchctl.api.jobstatus import JobStatus, NodeCounts
 from torchctl.client.errors import UsageError
+from torchctl.client.logs.nothing import nothing_text
 from torchctl.client.logs.roster import Roster, Wanted
 from torchctl.client.logs.workers import WORKER, Worker, label, worker
 from torchctl.client.views import JobView
@@ -128,7 +129,10 @@ def test_a_trainer_that_waits_has_no_log() -> None:
 
 
 def job(phase: str = "Running", attempt: int = 0) -> JobView:
-    return JobView(ObjectMeta(name="vit"), status=JobStatus(phase=phase, attempt=attempt, nodes=NodeCounts(desired=2)))
+    return JobView(
+        ObjectMeta(name="vit", namespace="ml"),
+        status=JobStatus(phase=phase, attempt=attempt, nodes=NodeCounts(desired=2)),
+    )
 
 
 def made(attempt: int, index: int = 0, *, started: bool = True, ended: bool = False) -> Worker:
@@ -193,6 +197,30 @@ def test_rank_node_and_pod_choose_a_worker() -> None:
 def test_a_rank_beyond_the_last_one_is_refused() -> None:
     with pytest.raises(UsageError, match=r"there is no rank 4: the job has 4 ranks"):
         begun(Roster(Wanted(rank=4), job()), made(0, 0))
+
+
+def test_a_node_beyond_the_last_one_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"there is no node 2: the job has 2 nodes"):
+        begun(Roster(Wanted(node=2), job()), made(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "says"),
+    [
+        (
+            ("Running", 0),
+            Wanted(),
+            "No lines yet: vit is Running. Wait for them with: kubectl torchrun logs vit -n ml -f",
+        ),
+        (("Running", 0), Wanted(tail=0), "No lines in that time: vit is Running."),
+        (("Succeeded", 0), Wanted(), "No lines: vit is Succeeded. Its pods are gone, or wrote none."),
+        (("Failed", 0), Wanted(tail=0), "Without --since and --tail there may be some."),
+        (("Running", 1), Wanted(attempt=2), "There is no attempt 2: vit is Running, in attempt 1."),
+        (("Running", 1), Wanted(attempt=0), "the pods of attempt 0 are gone, or wrote none. runPolicy.podRetention"),
+    ],
+)
+def test_who_gets_no_lines_is_told_why(seen: tuple[str, int], wanted: Wanted, says: str) -> None:
+    assert says in nothing_text(job(*seen), wanted)
 
 
 def test_a_rank_whose_pod_is_unknown_asks_for_the_node() -> None:

@@ -13,6 +13,10 @@ WHAT = "TorchrunJob vit in namespace ml"
 NO_RIGHT = (
     'torchrunjobs.torchrun.ai is forbidden: User "ann" cannot list resource "torchrunjobs" in API group "torchrun.ai"'
 )
+POLICY = (
+    "torchrunjobs.torchrun.ai \"vit\" is forbidden: ValidatingAdmissionPolicy 'gpus' denied request: "
+    "a job cannot have more than 8 GPUs"
+)
 
 
 def caused(error: api.ApiError, cause: Exception) -> api.ApiError:
@@ -26,6 +30,7 @@ def caused(error: api.ApiError, cause: Exception) -> api.ApiError:
         (api.Unauthorized("Unauthorized", code=401), errors.NotLoggedIn, "does not accept the login of context dev"),
         (api.Forbidden(NO_RIGHT, code=403), errors.NotAllowed, 'User "ann" cannot list'),
         (api.Forbidden("exceeded quota: small", code=403), errors.RequestRefused, "exceeded quota: small"),
+        (api.Forbidden(POLICY, code=403), errors.RequestRefused, "a job cannot have more than 8 GPUs"),
         (api.NotFound("404: 404 page not found", code=404), errors.NotInstalled, "torchctl is not installed"),
         (
             api.NotFound("not found", code=404, details=StatusDetails("vit", "torchrunjobs")),

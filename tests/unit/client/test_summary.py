@@ -98,6 +98,8 @@ def test_a_new_job_says_so() -> None:
     assert fields["Phase"] == "New: the operator has not looked at it yet"
     assert fields["Command"] == "python 'a b.py'"
     assert fields["Size"] == "- nodes, 4 GPUs, elastic 2 to 8"
+    lines = dict(summarize(job({"command": "cd src\npython \x1b[31ma.py"}), [], NOW).fields)["Command"]
+    assert lines == "cd src python [31ma.py"
     long = dict(summarize(job({"command": "x" * 500}), [], NOW).fields)["Command"]
     assert (len(long), long[-3:]) == (200, "...")
 

@@ -65,6 +65,18 @@ def test_wide_says_what_a_job_waits_for_or_failed_of() -> None:
     }
 
 
+def test_control_characters_of_a_message_stay_out_of_a_table() -> None:
+    said = condition("Admitted", "False", "Waiting", "no \x1b[2Jnode\u202e is\x00 free")
+    table = jobs_table([job("a", status={"phase": "Queued", "conditions": [said]})], NOW, wide=True)
+    assert table.rows[0][-1] == "Waiting: no [2Jnode is free"
+
+
+def test_revision_of_a_tree_is_told_by_its_digits() -> None:
+    digest = "sha256:0123456789abcdef"
+    table = jobs_table([job("a", status={"workspace": {"revision": digest}})], NOW, wide=True)
+    assert table.rows[0][-2] == "0123456789ab"
+
+
 def test_a_queue_is_a_row_with_its_counts() -> None:
     queue = msgspec.convert(
         {

@@ -24,6 +24,7 @@ def job(phase: str = "", **conditions: str) -> JobView:
         ("running", Goal("Running")),
         ("phase=Running", Goal("Running")),
         ("DELETED", Goal("deleted")),
+        ("delete", Goal("deleted")),
         ("condition=Admitted", Goal(condition="Admitted")),
         ("condition=admitted=false", Goal(condition="Admitted", status="False")),
         ("condition=WorkersReady=Unknown", Goal(condition="WorkersReady", status="Unknown")),

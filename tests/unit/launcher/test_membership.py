@@ -1,5 +1,7 @@
 """The rules of membership hold whatever is lost, late, repeated, killed or forgotten."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from effort import examples
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from launcherworld import MOVES, Scene
 
 from torchctl.workspace.membership.core import Membership, Target
-from torchctl.workspace.membership.messages import OrderKind
+from torchctl.workspace.membership.messages import OrderKind, Report, State
 
 HISTORIES = st.lists(st.tuples(st.sampled_from(MOVES), st.integers(0, 2)), max_size=60)
 QUIET = ("speak", "work", "second", "companion_dies")
@@ -161,3 +163,44 @@ def test_without_a_claimed_tree_a_common_one_will_do() -> None:
     assert scene.together()
     scene.companion.commit(Target("r1"))
     assert scene.companion.behind(scene.now) == []
+
+
+def a_report(index: int, seq: int = 1, *, revision: str = "one", **more: Any) -> Report:
+    said: dict[str, Any] = {"state": State.RUNNING, "attempt": 0, "nodes": 2, "least": 2, **more}
+    ours: dict[str, Any] = {"incarnation": f"{index}-{said['attempt']}", "started": 1, "address": "a", "port": 1}
+    return Report(index=index, seq=seq, revision=revision, runs=revision, **ours, **said)
+
+
+def late(membership: Membership, now: float) -> list[int]:
+    return [report.index for report in membership.behind(now)]
+
+
+def test_worker_that_fell_silent_is_behind_until_replaced() -> None:
+    membership = Membership(0, Target("one"))
+    for index in range(2):
+        membership.heard(a_report(index), 0)
+    membership.commit(Target("two"))
+    membership.heard(a_report(0, 2, revision="two"), 50)
+    assert late(membership, 50) == [1]
+    membership.heard(a_report(1, revision="two", attempt=1), 60)
+    membership.heard(a_report(0, revision="two", attempt=1), 60)
+    assert late(membership, 60) == []
+
+
+def test_worker_that_said_goodbye_is_not_behind() -> None:
+    membership = Membership(0, Target("two"))
+    for index in range(2):
+        membership.heard(a_report(index), 0)
+    membership.heard(a_report(1, 2, state=State.LEAVING), 1)
+    membership.heard(a_report(0, 2, revision="two"), 1)
+    assert late(membership, 2) == []
+
+
+def test_new_companion_has_not_heard_of_all_at_once() -> None:
+    membership = Membership(0, Target("two"))
+    assert not membership.whole(1)
+    membership.heard(a_report(0, revision="two"), 1)
+    assert not membership.whole(2)
+    assert membership.whole(31)
+    membership.heard(a_report(1, revision="two"), 2)
+    assert membership.whole(2)

@@ -67,13 +67,15 @@ async def show(job: "Job", wanted: "Wanted") -> None:
     """Prints the lines that are wanted. Raises JobFailed if they are followed and the job fails."""
     from torchctl.api.phases import TERMINAL
     from torchctl.cli.exits import farewell
+    from torchctl.client.logs.nothing import nothing_text
 
-    where = f"kubectl torchrun logs {job.name} -n {job.namespace}"
-    farewell(f"The job goes on. Come back with: {where} -f")
+    farewell(f"The job goes on. Come back with: kubectl torchrun logs {job.name} -n {job.namespace} -f")
     count = await _print(job, wanted)
-    if not count and not wanted.follow:
-        click.echo(f"No lines yet: {job.name} is {job.phase or 'new'}. Wait for them with: {where} -f", err=True)
-    if wanted.follow and (await job.refresh()).phase in TERMINAL:
+    if wanted.follow:
+        await job.refresh()
+    if not count:
+        click.echo(nothing_text(job.object, wanted), err=True)
+    if wanted.follow and job.phase in TERMINAL:
         await job.wait()  # raises if it failed
 
 

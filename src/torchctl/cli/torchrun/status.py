@@ -35,6 +35,6 @@ async def command(cluster: "Cluster", job: str, watch: bool, output: str | None)
         return await follow(found)
     from datetime import UTC, datetime
 
-    pods = await pods_of(cluster, key)
+    pods = await pods_of(cluster, found.key)
     click.echo("\n".join(summarize(found.object, pods, datetime.now(UTC), every=output == "wide").lines()))
     return None

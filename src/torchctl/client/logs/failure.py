@@ -1,5 +1,6 @@
 """Says why a job failed, root cause first, from its status. Pure."""
 
+from torchctl.client.errors import visible
 from torchctl.client.views import JobView
 
 __all__ = ["failure_text"]
@@ -15,4 +16,4 @@ def failure_text(job: JobView) -> list[str]:
     code = "" if failure.exit_code is None else f" with exit code {failure.exit_code}"
     restarts = f" after {status.restarts.total} incidents" if status.restarts.total > 1 else ""
     lines = [f"{job.metadata.name} is {status.phase}{restarts}: {who}{where} failed first{code}: {failure.reason}"]
-    return lines + [f"  {line}" for line in failure.message.splitlines()]
+    return lines + [f"  {visible(line.expandtabs(4))}".rstrip() for line in failure.message.splitlines()]

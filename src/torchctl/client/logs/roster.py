@@ -6,7 +6,7 @@ from datetime import datetime
 
 from torchctl.api.phases import TERMINAL
 from torchctl.client.errors import UsageError
-from torchctl.client.logs.workers import Worker, numbered
+from torchctl.client.logs.workers import Worker, numbered, ranks_in
 from torchctl.client.views import JobView
 
 __all__ = ["Roster", "Wanted"]
@@ -63,6 +63,7 @@ class Roster:
         """Notes all workers that there are, of every attempt."""
         self._workers = {each.uid: each for each in workers}
         self._check_rank()
+        self._check_node()
         if self._first is None and self._workers:
             self._first = self._newest()
 
@@ -120,6 +121,15 @@ class Roster:
                 "Name the worker with --node.",
             )
         # Its pod may come later; a rank beyond the last one never does.
-        ranks = max((each.ranks or 0) * (each.nodes or 0) for each in there)
+        ranks = ranks_in(there)
         if 0 < ranks <= rank:
-            raise UsageError(f"there is no rank {rank}: the job has {ranks} ranks, from 0")
+            raise UsageError(f"there is no rank {rank}: the job has {ranks} ranks", "They count from 0.")
+
+    def _check_node(self) -> None:
+        node, job = self._wanted.node, self._job
+        if node is None or job is None or any(each.index == node for each in self._workers.values()):
+            return
+        elastic, desired = job.spec.elastic, job.status.nodes.desired or job.spec.num_nodes or 0
+        nodes = max(desired, elastic.max_nodes) if elastic is not None else desired
+        if 0 < nodes <= node:
+            raise UsageError(f"there is no node {node}: the job has {nodes} nodes", "They count from 0.")

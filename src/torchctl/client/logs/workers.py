@@ -25,7 +25,7 @@ from torchctl.api.labels import attempt_of
 from torchctl.api.names import LAUNCHER_ROOT, TRAINER
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
-__all__ = ["WORKER", "Worker", "WorkerPod", "label", "numbered", "worker"]
+__all__ = ["WORKER", "Worker", "WorkerPod", "label", "numbered", "ranks_in", "worker"]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -138,6 +138,11 @@ def label(worker: Worker, line: str) -> str:
 def numbered(workers: Iterable[Worker], rank: int) -> list[Worker]:
     """Returns the workers on which a rank runs, as far as is known: one an attempt."""
     return [each for each in workers if each.runs(rank)]
+
+
+def ranks_in(workers: Iterable[Worker]) -> int:
+    """Returns how many ranks a job has, by what its workers say; 0 if it is unknown."""
+    return max(((each.ranks or 0) * (each.nodes or 0) for each in workers), default=0)
 
 
 def _rank(worker: Worker, line: str) -> int | None:

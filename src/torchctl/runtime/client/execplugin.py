@@ -77,6 +77,8 @@ class ExecPlugin:
         finally:
             if process.returncode is None:
                 process.kill()
+                # asyncio waits for the end of its output too, which a program that it has started may hold open.
+                process._transport.close()  # type: ignore[attr-defined]  # no public way closes the pipes
                 await process.wait()
         if process.returncode:
             why = (said or b"").decode(errors="replace").strip()

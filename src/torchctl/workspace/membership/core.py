@@ -153,10 +153,35 @@ class Membership:
         return orders
 
     def behind(self, now: float) -> list[Report]:
-        """Return the last reports of launchers that do not run the wanted tree, or do not have it."""
+        """Return the last reports of launchers that do not run the wanted tree, or do not have it.
+
+        One that fell silent before it had said that it has the tree is behind until another takes its place.
+        """
         if self.target is None:
             return []
-        return [report for report in self._view(now).reports if not _up_to_date(report, self.target)]
+        there = [*self._view(now).reports, *self.silent(now)]
+        return [report for report in there if not _up_to_date(report, self.target)]
+
+    def silent(self, now: float) -> list[Report]:
+        """Return the last reports of launchers that were lost without a word, and that no other has replaced."""
+        view = self._view(now)
+        if not view.reports:
+            return []
+        attempt, nodes = view.reports[-1].attempt, view.nodes
+        lost: dict[int, Report] = {}
+        for seen in sorted(self.seen.values(), key=lambda seen: _age(seen.report)):
+            report = seen.report
+            if report.attempt != attempt or report.index >= nodes or report.index in view.members:
+                continue
+            if seen.told_to_exit or report.state in (State.LEAVING, State.EXITED):
+                lost.pop(report.index, None)
+            else:
+                lost[report.index] = report
+        return [lost[index] for index in sorted(lost)]
+
+    def whole(self, now: float) -> bool:
+        """Whether there is nobody left to be heard of for the first time, as far as one can know."""
+        return self._view(now).whole
 
     def current(self, now: float) -> list[Report]:
         """Return the last report of each launcher that counts, by index."""

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from torchctl.runtime.client import execplugin
@@ -86,3 +87,16 @@ async def test_a_plugin_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(execplugin, "TIMEOUT_S", 0.5)
     with pytest.raises(CredentialsError, match="in time"):
         await plugin("import time; time.sleep(100)").issue()
+
+
+async def test_what_a_hanging_plugin_started_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A grandchild keeps the output open, as a browser does that a login has opened."""
+    monkeypatch.setattr(execplugin, "TIMEOUT_S", 0.5)
+    lives = tmp_path / "lives"
+    os.mkfifo(lives)
+    script = f"import subprocess, time; subprocess.Popen(['cat', {str(lives)!r}]); time.sleep(100)"
+    try:
+        with anyio.fail_after(30), pytest.raises(CredentialsError, match="in time"):
+            await plugin(script).issue()
+    finally:
+        os.close(os.open(lives, os.O_RDWR | os.O_NONBLOCK))
