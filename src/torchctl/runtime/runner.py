@@ -109,17 +109,23 @@ class Runner:
         Raises:
             EssentialTaskError: The workers ended although neither was asked for.
         """
-        with ExitStack() as handlers:
-            for source in self._controller.sources:
-                await self._attach(source, handlers)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._publish)
-                async with anyio.create_task_group() as workers:
-                    for _ in range(self._workers):
-                        workers.start_soon(self._work)
-                tasks.cancel_scope.cancel()
-        if not self._queue.is_closed:
-            raise EssentialTaskError(f"controller {self.name}")
+        try:
+            with ExitStack() as handlers:
+                for source in self._controller.sources:
+                    await self._attach(source, handlers)
+                await self._run_workers()
+            if not self._queue.is_closed:
+                raise EssentialTaskError(f"controller {self.name}")
+        finally:
+            self._queue.close()
+
+    async def _run_workers(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._publish)
+            async with anyio.create_task_group() as workers:
+                for _ in range(self._workers):
+                    workers.start_soon(self._work)
+            tasks.cancel_scope.cancel()
 
     async def _attach(self, source: Source, handlers: ExitStack) -> None:
         informer = self._cache.register(source.kind, labels=source.labels, optional=source.optional)
