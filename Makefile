@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CHECKED := src tests hack bench examples
+# Tests run in so many processes, file by file; each has a control plane of its own. 0: all in one.
+PROCESSES ?= 2
+PARALLEL := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Of bench-peers.
 OBJECTS ?= 2000
@@ -32,7 +35,7 @@ demo: venv control-plane ## Run a TorchrunJob to Succeeded on a real control pla
 
 test: venv control-plane object-store ## Unit tests and tests on the real control plane, with coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest tests/unit tests/envtest
+	$(BIN)/coverage run -m pytest $(PARALLEL) tests/envtest tests/unit
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --include='src/torchctl/runtime/*' --fail-under=90
 	$(BIN)/coverage report --include='src/torchctl/controllers/*' --fail-under=90
@@ -47,8 +50,10 @@ sweep: venv control-plane ## Kill operator, plugin, receiver, companion and laun
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
 
+check: lint types unit ## Before each commit: lint, types and unit tests
+
 unit: venv ## Unit tests only: pure rules, and programs on loopback
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest $(PARALLEL) tests/unit
 
 e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian packages, which it installs
 	hack/node/install.sh
@@ -102,4 +107,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench bench-peers lock clean

@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 import effort  # noqa: F401  # registers the profiles
@@ -14,7 +15,7 @@ from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
 from torchctl.runtime.memory import relax
 
-MEASURED = pytest.StashKey[list[str]]()
+MEASURED = "measured"
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -34,6 +35,12 @@ def pytest_collection_finish() -> None:
     relax()
 
 
+def pytest_sessionfinish() -> None:
+    """Keeps what a worker of pytest-xdist measured: it is killed if its exit, which would write it, takes long."""
+    if (coverage := sys.modules.get("coverage")) and (measured := coverage.Coverage.current()):
+        measured.save()
+
+
 @pytest.fixture(autouse=True)
 def unchanged_caches() -> Iterator[None]:
     """No test changes an object in a cache, and neither does the code that it runs."""
@@ -46,7 +53,7 @@ def unchanged_caches() -> Iterator[None]:
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Takes a line that is shown at the end of the run, whatever the outcome."""
-    return request.config.stash.setdefault(MEASURED, []).append
+    return lambda line: request.node.user_properties.append((MEASURED, line))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -56,8 +63,11 @@ async def starts() -> AsyncGenerator[Forks]:
         yield made
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if lines := config.stash.get(MEASURED, []):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows the lines that came with the reports, from whichever process they are."""
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    called = (report for report in reports if getattr(report, "when", "") == "call")
+    if lines := [line for report in called for name, line in report.user_properties if name == MEASURED]:
         terminalreporter.section("measured")
         for line in lines:
             terminalreporter.line(line)

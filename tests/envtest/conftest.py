@@ -7,6 +7,7 @@ import pytest_asyncio
 from clusters import install, install_kai
 from jobs import Place
 from operators import background_operator
+from rights import asked, granted, used
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -27,9 +28,10 @@ H100 = [
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def operator_account(control_plane: ControlPlane) -> Connection:
-    """The service account that config/ gives the operator, and all that it needs."""
-    return await install(control_plane)
+async def operator_account(control_plane: ControlPlane) -> AsyncGenerator[Connection]:
+    """The service account that config/ gives the operator, and all that it needs. In the end it has used no more."""
+    yield await install(control_plane)
+    assert used(asked(control_plane.audit_log)) - granted() == set()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -80,8 +82,7 @@ def own_script(kubelet: ScriptedKubelet) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what the Kubernetes under test is too old for. What judges the requests of the whole run comes last."""
+    """Skips what the Kubernetes under test is too old for."""
     for item in items:
         for marker in item.iter_markers("kubernetes"):
             item.add_marker(too_old(*marker.args))
-    items.sort(key=lambda item: item.path.name == "test_rbac.py")

@@ -43,6 +43,15 @@ def spoil(path: Path, user: dict[str, Any]) -> Kubectl:
     return Kubectl(str(path))
 
 
+def misled(path: Path, **cluster: str) -> Kubectl:
+    """A kubeconfig without an authority, and with other fields of the cluster."""
+    config = yaml.safe_load(path.read_text())
+    there = config["clusters"][0]["cluster"]
+    config["clusters"][0]["cluster"] = {"server": there["server"], **cluster}
+    path.write_text(yaml.safe_dump(config))
+    return Kubectl(str(path))
+
+
 async def test_objects_that_do_not_exist(control_plane: ControlPlane, namespace: str) -> None:
     kubectl, nowhere = Kubectl.as_admin(control_plane, namespace), Kubectl.as_admin(control_plane, "nowhere")
     for verb in ("status", "wait"):
@@ -89,6 +98,11 @@ def plugin(command: str, *arguments: str) -> dict[str, Any]:
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": [*arguments]}}
 
 
+async def test_a_login_without_credentials(admin_config: Path) -> None:
+    status, line = await complaint(spoil(admin_config, {}), "list")
+    assert (status, "the current context gives no credentials that it takes. Log in" in line) == (3, True)
+
+
 async def test_a_plugin_that_gives_no_login(admin_config: Path) -> None:
     """Such as a cloud's whose session has ended; what it says is passed on."""
     status, line = await complaint(spoil(admin_config, plugin("sh", "-c", "echo SSO over >&2; exit 1")), "list")
@@ -116,6 +130,23 @@ async def test_a_kubeconfig_that_makes_no_sense(tmp_path: Path, content: str | N
     assert "the kubeconfig cannot be used" in line
     assert says in line
     assert str(path) in line
+
+
+async def test_a_namespace_that_cannot_exist(admin_config: Path) -> None:
+    assert await complaint(Kubectl(str(admin_config), "a/b"), "list") == (
+        2,
+        "'a/b' is no name of a namespace. Choose one with -n; `kubectl get ns` lists them.",
+    )
+
+
+async def test_an_address_that_is_none(admin_config: Path) -> None:
+    status, line = await complaint(misled(admin_config, server="kubernetes"), "list")
+    assert (status, "server: 'kubernetes' is no URL, such as https://host:6443" in line) == (2, True)
+
+
+async def test_a_certificate_that_is_not_trusted(admin_config: Path) -> None:
+    status, line = await complaint(misled(admin_config), "list")
+    assert (status, "is not one that the kubeconfig trusts" in line, "object at 0x" in line) == (3, True, False)
 
 
 async def test_a_context_that_does_not_exist(admin_config: Path) -> None:

@@ -231,6 +231,24 @@ class Overtaken:
         await sync(JobHandle.of(self.job), self.other, Silent())
 
 
+class Died(Exception):
+    """The end of somebody who sends code."""
+
+
+@dataclass
+class Killed:
+    """Code whose sender dies as soon as the job has it."""
+
+    code: DirectoryCode
+
+    def __post_init__(self) -> None:
+        self.digest = self.code.digest
+
+    async def send(self, receiver: Receiver) -> None:
+        await self.code.send(receiver)
+        raise Died
+
+
 async def test_people_sync_with_and_without_a_restart(
     place: Place, kubelet: ScriptedKubelet, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -251,8 +269,10 @@ async def test_people_sync_with_and_without_a_restart(
             return read_target(tmp_path / "claim") == Target(digest, restart)
 
         first, second, third = [await read(text) for text in ("one", "two", "three")]
-        await read("one")
-        assert (await job.sync(code)).workers == 1
+        with pytest.raises(Died):
+            await sync(job, Killed(await read("one")), Silent())
+        assert read_target(tmp_path / "claim") == Target(first.digest)
+        assert (await job.sync(code)).workers == 1  # whoever died before spec was written can do it again
         assert await has(first.digest, restart=True)
         await read("two")
         assert (await job.sync(code, restart=False)).revision == second.digest

@@ -4,6 +4,7 @@ A kubeconfig is `--kubeconfig`, else the files of $KUBECONFIG (merged), else ~/.
 pod that this runs in.
 """
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ __all__ = ["FIELD_MANAGER", "Cluster", "Target", "connect"]
 FIELD_MANAGER = "kubectl-torchrun"
 """Owner of the fields that people set through this program; the operator's is `torchctl`."""
 
+_NAMESPACE = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 RETRY = RetryPolicy(deadline_s=3.0)
 """A person waits: a server that is away is reported within seconds."""
 
@@ -84,11 +86,12 @@ async def connect(target: Target | None = None) -> AsyncGenerator[Cluster]:
     """
     target = target or Target()
     connection = await _connection(target)
+    namespace = _namespace(target, connection)
     settings = _settings(target.request_timeout_s)
     async with connect_to(
         connection, user_agent=FIELD_MANAGER, field_manager=FIELD_MANAGER, settings=settings, retry=RETRY
     ) as client:
-        yield Cluster(client, connection, target.namespace or connection.namespace, _login(target))
+        yield Cluster(client, connection, namespace, _login(target))
 
 
 async def _connection(target: Target) -> Connection:
@@ -103,6 +106,13 @@ async def _connection(target: Target) -> Connection:
         ) from error
     impersonation = _impersonation(target)
     return replace(connection, impersonation=impersonation) if impersonation is not None else connection
+
+
+def _namespace(target: Target, connection: Connection) -> str:
+    name = target.namespace or connection.namespace
+    if not re.fullmatch(_NAMESPACE, name):
+        raise UsageError(f"{name!r} is no name of a namespace", "Choose one with -n; `kubectl get ns` lists them.")
+    return name
 
 
 def _impersonation(target: Target) -> Impersonation | None:

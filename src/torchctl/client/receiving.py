@@ -41,6 +41,11 @@ _HOPELESS = frozenset(
 )
 """Reasons that somebody has to do something about: who submits a job should hear of them at once."""
 _STEP = {str(reason): reason.step for reason in _HOPELESS}
+_AGAIN = {
+    str(JobReason.REFUSED): ("; correct ", "Correct that, then submit again."),
+    str(JobReason.QUOTA_EXCEEDED): ("; raise ", "Raise the quota or free some of it, then submit again."),
+}
+"""Where the message of a condition goes over to what the operator does, and the step for a person whose submit ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,12 @@ def look(status: JobStatus, pods: Sequence[Pod]) -> Look:
         return There(status.workspace or WorkspaceStatus())
     open_ = _first_open(status)
     if open_ is not None and open_.reason in _STEP:
-        return Hopeless(open_.message, _STEP[open_.reason])
+        return _hopeless(open_)
     receiver = _receiver(pods)
     if receiver is not None:
         return receiver
     if open_ is None:
-        return Waiting("the operator has not seen the job yet; if that stays, ask whether torchctl runs")
+        return Waiting("the operator has not looked at the job yet")
     return Waiting(open_.message)
 
 
@@ -117,6 +122,14 @@ def companion(status: JobStatus, pods: Sequence[Pod]) -> Look:
     if is_true(status.conditions, JobCondition.SUSPENDED) and not any(map(_is_alive, pods)):
         return Hopeless("it is suspended, and its companion, a sync pod, is lost: resuming makes another", "Resume it.")
     return Waiting("the job's companion, its sync pod, does not run yet")
+
+
+def _hopeless(condition: Condition) -> Hopeless:
+    if condition.reason not in _AGAIN:
+        return Hopeless(condition.message, _STEP[condition.reason])
+    marker, step = _AGAIN[condition.reason]
+    said = condition.message
+    return Hopeless(said.rpartition(marker)[0] or said, step)
 
 
 def _first_open(status: JobStatus) -> Condition | None:

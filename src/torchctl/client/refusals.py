@@ -1,6 +1,7 @@
 """Turns what the API server refuses into the errors of the SDK."""
 
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,7 @@ from torchctl.runtime.client.credentials import CredentialsError
 
 __all__ = ["explain", "explained"]
 
+_NOBODY = 'User "system:anonymous" cannot '
 _NO_RIGHT = re.compile('User ".*" cannot [a-z*]+ ')
 """What an authorizer says (staging/src/k8s.io/apiserver/.../responsewriters/errors.go). Webhooks, policies and quotas
 refuse with the same status, in words of their own."""
@@ -37,6 +39,11 @@ def explain(error: api.ApiError, what: str, *, host: str = "", login: str = "") 
             return NotLoggedIn(
                 f"the API server at {host} does not accept the login of {login}",
                 "Log in again, as you do for kubectl; `kubectl auth whoami` shows whether it works.",
+            )
+        case api.Forbidden() if _NOBODY in error.message:
+            return NotLoggedIn(
+                f"the API server at {host} does not know who asks: {login} gives no credentials that it takes",
+                "Log in as you do for kubectl, or choose another context with --context.",
             )
         case api.Forbidden() if _NO_RIGHT.search(error.message):
             return NotAllowed(
@@ -60,7 +67,9 @@ def explain(error: api.ApiError, what: str, *, host: str = "", login: str = "") 
                 f"{what}: the answer cannot be understood: {error.message}",
                 "Compare versions with `torchctl version`.",
             )
-    return RequestRefused(f"{what}: the API server refuses it: {error.message}")
+    return RequestRefused(
+        f"{what}: the API server refuses it: {error.message}", "Correct what it names, or ask who runs the cluster."
+    )
 
 
 @contextmanager
@@ -88,6 +97,11 @@ def _missing(error: api.NotFound, what: str, host: str) -> ClusterError:
 def _no_answer(error: api.ApiError, host: str, login: str) -> ClusterError:
     if isinstance(error.__cause__, CredentialsError):
         return NotLoggedIn(f"there are no credentials for {login}: {error.__cause__}", "Log in as you do for kubectl.")
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return Unreachable(
+            f"the certificate of the API server at {host} is not one that the kubeconfig trusts: {error.message}",
+            "Correct certificate-authority-data of the cluster in the kubeconfig, or the address.",
+        )
     return Unreachable(
         f"the API server at {host} gives no answer: {error.message}",
         "Check the network (a VPN?), the proxy, and the context of the kubeconfig.",

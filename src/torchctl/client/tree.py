@@ -143,6 +143,7 @@ class _Scan:
         if why or kind is None:
             self._leave(path, why)
             return None
+        _check_name(path, self._limits)  # before anybody goes deeper
         size = info.st_size if kind == "file" else 0
         member = Member(parts, kind, stat.S_IMODE(info.st_mode) & 0o777, size, target)
         return LocalFile(member, look(info))

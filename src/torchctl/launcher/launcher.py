@@ -2,8 +2,8 @@
 
 It runs in the user's image with whatever Python is there: this one file, standard library only, Python 3.8 to 3.14.
 
-    python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR
-                        [--patience SECONDS] [--warm] [--verbose] -- torchrun ...
+    python3 launcher.py --companion URL --index I --nodes N [--min M] [--expected E] --nproc P
+                        --workdir DIR [--patience SECONDS] [--warm] [--verbose] -- torchrun ...
 
 It reports to the job's companion, which answers with orders (docs/design/launcher.md has the protocol): take a tree,
 stop, run as a member of a world. For the rest it is as if it was not there: it hands on signals, reaps, exits as its
@@ -1562,6 +1562,7 @@ def options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
             "--index",
             "--nodes",
             "--min",
+            "--expected",
             "--nproc",
             "--workdir",
             "--warm",
@@ -1589,6 +1590,7 @@ def facts_of(given: dict[str, str], environ: dict[str, str]) -> dict[str, Any]:
         "attempt": number(environ.get("TORCHRUN_ATTEMPT", ""), 0),
         "nodes": nodes,
         "least": int(given.get("min", nodes)),
+        "expected": number(given.get("expected", ""), 0),
         "address": environ.get("POD_IP") or socket.gethostname(),
         "port": number(environ.get("MASTER_PORT", ""), 29500),
         "budget": number(environ.get("PET_MAX_RESTARTS", ""), 0),

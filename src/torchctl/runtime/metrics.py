@@ -22,7 +22,7 @@ __all__ = ["ControllerMetrics", "Metrics", "QueueMetrics", "ResourceMetrics"]
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 EVENT_DROPS = ("queue_full", "spam", "refused", "failed")
-HTTP_VERBS = ("get", "list", "watch", "create", "apply", "patch", "update", "delete")
+HTTP_VERBS = ("get", "list", "watch", "create", "apply", "patch", "update", "delete", "deletecollection")
 
 # controller-runtime pkg/internal/controller/metrics/metrics.go
 RECONCILE_BUCKETS = (
@@ -148,7 +148,7 @@ class Metrics:
             "Highest resourceVersion that the cache has seen.",
             *("name", "group", "version", "resource"),
         )
-        r = "resource"
+        r, c = "resource", "controller"
         self.watch_age_seconds = self._gauge(
             "torchctl_watch_age_seconds", "Seconds since the API server last gave a good answer on this watch.", r
         )
@@ -170,10 +170,11 @@ class Metrics:
         self.barrier_wait_seconds = self._histogram(
             "torchctl_barrier_wait_seconds",
             "How long a reconcile waited for the cache to see its own earlier writes.",
+            c,
             buckets=WAIT_BUCKETS,
         )
         self.barrier_timeouts_total = self._counter(
-            "torchctl_barrier_timeouts_total", "Waits for the cache that were given up."
+            "torchctl_barrier_timeouts_total", "Waits for the cache that were given up.", c
         )
 
     def _process(self) -> None:
@@ -208,6 +209,8 @@ class ControllerMetrics:
         self.time_seconds = metrics.reconcile_time_seconds.labels(name)
         self.max_concurrent = metrics.max_concurrent_reconciles.labels(name)
         self.active_workers = metrics.active_workers.labels(name)
+        self.barrier_wait_seconds = metrics.barrier_wait_seconds.labels(name)
+        self.barrier_timeouts_total = metrics.barrier_timeouts_total.labels(name)
         self.queue = QueueMetrics(metrics, name)
 
 

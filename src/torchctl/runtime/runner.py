@@ -20,7 +20,7 @@ from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
-from torchctl.runtime.controller import Controller, Source
+from torchctl.runtime.controller import Controller, ExternalSource, Source
 from torchctl.runtime.handler import requests_for
 from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
@@ -87,6 +87,7 @@ class Runner:
         settings = settings or RuntimeSettings()
         self._workers = controller.workers or settings.workers
         self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s
+        self._resync_s = settings.resync_s if controller.resync_s is None else controller.resync_s
         metrics.max_concurrent.set(self._workers)
 
     def __repr__(self) -> str:
@@ -122,16 +123,42 @@ class Runner:
     async def _run_workers(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._publish)
+            if self._resync_s > 0:
+                tasks.start_soon(self._resync)
+            for source in self._controller.external:
+                tasks.start_soon(self._listen, source)
             async with anyio.create_task_group() as workers:
                 for _ in range(self._workers):
                     workers.start_soon(self._work)
             tasks.cancel_scope.cancel()
 
     async def _attach(self, source: Source, handlers: ExitStack) -> None:
-        informer = self._cache.register(source.kind, labels=source.labels, optional=source.optional)
         handler = _Enqueue(source, self._queue, self._metrics)
-        handlers.callback(informer.remove_handler, handler)
-        await informer.attach(handler)
+        for informer in self._cache.register_all(source.kind, **source.selection):
+            handlers.callback(informer.remove_handler, handler)
+            await informer.attach(handler)
+
+    async def _listen(self, source: ExternalSource) -> None:
+        try:
+            with cancelled_only_if_asked():
+                await source(self._add)
+        except Exception as error:
+            raise EssentialTaskError(f"a source of controller {self.name}", error) from error
+
+    def _add(self, request: Request, /, *, priority: int = 0, delay_s: float = 0.0) -> None:
+        self._queue.add(request, priority=priority, delay_s=delay_s)
+
+    async def _resync(self) -> None:
+        """Adds each cached object of the first source once in `resync_s`, one after the other."""
+        source = self._controller.sources[0]
+        while True:
+            informers = self._cache.register_all(source.kind, **source.selection)
+            requests = [request for one in informers for obj in one.reader for request in source.mapper(obj)]
+            for request in requests:
+                await self._clock.sleep(self._resync_s / len(requests))
+                self._queue.add(request, priority=LOW_PRIORITY)
+            if not requests:
+                await self._clock.sleep(self._resync_s)
 
     async def _publish(self) -> None:
         try:

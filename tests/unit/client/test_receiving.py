@@ -35,7 +35,7 @@ def test_what_keeps_the_pod_is_what_is_waited_for(reason: JobReason) -> None:
 def test_silent_operator_is_named() -> None:
     found = look(JobStatus(), [])
     assert isinstance(found, Waits)
-    assert found.why.startswith("the operator has not seen the job yet")
+    assert found.why == "the operator has not looked at the job yet"
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,26 @@ def test_silent_operator_is_named() -> None:
     [
         (JobCondition.ACCEPTED, JobReason.IMPOSSIBLE_GPU_COUNT),
         (JobCondition.QUEUE_FOUND, JobReason.QUEUE_NOT_READY),
-        (JobCondition.WORKSPACE_READY, JobReason.QUOTA_EXCEEDED),
         (JobCondition.WORKSPACE_READY, JobReason.FOREIGN_OBJECT),
     ],
 )
 def test_what_somebody_has_to_correct_is_hopeless(type_: JobCondition, reason: JobReason) -> None:
     assert seen(type_, reason, TAKES) == Hopeless(f"message of {reason}", reason.step)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "said", "step"),
+    [
+        (JobReason.REFUSED, "Pod a: no; correct that, it is tried again", "Pod a: no", "Correct that, then submit"),
+        (JobReason.QUOTA_EXCEEDED, "claim b: full; raise the quota", "claim b: full", "Raise the quota or free"),
+    ],
+)
+def test_submit_that_ends_promises_no_further_tries(reason: JobReason, message: str, said: str, step: str) -> None:
+    status = JobStatus(conditions=(Condition(JobCondition.WORKSPACE_READY, "False", reason=reason, message=message),))
+    found = look(status, [])
+    assert isinstance(found, Hopeless)
+    assert found.why == said
+    assert found.step.startswith(step)
 
 
 def test_failed_job_takes_nothing() -> None:

@@ -1,5 +1,7 @@
 """What the API server refuses becomes one line that says what, which object, and what next."""
 
+import ssl
+
 import pytest
 
 from torchctl.client import errors
@@ -13,6 +15,7 @@ WHAT = "TorchrunJob vit in namespace ml"
 NO_RIGHT = (
     'torchrunjobs.torchrun.ai is forbidden: User "ann" cannot list resource "torchrunjobs" in API group "torchrun.ai"'
 )
+ANONYMOUS = NO_RIGHT.replace('"ann"', '"system:anonymous"')
 POLICY = (
     "torchrunjobs.torchrun.ai \"vit\" is forbidden: ValidatingAdmissionPolicy 'gpus' denied request: "
     "a job cannot have more than 8 GPUs"
@@ -29,6 +32,12 @@ def caused(error: api.ApiError, cause: Exception) -> api.ApiError:
     [
         (api.Unauthorized("Unauthorized", code=401), errors.NotLoggedIn, "does not accept the login of context dev"),
         (api.Forbidden(NO_RIGHT, code=403), errors.NotAllowed, 'User "ann" cannot list'),
+        (api.Forbidden(ANONYMOUS, code=403), errors.NotLoggedIn, "context dev gives no credentials that it takes"),
+        (
+            caused(api.Unavailable("cannot connect: x"), ssl.SSLCertVerificationError("self-signed")),
+            errors.Unreachable,
+            "is not one that the kubeconfig trusts: cannot connect: x",
+        ),
         (api.Forbidden("exceeded quota: small", code=403), errors.RequestRefused, "exceeded quota: small"),
         (api.Forbidden(POLICY, code=403), errors.RequestRefused, "a job cannot have more than 8 GPUs"),
         (api.NotFound("404: 404 page not found", code=404), errors.NotInstalled, "torchctl is not installed"),

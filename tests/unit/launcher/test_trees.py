@@ -1,5 +1,6 @@
 """The launcher's rules of trees are those of torchctl.workspace."""
 
+import asyncio
 import io
 import os
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +20,11 @@ from trees import NAMES, TREES, plant
 
 from torchctl.launcher import launcher
 from torchctl.workspace import core
+from torchctl.workspace.answers import Handler
 from torchctl.workspace.copies import list_tree, tar_chunks
 from torchctl.workspace.core import Limits
+from torchctl.workspace.marker import Marker, write_marker
+from torchctl.workspace.serve import add_archive, running
 from torchctl.workspace.steps import drive
 from torchctl.workspace.tree import digest
 
@@ -78,6 +83,48 @@ def test_a_hostile_archive_writes_nothing_outside(members: list[tarfile.TarInfo]
     with pytest.raises((launcher.Unfit, OSError)):
         launcher.unpack(stream, str(root))
     assert os.listdir(tmp_path) == ["root"]
+
+
+async def test_busy_companion_is_asked_again(tmp_path: Path) -> None:
+    """It hands the tree out to sixteen at once; who comes later waits and reports no trouble."""
+    claim, app = tmp_path / "claim", tmp_path / "app"
+    write(claim, {"train.py": "new"})
+    app.mkdir()
+    launcher.note(str(app))
+    found = await drive(digest(claim, LIMITS))
+    write_marker(claim, Marker(revision="r", digest=found.digest, bytes=3, files=1, source="zip"))
+    busy = [True, True]
+
+    @web.middleware
+    async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if busy:
+            busy.pop()
+            return web.Response(status=503, headers={"Retry-After": "0"})
+        return await handler(request)
+
+    server = web.Application(middlewares=[refuse])
+    add_archive(server, claim, limits=LIMITS, streams=1, key="KEY")
+    async with running(server, host="127.0.0.1", port=0) as port:
+        url = launcher.Url(f"http://127.0.0.1:{port}/launcher/KEY")
+        await asyncio.to_thread(launcher.stage, url, str(app), found.digest)
+    assert (app / launcher.STAGING / "tree" / "train.py").read_text() == "new"
+    assert not busy
+
+
+async def test_what_cannot_be_staged_leaves_no_half_tree(tmp_path: Path) -> None:
+    """A disk that filled up while a tree was downloaded is full for the program too."""
+    claim, app = tmp_path / "claim", tmp_path / "app"
+    write(claim, {"train.py": "new"})
+    app.mkdir()
+    launcher.note(str(app))
+    write_marker(claim, Marker(revision="r", digest="sha256:other", bytes=3, files=1, source="zip"))
+    server = web.Application()
+    add_archive(server, claim, limits=LIMITS, streams=1, key="KEY")
+    async with running(server, host="127.0.0.1", port=0) as port:
+        url = launcher.Url(f"http://127.0.0.1:{port}/launcher/KEY")
+        with pytest.raises(launcher.Unfit, match="the archive has the digest"):
+            await asyncio.to_thread(launcher.stage, url, str(app), "sha256:other")
+    assert os.listdir(app / launcher.STAGING) == [launcher.PLACED]
 
 
 CHUNKED = (st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.integers(1, 50))

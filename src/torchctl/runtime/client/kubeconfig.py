@@ -3,6 +3,7 @@
 import base64
 import binascii
 import os
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,8 @@ async def load(paths: str, context: str | None = None) -> Connection:
 async def _connection(context: Context, paths: str) -> Connection:
     cluster, user = context.cluster, context.user
     host = cluster.fields["server"].rstrip("/")
+    if not re.match("https?://[^/ ]", host):
+        raise ValueError(f"server: {host!r} is no URL, such as https://host:6443")
     return Connection(
         host=host,
         tls=_tls(cluster, user) if host.startswith("https:") else TlsFiles(),

@@ -28,9 +28,18 @@ def mapped(request: HttpRequest) -> Iterator[None]:
     except CredentialsError as error:
         raise Unavailable(f"{what}: {error}") from error
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
-        raise Unavailable(f"{what}: cannot connect: {error}") from error
+        raise Unavailable(f"{what}: cannot connect: {_said(error)}") from error
     except TimeoutError as error:
         raise Timeout(f"{what}: no answer in time", outcome_unknown=request.is_write) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         detail = f"{type(error).__name__}: {error}"
         raise Unavailable(f"{what}: the connection broke: {detail}", outcome_unknown=request.is_write) from error
+
+
+def _said(error: aiohttp.ClientError) -> str:
+    """Returns what the network said. aiohttp's own text shows a Python object."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return str(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
+    return str(error)

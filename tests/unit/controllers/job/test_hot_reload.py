@@ -356,9 +356,12 @@ def test_an_elastic_worker_knows_its_fewest_and_most_peers(world: type[World]) -
     w.settle()
     words = command(w)
     assert words[4:] == [
-        *("--index", "$(JOB_COMPLETION_INDEX)", "--nodes", "4", "--min", "2", "--nproc", "8"),
+        *("--index", "$(JOB_COMPLETION_INDEX)", "--nodes", "4", "--min", "2", "--expected", "3", "--nproc", "8"),
         *("--workdir", "/app", "--warm", "--", "torchrun", "train.py"),
     ]
+    w.edit(num_nodes=4)
+    w.settle()
+    assert command(w) == words  # the Job is there, and its command cannot be changed
 
 
 @pytest.mark.parametrize(

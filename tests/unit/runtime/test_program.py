@@ -1,11 +1,11 @@
-"""What the operator says when it ends by itself."""
+"""What a program says when it ends by itself."""
 
 import subprocess
 import sys
 
 from structlog.testing import capture_logs
 
-from torchctl.cli.run import MOST_CAUSES, tell_causes
+from torchctl.runtime.program import MOST_CAUSES, tell_causes
 
 
 def test_each_cause_of_the_end_has_its_own_log_line() -> None:
