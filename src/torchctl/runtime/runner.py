@@ -133,35 +133,35 @@ class Runner:
         Raises:
             EssentialTaskError: The workers ended although neither was asked for.
         """
-        with ExitStack() as handlers:
-            for watched in self._controller.sources:
-                handlers.callback(self._attach(watched))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._publish)
-                tasks.start_soon(self._try_again)
-                if self._resync_s > 0:
-                    tasks.start_soon(self._resync)
-                for source in self._controller.external:
-                    tasks.start_soon(self._listen, source)
-                async with anyio.create_task_group() as workers:
-                    for _ in range(self._workers):
-                        workers.start_soon(self._work)
-                tasks.cancel_scope.cancel()
-        if not self._queue.is_closed:
-            raise EssentialTaskError(f"controller {self.name}")
+        try:
+            with ExitStack() as handlers:
+                for source in self._controller.sources:
+                    await self._attach(source, handlers)
+                await self._run_workers()
+            if not self._queue.is_closed:
+                raise EssentialTaskError(f"controller {self.name}")
+        finally:
+            self._queue.close()
 
-    def _attach(self, source: Source) -> Callable[[], None]:
-        informers = self._cache.register_all(source.kind, **source.selection)
+    async def _run_workers(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._publish)
+            tasks.start_soon(self._try_again)
+            if self._resync_s > 0:
+                tasks.start_soon(self._resync)
+            for source in self._controller.external:
+                tasks.start_soon(self._listen, source)
+            async with anyio.create_task_group() as workers:
+                for _ in range(self._workers):
+                    workers.start_soon(self._work)
+            tasks.cancel_scope.cancel()
+
+    async def _attach(self, source: Source, handlers: ExitStack) -> None:
         handler = _Enqueue(source, self._queue, self._metrics)
         self._handlers.append(handler)
-        for informer in informers:
-            informer.add_handler(handler)
-
-        def detach() -> None:
-            for informer in informers:
-                informer.remove_handler(handler)
-
-        return detach
+        for informer in self._cache.register_all(source.kind, **source.selection):
+            handlers.callback(informer.remove_handler, handler)
+            await informer.attach(handler)
 
     async def _try_again(self) -> None:
         while True:

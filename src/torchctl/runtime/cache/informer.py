@@ -3,6 +3,7 @@
 from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -11,6 +12,7 @@ import structlog
 from torchctl.runtime.cache.change import Change, Handler
 from torchctl.runtime.cache.index import IndexFunction
 from torchctl.runtime.cache.milestones import Milestones
+from torchctl.runtime.cache.replay import Replay
 from torchctl.runtime.cache.store import Store, StoreReader
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.kinds import Key, Kind, Object
@@ -80,6 +82,7 @@ class Informer(Generic[T]):
         self.resource_version = 0
         self._store: Store[T] = Store(kind, indexes)
         self._handlers: list[Handler[T]] = []
+        self._replays: list[Replay[T]] = []
         self._clock = clock
         self._milestones = Milestones()
         self._pace = Pace()
@@ -166,6 +169,21 @@ class Informer(Generic[T]):
             self._tell(handler, Change(self.kind, "added", None, obj, initial=True))
         self._handlers.append(handler)
 
+    async def attach(self, handler: Handler[T]) -> None:
+        """Adds a handler as `add_handler` does, and lets other tasks run during the replay.
+
+        Changes meanwhile reach the handler in order: an object that was not replayed yet is, before its change.
+        """
+        replay = Replay(self.kind, (*self._store,), partial(self._tell, handler))
+        self._replays.append(replay)
+        self._handlers.append(handler)
+        pace = Pace()
+        try:
+            for _ in replay.steps():
+                await pace.step()
+        finally:
+            self._replays.remove(replay)
+
     def remove_handler(self, handler: Handler[T]) -> None:
         """Removes a handler. Raises ValueError if it was never added."""
         self._handlers.remove(handler)
@@ -203,13 +221,19 @@ class Informer(Generic[T]):
         """
         if isinstance(event, Absent) and not self.optional:
             return
-        for change in self._store.feed(event):
-            self._changes += 1
-            for handler in (*self._handlers,):
-                self._tell(handler, change)
-            self._milestones.changed(change.key)
+        for change in self._store.steps(event):
+            if change is not None:
+                self._publish(change)
             await self._pace.step()
         self._note(event)
+
+    def _publish(self, change: Change[T]) -> None:
+        self._changes += 1
+        for replay in (*self._replays,):
+            replay.overtake(change)
+        for handler in (*self._handlers,):
+            self._tell(handler, change)
+        self._milestones.changed(change.key)
 
     def _note(self, event: StoreEvent[T]) -> None:
         match event:

@@ -13,6 +13,7 @@ Rules of the writer:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar, Generic, TypeVar
 
 from torchctl.runtime.cache.change import Change
@@ -43,8 +44,7 @@ class StoreReader(Generic[T]):
         return self._count
 
     def __iter__(self) -> Iterator[T]:
-        for objects in self._objects.values():
-            yield from objects.values()
+        return chain.from_iterable(objects.values() for objects in self._objects.values())
 
     def get(self, key: Key) -> T | None:
         return self._objects.get(key[0], {}).get(key[1])
@@ -70,6 +70,10 @@ class StoreReader(Generic[T]):
     def undecodable(self) -> Mapping[Key, Undecodable]:
         """Objects on the server that cannot be decoded now; an earlier good form may still be cached."""
         return self._undecodable
+
+
+QUIET_STEPS = 16
+"""The number of objects without a change that count as one step."""
 
 
 @dataclass(slots=True)
@@ -102,6 +106,10 @@ class Store(StoreReader[T]):
 
     def feed(self, event: StoreEvent[T]) -> Iterator[Change[T]]:
         """Applies an event and yields its changes. A change is made only when it is yielded: exhaust the iterator."""
+        return (change for change in self.steps(event) if change is not None)
+
+    def steps(self, event: StoreEvent[T]) -> Iterator[Change[T] | None]:
+        """As `feed`, with a None after some steps that change nothing, for a shell that pauses between steps."""
         match event:
             case Init():
                 self._staging = _Staging()
@@ -138,25 +146,29 @@ class Store(StoreReader[T]):
                 if not what.deleted:
                     staging.skipped[what.key] = what
 
-    def _replace(self, *, forced: bool) -> Iterator[Change[T]]:
+    def _replace(self, *, forced: bool) -> Iterator[Change[T] | None]:
         staging, self._staging = self._staging or _Staging(), None
         initial, self._filled = not self._filled, True
         self._undecodable = {}
         # An undecodable item without a name could be any object, so no object may be taken for gone.
         is_complete = all(key.name for key in staging.skipped)
-        for key in [key_of(obj) for obj in self] if is_complete else ():
+        for place, known in enumerate([*self] if is_complete else ()):
+            key = key_of(known)
             if key not in staging.objects and key not in staging.skipped:
                 yield from self._put(key, None)
+            elif place % QUIET_STEPS == 0:
+                yield None
         for what in staging.skipped.values():
             yield from self._skip(what)
-        for key, obj in staging.objects.items():
-            # The common cases come first: most objects of a first list are new, most of a repeated one unchanged. The
-            # latter are skipped at once, because they give no change at which the shell could pause.
+        for place, (key, obj) in enumerate(staging.objects.items()):
+            # The common cases come first: most objects of a first list are new, most of a repeated one unchanged.
             old = self.get(key)
             if old is None:
                 yield self._add(key, obj, initial=initial)
             elif not _is_same(obj, old):
                 yield from self._apply(obj, initial=initial, forced=forced)
+            elif place % QUIET_STEPS == 0:
+                yield None
 
     def _clear(self) -> Iterator[Change[T]]:
         self._staging, self._undecodable = None, {}

@@ -91,8 +91,10 @@ class Queue(Generic[K]):
         raise QueueClosed
 
     def close(self) -> None:
-        """Makes `get` raise `QueueClosed`. Keys that wait stay in the queue."""
+        """Makes `get` raise `QueueClosed`. Keys that wait stay in the queue. Its timer would keep it in memory."""
         self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         while self._sleepers:
             self._wake()
 

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import anyio
 import pytest
@@ -99,6 +99,66 @@ async def test_a_late_handler_is_told_what_is_there(informer: Informer[Lease]) -
     informer.add_handler(handler := Recorder())
     await informer.feed(Applied(lease("b", 11)))
     assert handler.told == [("added", "a", True), ("added", "b", False)]
+
+
+MANY = 2000
+
+
+def leases(version: int = 3) -> list[Lease]:
+    return [lease(str(number), version) for number in range(MANY)]
+
+
+async def turns_of_others(work: Awaitable[None]) -> int:
+    """Returns how often another task runs while the work is done."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        await work
+        tasks.cancel_scope.cancel()
+    return turns
+
+
+async def test_attached_handler_is_told_all_while_others_run(informer: Informer[Lease]) -> None:
+    await fill(informer, 10, *leases())
+    turns = await turns_of_others(informer.attach(handler := Recorder()))
+    assert handler.told == [("added", str(number), True) for number in range(MANY)]
+    assert turns >= MANY // 64
+
+
+async def test_relist_without_changes_lets_others_run(informer: Informer[Lease]) -> None:
+    await fill(informer, 10, *leases())
+    await informer.feed(Init())
+    for obj in leases():
+        await informer.feed(Applied(obj))
+    assert await turns_of_others(informer.feed(InitDone("11"))) >= MANY // 1024
+    assert informer.stats().changes == MANY
+
+
+async def test_changes_during_a_replay_keep_their_order(informer: Informer[Lease]) -> None:
+    """Of an object that is told already, of two that are not yet, and of a new one."""
+    await fill(informer, 10, *leases())
+    handler, last = Recorder(), str(MANY - 1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(informer.attach, handler)
+        while not handler.told:
+            await checkpoint()
+        assert len(handler.told) < MANY
+        for event in (Applied(lease("0", 11)), Removed(lease(last, 12)), Applied(lease("new", 13))):
+            await informer.feed(event)
+        await informer.feed(Applied(lease(str(MANY - 2), 14)))
+    by_name = {name: [told[0] for told in handler.told if told[1] == name] for _, name, _ in handler.told}
+    assert by_name.pop("0") == ["added", "updated"]
+    assert by_name.pop(last) == ["added", "deleted"]
+    assert by_name.pop("new") == ["added"]
+    assert by_name.pop(str(MANY - 2)) == ["added", "updated"]
+    assert {*map(tuple, by_name.values())} == {("added",)}
 
 
 async def test_a_handler_that_was_removed_is_told_nothing(informer: Informer[Lease]) -> None:

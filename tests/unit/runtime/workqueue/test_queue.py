@@ -1,6 +1,8 @@
 """The shell around the queue: waiting, waking, closing."""
 
 import asyncio
+import gc
+import weakref
 
 import anyio
 import anyio.lowlevel
@@ -113,6 +115,21 @@ async def test_key_of_a_cancelled_sleeper_goes_to_the_next() -> None:
         assert (await second).key == "a"
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+async def test_closed_queue_with_a_distant_key_leaves_the_memory() -> None:
+    """The event loop keeps a timer until it rings."""
+    queue = new_queue()
+    queue.add_after("a", 1e6)
+    sleeper = asyncio.create_task(queue.get())
+    await asleep()
+    queue.close()
+    await asyncio.wait([sleeper])
+    sleeper.exception()
+    known = weakref.ref(queue)
+    del queue, sleeper
+    gc.collect()
+    assert known() is None
 
 
 async def test_key_added_again_before_the_work_begins_is_absorbed() -> None:
