@@ -83,7 +83,8 @@ def applied(
     owned, config = _read(live), _bare(config)
     if not owned and "uid" in live["metadata"]:
         nothing = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": {}}
-        owned[Actor("before-first-apply")] = compared(nothing, _bare(live), schema).without(ignored).added - STRIPPED
+        everything = compared(nothing, _bare(live), schema).without(ignored).added - STRIPPED
+        owned[Actor("before-first-apply", subresource=actor.subresource)] = everything
     last = outside(owned.get(actor, set()), ignored)
     owned[actor] = outside(fields(config, schema), ignored)
     wanted = merged(_bare(live), config, schema)
