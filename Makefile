@@ -7,6 +7,8 @@ CHECKED := src tests hack bench examples
 # Tests run in so many processes, file by file; each has a control plane of its own. 0: all in one.
 PROCESSES ?= 2
 PARALLEL := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# Images of CI set it, and then each of the many programs that tests start compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Of bench-peers.
 OBJECTS ?= 2000
