@@ -99,6 +99,7 @@ async def newer_code(scene: Scene) -> dict[str, Any]:
         "spec": job["spec"],
         "annotations": job["metadata"]["annotations"],
         "claim": {name: str(content) for name, content in contents(claim).items()},
+        "worker": {name: str(content) for name, content in contents(scene.pods.worker("job")).items()},
         "left": [str(path) for path in (claim / ".torchctl-staging").rglob("*")],
     }
 

@@ -7,6 +7,8 @@ companion, is a real process here, which the plugin reaches through the API serv
 import asyncio
 import hashlib
 import json
+import shutil
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from pathlib import Path
 from forks import Forked, Forks
 from gates import Gate
 from jobs import Place
+from launchers import LAUNCHER
 from relays import relay
 
 from torchctl.api.kube import POD, Pod
@@ -99,6 +102,10 @@ class SyncPods:
         path.mkdir(exist_ok=True)
         return path
 
+    def worker(self, job: str) -> Path:
+        """The work directory of the worker of a job that takes up new code."""
+        return self._directory / f"worker-{job}"
+
     @asynccontextmanager
     async def played(self) -> AsyncIterator[None]:
         """Plays until the block ends."""
@@ -133,10 +140,28 @@ class SyncPods:
             for there, here in ((UPLOAD_PORT, upload), (SERVE_PORT, serve)):
                 port = await stack.enter_async_context(relay(self._gate, here))
                 self._kubelet.ports.open[Key(self._place.namespace, name), there] = port
+            if serves:
+                url = f"http://127.0.0.1:{serve}/launcher/{pod.metadata.labels[JOB_UID]}"
+                await stack.enter_async_context(_worker(self.worker(job), claim, url))
             program = await self._starts.start(*(companion if serves else receive), out=self._directory / name)
             stack.callback(program.kill)
             code = await program.wait(timeout_s=600)
             self._kubelet.end(self._place.namespace, name, 137 if code < 0 else code)
+
+
+@asynccontextmanager
+async def _worker(workdir: Path, claim: Path, url: str) -> AsyncIterator[None]:
+    """A real launcher, as the only worker of a job whose program only waits."""
+    await asyncio.to_thread(shutil.copytree, claim, workdir)
+    options = ["--companion", url, "--index=0", "--nodes=1", "--nproc=1", "--workdir", str(workdir)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", str(LAUNCHER), *options, "--", "sleep", "600"
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 def _runs(pod: Pod) -> bool:
