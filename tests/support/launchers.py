@@ -91,12 +91,14 @@ class Pod:
         self.log = directory / "log"
         self.notes_file, self.control = directory / "notes", directory / "control"
         self.termination_log = directory / "termination-log"
+        self.temporary = directory / "tmp"
         self._command, self._environ = command, environ
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.notes_file.touch()
         self.termination_log.touch()
+        self.temporary.mkdir(exist_ok=True)
         if not self.control.exists():
             os.mkfifo(self.control)
         ours = {
@@ -104,6 +106,7 @@ class Pod:
             "NOTES": str(self.notes_file),
             "CONTROL": str(self.control),
             "TORCHELASTIC_ERROR_FILE": str(self.termination_log),
+            "TMPDIR": str(self.temporary),
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
