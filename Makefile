@@ -4,6 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CHECKED := src tests hack bench examples
+# Tests run in so many processes, file by file; each has a control plane of its own. 0: all in one.
+PROCESSES ?= 2
+PARALLEL := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# Images of CI set it, and then each of the many programs that tests start compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Of bench-peers.
+OBJECTS ?= 2000
+WORKERS ?= 10
+ROUNDS ?= 3
 
 .DEFAULT_GOAL := help
 
@@ -27,7 +37,7 @@ demo: venv control-plane ## Run a TorchrunJob to Succeeded on a real control pla
 
 test: venv control-plane object-store ## Unit tests and tests on the real control plane, with coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest tests/unit tests/envtest
+	$(BIN)/coverage run -m pytest $(PARALLEL) tests/envtest tests/unit
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --include='src/torchctl/runtime/*' --fail-under=90
 	$(BIN)/coverage report --include='src/torchctl/controllers/*' --fail-under=90
@@ -35,20 +45,29 @@ test: venv control-plane object-store ## Unit tests and tests on the real contro
 test-versions: venv control-plane ## The core of tests/envtest on every pinned Kubernetes, 1.31 to the newest; a table of what ran
 	$(BIN)/python hack/versions.py
 
-sweep: venv control-plane ## Crash the operator at each of its writes in every story; two minutes at rest
-	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_at_rest.py
+sweep: venv control-plane ## Kill operator, plugin, receiver, companion and launchers at each of their steps; two minutes at rest
+	TORCHCTL_SWEEP=all $(BIN)/pytest tests/unit/workspace/test_crashes.py tests/unit/launcher/test_crashes.py
+	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
 
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
 
+check: lint types unit ## Before each commit: lint, types and unit tests
+
 unit: venv ## Unit tests only: pure rules, and programs on loopback
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest $(PARALLEL) tests/unit
 
 e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian packages, which it installs
 	hack/node/install.sh
 	$(BIN)/python -m torchctl.testing.assets --group node
 	$(BIN)/python -m torchctl.testing.node.training
 	$(BIN)/pytest tests/e2e
+
+bench-node: venv control-plane ## Seconds that people wait on the real node: new code, uploads beside kubectl cp (as e2e)
+	hack/node/install.sh
+	$(BIN)/python -m torchctl.testing.assets --group node
+	$(BIN)/python -m torchctl.testing.node.training
+	$(BIN)/pytest -s tests/e2e/measure_people.py
 
 test-kai: kai-bin venv control-plane ## KAI-Scheduler's own programs place the pods: KAI_BIN=dir holds them (docs/testing.md)
 	TORCHCTL_KAI_BIN=$(abspath $(KAI_BIN)) TORCHCTL_KAI_CRDS=$(abspath $(KAI_BIN))/crds \
@@ -81,10 +100,13 @@ drift: venv ## Fail when a generated file differs from what generates it
 bench: venv control-plane ## Measure latency, requests, memory and decoding, beside a peer and an earlier version
 	$(BIN)/python -m bench
 
+bench-peers: venv control-plane ## Measure controller-runtime, kopf and torchctl.runtime in turns (OBJECTS=2000 WORKERS=10 ROUNDS=3)
+	$(BIN)/python -m bench.peers --objects $(OBJECTS) --workers $(WORKERS) --rounds $(ROUNDS)
+
 lock: ## Pin the development dependencies again, with hashes
 	hack/lock.sh
 
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test test-versions sweep chaos unit e2e test-kai kai-bin image lint types fmt manifests drift bench lock clean
+.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench bench-peers lock clean

@@ -24,7 +24,7 @@ from torchctl.client.tree import scan
 from torchctl.client.upload import Progress, upload
 from torchctl.testing.ports import reserve
 
-__all__ = ["measure"]
+__all__ = ["measure", "plant_large", "plant_small"]
 
 LARGE = 500 * 2**20
 SMALL = 20_000
@@ -37,7 +37,7 @@ async def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="torchctl-bench-") as name:
         place = Path(name)
         figures: list[Figure] = []
-        for what, plant, goal in (("500 MB", _large, GOAL_LARGE), ("20,000 small files", _small, GOAL_SMALL)):
+        for what, plant, goal in (("500 MB", plant_large, GOAL_LARGE), ("20,000 small files", plant_small, GOAL_SMALL)):
             source = place / f"{len(figures)}"
             await to_thread.run_sync(plant, source)
             figures += await _pairs(what, source, goal)
@@ -159,13 +159,13 @@ def _tar(source: Path, target: Path) -> tuple[float, float]:
     return piped, time.monotonic() - began
 
 
-def _large(source: Path) -> None:
+def plant_large(source: Path) -> None:
     """A tree of a hundred files of 5 MiB and some code."""
     for number in range(100):
         _write(source / f"dir-{number % 10:03}" / f"file-{number // 10:03}", LARGE // 100, number)
 
 
-def _small(source: Path) -> None:
+def plant_small(source: Path) -> None:
     """Files of 0.2 to 8 KB, as in a tree of code."""
     sizes = random.Random(1)
     for number in range(SMALL):

@@ -8,7 +8,7 @@ without a test, and a marker that names no field, are failures: they are printed
 import argparse
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os.path import relpath
 from pathlib import Path
@@ -37,12 +37,12 @@ class Proof:
     test: str
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the page is stale")
     parser.add_argument("--tests", type=Path, default=TESTS, help="where the tests are")
     parser.add_argument("--page", type=Path, default=PAGE, help="what is written")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     texts, wrong = generated(options.tests, options.page)
     for line in wrong:
         print(line, file=sys.stderr)

@@ -1,16 +1,21 @@
 """What holds for all tests."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import effort  # noqa: F401  # registers the profiles
 import pytest
+import pytest_asyncio
 import structlog
+from forks import Forks, forks
 from hypothesis import settings
 
 from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
 from torchctl.runtime.memory import relax
+
+MEASURED = "measured"
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -30,6 +35,18 @@ def pytest_collection_finish() -> None:
     relax()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Measures the coverage of this process, and not of each program that it starts: that costs a tenth of a second."""
+    if hasattr(config, "workerinput"):
+        os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+
+
+def pytest_sessionfinish() -> None:
+    """Keeps what a worker of pytest-xdist measured: it is killed if its exit, which would write it, takes long."""
+    if (coverage := sys.modules.get("coverage")) and (measured := coverage.Coverage.current()):
+        measured.save()
+
+
 @pytest.fixture(autouse=True)
 def unchanged_caches() -> Iterator[None]:
     """No test changes an object in a cache, and neither does the code that it runs."""
@@ -37,3 +54,26 @@ def unchanged_caches() -> Iterator[None]:
     yield
     Store.watched = None
     assert detector.finish() == []
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes a line that is shown at the end of the run, whatever the outcome."""
+    return lambda line: request.node.user_properties.append((MEASURED, line))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def starts() -> AsyncGenerator[Forks]:
+    """Starts programs of ours within milliseconds."""
+    async with forks() as made:
+        yield made
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows the lines that came with the reports, from whichever process they are."""
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    called = (report for report in reports if getattr(report, "when", "") == "call")
+    if lines := [line for report in called for name, line in report.user_properties if name == MEASURED]:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.line(line)

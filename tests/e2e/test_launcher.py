@@ -121,3 +121,23 @@ def own_lines(log: str) -> str:
     last = next(number for number, line in enumerate(lines) if line == "ends\n")
     codes = [line.partition("(pid")[0] for line in lines if "exitcode  :" in line]
     return "".join([*lines[first : last + 1], *codes])
+
+
+LEAVES = """\
+import os, sys
+left = open(os.environ["NOTES"] + ".left", "w")
+left.write("written")
+if "--at-once" in sys.argv:
+    left.flush()
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("option", ["", "--at-once"])
+async def test_a_warm_program_may_leave_as_it_likes(job: Crew, option: str) -> None:
+    """With a file open, or without a word to the interpreter: torchrun sees the end, and what was written is there."""
+    await job.commit({"train.py": LEAVES})
+    pod = await job.pod(0, nodes=1, options=["--warm"], program=["torchrun", "train.py", option], environ=ONE)
+    assert await pod.ended() == 0
+    assert (pod.directory / "notes.left").read_text() == "written"
+    assert "torchctl launcher" not in pod.log.read_text()

@@ -1,12 +1,13 @@
 """What tests on a real control plane share: our kinds and KAI's, nodes that follow a script, the operator's account."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
 from clusters import install, install_kai
 from jobs import Place
 from operators import background_operator
+from rights import asked, granted, used
 
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -18,7 +19,6 @@ from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.programs import minor_numbers
 from torchctl.testing.proxy import FaultProxy
 
-MEASURED = pytest.StashKey[list[str]]()
 NODES = 16
 H100 = [
     NodeSpec(name=f"h100-{index}", gpu_product="h100-80gb", labels={"gpu.nvidia.com/class": "H100"})
@@ -28,9 +28,10 @@ H100 = [
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def operator_account(control_plane: ControlPlane) -> Connection:
-    """The service account that config/ gives the operator, and all that it needs."""
-    return await install(control_plane)
+async def operator_account(control_plane: ControlPlane) -> AsyncGenerator[Connection]:
+    """The service account that config/ gives the operator, and all that it needs. In the end it has used no more."""
+    yield await install(control_plane)
+    assert used(asked(control_plane.audit_log)) - granted() == set()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -80,22 +81,8 @@ def own_script(kubelet: ScriptedKubelet) -> Iterator[None]:
     kubelet.script = before
 
 
-@pytest.fixture
-def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Takes a line that is shown at the end of the run, whatever the outcome."""
-    return request.config.stash.setdefault(MEASURED, []).append
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what the Kubernetes under test is too old for. What judges the requests of the whole run comes last."""
+    """Skips what the Kubernetes under test is too old for."""
     for item in items:
         for marker in item.iter_markers("kubernetes"):
             item.add_marker(too_old(*marker.args))
-    items.sort(key=lambda item: item.path.name == "test_rbac.py")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if lines := config.stash.get(MEASURED, []):
-        terminalreporter.section("measured")
-        for line in lines:
-            terminalreporter.line(line)

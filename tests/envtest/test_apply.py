@@ -1,6 +1,7 @@
 """Apply against the real API server: what is sent, what comes of it, and what somebody else does in between."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,18 +12,20 @@ import msgspec
 import pytest
 from waiting import until
 
-from torchctl.api.kube import JOB, SERVICE
-from torchctl.runtime.apply import Applier, ApplyResult, ForeignObject, Found
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.runtime.apply import Applier, ApplyResult, ForeignObject
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client, connect
+from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound, Unavailable
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import SystemClock
-from torchctl.runtime.intent import INTENT_ANNOTATION, Operation, Ownership, controlled_by, digest_of
+from torchctl.runtime.intent import INTENT_ANNOTATION, NO_VERSION, Operation, Ownership, controlled_by, digest_of
 from torchctl.runtime.kinds import Key, Kind, ObjectMeta
 from torchctl.testing.controlplane import ControlPlane
-from torchctl.testing.faults import Exchange, Match, Moment
+from torchctl.testing.faults import Exchange, Moment
 from torchctl.testing.proxy import FaultProxy
 
 
@@ -102,13 +105,34 @@ ROUNDED: dict[str, tuple[Kind[Any], dict[str, Any]]] = {
 }
 """What the API server gives back in another form, or not at all."""
 
+POD_SPEC = pods()["template"]["spec"]
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+KINDS: dict[str, tuple[Kind[Any], dict[str, Any]]] = {
+    "ConfigMap": one(OWNER, data={"a": "b"}),
+    "ControllerRevision": one(CONTROLLER_REVISION, revision=1, data={"a": "b"}),
+    "Deployment": one(DEPLOYMENT, spec=pods()),
+    "Job": one(JOB, spec={"suspend": True, "template": {"spec": {"restartPolicy": "Never", **POD_SPEC}}}),
+    "PersistentVolumeClaim": one(PVC, spec=CLAIM),
+    "Pod": one(POD, spec=POD_SPEC),
+    "Service": one(SERVICE, spec={"clusterIP": "None", "selector": {"a": "b"}}),
+    "TorchrunQueue": one(TORCHRUN_QUEUE, spec={"image": "trainer:1"}),
+}
+"""What the operator makes, and kinds with storage rules of their own."""
+
 
 def is_apply(exchange: Exchange) -> bool:
     return exchange.method == "PATCH"
 
 
-def is_about(name: str) -> Match:
-    return lambda exchange: exchange.path.endswith(f"/{name}")
+def names_no_version(exchange: Exchange) -> bool:
+    return f'"resourceVersion":"{NO_VERSION}"'.encode() in exchange.body
+
+
+def our_entry(live: dict[str, Any]) -> dict[str, Any]:
+    """What managedFields says of us: when we last wrote, and what. Controllers write meanwhile too."""
+    (entry,) = (entry for entry in live["metadata"]["managedFields"] if entry["manager"] == "torchctl")
+    assert isinstance(entry, dict)
+    return entry
 
 
 @dataclass
@@ -160,8 +184,8 @@ class Bench:
 
     async def apply_to_live(self, kind: Kind[Any], intent: dict[str, Any]) -> Operation:
         """Applies to the object as it is now, whatever a cache knows."""
-        found = Found(await self.somebody.get(kind, "child", self.namespace))
-        return (await self.applier.apply(kind, intent, self.ours, found=found)).operation
+        live = await self.somebody.get(kind, "child", self.namespace)
+        return (await self.applier.apply_to(live, kind, intent, self.ours)).operation
 
     async def apply(self, intent: dict[str, Any], kind: Kind[Any] = SERVICE) -> ApplyResult:
         """Applies, and returns once the cache has seen it."""
@@ -210,43 +234,64 @@ async def bench(control_plane: ControlPlane, admin: Client, namespace: str) -> A
             yield Bench(namespace, owner.metadata.uid, client, somebody, proxy, cache)
 
 
-async def test_create_follows_a_live_not_found_without_force(bench: Bench) -> None:
+async def test_create_is_one_request_that_cannot_change_anything(bench: Bench) -> None:
     applied = await bench.apply(bench.service())
-    read, write = bench.proxy.exchanges
+    (write,) = bench.proxy.exchanges
     assert applied.operation is Operation.CREATE
-    assert (read.method, read.status) == ("GET", 404)
     assert (write.method, write.status) == ("PATCH", 201)
     assert write.query.get("force") in (None, "false")
-    assert "uid" not in msgspec.json.decode(write.body)["metadata"]
+    meta = msgspec.json.decode(write.body)["metadata"]
+    assert (meta.get("uid"), meta["resourceVersion"]) == (None, NO_VERSION)
 
 
-async def test_missing_children_are_read_concurrently(bench: Bench) -> None:
-    await bench.apply(bench.service())
-    stalls = [bench.proxy.stall(is_about(name)) for name in ("one", "two")]
-    wanted = [(SERVICE, Key(bench.namespace, name)) for name in ("one", "child", "two")]
-    found: list[Found[Any]] = []
+@pytest.mark.parametrize("name", KINDS)
+async def test_first_apply_creates_or_conflicts_with_force_too(
+    operator_account: Connection, bench: Bench, name: str
+) -> None:
+    """What is not documented, and what every create depends on."""
+    kind, body = KINDS[name]
+    intent = bench.of_anything(body)
+    intent["metadata"]["resourceVersion"] = NO_VERSION
+    await bench.client.apply(kind, intent)
+    (created,) = bench.proxy.exchanges
+    before = our_entry(await bench.live(kind))
+    assert (created.status, before["operation"]) == (201, "Apply")
+    for force in (False, True):
+        with pytest.raises(Conflict):
+            await bench.client.apply(kind, intent, force=force)
+    assert our_entry(await bench.live(kind)) == before
+
+
+async def test_of_racing_appliers_one_creates_and_others_keep(bench: Bench) -> None:
+    """None of them has a cache that shows anything."""
+    operations: list[Operation] = []
+
+    async def apply() -> None:
+        applied = await Applier(bench.client, bench.cache).apply_to(None, SERVICE, bench.service(), bench.ours)
+        operations.append(applied.operation)
+
     async with anyio.create_task_group() as tasks:
-
-        async def look() -> None:
-            found.extend(await bench.applier.look(wanted))
-
-        tasks.start_soon(look)
-        for stall in stalls:
-            await stall.reached()
-        for stall in stalls:
-            stall.release()
-    assert [each.live is None for each in found] == [True, False, True]
-    assert not any(each.error for each in found)
+        for _ in range(8):
+            tasks.start_soon(apply)
+    assert Counter(operations) == {Operation.CREATE: 1, Operation.KEEP: 7}
+    assert [write.status for write in bench.proxy.writes].count(201) == 1
 
 
-async def test_failed_read_fails_only_its_own_child(bench: Bench) -> None:
-    bench.proxy.answer(403, match=is_about("one"), reason="Forbidden")
-    one, two = await bench.applier.look([(SERVICE, Key(bench.namespace, name)) for name in ("one", "two")])
-    assert (
-        await bench.applier.apply(SERVICE, bench.service("two"), bench.ours, found=two)
-    ).operation is Operation.CREATE
+async def test_racing_appliers_leave_a_foreign_object_untouched(bench: Bench) -> None:
+    await bench.create_foreign()
+    before = await bench.live()
+    ends: list[BaseException | ApplyResult] = await asyncio.gather(
+        *(bench.applier.apply_to(None, SERVICE, bench.service(), bench.ours) for _ in range(8)), return_exceptions=True
+    )
+    assert {type(end) for end in ends} == {ForeignObject}
+    assert await bench.live() == before
+
+
+async def test_failed_read_of_an_unknown_object_is_raised(bench: Bench) -> None:
+    await bench.create_foreign()
+    bench.proxy.answer(403, match=lambda exchange: exchange.method == "GET", reason="Forbidden")
     with pytest.raises(Forbidden):
-        await bench.applier.apply(SERVICE, bench.service("one"), bench.ours, found=one)
+        await bench.applier.apply_to(None, SERVICE, bench.service(), bench.ours)
 
 
 async def test_the_cache_is_waited_for_after_a_create(bench: Bench) -> None:
@@ -283,7 +328,7 @@ async def test_drift_in_what_has_one_owner_is_restored(bench: Bench, drift: str)
     """Lists and maps that are atomic, whatever the kind's struct keeps of them."""
     (kind, body), patch = DRIFTS[drift]
     intent = bench.of_anything(body)
-    await bench.applier.apply(kind, intent, bench.ours, found=Found())
+    await bench.applier.apply_to(None, kind, intent, bench.ours)
     before = await bench.live(kind)
     assert await bench.apply_to_live(kind, intent) is Operation.KEEP
     await bench.somebody.merge_patch(kind, "child", patch, namespace=bench.namespace)
@@ -297,7 +342,7 @@ async def test_drift_in_what_has_one_owner_is_restored(bench: Bench, drift: str)
 async def test_value_in_another_form_is_not_sent_again(bench: Bench, rounded: str) -> None:
     kind, body = ROUNDED[rounded]
     intent = bench.of_anything(body)
-    await bench.applier.apply(kind, intent, bench.ours, found=Found())
+    await bench.applier.apply_to(None, kind, intent, bench.ours)
     # Somebody adds to what both may own, which is no drift.
     both = {"metadata": {"finalizers": ["torchctl.test/one", "torchctl.test/two"], "labels": {"x": "y"}}}
     await bench.somebody.merge_patch(kind, "child", both, namespace=bench.namespace)
@@ -308,13 +353,13 @@ async def test_value_in_another_form_is_not_sent_again(bench: Bench, rounded: st
 async def test_two_appliers_of_one_object_leave_each_other_in_peace(bench: Bench) -> None:
     """Each with a field manager of its own, as two operators have."""
     intents = [bench.of_anything(one(ROLE, rules=[RULE], metadata={"labels": {name: "yes"}})[1]) for name in "ab"]
-    await bench.applier.apply(ROLE, intents[0], bench.ours, found=Found())
+    await bench.applier.apply_to(None, ROLE, intents[0], bench.ours)
     other = Applier(bench.somebody, bench.cache)
-    found = Found(await bench.somebody.get(ROLE, "child", bench.namespace))
-    assert (await other.apply(ROLE, intents[1], bench.ours, found=found)).operation is Operation.UPDATE
-    found = Found(await bench.somebody.get(ROLE, "child", bench.namespace))
-    assert (await bench.applier.apply(ROLE, intents[0], bench.ours, found=found)).operation is Operation.KEEP
-    assert (await other.apply(ROLE, intents[1], bench.ours, found=found)).operation is Operation.KEEP
+    live = await bench.somebody.get(ROLE, "child", bench.namespace)
+    assert (await other.apply_to(live, ROLE, intents[1], bench.ours)).operation is Operation.UPDATE
+    live = await bench.somebody.get(ROLE, "child", bench.namespace)
+    assert (await bench.applier.apply_to(live, ROLE, intents[0], bench.ours)).operation is Operation.KEEP
+    assert (await other.apply_to(live, ROLE, intents[1], bench.ours)).operation is Operation.KEEP
     assert (await bench.live(ROLE))["metadata"]["labels"] == {"a": "yes", "b": "yes"}
 
 
@@ -336,9 +381,42 @@ async def test_an_object_of_another_owner_is_left_as_it_is(bench: Bench) -> None
     assert bench.proxy.writes == []
 
 
-async def test_foreign_object_made_before_our_apply_is_given_back(bench: Bench) -> None:
-    """Somebody makes it between our read and our apply: our fields are taken off again."""
+@pytest.mark.parametrize("selector", ["ours", "theirs"])
+async def test_foreign_object_made_before_our_apply_is_left_alone(bench: Bench, selector: str) -> None:
+    """Whether it has the fields that we would set, or others."""
     stall = bench.proxy.stall(is_apply)
+    async with anyio.create_task_group() as tasks:
+
+        async def apply() -> None:
+            with pytest.raises(ForeignObject):
+                await bench.applier.apply(SERVICE, bench.service(), bench.ours)
+
+        tasks.start_soon(apply)
+        await stall.reached()
+        await bench.create_foreign(selector={"app": selector})
+        before = await bench.live()
+        stall.release()
+    assert await bench.live() == before
+
+
+async def test_server_that_refuses_the_version_gets_an_apply_without(bench: Bench) -> None:
+    bench.proxy.answer(409, match=names_no_version, reason="Conflict")
+    applied = await bench.apply(bench.service())
+    refused, read, write = bench.proxy.exchanges
+    assert applied.operation is Operation.CREATE
+    assert [(each.method, each.status) for each in (refused, read, write)] == [
+        ("PATCH", None),  # by the proxy
+        ("GET", 404),
+        ("PATCH", 201),
+    ]
+    assert write.query.get("force") in (None, "false")
+    assert msgspec.json.decode(write.body)["metadata"].keys().isdisjoint({"uid", "resourceVersion"})
+
+
+async def test_foreign_object_made_before_an_unversioned_apply_is_given_back(bench: Bench) -> None:
+    """On a server that refuses the version, somebody makes it between our read and our apply."""
+    bench.proxy.answer(409, match=names_no_version, reason="Conflict")
+    stall = bench.proxy.stall(lambda exchange: is_apply(exchange) and not names_no_version(exchange))
     async with anyio.create_task_group() as tasks:
 
         async def apply() -> None:
@@ -357,23 +435,6 @@ async def test_foreign_object_made_before_our_apply_is_given_back(bench: Bench) 
     assert INTENT_ANNOTATION not in live["metadata"].get("annotations", {})
     assert live["spec"]["selector"] == {"app": "ours"}  # theirs has the same
     assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {bench.somebody.field_manager}
-
-
-async def test_foreign_object_with_other_fields_is_a_conflict(bench: Bench) -> None:
-    """Somebody makes it between our read and our apply."""
-    stall = bench.proxy.stall(is_apply)
-    async with anyio.create_task_group() as tasks:
-
-        async def apply() -> None:
-            with pytest.raises(Conflict):
-                await bench.applier.apply(SERVICE, bench.service(), bench.ours)
-
-        tasks.start_soon(apply)
-        await stall.reached()
-        await bench.create_foreign(selector={"app": "theirs"})
-        before = await bench.live()
-        stall.release()
-    assert await bench.live() == before
 
 
 async def test_a_child_that_was_deleted_meanwhile_does_not_come_back(bench: Bench) -> None:
@@ -412,7 +473,7 @@ async def test_a_child_that_was_made_anew_meanwhile_is_not_written(bench: Bench)
 
 
 async def test_object_of_an_unknown_outcome_is_not_made_twice(bench: Bench) -> None:
-    """A live read finds it first."""
+    """The next attempt is refused, and reads it."""
     bench.proxy.cut(1, Moment.AFTER, match=is_apply)
     with pytest.raises(Unavailable) as lost:
         await bench.applier.apply(SERVICE, bench.service(), bench.ours)
@@ -421,11 +482,10 @@ async def test_object_of_an_unknown_outcome_is_not_made_twice(bench: Bench) -> N
     bench.proxy.heal()
     blind = Cache(bench.client)
     blind.register(SERVICE)  # and never run: it knows nothing of the write
-    sent = len(bench.proxy.writes)
+    sent = len(bench.proxy.exchanges)
     applied = await Applier(bench.client, blind).apply(SERVICE, bench.service(), bench.ours)
     assert (applied.operation, applied.metadata.uid) == (Operation.KEEP, uid)
-    assert bench.proxy.exchanges[-1].method == "GET"
-    assert len(bench.proxy.writes) == sent
+    assert [(each.method, each.status) for each in bench.proxy.exchanges[sent:]] == [("PATCH", 409), ("GET", 200)]
 
 
 async def test_our_own_late_write_is_no_foreign_object(bench: Bench) -> None:
@@ -435,7 +495,7 @@ async def test_our_own_late_write_is_no_foreign_object(bench: Bench) -> None:
 
         async def apply() -> None:
             applied = await bench.applier.apply(JOB, intent, bench.ours)
-            assert applied.operation is Operation.CREATE
+            assert applied.operation is Operation.KEEP
 
         tasks.start_soon(apply)
         await stall.reached()
@@ -466,7 +526,7 @@ async def test_immutable_field_is_kept_and_the_rest_applied(bench: Bench) -> Non
 async def test_kind_with_a_hook_is_applied_again(bench: Bench) -> None:
     """What the hook makes of a field cannot be turned back into JSON."""
     kind = Kind("batch", "v1", "Job", "jobs", Hooked, dec_hook=lambda type_, value: type_(value))
-    await bench.applier.apply(kind, bench.job("trainer:3", backoffLimit=3), bench.ours, found=Found())
+    await bench.applier.apply_to(None, kind, bench.job("trainer:3", backoffLimit=3), bench.ours)
     intent = bench.job("trainer:4", backoffLimit=4)
     assert await bench.apply_to_live(kind, intent) is Operation.UPDATE
     assert await bench.apply_to_live(kind, intent) is Operation.KEEP

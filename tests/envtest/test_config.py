@@ -14,7 +14,7 @@ import pytest_asyncio
 import yaml
 
 from torchctl.controllers.rbac import JOB_CONTROLLER, QUEUE_CONTROLLER, RUNTIME, leader_election, policy
-from torchctl.runtime.settings import ElectionSettings, ServerSettings
+from torchctl.runtime.settings import ServerSettings
 from torchctl.testing.controlplane import ControlPlane
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
@@ -119,7 +119,7 @@ async def test_the_service_account_may_do_what_the_code_declares(cluster: Contro
 
 
 async def test_service_account_may_use_only_its_own_lease(cluster: ControlPlane) -> None:
-    leases, lease = "leases.coordination.k8s.io", ElectionSettings().lease_name
+    leases, lease = "leases.coordination.k8s.io", "torchctl"
     for rule in policy(leader_election(lease)):
         for verb in rule["verbs"]:
             assert await allowed(cluster, ACCOUNT, verb, leases, namespace=NAMESPACE, name=lease), verb

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from anyio.abc import Process
+from gates import sample
 from operators import RunningOperator, operator_process, operator_settings, running_operator
 from stories import SCRIPT, STORIES
-from sweeps import sample, sweep, undisturbed, workers_made
+from sweeps import sweep, undisturbed, workers_made
 from tellings import Scene
 
 from torchctl.api.job import TORCHRUN_JOB

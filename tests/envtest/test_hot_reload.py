@@ -1,26 +1,51 @@
 """A job that takes up new code while it runs, on the real control plane: the companion stays and is replaced."""
 
+import time
 from collections.abc import AsyncGenerator
-from dataclasses import replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import pytest_asyncio
 from jobs import Place, a_job
 from operators import background_operator
+from receivers import plant
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, POD, SERVICE
-from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
+from torchctl.api.labels import FILES_ONLY, JOB_NAME, ROLE, ROLE_WORKER
+from torchctl.api.names import SERVE_PORT, UPLOAD_PORT
 from torchctl.api.phases import Phase
+from torchctl.client.cluster import Cluster
+from torchctl.client.code import DirectoryCode, read_code
+from torchctl.client.delivery import Silent
+from torchctl.client.errors import RequestRefused, TimedOut, UsageError
+from torchctl.client.handles import JobHandle
+from torchctl.client.jobs import get_job
+from torchctl.client.receiving import Receiver
+from torchctl.client.rollback import rollback
+from torchctl.client.sync import sync
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Invalid
+from torchctl.runtime.kinds import Key
+from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import Part, default_play, inside
+from torchctl.workspace.companion import Companion
+from torchctl.workspace.companionserver import Uploads, application, receiving
+from torchctl.workspace.core import Limits
+from torchctl.workspace.membership.core import Settings, Target
+from torchctl.workspace.membership.messages import Report, State, Trouble
+from torchctl.workspace.serve import running
+from torchctl.workspace.wanted import read_target
 
 FIRST, SECOND, THIRD = (f"sha256:{digit * 64}" for digit in "123")
 
@@ -126,3 +151,158 @@ async def test_it_is_chosen_when_the_job_is_made(place: Place) -> None:
         await place.admin.merge_patch(
             TORCHRUN_JOB, "late", {"spec": {"hotReload": "Restart"}}, namespace=place.namespace
         )
+
+
+# A person and a real companion.
+
+
+@dataclass
+class Worker:
+    """The launcher of worker 0, as the companion hears of it: it takes whatever is wanted, unless it is stuck."""
+
+    companion: Companion
+    stuck: bool = False
+    runs: str = ""
+    seq: int = 0
+
+    async def live(self) -> None:
+        while True:
+            target = self.companion.membership.target
+            if target is not None and not self.stuck:
+                self.runs = target.revision if target.restart or not self.runs else self.runs
+                self.speak(target.revision)
+            await anyio.sleep(0.02)
+
+    def speak(self, revision: str, trouble: Trouble | None = None) -> None:
+        self.seq += 1
+        said = Report(
+            index=0,
+            incarnation="a",
+            started=1,
+            attempt=0,
+            seq=self.seq,
+            state=State.RUNNING,
+            nodes=1,
+            least=1,
+            address="127.0.0.1",
+            port=29500,
+            revision=revision,
+            runs=self.runs,
+            trouble=trouble,
+        )
+        self.companion.membership.heard(said, time.monotonic())
+
+
+@asynccontextmanager
+async def accompanied(place: Place, kubelet: ScriptedKubelet, name: str, root: Path) -> AsyncGenerator[Worker]:
+    """A job that runs, whose companion is a real one in this process, with one worker."""
+    await place.job(name, hotReload="Restart", numNodes=1, volumes={"workspace": {"source": "zip"}})
+    await place.reaches(Phase.RUNNING, name)
+    key = Key(place.namespace, f"{name}-sync-0")
+    job = await place.admin.get(TORCHRUN_JOB, name, place.namespace)
+    pod = await place.admin.get(POD, key.name, place.namespace)
+    made = Companion(partial(read_target, root), time.monotonic, Settings(learn_s=0))
+    worker, app = Worker(made), application(root, made, limits=Limits(), key=job.metadata.uid)
+    uploads = Uploads(port=0, token=pod.metadata.uid, cache_bytes=2**20)
+    async with (
+        running(app, host="127.0.0.1", port=0) as port,
+        receiving(root, made, uploads, Limits()) as upload_port,
+        anyio.create_task_group() as tasks,
+    ):
+        kubelet.ports.open |= {(key, SERVE_PORT): port, (key, UPLOAD_PORT): upload_port}
+        tasks.start_soon(worker.live)
+        yield worker
+        tasks.cancel_scope.cancel()
+
+
+@dataclass
+class Overtaken:
+    """Code whose sender is overtaken: somebody else sends other code before it has written what it sent."""
+
+    code: DirectoryCode
+    other: DirectoryCode
+    job: JobHandle
+
+    def __post_init__(self) -> None:
+        self.digest = self.code.digest
+
+    async def send(self, receiver: Receiver) -> None:
+        await self.code.send(receiver)
+        await sync(JobHandle.of(self.job), self.other, Silent())
+
+
+class Died(Exception):
+    """The end of somebody who sends code."""
+
+
+@dataclass
+class Killed:
+    """Code whose sender dies as soon as the job has it."""
+
+    code: DirectoryCode
+
+    def __post_init__(self) -> None:
+        self.digest = self.code.digest
+
+    async def send(self, receiver: Receiver) -> None:
+        await self.code.send(receiver)
+        raise Died
+
+
+async def test_people_sync_with_and_without_a_restart(
+    place: Place, kubelet: ScriptedKubelet, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Also two at once, with a worker that is stuck, and back again: spec and conditions follow what the claim has."""
+    cluster, code = Cluster(place.admin, control_plane.connection(), place.namespace, "the admin"), tmp_path / "code"
+
+    async def read(text: str) -> DirectoryCode:
+        return await read_code(cluster, place.namespace, plant(code, {"train.py": text.encode()}))
+
+    async with accompanied(place, kubelet, "synced", plant(tmp_path / "claim", {})) as worker:
+        job = JobHandle.of(await get_job(cluster, Key(place.namespace, "synced")))
+
+        async def has(digest: str, *, restart: bool) -> bool:
+            there = await place.admin.get(TORCHRUN_JOB, "synced", place.namespace)
+            assert there.spec.volumes.workspace is not None
+            noted = there.metadata.annotations.get(FILES_ONLY)
+            assert (there.spec.volumes.workspace.revision, noted) == (digest, None if restart else digest)
+            return read_target(tmp_path / "claim") == Target(digest, restart)
+
+        first, second, third = [await read(text) for text in ("one", "two", "three")]
+        with pytest.raises(Died):
+            await sync(job, Killed(await read("one")), Silent())
+        assert read_target(tmp_path / "claim") == Target(first.digest)
+        assert (await job.sync(code)).workers == 1  # whoever died before spec was written can do it again
+        assert await has(first.digest, restart=True)
+        await read("two")
+        assert (await job.sync(code, restart=False)).revision == second.digest
+        assert await has(second.digest, restart=False)
+        assert worker.runs == first.digest
+        found = await place.condition("WorkspaceReady", "Reloading", "synced")
+        assert found.status == "True"
+        worker.stuck = True
+        worker.speak(second.digest, Trouble(third.digest, "disk full"))
+        await read("three")
+        with pytest.raises(TimedOut, match=r"some workers do not have the new code: worker 0 \(disk full\)"):
+            await job.sync(code, timeout_s=1)
+
+        async def is_named() -> bool:
+            seen = await place.condition("WorkspaceReady", "Reloading", "synced")
+            return f"revision {third.digest} yet: worker 0 (disk full) when `sync` looked last" in seen.message
+
+        await until(is_named)
+        worker.stuck = False
+        back = await rollback(job, Silent(), to=first.digest)
+        assert (back.revision, back.workers) == (first.digest, 1)
+        assert await has(first.digest, restart=True)
+        await read("two")
+        mine = await read_code(cluster, place.namespace, code)
+        await read("three")
+        with pytest.raises(RequestRefused, match=rf"has other code by now \({third.digest}\)"):
+            await sync(job, Overtaken(mine, third, job), Silent())
+        assert await has(third.digest, restart=True)
+    for name in await workers(place, "synced"):
+        kubelet.end(place.namespace, name)
+    await place.reaches(Phase.SUCCEEDED, "synced")
+    with pytest.raises(UsageError, match="has ended"):
+        await job.sync(code)

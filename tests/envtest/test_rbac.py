@@ -1,17 +1,15 @@
-"""The operator's rights, held against every request of its account that the API server was asked in this run."""
+"""The operator needs every right that it has, and no other: `operator_account` judges the requests of all tests."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE, quota_noted
+from clusters import OPERATOR_NAMESPACE, quota_noted
 from jobs import Place
 from operators import operator_settings, running_operator
+from rights import IN_ADMISSION, asked, granted, used
 from stories import STORIES
 from waiting import until
 
@@ -30,18 +28,10 @@ from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import LEASE
 from torchctl.runtime.server import METRICS
 from torchctl.runtime.settings import ElectionSettings
-from torchctl.testing.audit import AuditedRequest, read_audit_log
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.proxy import FaultProxy
 from torchctl.testing.script import labelled
-
-Right = tuple[str, str, str]
-"""API group, resource with its subresource, and verb."""
-
-IN_ADMISSION = {("torchrun.ai", "torchrunjobs/finalizers", "update"), ("operator.torchrun.ai", "identity", "assume")}
-"""Asked for by the admission plugin OwnerReferencesPermissionEnforcement, and by our own admission policies: neither
-makes a request."""
 
 
 async def test_every_right_is_used_and_no_request_is_denied(
@@ -71,12 +61,10 @@ async def test_every_right_is_used_and_no_request_is_denied(
             await _use_all(place)
             await _be_refused(place, control_plane)
 
-    requests = [request for request in read_audit_log(log) if request.user.username == OPERATOR]
-    # Of this test's time: an API server that other tests restart denies until its authorizer is in sync.
-    denied = [request for request in read_audit_log(log, start) if request.was_denied]
-    assert [request for request in denied if request.user.username == OPERATOR] == []
-    assert _granted() - _used(requests) - IN_ADMISSION == set()
-    assert _used(requests) - _granted() == set()
+    requests = asked(log, start)
+    # An API server that other tests restart denies until its authorizer is in sync.
+    assert [request for request in requests if request.was_denied] == []
+    assert granted() - used(requests) - IN_ADMISSION == set()
 
 
 async def _be_scraped(client: Client, token: str) -> None:
@@ -157,30 +145,3 @@ async def _live_through(place: Place, name: str) -> None:
     await place.reaches(Phase.SUCCEEDED, name, timeout_s=60.0)
     await place.admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
     await place.gone(TORCHRUN_QUEUE, "queue")
-
-
-def _granted() -> set[Right]:
-    return {
-        (group, resource, verb)
-        for role in _roles(CONFIG / "rbac" / "role.yaml")
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
-def _roles(path: Path) -> Iterable[dict[str, Any]]:
-    return (document for document in yaml.safe_load_all(path.read_text()) if document)
-
-
-def _used(requests: Iterable[AuditedRequest]) -> set[Right]:
-    used: set[Right] = set()
-    for request in requests:
-        if (ref := request.object_ref) is None or request.was_denied:
-            continue  # other tests ask for what they must not get
-        resource = f"{ref.resource}/{ref.subresource}" if ref.subresource else ref.resource
-        used.add((ref.api_group, resource, request.verb))
-        if request.verb == "patch" and request.response_status.code == 201:
-            used.add((ref.api_group, resource, "create"))  # an apply of what does not exist needs both
-    return used

@@ -216,13 +216,20 @@ class Crew:
         options: Sequence[str] = (),
         program: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+        by: Callable[[Path], Sequence[str]] = lambda directory: (),
     ) -> Pod:
-        """Make a worker's volume as the init container does, and start the launcher."""
+        """Make a worker's volume as the init container does, and start the launcher.
+
+        Args:
+            before: a program that starts what stands behind it.
+            by: a Python program that runs the launcher, and its arguments, given the pod's directory.
+        """
         directory = self.directory / f"pod-{index}-{len(self.pods)}"
         (directory / "app").mkdir(parents=True)
         await copy(self.claim, directory / "app", timeout_s=10, limits=LIMITS)
         command = [
-            *(self.python, "-I", "-S", str(LAUNCHER)),
+            *(*before, self.python, "-I", "-S", *by(directory), str(LAUNCHER)),
             *("--companion", f"http://127.0.0.1:{self.port}/launcher/{KEY}"),
             *("--index", str(index), "--nodes", str(nodes), "--nproc", "2"),
             *("--workdir", str(directory / "app"), *options, "--"),

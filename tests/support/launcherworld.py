@@ -29,7 +29,8 @@ class Node:
             "incarnation": incarnation,
             "started": int(scene.now * 1000),
             "attempt": 0,
-            "nodes": scene.size,
+            "nodes": scene.size + scene.room,
+            "expected": scene.expected,
             "least": scene.least,
             "address": f"10.0.0.{index}",
             "port": 29500,
@@ -82,10 +83,15 @@ class Node:
 
 
 class Scene:
-    """A job of `size` nodes, with the claim's tree and, most of the time, a companion."""
+    """A job of `size` nodes, with the claim's tree and, most of the time, a companion.
 
-    def __init__(self, size: int, least: int, budget: int = 0) -> None:
-        self.size, self.least, self.budget = size, least, budget
+    Args:
+        room: how many nodes more it may have.
+        expected: how many it began with; 0 if the launchers do not know.
+    """
+
+    def __init__(self, size: int, least: int, budget: int = 0, *, room: int = 0, expected: int = 0) -> None:
+        self.size, self.least, self.budget, self.room, self.expected = size, least, budget, room, expected
         self.now = 1000.0
         self.claim = "r1"
         self.restart = True

@@ -50,4 +50,5 @@ async def interrupted(*arguments: str, after: str, kubeconfig: Path, directory: 
 
 
 def _environment(kubeconfig: Path) -> dict[str, str]:
-    return os.environ | {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+    remembered = str(kubeconfig.with_suffix(".cache"))
+    return os.environ | {"KUBECONFIG": str(kubeconfig), "XDG_CACHE_HOME": remembered, "COLUMNS": "200"}

@@ -13,7 +13,7 @@ from writes import Point, Write
 from torchctl.testing.audit import AuditedRequest
 from torchctl.testing.faults import Moment
 
-__all__ = ["Sweep", "sample", "sweep", "undisturbed", "workers_made"]
+__all__ = ["Sweep", "sweep", "undisturbed", "workers_made"]
 
 TRIES = 2
 """How often a point is tried that a telling did not come by: another order of events has other writes."""
@@ -108,13 +108,6 @@ async def sweep(scene: Scene, sweeps: Iterable[Sweep], points: Sequence[Sequence
                 found.missed.append(point)
 
     await _at_once(work, at_once)
-
-
-def sample(points: Sequence[Point], count: int, place: int) -> list[Point]:
-    """So many of the points, evenly spread; `place` (of a story among stories) says where to begin."""
-    begin = place * 0.618 % 1  # the golden ratio: neighbours begin far from each other
-    count = min(count, len(points))
-    return [points[int((begin + index) / count * len(points))] for index in range(count)]
 
 
 def workers_made(requests: Iterable[AuditedRequest], sweeps: Iterable[Sweep]) -> list[str]:

@@ -164,7 +164,7 @@ class JobReason(Reason):
         "Reloading",
         (JobCondition.WORKSPACE_READY,),
         "A revision was sent to the running job (hotReload), and not every worker runs it yet.",
-        "If it stays, read the log of the sync pod's container `serve`: it names the workers and what keeps them.",
+        "If it stays, see the message and the log of the sync pod's container `serve`: they name the workers, and why.",
         EventType.NORMAL,
     )
     SYNCING = "Syncing", (JobCondition.WORKSPACE_READY,), "The sync pod is bringing the code."

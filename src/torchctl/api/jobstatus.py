@@ -52,7 +52,7 @@ class WorkspaceStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=T
 
     requested: Annotated[str, text("spec.volumes.workspace.revision that was asked for, where there was one.")] = ""
     pod: Annotated[str, text("First sync pod of a revision that was asked for later.")] = ""
-    revision: Annotated[str, text("Commit or digest that the workers run.")] = ""
+    revision: Annotated[str, text("Commit or digest that the workers run; after sync --no-restart, have.")] = ""
     sent_time: Annotated[
         datetime | None, moment("When a revision that was sent to the running job was seen in spec (hotReload).")
     ] = None

@@ -1,45 +1,33 @@
 """`torchctl run`: the operator as a process."""
 
-import sys
+from torchctl.runtime import lean  # isort: skip  # noqa: F401  # before anything that imports structlog
+
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from signal import SIGINT, SIGTERM
 from typing import Any
 
-import anyio
 import click
-import structlog
 
 from torchctl.cli.resolv import cluster_domain_of
 from torchctl.controllers.job.reconciler import setup as setup_jobs
 from torchctl.controllers.queue.reconciler import setup as setup_queues
 from torchctl.controllers.settings import OperatorSettings, Restarting
-from torchctl.runtime.cache.cache import NotSynced
-from torchctl.runtime.client.client import connect
-from torchctl.runtime.client.config import ConfigError, Connection, load_connection
-from torchctl.runtime.clock import SystemClock
-from torchctl.runtime.lastresort import LastResort, last_resort
-from torchctl.runtime.leaderelection.elector import LeaderElector, new_identity
-from torchctl.runtime.leaderelection.fence import Fence
-from torchctl.runtime.logging import configure
+from torchctl.runtime import program
+from torchctl.runtime.client.config import Connection
 from torchctl.runtime.manager import Manager, Setup
-from torchctl.runtime.memory import relax, settle
-from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.program import managing
 from torchctl.runtime.settings import ClientSettings, ElectionSettings, LogSettings, RuntimeSettings, ServerSettings
 
-__all__ = ["ENTRY_POINTS", "MOST_CAUSES", "Operator", "operator", "run", "tell_causes"]
+__all__ = ["ENTRY_POINTS", "Operator", "operator", "run"]
 
 ENTRY_POINTS = "torchctl.reconcilers"
 """Entry-point group of reconcilers from other packages: functions that add their controllers to the manager."""
 
-MOST_CAUSES = 10
-"""The maximum number of lines that explain why the operator ends."""
-
-log = structlog.get_logger("torchctl.run")
+NAME = "torchctl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,82 +43,17 @@ async def operator(
     connection: Connection, settings: Operator, *, setups: Iterable[Setup] = ()
 ) -> AsyncIterator[Manager]:
     """Yields a manager with the two reconcilers and those of `setups`, ready to run."""
-    clock, metrics = SystemClock(), Metrics()
-    election = settings.runtime.election
-    fence = Fence(clock) if election.enabled else Fence.open()
-    client_settings = settings.runtime.client
-    async with connect(connection, metrics=metrics, clock=clock, fence=fence, settings=client_settings) as client:
-        elector = None
-        if election.enabled:
-            elector = LeaderElector(
-                client,
-                election.lease_namespace or connection.namespace,
-                election.lease_name,
-                new_identity(),
-                election,
-                clock,
-                fence,
-                metrics=metrics,
-            )
-        manager = Manager(client, settings=settings.runtime, metrics=metrics, clock=clock, elector=elector)
-        setup_queues(manager, settings.operator)
-        setup_jobs(manager, settings.operator)
-        for setup in setups:
-            setup(manager)
+    async with managing(connection, settings.runtime, NAME, setups=(*_own(settings), *setups)) as manager:
         yield manager
+
+
+def _own(settings: Operator) -> Iterable[Setup]:
+    return partial(setup_queues, settings=settings.operator), partial(setup_jobs, settings=settings.operator)
 
 
 def installed_setups() -> list[Setup]:
     """Returns the reconcilers of other installed packages."""
     return [entry_point.load() for entry_point in entry_points(group=ENTRY_POINTS)]
-
-
-async def _serve(kubeconfig: str | None, context: str | None, settings: Operator) -> None:
-    connection = await load_connection(kubeconfig, context)
-    log.info("starting", host=connection.host, image=settings.operator.image)
-    with last_resort() as deadline:
-        async with operator(connection, settings, setups=installed_setups()) as manager:
-            await _run(manager, deadline)
-
-
-async def _run(manager: Manager, deadline: LastResort) -> None:
-    stop = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_signals, stop, tasks.cancel_scope, partial(deadline.set, manager.settings.exit_limit_s))
-        tasks.start_soon(_settle, manager)
-        await manager.run(stop)
-        tasks.cancel_scope.cancel()
-
-
-async def _settle(manager: Manager) -> None:
-    with suppress(NotSynced):  # the manager reports it and ends
-        await manager.cache.wait_synced(manager.settings.cache_sync_timeout_s)
-        settle()
-
-
-async def _signals(stop: anyio.Event, scope: anyio.CancelScope, stopping: Callable[[], None]) -> None:
-    """Handles signals: the first SIGTERM or SIGINT stops gracefully, the second one immediately."""
-    with anyio.open_signal_receiver(SIGTERM, SIGINT) as signals:
-        async for number in signals:
-            if stop.is_set():
-                scope.cancel()
-            log.info("stopping", signal=number.name)
-            stopping()
-            stop.set()
-
-
-def tell_causes(error: BaseException) -> None:
-    """Logs why the operator ends: the first cause with its traceback, others with a line each."""
-    first, *others = causes = _causes(error)
-    log.critical("the operator ends", error=str(first), causes=len(causes), exc_info=first)
-    for other in others[: MOST_CAUSES - 1]:
-        log.critical("it ends for another cause too", error=str(other))
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [cause for one in error.exceptions for cause in _causes(one)]
-    return [error]
 
 
 def _option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
@@ -213,14 +136,10 @@ def run(**options: Any) -> None:
     """Run the operator until SIGTERM."""
     try:
         settings = _settings(options)
-        configure(settings.runtime.log)
-        relax()
-        anyio.run(_serve, options["kubeconfig"], options["context"], settings)
-    except (ConfigError, ValueError) as error:
+    except ValueError as error:
         raise click.ClickException(str(error)) from error
-    except BaseExceptionGroup as group:
-        tell_causes(group)
-        sys.exit(1)
+    setups = (*_own(settings), *installed_setups())
+    program.run(NAME, *setups, settings=settings.runtime, kubeconfig=options["kubeconfig"], context=options["context"])
 
 
 def _settings(options: dict[str, Any]) -> Operator:

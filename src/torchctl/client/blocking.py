@@ -166,9 +166,9 @@ class BlockingJob:
             while (line := self._thread.run(_next, lines)) is not None:
                 yield line
 
-    def sync(self, directory: str | Path = ".", *, timeout_s: float = 120.0) -> "Synced":
+    def sync(self, directory: str | Path = ".", *, restart: bool = True, timeout_s: float = 120.0) -> "Synced":
         """As `JobHandle.sync`."""
-        return self._thread.run(self._job.sync, directory, timeout_s=timeout_s)
+        return self._thread.run(self._job.sync, directory, restart=restart, timeout_s=timeout_s)
 
     def suspend(self) -> bool:
         """As `JobHandle.suspend`."""

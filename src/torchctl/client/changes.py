@@ -14,7 +14,7 @@ import anyio
 from torchctl.api.kube import POD, PVC, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME, JOB_UID, selector
 from torchctl.api.names import checkpoints_claim
-from torchctl.client.changing import check_alive, check_restart, check_scale, stands_still
+from torchctl.client.changing import RESTARTING, check_alive, check_restart, check_scale, stands_still
 from torchctl.client.errors import ClientError, NotFound, TimedOut, Unreachable
 from torchctl.client.states import states
 from torchctl.client.views import JOB, JobView
@@ -98,7 +98,7 @@ async def restart(job: "Job", *, timeout_s: float = RESTART_S) -> None:
 
     Returns when the operator has stopped the attempt and the job is resumed: its next attempt begins then, whatever
     becomes of operator and caller. Whatever goes wrong in the middle, also if the caller is cancelled, the job is
-    resumed and not left suspended.
+    resumed and not left suspended. If the caller is killed, the job stays suspended; another restart goes on.
 
     Raises:
         UsageError: The job has ended, or is suspended.
@@ -106,7 +106,7 @@ async def restart(job: "Job", *, timeout_s: float = RESTART_S) -> None:
     """
     check_restart((await job.refresh()).object)
     try:
-        stopping = await _patch(job, {"suspend": True})
+        stopping = await _suspend(job, True, restarting=True)
         async with asyncio.timeout(timeout_s):
             await _reached(job, lambda seen: stands_still(seen, stopping.metadata.generation))
     except TimeoutError:
@@ -139,13 +139,17 @@ async def delete(job: "Job", *, checkpoints: bool = False) -> Kept | None:
 
 async def _set_suspend(job: "Job", value: bool) -> bool:
     changes = job.object.spec.suspend is not value
-    await _patch(job, {"suspend": value})
+    await _suspend(job, value)
     return changes
 
 
-async def _patch(job: "Job", spec: Mapping[str, Any]) -> JobView:
+async def _suspend(job: "Job", value: bool, *, restarting: bool = False) -> JobView:
+    return await _patch(job, {"suspend": value}, {RESTARTING: "true" if restarting else None})
+
+
+async def _patch(job: "Job", spec: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None) -> JobView:
     with job.cluster.explained(job_text(job.key)):
-        body = {"metadata": {"uid": job.uid}, "spec": spec}
+        body = {"metadata": {"uid": job.uid, "annotations": annotations or {}}, "spec": spec}
         return await job.cluster.client.merge_patch(JOB, job.name, body, namespace=job.namespace)
 
 
@@ -153,7 +157,7 @@ async def _resumed(job: "Job") -> None:
     """Resumes a job that must not stay suspended, and tries several times to."""
     for pause_s in _RESUME_PAUSES_S:
         try:
-            await _patch(job, {"suspend": False})
+            await _suspend(job, False)
             return
         except Unreachable:
             await anyio.sleep(pause_s)

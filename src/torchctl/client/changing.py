@@ -1,12 +1,16 @@
 """Says what may be changed in a job as it is now. Pure."""
 
 from torchctl.api.conditions import JobCondition
+from torchctl.api.names import GROUP
 from torchctl.api.phases import TERMINAL
 from torchctl.client.errors import UsageError
 from torchctl.client.views import JobView
 from torchctl.runtime.conditions import is_true
 
-__all__ = ["check_alive", "check_restart", "check_scale", "stands_still"]
+__all__ = ["RESTARTING", "check_alive", "check_restart", "check_scale", "stands_still"]
+
+RESTARTING = f"{GROUP}/restarting"
+"""Annotation of a job that is suspended because somebody restarts it. If that program is killed, another goes on."""
 
 
 def check_alive(job: JobView) -> None:
@@ -21,7 +25,7 @@ def check_alive(job: JobView) -> None:
 def check_restart(job: JobView) -> None:
     """Raises UsageError if a job cannot begin its next attempt."""
     check_alive(job)
-    if job.spec.suspend:
+    if job.spec.suspend and RESTARTING not in job.metadata.annotations:
         raise UsageError(f"{_text(job)} is suspended", f"`kubectl torchrun resume {job.metadata.name}` starts it.")
 
 

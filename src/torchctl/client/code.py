@@ -6,18 +6,12 @@ from pathlib import Path
 
 import anyio
 
-from torchctl.api.names import UPLOAD_PORT
 from torchctl.client.cluster import Cluster
 from torchctl.client.content import Content
-from torchctl.client.delivery import Interrupted
-from torchctl.client.errors import Unreachable
-from torchctl.client.history import keep
-from torchctl.client.portforward import forward_port
+from torchctl.client.reaching import reach
 from torchctl.client.receiving import Receiver
 from torchctl.client.tree import Tree, scan
 from torchctl.client.upload import Report, Sent, hashed, upload
-from torchctl.runtime.client import errors as api
-from torchctl.runtime.client.portforward import connect_port
 
 __all__ = ["DirectoryCode", "changes", "list_tree", "read_code"]
 
@@ -48,26 +42,8 @@ class DirectoryCode:
             Interrupted: The way broke; sending again goes on where it was.
             ClientError: It was refused, or a right is missing.
         """
-        await self._knock(receiver)
-        async with forward_port(self._cluster.client, receiver.pod, self._namespace, UPLOAD_PORT) as forward:
-            try:
-                self.sent = await upload(
-                    forward.url, receiver.uid, self.content.tree, report=self._report, content=self.content
-                )
-            except Unreachable as error:
-                raise Interrupted(str(forward.failure or error.what)) from error
-        await anyio.to_thread.run_sync(keep, self.digest, self.content.manifest())
-
-    async def _knock(self, receiver: Receiver) -> None:
-        """Finds out at once whether the port can be reached at all, and if not, why."""
-        try:
-            async with connect_port(self._cluster.client, receiver.pod, self._namespace, UPLOAD_PORT):
-                return
-        except (api.Forbidden, api.Unauthorized):
-            with self._cluster.explained(f"port-forward to pod {receiver.pod} in namespace {self._namespace}"):
-                raise
-        except api.ApiError as error:
-            raise Interrupted(error.message) from error
+        async with reach(self._cluster, self._namespace, receiver) as url:
+            self.sent = await upload(url, receiver.uid, self.content.tree, report=self._report, content=self.content)
 
 
 async def list_tree(directory: Path) -> Tree:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchctl.client.errors import UsageError
-from torchctl.client.tree import LocalFile, Tree
+from torchctl.client.tree import LocalFile, Tree, look
 from torchctl.workspace.core import show
 from torchctl.workspace.errors import WorkspaceError
 from torchctl.workspace.manifest import Entry, line
@@ -80,7 +80,7 @@ def _file(tree: Tree, local: LocalFile, start: int) -> Iterator[bytes]:
     except WorkspaceError as error:
         raise UsageError(error.message, "Make it readable, or leave it out") from None
     try:
-        if _seen(descriptor) != local.seen:
+        if look(os.fstat(descriptor)) != local.seen:
             raise _changed(local)
         if start:
             os.lseek(descriptor, start, os.SEEK_SET)
@@ -94,11 +94,6 @@ def _file(tree: Tree, local: LocalFile, start: int) -> Iterator[bytes]:
         raise UsageError(f"cannot read {show(local.member.path)}: {error.strerror}") from None
     finally:
         os.close(descriptor)
-
-
-def _seen(descriptor: int) -> tuple[int, int, int]:
-    info = os.fstat(descriptor)
-    return info.st_size, info.st_mtime_ns, info.st_ino
 
 
 def _changed(local: LocalFile) -> UsageError:

@@ -58,17 +58,21 @@ class JobHandle(Job):
         async with read_logs(self, wanted) as batches, aclosing(_each(batches)) as lines:
             yield lines
 
-    async def sync(self, directory: str | Path = ".", *, timeout_s: float = 120.0) -> Synced:
+    async def sync(self, directory: str | Path = ".", *, restart: bool = True, timeout_s: float = 120.0) -> Synced:
         """Sends a directory to the job: its first code, or new code if it runs with hot reload.
 
         RBAC: as `torchctl.client.sync.sync`.
 
+        Args:
+            restart: Start the program again with it. If not, its files change under the program that runs.
+
         Raises:
             UsageError: The job takes no new code.
+            RequestRefused: Somebody else has sent other code meanwhile, and the job has that.
             TimedOut: Some workers have not taken it in time; they may do so later.
         """
         code = await read_code(self.cluster, self.namespace, Path(directory))
-        return await sync(self, code, Silent(), patience_s=timeout_s)
+        return await sync(self, code, Silent(), restart=restart, patience_s=timeout_s)
 
     async def suspend(self) -> bool:
         """Stops the job's pods; workspace and checkpoints stay. Returns False if it was suspended. RBAC: get, patch."""

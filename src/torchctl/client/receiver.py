@@ -13,7 +13,7 @@ import msgspec
 from torchctl.client.errors import RequestRefused, one_line
 from torchctl.workspace.core import Limits
 
-__all__ = ["Answer", "Gone", "Receiver", "Retry", "State"]
+__all__ = ["Answer", "Gone", "Receiver", "Retry", "State", "bounded"]
 
 T = TypeVar("T")
 _STATE_S = 20.0
@@ -97,8 +97,14 @@ class Receiver:
         _check(status, _decoded(Answer, content))
         return _decoded(State, content)
 
+    async def wish(self, revision: str, *, restart: bool) -> None:
+        """Tell the companion of a running job whether programs are started again with a tree that is sent next."""
+        content = msgspec.json.encode({"revision": revision, "restart": restart})
+        status, answer = await self._call("PUT", "/v1/launchers", _STATE_S, data=content)
+        _check(status, _decoded(Answer, answer))
+
     async def put(self, tree: str, manifest: bytes) -> Answer:
-        """Send the manifest; the answer says what is missing."""
+        """Send the manifest, or nothing if the receiver has it from before; the answer says what is missing."""
         return await self._ask("PUT", f"/v1/trees/{tree}", _PLAN_S, data=manifest)
 
     async def look(self, tree: str) -> Answer:
@@ -143,7 +149,7 @@ class Receiver:
                 asyncio.timeout(timeout_s),
                 self._http.request(method, self._url + path, allow_redirects=False, **more) as response,
             ):
-                return response.status, await _bounded(response)
+                return response.status, await bounded(response)
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
             raise Retry(str(error) or type(error).__name__) from error
 
@@ -200,7 +206,8 @@ def _check(status: int, answer: Answer) -> None:
     raise Retry(message)
 
 
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+async def bounded(response: aiohttp.ClientResponse) -> bytes:
+    """Read an answer whole. Raise Retry if it is too long."""
     try:
         await response.content.readexactly(_MAX_ANSWER)
     except asyncio.IncompleteReadError as whole:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
 from torchctl.api.kube import Pod
+from torchctl.api.phases import TERMINAL
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import Condition
 
@@ -110,11 +111,17 @@ def companion(status: JobStatus, pods: Sequence[Pod]) -> Look:
         status: The job's.
         pods: The job's sync pods.
     """
+    if status.phase in TERMINAL:
+        return Hopeless(f"the job has ended ({status.phase}) meanwhile", "Submit it under another name.")
     found = _receiver(pods, _SERVE)
     if found is not None:
         return found
     seen = look(status, pods)
-    return Waiting("the job's companion, its sync pod, does not run yet") if isinstance(seen, There) else seen
+    if not isinstance(seen, There):
+        return seen
+    if is_true(status.conditions, JobCondition.SUSPENDED) and not any(map(_is_alive, pods)):
+        return Hopeless("it is suspended, and its companion, a sync pod, is lost: resuming makes another", "Resume it.")
+    return Waiting("the job's companion, its sync pod, does not run yet")
 
 
 def _hopeless(condition: Condition) -> Hopeless:
@@ -134,6 +141,10 @@ def _first_open(status: JobStatus) -> Condition | None:
 def _receiver(pods: Sequence[Pod], container: str = _FETCH) -> Receiver | None:
     taking = [pod for pod in pods if pod.metadata.deletion_timestamp is None and _runs(pod, container)]
     return Receiver(taking[-1].metadata.name, taking[-1].metadata.uid) if taking else None
+
+
+def _is_alive(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def _runs(pod: Pod, name: str) -> bool:

@@ -3,22 +3,19 @@
 import msgspec
 
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.names import GROUP
+from torchctl.api.labels import REVISIONS
 from torchctl.client.changing import check_alive
-from torchctl.client.errors import UsageError
+from torchctl.client.errors import UsageError, one_line
 from torchctl.client.views import JobView
 from torchctl.client.wait import job_text
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["REVISIONS", "Launcher", "Launchers", "check_reload", "earlier", "had", "has_code", "late", "said"]
+__all__ = ["Launcher", "Launchers", "check_reload", "earlier", "had", "has_code", "is_replaced", "late", "said"]
 
-REVISIONS = f"{GROUP}/revisions"
-"""Annotation of a job: the revisions that it was sent, the newest last, with blanks between."""
 _MOST = 20
-
 _OFF = "Off"
-_SHOWN = 8
+_SHOWN, _SHOWN_CHARS = 8, 100
 
 
 class Launcher(msgspec.Struct, frozen=True):
@@ -33,10 +30,15 @@ class Launcher(msgspec.Struct, frozen=True):
 
 
 class Launchers(msgspec.Struct, frozen=True):
-    """The companion's answer: the revision that all shall have, and who has which."""
+    """The companion's answer: the revision that all shall have, whether by a restart, and who has which.
+
+    It is not whole for a moment after the companion has started, while not all workers have been heard of.
+    """
 
     revision: str = ""
     launchers: tuple[Launcher, ...] = ()
+    restart: bool = True
+    whole: bool = True
 
 
 def has_code(job: JobView) -> bool:
@@ -80,14 +82,23 @@ def earlier(job: JobView, wanted: str = "") -> str:
     return found[-1]
 
 
+def is_replaced(found: Launchers, revision: str) -> bool:
+    """Tells if the job has another revision than the one that was written into its spec."""
+    return found.revision not in ("", revision)
+
+
 def late(found: Launchers, revision: str) -> bool:
     """Tells if a revision is not yet what all workers that the companion knows run."""
-    return found.revision != revision or any(one.behind for one in found.launchers)
+    return found.revision != revision or not found.whole or any(one.behind for one in found.launchers)
 
 
 def said(found: Launchers) -> str:
     """Names the workers that do not have the revision that they shall have, and why as far as they have said."""
     behind = sorted((one for one in found.launchers if one.behind), key=lambda one: one.index)
-    workers = [f"worker {one.index} ({one.trouble or one.state})" for one in behind]
+    workers = [f"worker {one.index} ({one_line(one.trouble or one.state)[:_SHOWN_CHARS]})" for one in behind]
     rest = len(workers) - _SHOWN
-    return ", ".join(workers[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or f"they shall run {found.revision}"
+    if not workers:
+        return (
+            f"they shall run {found.revision}" if found.whole else "the companion has just started, and asks them all"
+        )
+    return ", ".join(workers[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -12,7 +12,7 @@ from torchctl.client.ignore import OWN, Rules
 from torchctl.workspace.core import RESERVED, Limits, Member, kind_of, link_stays_inside, parts_of, show
 from torchctl.workspace.errors import WorkspaceError
 
-__all__ = ["LeftOut", "LocalFile", "Tree", "scan"]
+__all__ = ["LeftOut", "LocalFile", "Tree", "look", "scan"]
 
 _MAX_LISTED = 10_000
 _SHOWN = 5
@@ -21,10 +21,10 @@ _LEAVE_OUT = f"Leave out what training does not need: put a pattern into {OWN}"
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A member of the tree, and how its file looked when it was found: size, time of change, inode."""
+    """A member of the tree, and how its file looked when it was found: see `look`."""
 
     member: Member
-    seen: tuple[int, int, int]
+    seen: tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class Tree:
             )
         for local in self.members:
             _check_name(local.member.path, limits)
+
+
+def look(info: os.stat_result) -> tuple[int, int, int, int]:
+    """Return size, time of change, inode, and the inode's time of change: those of a file that did not change."""
+    return info.st_size, info.st_mtime_ns, info.st_ino, info.st_ctime_ns
 
 
 def scan(root: Path, limits: Limits | None = None) -> Tree:
@@ -138,9 +143,10 @@ class _Scan:
         if why or kind is None:
             self._leave(path, why)
             return None
+        _check_name(path, self._limits)  # before anybody goes deeper
         size = info.st_size if kind == "file" else 0
         member = Member(parts, kind, stat.S_IMODE(info.st_mode) & 0o777, size, target)
-        return LocalFile(member, (info.st_size, info.st_mtime_ns, info.st_ino))
+        return LocalFile(member, look(info))
 
     def _leave(self, path: str, why: str) -> None:
         self.counts[why] += 1

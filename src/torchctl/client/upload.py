@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import anyio
 
+from torchctl.client import hashes
 from torchctl.client.content import Content, hash_files, read
 from torchctl.client.errors import RequestRefused, Unreachable
 from torchctl.client.receiver import Answer, Gone, Receiver, Retry
@@ -60,24 +62,29 @@ class Sent:
 
 
 async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
-    """Read every file of a tree and hash it, in threads.
+    """Read every file of a tree and hash it, in threads; but for those that were read before and look unchanged.
 
     Raises:
         UsageError: a file cannot be read or has changed since it was listed.
     """
-    batches, total, done, found = _batches(tree), tree.bytes, 0, list[bytes]()
+    began, known = time.time_ns(), await anyio.to_thread.run_sync(hashes.known, tree)
+    total = tree.bytes
+    done = sum(tree.members[number].member.size for number in known)
+    batches, found = _batches(tree, known), dict(known)
     pool, loop = ThreadPoolExecutor(_THREADS), asyncio.get_running_loop()
     running = [loop.run_in_executor(pool, hash_files, tree, batch) for batch in batches]
     try:
-        for batch, hashes in zip(batches, running, strict=True):
-            found += await hashes
+        for batch, hashing in zip(batches, running, strict=True):
+            found.update(zip(batch, await hashing, strict=True))
             done += sum(tree.members[number].member.size for number in batch)
             _tell(report, "hash", done, total)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for hashes in running:
-            hashes.cancel()
-    return Content(tree, tuple(found))
+        for hashing in running:
+            hashing.cancel()
+    content = Content(tree, tuple(found[number] for number in range(len(tree.members))))
+    await anyio.to_thread.run_sync(hashes.keep, content, began)
+    return content
 
 
 async def upload(
@@ -205,14 +212,18 @@ class _Upload:
             raise RequestRefused("the receiver asks for what this tree does not have", _LOOK)
 
 
-def _batches(tree: Tree) -> list[range]:
-    found, begin, size = [], 0, 0
+def _batches(tree: Tree, known: Container[int]) -> list[list[int]]:
+    """Group the members whose content is not known, so that the threads have like parts."""
+    batches, size = list[list[int]]([[]]), 0
     for number, local in enumerate(tree.members):
+        if number in known:
+            continue
+        if len(batches[-1]) >= _BATCH_FILES or size >= _BATCH_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(number)
         size += local.member.size
-        if number + 1 - begin >= _BATCH_FILES or size >= _BATCH_BYTES:
-            found.append(range(begin, number + 1))
-            begin, size = number + 1, 0
-    return [*found, range(begin, len(tree.members))]
+    return batches
 
 
 def _tell(report: Report | None, stage: Literal["hash", "send", "publish"], done: int, total: int) -> None:

@@ -2,8 +2,8 @@
 
 It runs in the user's image with whatever Python is there: this one file, standard library only, Python 3.8 to 3.14.
 
-    python3 launcher.py --companion URL --index I --nodes N [--min M] --nproc P --workdir DIR
-                        [--patience SECONDS] [--warm] [--verbose] -- torchrun ...
+    python3 launcher.py --companion URL --index I --nodes N [--min M] [--expected E] --nproc P
+                        --workdir DIR [--patience SECONDS] [--warm] [--verbose] -- torchrun ...
 
 It reports to the job's companion, which answers with orders (docs/design/launcher.md has the protocol): take a tree,
 stop, run as a member of a world. For the rest it is as if it was not there: it hands on signals, reaps, exits as its
@@ -21,9 +21,20 @@ from __future__ import annotations
 import os
 import sys
 
+
+def given_environment() -> dict[str, str]:
+    """Return the environment that this process was given: in the C locale Python adds a variable for its children."""
+    environ = dict(os.environ)
+    with open("/proc/self/environ", "rb") as file:
+        if b"\0LC_CTYPE=" not in b"\0" + file.read():
+            environ.pop("LC_CTYPE", None)
+    return environ
+
+
 if __name__ == "__main__" and not sys.flags.isolated and sys.argv[1:2] != ["--warm-parent"]:
     # Without -I, a json.py of the user's would be imported below.
-    os.execv(sys.executable, [sys.executable, "-I", "-S", os.path.abspath(__file__), *sys.argv[1:]])
+    again = [sys.executable, "-I", "-S", os.path.abspath(__file__), *sys.argv[1:]]
+    os.execve(sys.executable, again, given_environment())
 
 import contextlib
 import errno
@@ -36,7 +47,7 @@ import time
 
 MYPY = False
 if MYPY:
-    from typing import Any, BinaryIO, Callable, Iterator, NoReturn
+    from typing import Any, BinaryIO, Callable, Collection, Iterator, NoReturn
 
 VERSION = 1
 POLL_S = 20
@@ -51,6 +62,10 @@ AGAIN_S = 600
 """How long a launcher that has nothing to run waits for the others."""
 GRACE_S = 300
 """Bounds a stop by order; torchrun itself kills its ranks after 30 s, or as told."""
+FORCE_S = 30
+"""How long a process that was killed may take to end; one that hangs in the kernel never does."""
+TASK_S = {"talk": POLL_S + 40, "stage": 6 * 3600}
+"""Bounds what runs in a child, whatever the other side does; an hour if it is not here."""
 WARM_S = 180
 RETRY_S = (1, 30)
 
@@ -295,6 +310,8 @@ def tree_digest(root: str) -> str:
             whole.update(b"d %s\0" % path)
         elif kind == "l":
             whole.update(b"l %s\0%s\0" % (os.readlink(full), path))
+        elif not kind:
+            raise Unfit(f"{os.fsdecode(path)!r} is a device, a socket or a pipe")
         else:
             content, size = hashlib.sha256(), 0
             with open(full, "rb", buffering=0) as file:
@@ -306,23 +323,23 @@ def tree_digest(root: str) -> str:
     return "sha256:" + whole.hexdigest()
 
 
-def walk(root: bytes, below: bytes) -> Iterator[tuple[bytes, str, os.stat_result]]:
-    """Yield path, kind (d, l, f) and status of all entries below a directory but for reserved names."""
+def walk(root: bytes, below: bytes, besides: Collection[bytes] = ()) -> Iterator[tuple[bytes, str, os.stat_result]]:
+    """Yield path, kind (d, l, f, or empty) and status of all entries below a directory but for reserved names."""
     with os.scandir(os.path.join(root, below)) as entries:
         for entry in entries:
             if not below and os.fsdecode(entry.name) in RESERVED:
                 continue
             path = os.path.join(below, entry.name)
+            if path in besides:
+                continue
             status = entry.stat(follow_symlinks=False)
             if entry.is_symlink():
                 yield path, "l", status
             elif entry.is_dir():
                 yield path, "d", status
-                yield from walk(root, path)
-            elif entry.is_file():
-                yield path, "f", status
+                yield from walk(root, path, besides)
             else:
-                raise Unfit(f"{os.fsdecode(path)!r} is a device, a socket or a pipe")
+                yield path, "f" if entry.is_file() else "", status
 
 
 def unpack(stream: BinaryIO, root: str) -> None:
@@ -332,6 +349,7 @@ def unpack(stream: BinaryIO, root: str) -> None:
     links, modes = [], []
     with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
         for info in archive:
+            archive.members = []  # type: ignore[attr-defined]  # it would keep them all
             parts = [part for part in info.name.split("/") if part not in ("", ".")]
             if not parts:
                 continue
@@ -374,13 +392,32 @@ def placed_revision(workdir: str) -> str:
 
 def stage(url: Url, workdir: str, revision: str) -> dict[str, Any]:
     """Download a tree beside the one that is in place, and verify it."""
-    import shutil
-
-    _check_writable(workdir)
     staging = os.path.join(workdir, STAGING)
-    shutil.rmtree(os.path.join(staging, "tree"), ignore_errors=True)
+    _check_writable(workdir)
+    remove(os.path.join(staging, "tree"))
     os.makedirs(os.path.join(staging, "tree"))
-    connection, head, stream = url.request("GET", f"/archive/{url.key}", timeout_s=60)
+    try:
+        marker = _download(url, staging, revision)
+        write_record(os.path.join(staging, COMES), record(os.path.join(staging, "tree"), set()))
+        check_fits(workdir, mounts_below(workdir))
+    except BaseException:
+        remove(os.path.join(staging, "tree"))  # a full disk is the program's too
+        raise
+    with open(os.path.join(staging, "marker"), "w", encoding="utf-8") as file:
+        file.write(marker)
+    return {}
+
+
+def _download(url: Url, staging: str, revision: str) -> str:
+    """Unpack the archive of a revision, and return its marker."""
+    while True:
+        connection, head, stream = url.request("GET", f"/archive/{url.key}", timeout_s=60)
+        if head.status != 503:
+            break
+        stream.close()
+        connection.close()
+        after = number(head.fields.get("retry-after", ""), 2)  # others download; they come back at different times
+        time.sleep(min(after, 30) * (0.5 + os.urandom(1)[0] / 256))
     with connection, stream:
         if head.status != 200:
             raise Unfit(f"the companion answered {head.status} instead of the archive")
@@ -390,57 +427,155 @@ def stage(url: Url, workdir: str, revision: str) -> dict[str, Any]:
     found = tree_digest(os.path.join(staging, "tree"))
     if found != revision:
         raise Unfit(f"the archive has the digest {found}")
-    with open(os.path.join(staging, "marker"), "w", encoding="utf-8") as file:
-        file.write(head.fields.get("x-workspace-marker") or json.dumps({"digest": revision}))
+    return head.fields.get("x-workspace-marker") or json.dumps({"digest": revision})
+
+
+PLACED, COMES = "placed", "comes"
+"""Records of the tree that is in place and of the one that is staged, in the staging directory."""
+DIRECTORY = b"d"
+
+
+def note(workdir: str) -> dict[str, Any]:
+    """Record the tree that an init container put in place: what is not as in the record later is the program's."""
+    os.makedirs(os.path.join(workdir, STAGING), exist_ok=True)
+    write_record(os.path.join(workdir, STAGING, PLACED), record(workdir, mounts_below(workdir)))
     return {}
 
 
+def signature(path: bytes) -> bytes:
+    """Return what tells a file from any other that takes its place, and shows that it was changed; empty if none."""
+    import stat
+
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    if stat.S_ISDIR(status.st_mode):
+        return DIRECTORY
+    return b"%d.%d.%d" % (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def record(root: str, mounted: set[bytes]) -> dict[bytes, bytes]:
+    """Return the signatures of all files, links and directories below a directory, without other volumes."""
+    whole = os.fsencode(root)
+    return {path: signature(os.path.join(whole, path)) for path, _, _ in walk(whole, b"", mounted)}
+
+
+def write_record(path: str, found: dict[bytes, bytes]) -> None:
+    with open(path + ".tmp", "wb") as file:
+        file.writelines(b"%s %s\0" % (how, name) for name, how in found.items())
+    os.rename(path + ".tmp", path)
+
+
+def read_record(path: str) -> dict[bytes, bytes]:
+    with open(path, "rb") as file:
+        lines = file.read().split(b"\0")[:-1]
+    return {name: how for how, _, name in (line.partition(b" ") for line in lines)}
+
+
+def mounts_below(workdir: str) -> set[bytes]:
+    """Return the paths in the work directory at which other volumes are mounted. What is there is never the tree's."""
+    inside = os.fsencode(os.path.realpath(workdir)) + b"/"
+    with open("/proc/self/mountinfo", "rb") as file:
+        places = {line.split()[4].decode("unicode_escape").encode("latin-1") for line in file}
+    return {place[len(inside) :] for place in places if place.startswith(inside)}
+
+
+def _is_hidden(path: bytes, mounted: set[bytes]) -> bool:
+    return any(path == place or path.startswith(place + b"/") for place in mounted)
+
+
 def _check_writable(workdir: str) -> None:
-    """Find out before anything is stopped if the tree in place could be moved away."""
-    for path in [workdir, *(entry.path for entry in os.scandir(workdir) if entry.is_dir(follow_symlinks=False))]:
-        if not os.access(path, os.W_OK | os.X_OK) and os.path.basename(path) not in RESERVED:
-            raise Unfit(f"no permission to change {path!r}")
+    """Find out before anything is downloaded if the tree in place could be replaced."""
+    if not os.access(workdir, os.W_OK | os.X_OK):
+        raise Unfit(f"no permission to change {workdir!r}")
 
 
-def swap(workdir: str, stamp_ns: int) -> dict[str, Any]:
-    """Put the staged tree in place of the one that is there; what the program made since `stamp_ns` stays.
+def check_fits(workdir: str, mounted: set[bytes]) -> None:
+    """Find out before anything is stopped if the staged tree can be put in place."""
+    root, staging = os.fsencode(workdir), os.path.join(workdir, STAGING)
+    if not os.path.exists(os.path.join(staging, PLACED)):
+        raise Unfit(f"nobody wrote down what the tree in {workdir!r} consists of, as the launcher started")
+    goes, comes = read_record(os.path.join(staging, PLACED)), read_record(os.path.join(staging, COMES))
+    for path, how in comes.items():
+        if how != DIRECTORY and any(place.startswith(path + b"/") for place in mounted):
+            raise Unfit(f"a volume is mounted below {os.fsdecode(path)!r}, which is a file of the new tree")
+    for path in {name for name, how in (*goes.items(), *comes.items()) if how == DIRECTORY}:
+        full = os.path.join(root, path)
+        if not _is_hidden(path, mounted) and signature(full) == DIRECTORY and not os.access(full, os.W_OK | os.X_OK):
+            raise Unfit(f"no permission to change {os.fsdecode(full)!r}")
 
-    The old tree is moved aside and removed later. Compiled code goes with it: if a file's size and second are the
-    same as before, Python would take the old one.
+
+def swap(workdir: str, revision: str) -> dict[str, Any]:
+    """Put the staged tree in place of the one that is there; what the program made or changed since its start stays.
+
+    File by file. Directories stay the ones that they are: a program may be in one, another volume may be mounted there.
     """
     staging = os.path.join(workdir, STAGING)
-    new, old = os.path.join(staging, "tree"), os.path.join(staging, f"old-{time.time_ns()}")
-    os.makedirs(old)
-    names = os.listdir(new)
-    for name in sorted(set(os.listdir(workdir)) - RESERVED):
-        status = os.lstat(os.path.join(workdir, name))
-        if name in names or os.path.isdir(os.path.join(workdir, name)) or status.st_ctime_ns <= stamp_ns:
-            os.rename(os.path.join(workdir, name), os.path.join(old, name))
-    for name in names:
-        os.rename(os.path.join(new, name), os.path.join(workdir, name))
-    _bring_back(old, workdir, stamp_ns)
+    with open(os.path.join(staging, "marker"), encoding="utf-8") as file:
+        if json.load(file)["digest"] != revision:
+            raise Unfit("another revision was staged")
+    mounted = mounts_below(workdir)
+    check_fits(workdir, mounted)
+    old = os.path.join(staging, f"old-{time.time_ns()}")
+    os.mkdir(old)
+    replace(os.fsencode(workdir), os.fsencode(old), mounted)
+    os.rename(os.path.join(staging, COMES), os.path.join(staging, PLACED))
     os.rename(os.path.join(staging, "marker"), os.path.join(workdir, MARKER))
-    return {"stamp_ns": time.time_ns(), "old": old}
+    return {"old": old}
 
 
-def _bring_back(old: str, workdir: str, stamp_ns: int) -> None:
-    for path, kind, status in walk(os.fsencode(old), b""):
-        parts = path.split(b"/")  # what is at the top was moved itself, and looks new by that
-        if kind == "d" or status.st_ctime_ns <= stamp_ns or len(parts) == 1 or b"__pycache__" in parts:
-            continue
-        target = os.path.join(os.fsencode(workdir), path)
-        try:
-            if not os.path.lexists(target):
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                os.rename(os.path.join(os.fsencode(old), path), target)
-        except (FileExistsError, NotADirectoryError):
-            pass  # the new tree has a file where this one's directory was
+def replace(root: bytes, old: bytes, mounted: set[bytes]) -> None:
+    """Remove the files of the tree that is in place, and move those of the staged one there.
+
+    A path that is a file in one tree and a directory in the other is moved to `old`, with what the program made there.
+    """
+    staging = os.path.join(root, os.fsencode(STAGING))
+    goes, comes = (read_record(os.path.join(os.fsdecode(staging), name)) for name in (PLACED, COMES))
+    for path, how in goes.items():
+        full = os.path.join(root, path)
+        if how != DIRECTORY and path not in comes and not _is_hidden(path, mounted) and signature(full) == how:
+            os.unlink(full)
+    for number, path in enumerate(sorted(comes)):  # a directory comes before what is in it
+        if not _is_hidden(path, mounted):
+            _place(path, comes[path] == DIRECTORY, root, os.path.join(old, b"%d" % number))
+    directories = {path for path, how in (*goes.items(), *comes.items()) if how == DIRECTORY} | {b""}
+    for path in sorted(directories, reverse=True):
+        # If a file's size and second are the same as before, Python would take its old code.
+        if not _is_hidden(path, mounted):
+            remove(os.path.join(os.fsdecode(os.path.join(root, path)), "__pycache__"))
+        if path and path not in comes:
+            with contextlib.suppress(OSError):  # the program made something there
+                os.rmdir(os.path.join(root, path))
 
 
-def clean(directory: str) -> dict[str, Any]:
+def _place(path: bytes, is_directory: bool, root: bytes, aside: bytes) -> None:
+    source, target = os.path.join(root, os.fsencode(STAGING), b"tree", path), os.path.join(root, path)
+    there = signature(target)
+    if there and (there == DIRECTORY) != is_directory:
+        os.rename(target, aside)
+        there = b""
+    if not is_directory:
+        os.rename(source, target)
+    elif not there:
+        os.mkdir(target)
+        os.chmod(target, os.stat(source).st_mode & 0o777)
+
+
+def remove(directory: str) -> None:
+    """Remove a directory, also one in which nobody may write."""
     import shutil
 
     shutil.rmtree(directory, ignore_errors=True)
+    if os.path.isdir(directory) and not os.path.islink(directory):
+        for path, _, _ in os.walk(directory):
+            with contextlib.suppress(OSError):
+                os.chmod(path, 0o700)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def clean(directory: str) -> dict[str, Any]:
+    remove(directory)
     return {}
 
 
@@ -502,6 +637,8 @@ class Url:
         connection.sendall(request.encode("ascii") + body)
         stream = connection.makefile("rb")
         words = stream.readline(4096).split(None, 2)
+        if not words:
+            raise Unfit("the companion closed the connection")
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
             raise Unfit("the companion does not speak HTTP")
         fields = {}
@@ -545,8 +682,8 @@ def become_subreaper() -> bool:
         return False
 
 
-def descendants(root: int, besides: set[int]) -> list[int]:
-    """Return the processes below `root` that live, without those in `besides` and what is below them."""
+def families(besides: set[int]) -> dict[int, list[int]]:
+    """Return the processes that live, by their parent, without those in `besides`."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -558,12 +695,31 @@ def descendants(root: int, besides: set[int]) -> list[int]:
             continue
         if state not in (b"Z", b"X") and int(name) not in besides:
             children.setdefault(int(parent), []).append(int(name))
+    return children
+
+
+def below(root: int, children: dict[int, list[int]]) -> list[int]:
+    """Return the processes below `root`."""
     found, todo = [], [root]
     while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
+        found += children.get(todo[0], [])
+        todo += children.get(todo.pop(0), [])
     return found
+
+
+def descendants(root: int, besides: set[int]) -> list[int]:
+    """Return the processes below `root` that live, without those in `besides` and what is below them."""
+    return below(root, families(besides))
+
+
+def is_torchrun(pid: int) -> bool:
+    """Tell if a process is torchrun's agent: what it has to say once its ranks have ended is of no use to anybody."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(65536).split(b"\0")
+    except OSError:
+        return False
+    return any(os.path.basename(word) in (b"torchrun", b"torch.distributed.run", b"--warm-parent") for word in words)
 
 
 def kill(pid: int, signum: int) -> None:
@@ -583,9 +739,15 @@ def catches(pid: int, signum: int) -> bool:
     return False
 
 
+def tell(text: str) -> None:
+    """Write a line to stderr, if that can be done: a reader that is gone or slow must not end the training."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"torchctl launcher: {text}\n".encode("utf-8", "replace"))
+
+
 def reset_signals() -> None:
     signal.set_wakeup_fd(-1)
-    for signum in (*ENDING, *OTHERS, signal.SIGCHLD, signal.SIGPIPE):
+    for signum in (*ENDING, *OTHERS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
         signal.signal(signum, signal.SIG_DFL)
 
 
@@ -600,8 +762,14 @@ class Task:
     def __init__(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> None:
         self.kind, self.args, self.data = kind, args, b""
         self.fd, write = os.pipe()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(self.fd)
+            os.close(write)
+            raise
         if self.pid == 0:
+            signal.alarm(TASK_S.get(kind, 3600))
             self._child(write, function, args)
         os.close(write)
 
@@ -627,13 +795,18 @@ class Task:
         self.data += chunk
         return not chunk
 
+    def wait(self) -> dict[str, Any]:
+        while not self.read():
+            pass
+        return self.result()
+
     def result(self) -> dict[str, Any]:
         os.close(self.fd)
         try:
             result = json.loads(self.data)
             return result if isinstance(result, dict) else {"error": "no result"}
         except ValueError:
-            return {"error": "it was killed"}
+            return {"error": "it was killed, or took too long"}
 
 
 def start_program(argv: list[str], environ: dict[str, str], cwd: str) -> int:
@@ -661,33 +834,41 @@ def start_program(argv: list[str], environ: dict[str, str], cwd: str) -> int:
         os._exit(code)
 
 
+def listen() -> tuple[int, int]:
+    """Handle signals from now on, and return the pipe into which they are written; its other end has to stay open."""
+    wake = os.pipe()
+    for fd in wake:
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake[1], warn_on_full_buffer=False)
+    for signum in (*ENDING, *OTHERS, signal.SIGCHLD):
+        signal.signal(signum, lambda *_: None)
+    return wake
+
+
 class Loop:
     """Does what the core says, and tells it what happens."""
 
-    def __init__(self, core: Core, url: Url, workdir: str, argv: list[str], warm: Warm | None) -> None:
-        self.core, self.url, self.workdir, self.argv, self.warm = core, url, workdir, argv, warm
-        self.environ, self.cwd = dict(os.environ), os.getcwd()
+    def __init__(
+        self, core: Core, url: Url, workdir: str, argv: list[str], warm: Warm | None, wake: tuple[int, int]
+    ) -> None:
+        self.core, self.url, self.workdir, self.argv, self.warm, self.wake = core, url, workdir, argv, warm, wake
+        self.environ, self.cwd = given_environment(), os.getcwd()
         self.verbose = False
         self.program = 0
         self.status: int | None = None  # of the program, while what it left behind is ended
         self.stopping_since: float | None = None
+        self.forced_since: float | None = None
         self.asked: set[int] = set()  # processes that were asked to end
         self.tasks: dict[int, Task] = {}
         self.talking: Task | None = None
         self.said: set[str] = set()
         self.seq, self.sent, self.sent_at = 0, "", 0.0
         self.talk_at, self.pause = 0.0, 0.2
-        self.stamp_ns = time.time_ns()
         self.look_at = float("inf")  # when to look again at processes that are ending
         self.ending: int | None = None
-        self.wake_read, self.wake_write = os.pipe()  # kept: closed, it would wake this process for ever
+        self.logs = ""  # what torchrun writes for a world, empty as a rule
 
     def run(self) -> int:
-        for fd in (self.wake_read, self.wake_write):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-        for signum in (*ENDING, *OTHERS, signal.SIGCHLD):
-            signal.signal(signum, lambda *_: None)
         while self.ending is None:
             self._talk()
             for fd in self._wait():
@@ -704,7 +885,7 @@ class Loop:
 
     def _wait(self) -> list[int]:
         poll, until = select.poll(), float("inf")
-        fds = [self.wake_read, *(task.fd for task in self.tasks.values())]
+        fds = [self.wake[0], *(task.fd for task in self.tasks.values())]
         if self.warm and self.warm.fd >= 0:
             fds.append(self.warm.fd)
             until = self.warm.deadline
@@ -715,7 +896,7 @@ class Loop:
         return [fd for fd, _ in poll.poll(timeout)]
 
     def _readable(self, fd: int) -> None:
-        if fd == self.wake_read:
+        if fd == self.wake[0]:
             self._signals()
         elif self.warm and fd == self.warm.fd:
             self.warm.read()
@@ -725,7 +906,7 @@ class Loop:
                 self._result(task.kind, task.args, task.result())
 
     def _signals(self) -> None:
-        for signum in os.read(self.wake_read, 4096):
+        for signum in os.read(self.wake[0], 4096):
             if signum == signal.SIGCHLD:
                 self._reap()
             else:
@@ -739,6 +920,8 @@ class Loop:
                 return
             if not pid:
                 return
+            if self.warm and pid == self.warm.pid:
+                self.warm.pid = 0
             if pid == self.program and self.status is None:
                 self._trace("ended", exit_code(status))
                 self.status = status
@@ -747,34 +930,56 @@ class Loop:
                 self.look_at = 0  # one less
 
     def _besides(self) -> set[int]:
-        return {*self.tasks, *([self.warm.pid] if self.warm else [])}
+        return {*self.tasks, *([self.warm.pid] if self.warm and self.warm.pid else [])}
 
     def _look(self) -> None:
         """Look at what has to end: first as the program wants, in the end by force. Nothing may stay behind."""
         now = time.monotonic()
         self.look_at = float("inf")
-        left = GRACE_S if self.stopping_since is None else self.stopping_since + GRACE_S - now
+        if self.status is None and self.stopping_since is None:
+            return
+        children = families(self._besides())
         if self.status is None:
-            if self.stopping_since is None:
-                return
-            if left <= 0 or not descendants(self.program, self._besides()):
-                kill(self.program, signal.SIGKILL)  # its ranks are gone; its own end would take another second
-            self.look_at = now + 0.05
+            if self._is_late(now) or (is_torchrun(self.program) and not below(self.program, children)):
+                self._force([self.program], now)  # its ranks are gone; its own end would take another second
+        elif not below(os.getpid(), children):
+            self._gone(now)
             return
-        rest = descendants(os.getpid(), self._besides())
-        if not rest:
-            code, self.status, self.stopping_since = exit_code(self.status), None, None
-            self.asked.clear()
-            self._do(self.core.gone(code, now))
-            return
-        gently = self.stopping_since is not None and left > 0
-        for pid in rest:
-            if not gently:
-                kill(pid, signal.SIGKILL)
-            elif pid not in self.asked:
-                self.asked.add(pid)
-                kill(pid, signal.SIGTERM)
+        elif self._is_late(now) or not self._was_told():
+            self._force(below(os.getpid(), children), now)
+        else:
+            self._ask(children.get(os.getpid(), []))  # the others have a parent that hands it on
         self.look_at = now + 0.05
+
+    def _is_late(self, now: float) -> bool:
+        return self.stopping_since is not None and now - self.stopping_since >= GRACE_S
+
+    def _was_told(self) -> bool:
+        """Whether what the program left was to end with it, and may not know: a shell dies before its children."""
+        by_signal = self.status is not None and os.WIFSIGNALED(self.status)
+        return self.core.state == BUSY or (self.core.state == LEAVING and by_signal)
+
+    def _ask(self, pids: list[int]) -> None:
+        for pid in set(pids) - self.asked:
+            self.asked.add(pid)
+            kill(pid, self.core.signal or signal.SIGTERM)
+
+    def _force(self, pids: list[int], now: float) -> None:
+        self.forced_since = now if self.forced_since is None else self.forced_since
+        for pid in pids:
+            kill(pid, signal.SIGKILL)
+        if now - self.forced_since >= FORCE_S:
+            self._say(f"processes were killed and did not end within {FORCE_S} s: {sorted(pids)[:10]}")
+            self.ending = 1 if self.status is None or self.core.state == BUSY else exit_code(self.status)
+
+    def _gone(self, now: float) -> None:
+        assert self.status is not None
+        code = exit_code(self.status)
+        self.program, self.status, self.stopping_since, self.forced_since = 0, None, None, None
+        self.asked.clear()
+        if self.core.state == BUSY:
+            self._forget_message()
+        self._do(self.core.gone(code, now))
 
     def _do(self, actions: list[Any]) -> None:
         for action, *args in actions:
@@ -785,14 +990,28 @@ class Loop:
         self._say(text)
 
     def _do_start(self, world: dict[str, Any] | None) -> None:
-        environ = world_environment(self.environ, world) if world else self.environ
+        environ = world_environment(self.environ, world) if world else dict(self.environ)
         self._forget_message()
+        self._change_logs(environ, world)
         if self.warm:
             self.program = self.warm.start(environ, self.cwd) if world else 0
             self._say(self.warm.trouble)
             if self.program:
                 return
+            self._end_all(self._besides())  # a parent that was slow may have forked nevertheless
         self.program = start_program(self.argv, environ, self.cwd)
+
+    def _change_logs(self, environ: dict[str, str], world: dict[str, Any] | None) -> None:
+        """Give torchrun a directory for this world, where it would make one each time, and remove the last one."""
+        if self.logs:
+            self._begin("clean", clean, self.logs)
+            self.logs = ""
+        if world and not environ.get("PET_LOG_DIR"):
+            name = f"torchelastic_{self.core.facts['incarnation']}_{world['epoch']}"
+            path = os.path.join(environ.get("TMPDIR") or "/tmp", name)
+            with contextlib.suppress(OSError):
+                os.mkdir(path, 0o700)
+                self.logs = environ["PET_LOG_DIR"] = path
 
     def _do_stop(self) -> None:
         self.stopping_since = time.monotonic()
@@ -810,7 +1029,7 @@ class Loop:
         self._begin("stage", stage, self.url, self.workdir, revision)
 
     def _do_swap(self, revision: str) -> None:
-        self._begin("swap", lambda workdir, stamp_ns, _: swap(workdir, stamp_ns), self.workdir, self.stamp_ns, revision)
+        self._begin("swap", swap, self.workdir, revision)
 
     def _do_exit(self, code: int) -> None:
         self.ending = code
@@ -821,7 +1040,7 @@ class Loop:
     def _trace(self, *what: Any) -> None:
         if self.verbose:
             words = " ".join(str(word) for word in what)
-            os.write(2, f"torchctl launcher: {time.time():.3f} {self.core.state} {words}\n".encode("utf-8", "replace"))
+            tell(f"{time.time():.3f} {self.core.state} {words}")
 
     def _begin(self, kind: str, function: Callable[..., dict[str, Any]], *args: Any) -> Task | None:
         try:
@@ -846,7 +1065,6 @@ class Loop:
         elif kind == "stage":
             self._do(self.core.staged_or_not(args[-1], error, now))
         elif kind == "swap":
-            self.stamp_ns = result.get("stamp_ns", self.stamp_ns)
             self._do(self.core.swapped(args[-1], error, now))
             if "old" in result:
                 self._begin("clean", clean, result["old"])
@@ -896,12 +1114,12 @@ class Loop:
     def _say(self, text: str) -> None:
         if text and text not in self.said:
             self.said.add(text)
-            os.write(2, f"torchctl launcher: {text}\n".encode("utf-8", "replace"))
+            tell(text)
 
-    def _end_all(self) -> None:
+    def _end_all(self, besides: Collection[int] = ()) -> None:
         """Kill what is left, for at most 2 s: what is killed may have started something a moment before."""
         for _ in range(100):
-            rest = descendants(os.getpid(), set())
+            rest = descendants(os.getpid(), set(besides))
             if not rest:
                 return
             for pid in rest:
@@ -912,6 +1130,10 @@ class Loop:
 
 def carry_on(loop: Loop) -> int:
     """Wait for the program and do nothing else: the launcher has a fault, and the training shall not end with it."""
+    core = loop.core
+    if core.state == EXITED or core.swapping:  # half a tree never runs
+        loop._end_all()
+        return core.exit if core.state == EXITED else 1
     if not loop.program:
         loop.program = start_program(loop.argv, loop.environ, loop.cwd)
     for signum in ENDING:
@@ -986,8 +1208,11 @@ class Warm:
         except OSError as error:
             return {"error": str(error)}
         line, _, self.data = self.data.partition(b"\n")
-        message = json.loads(line)
-        return message if isinstance(message, dict) else {}
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        return message if isinstance(message, dict) else {"error": "it wrote what is none of its messages"}
 
     def _fail(self, why: str) -> None:
         self.trouble = f"no warm start, torchrun starts anew each time: {why}"
@@ -1108,7 +1333,10 @@ def _import_torch(workdir: str, nproc: str, arguments: list[str]) -> str:
     import torch.distributed.run
     import torch.nn.parallel
     import torch.optim
+    from torch.distributed.elastic.multiprocessing.api import SubprocessHandler
 
+    if not hasattr(SubprocessHandler, "_popen"):
+        return f"torch {torch.__version__} starts ranks in a way that is not known here"
     args = torch.distributed.run.parse_args(arguments)
     if args.no_python or args.run_path or args.standalone or os.environ.get("PYTHON_EXEC"):
         return "only `torchrun script.py` and `torchrun -m module` start warm"
@@ -1145,12 +1373,11 @@ def agent(arguments: list[str], environ: dict[str, str], cwd: str) -> NoReturn:
         from torch.distributed.elastic.multiprocessing.errors import record
         from torch.distributed.launcher.api import elastic_launch
 
-        args = torchrun.parse_args(arguments)
-        config = torchrun.config_from_args(args)[0]
-        config.start_method = "fork"
+        config, python, words = torchrun.config_from_args(torchrun.parse_args(arguments))
+        fork_ranks(python)
 
         def main() -> None:
-            elastic_launch(config, rank_main)(args.training_script, args.module, args.training_script_args)
+            elastic_launch(config, python)(*words)
 
         record(main)()
         code = 0
@@ -1163,20 +1390,87 @@ def agent(arguments: list[str], environ: dict[str, str], cwd: str) -> NoReturn:
         os._exit(code)  # the end of a process with torch takes another second
 
 
-def rank_main(script: str, is_module: bool, args: list[str]) -> None:
-    """Be `python -u script.py` or `python -u -m module` in a forked process."""
-    import atexit
+def fork_ranks(python: str) -> None:
+    """Let torchrun fork the ranks that it would start as `python -u ...`; for the rest they are processes as any other.
+
+    Functions as ranks, which torchrun forks by itself, are none to it if they end by `os._exit`.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SubprocessHandler
+
+    starts = SubprocessHandler._popen
+
+    def popen(handler: Any, words: tuple[str, ...], environ: dict[str, str]) -> Any:
+        if words[:2] == (python, "-u"):
+            return Rank(words, environ, handler._stdout, handler._stderr)
+        return starts(handler, words, environ)  # one that is bound to a part of the machine
+
+    SubprocessHandler._popen = popen
+
+
+class Rank:
+    """A forked rank, with what torchrun uses of `subprocess.Popen`."""
+
+    def __init__(self, words: tuple[str, ...], environ: dict[str, str], stdout: Any, stderr: Any) -> None:
+        import warnings
+
+        self.args = words
+        self.returncode: int | None = None
+        flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torchrun has threads, which hold nothing that a rank needs
+            self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                _become_rank(environ, stdout, stderr)
+                code = rank_main(list(words[2:]))
+            finally:
+                os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        import subprocess
+
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() >= until:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            time.sleep(0.02)
+        return self.returncode or 0
+
+    def send_signal(self, signum: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+
+def _become_rank(environ: dict[str, str], stdout: Any, stderr: Any) -> None:
+    """Undo what a fork shares with torchrun and a new process does not."""
+    for signum in ENDING:  # torchrun's handlers
+        signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setsid()
+    for file, fd in ((stdout, 1), (stderr, 2)):
+        if file:
+            os.dup2(file.fileno(), fd)
+    os.environ.clear()
+    os.environ.update(environ)
+
+
+def rank_main(words: list[str]) -> int:
+    """Be `python -u script.py ...` or `python -u -m module ...`, and return the exit code."""
     import importlib
     import random
     import runpy
-    import threading
 
-    for signum in ENDING:  # the agent's handlers
-        signal.signal(signum, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
     torch = sys.modules["torch"]
-    torch.seed()
+    torch.default_generator.seed()  # not those of GPUs, which begin with one number in every process
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     threads = os.environ.get("OMP_NUM_THREADS", "")
@@ -1185,14 +1479,14 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
     importlib.invalidate_caches()
     code: Any = 0
     try:
-        if is_module:
+        if words[0] == "-m":
             sys.path.insert(0, os.getcwd())
-            sys.argv = [script, *args]
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
-            sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
-            sys.argv = [script, *args]
-            _run_script(script)
+            sys.path.insert(0, os.path.dirname(os.path.realpath(words[0])))
+            sys.argv = words
+            _run_script(words[0])
     except SystemExit as error:
         code = error.code
         if code is not None and not isinstance(code, int):
@@ -1202,11 +1496,23 @@ def rank_main(script: str, is_module: bool, args: list[str]) -> None:
         code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
         shown = _of_the_user(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(shown), shown)
-    threading._shutdown()  # type: ignore[attr-defined]  # multiprocessing would skip what an interpreter does at its end
+    _finish()
+    return (code or 0) & 0xFF
+
+
+def _finish() -> None:
+    """Do what an interpreter does at its end, but for taking torch apart, which takes a second."""
+    import atexit
+    import gc
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    for one in gc.get_objects():
+        if issubclass(type(one), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            with contextlib.suppress(OSError, ValueError):  # of a file that was left open
+                one.flush()
     flush()
-    if code:
-        sys.exit(code)
 
 
 def _run_script(script: str) -> None:
@@ -1258,6 +1564,7 @@ def options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
             "--index",
             "--nodes",
             "--min",
+            "--expected",
             "--nproc",
             "--workdir",
             "--warm",
@@ -1285,6 +1592,7 @@ def facts_of(given: dict[str, str], environ: dict[str, str]) -> dict[str, Any]:
         "attempt": number(environ.get("TORCHRUN_ATTEMPT", ""), 0),
         "nodes": nodes,
         "least": int(given.get("min", nodes)),
+        "expected": number(given.get("expected", ""), 0),
         "address": environ.get("POD_IP") or socket.gethostname(),
         "port": number(environ.get("MASTER_PORT", ""), 29500),
         "budget": number(environ.get("PET_MAX_RESTARTS", ""), 0),
@@ -1299,21 +1607,24 @@ def main(argv: list[str]) -> int:
         url, workdir = Url(given["companion"]), given["workdir"]
         facts = facts_of(given, dict(os.environ))
     except (KeyError, ValueError) as error:
-        os.write(2, f"torchctl launcher: wrong arguments: {error}\n".encode())
+        tell(f"wrong arguments: {error}")
         return 2
-    now = time.monotonic()
+    now, wake = time.monotonic(), listen()
     reaper = become_subreaper()
     revision = placed_revision(workdir)
     warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
+    if revision:
+        with contextlib.suppress(OSError):
+            Task("note", note, workdir).wait()  # before the program makes anything
     core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
-    loop = Loop(core, url, workdir, program, warm)
+    loop = Loop(core, url, workdir, program, warm, wake)
     loop.verbose = "verbose" in given
     if not reaper:
         loop._say("it cannot find processes that lost their parent; they may stay when torchrun is killed")
-    if not revision:
-        loop._say(f"{workdir} has no {MARKER}, so new code cannot be taken up here")
-        loop._do(loop.core._plain())
     try:
+        if not revision:
+            loop._say(f"{workdir} has no {MARKER}, so new code cannot be taken up here")
+            loop._do(loop.core._plain())
         return loop.run()
     except Exception as error:
         loop._say(f"it has a fault, so new code cannot be taken up any more: {error!r}")

@@ -2,10 +2,13 @@
 
 The decision is `intent.decide`; here is the I/O around it. What it promises beyond the decision:
 
-- the first apply of a child follows a live read that says NotFound, and does not force;
-- if the answer shows that somebody else made the object between the read and the apply, our fields are taken out
-  of it again and `ForeignObject` is raised;
+- the first apply of a child creates it or changes nothing: it names a version that no object has. Only if something is
+  there already is it read live, and the decision made again;
 - every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back.
+
+That an apply with a version creates what does not exist is not documented. A server that refuses it although there is
+nothing gets a first apply without a version, which does not force. If its answer shows that somebody else made the
+object since the read, our fields are taken out of it again and `ForeignObject` is raised.
 
 The API server keeps no trace of some values, such as an empty list. So if its answer to an apply does not cover the
 intent, that answer is remembered, and the next apply is compared with it.
@@ -14,17 +17,16 @@ The API server answers Conflict if the object is gone, and Invalid (metadata.uid
 its name. Here both are `Conflict`, because in both cases the object that the decision was about no longer exists.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-import anyio
 import msgspec
 
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import ApiError, Conflict, Invalid, NotFound
+from torchctl.runtime.client.errors import BadRequest, Conflict, Invalid, NotFound
 from torchctl.runtime.intent import (
     Decision,
     Operation,
@@ -36,7 +38,7 @@ from torchctl.runtime.intent import (
 )
 from torchctl.runtime.kinds import Key, Kind, ManagedFields, Object, ObjectMeta, OwnedFields
 
-__all__ = ["Applier", "ApplyResult", "ForeignObject", "Found", "StillDeleting"]
+__all__ = ["Applier", "ApplyResult", "ForeignObject", "StillDeleting"]
 
 T = TypeVar("T", bound=Object)
 
@@ -85,14 +87,6 @@ class ApplyResult:
     metadata: ObjectMeta
 
 
-@dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
-    """The result of looking up a name: an object, None if there is none, or the error that prevented the read."""
-
-    live: T | None = None
-    error: ApiError | None = None
-
-
 ANSWERS = 1024
 """The number of answers that are remembered. A forgotten one costs one write."""
 
@@ -105,37 +99,12 @@ class Applier:
         self._cache = cache
         self._answers: dict[tuple[str, str], tuple[OwnedFields, ...]] = {}
 
-    async def look(self, wanted: Sequence[tuple[Kind[Any], Key]]) -> list[Found[Any]]:
-        """Looks up objects in the cache and, concurrently, those that the cache lacks at the API server.
-
-        Call it before applying several children one after another, so that none of them waits for its own read.
-        RBAC: get on the kinds.
-        """
-        found = [Found(self._cache.get(kind, key)) for kind, key in wanted]
-
-        async def ask(number: int) -> None:
-            found[number] = await self._read(*wanted[number])
-
-        async with anyio.create_task_group() as tasks:
-            for number in (number for number, each in enumerate(found) if each.live is None):
-                tasks.start_soon(ask, number)
-        return found
-
     async def apply(
-        self,
-        kind: Kind[T],
-        intent: Mapping[str, Any],
-        ours: Ownership,
-        *,
-        once: bool = False,
-        found: Found[T] | None = None,
+        self, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership, *, once: bool = False
     ) -> ApplyResult:
         """Makes the object exist as `intent` describes it; with `once`, only makes sure that it exists.
 
         The kind must be registered with the cache. RBAC: get, create and patch on the kind.
-
-        Args:
-            found: The result of `look` for this object. By default, `apply` calls it.
 
         Raises:
             ForeignObject: The name is taken by an object that is not ours.
@@ -143,11 +112,12 @@ class Applier:
             Conflict: The object is no longer the one in the cache, or somebody else has just created it.
             ApiError: The API server refused, or could not be asked.
         """
-        key = Key(intent["metadata"].get("namespace", ""), intent["metadata"]["name"])
-        found = found or (await self.look([(kind, key)]))[0]
-        if found.error is not None:
-            raise found.error
-        live = found.live
+        return await self.apply_to(self._cache.get(kind, _key(intent)), kind, intent, ours, once=once)
+
+    async def apply_to(
+        self, live: T | None, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership, *, once: bool = False
+    ) -> ApplyResult:
+        """As `apply`, if the object is as `live` says (None: there is none), whatever the cache knows."""
         decision = decide(
             intent,
             None if live is None else live.metadata,
@@ -159,13 +129,14 @@ class Applier:
         )
         match decision:
             case Decision(operation=Operation.FOREIGN):
-                raise ForeignObject(kind, key)
+                raise ForeignObject(kind, _key(intent))
             case Decision(operation=Operation.LEAVING):
                 meta = live.metadata if live is not None else ObjectMeta()
-                raise StillDeleting(kind, key, meta.finalizers if meta.deletion_timestamp else ())
-            case Decision(operation=Operation.CREATE | Operation.UPDATE as operation, body=body) if body is not None:
-                sent = self._create(kind, key, body) if live is None else self._update(kind, body)
-                return ApplyResult(operation, self._remember(intent, await sent))
+                raise StillDeleting(kind, _key(intent), meta.finalizers if meta.deletion_timestamp else ())
+            case Decision(operation=Operation.CREATE, body=body) if body is not None:
+                return await self._create(kind, intent, body, partial(self.apply_to, ours=ours, once=once))
+            case Decision(operation=Operation.UPDATE, body=body) if body is not None:
+                return ApplyResult(Operation.UPDATE, self._remember(intent, await self._update(kind, body)))
             case _:
                 assert live is not None
                 return ApplyResult(decision.operation, live.metadata)
@@ -189,20 +160,34 @@ class Applier:
         """Names an object with the intent that was applied to it last."""
         return meta.uid, meta.annotations.get(annotation_of(self._client.field_manager), "")
 
-    async def _read(self, kind: Kind[T], key: Key) -> Found[T]:
+    async def _create(
+        self, kind: Kind[T], intent: Mapping[str, Any], body: Mapping[str, Any], again: "_Again[T]"
+    ) -> ApplyResult:
+        """Creates the object, or calls `again` with the one that exists."""
         try:
-            return Found(await self._client.get(kind, key.name, key.namespace))
-        except NotFound:
-            return Found()
-        except ApiError as error:
-            return Found(error=error)
+            return ApplyResult(Operation.CREATE, self._remember(intent, await self._send_first(kind, body)))
+        except (Conflict, BadRequest, Invalid) as error:
+            if not isinstance(error, Conflict) and "resourceVersion" not in error.message:
+                raise
+        live = await self._read(kind, _key(intent))
+        if live is not None:
+            return await again(live, kind, intent)
+        unversioned = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
+        sent = await self._send_first(kind, {**body, "metadata": unversioned})
+        return ApplyResult(Operation.CREATE, self._remember(intent, sent))
 
-    async def _create(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> ObjectMeta:
+    async def _read(self, kind: Kind[T], key: Key) -> T | None:
+        try:
+            return await self._client.get(kind, key.name, key.namespace)
+        except NotFound:
+            return None
+
+    async def _send_first(self, kind: Kind[T], body: Mapping[str, Any]) -> ObjectMeta:
         managed: Kind[_Managed] = replace(kind, type=_Managed, dec_hook=None)  # type: ignore[arg-type, assignment]  # another type
         answer = await self._client.apply(managed, body)
         if any(map(self._is_foreign, answer.metadata.managed_fields)):
             await self._withdraw(managed, answer.metadata, body)
-            raise ForeignObject(kind, key)
+            raise ForeignObject(kind, _key(body))
         return answer.metadata
 
     def _is_foreign(self, entry: _Manager) -> bool:
@@ -230,3 +215,11 @@ class Applier:
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
         }
         await self._client.apply(kind, nothing)
+
+
+_Again = Callable[[T, Kind[T], Mapping[str, Any]], Awaitable[ApplyResult]]
+"""Applies an intent to an object that was read."""
+
+
+def _key(intent: Mapping[str, Any]) -> Key:
+    return Key(intent["metadata"].get("namespace", ""), intent["metadata"]["name"])

@@ -7,7 +7,8 @@ rule below removes one:
   annotation. If the digest is the same and our entry of managedFields still covers the intent, nothing is sent.
   Whoever changes one of our fields takes it out of that entry: that is drift, whatever the values look like. A digest
   that differs is a new intent (which is how a field that is no longer wanted gets removed). Both are sent.
-- *An apply may bring a deleted object back, or change one that is not ours.* An object that exists is applied
+- *An apply may bring a deleted object back, or change one that is not ours.* The first apply carries a
+  `metadata.resourceVersion` that no object has, so that it creates or conflicts. An object that exists is applied
   with its `metadata.uid`, which the server checks; an object of another owner is left alone. If an earlier owner
   of the same name left it behind, it is waited for, because it is being deleted.
 - *An immutable field that differs makes the server refuse the whole intent, for ever.* Such fields are taken
@@ -28,6 +29,7 @@ from torchctl.runtime.kinds import ObjectMeta, OwnedFields, OwnerReference, cont
 
 __all__ = [
     "INTENT_ANNOTATION",
+    "NO_VERSION",
     "Decision",
     "Operation",
     "Ownership",
@@ -43,8 +45,14 @@ __all__ = [
 INTENT_ANNOTATION = "torchctl.runtime/intent"
 """The annotation with the digest of the intent that was last applied by the default field manager."""
 
+NO_VERSION = "1"
+"""A resourceVersion that no object has, because etcd's first write makes revision 2. An apply that carries it creates
+the object if there is none; otherwise it is a Conflict, even with force."""
+
 MANAGER = "torchctl"
 """The default field manager."""
+
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 Ownership = Callable[[ObjectMeta], bool]
 """Tells if an object that has our child's name is our child."""
@@ -110,8 +118,7 @@ def annotation_of(manager: str) -> str:
 
 def digest_of(intent: Mapping[str, Any] | str) -> str:
     """Returns 16 hexadecimal digits that identify a JSON value, whatever the order of its keys."""
-    text = json.dumps(intent, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_SORTED.encode(intent).encode()).hexdigest()[:16]
 
 
 def decide(
@@ -140,7 +147,9 @@ def decide(
     digest = digest_of(intent)
     mark = {annotation_of(manager): digest}
     if meta is None:
-        return Decision(Operation.CREATE, _annotated(intent, mark))
+        body = _annotated(intent, mark)
+        body["metadata"]["resourceVersion"] = NO_VERSION
+        return Decision(Operation.CREATE, body)
     if not ours(meta):
         return Decision(Operation.LEAVING if _is_leaving(intent, meta) else Operation.FOREIGN)
     if meta.deletion_timestamp is not None:

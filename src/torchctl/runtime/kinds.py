@@ -6,7 +6,7 @@ the rest of the bytes. A consumer declares a further kind by writing such a stru
 
 import builtins
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -27,12 +27,14 @@ __all__ = [
     "ObjectReference",
     "OwnedFields",
     "OwnerReference",
+    "PartialObject",
     "Status",
     "StatusDetails",
     "controller_in",
     "controller_of",
     "key_of",
     "kind_of",
+    "metadata_of",
 ]
 
 
@@ -114,7 +116,8 @@ class Kind(Generic[T]):
     """A kind of object: its API path and the type that it is decoded to.
 
     `type` is a msgspec struct with a `metadata: ObjectMeta`. Fields of other types (pydantic models) are
-    decoded by `dec_hook`, as msgspec defines it.
+    decoded by `dec_hook`, as msgspec defines it. With `metadata_only` the server sends the metadata alone, whatever
+    the objects' size; see `metadata_of`.
     """
 
     group: str
@@ -124,6 +127,7 @@ class Kind(Generic[T]):
     type: type[T]
     namespaced: bool = True
     dec_hook: Callable[[builtins.type, Any], Any] | None = field(default=None, compare=False)
+    metadata_only: bool = False
 
     @property
     def api_version(self) -> str:
@@ -136,6 +140,17 @@ class Kind(Generic[T]):
 
     def __str__(self) -> str:
         return self.kind
+
+
+class PartialObject(msgspec.Struct, frozen=True):
+    """The metadata of an object of any kind."""
+
+    metadata: ObjectMeta
+
+
+def metadata_of(kind: Kind[Any]) -> Kind[PartialObject]:
+    """Returns a kind whose reads and watches carry only the metadata (PartialObjectMetadata) of its objects."""
+    return replace(kind, type=PartialObject, dec_hook=None, metadata_only=True)
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

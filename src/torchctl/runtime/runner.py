@@ -4,11 +4,12 @@ A runner starts with an empty queue. Attaching its handlers replays every cached
 looking at everything once, with low priority.
 """
 
+import logging
 import uuid
+from asyncio import CancelledError
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -20,8 +21,9 @@ from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
-from torchctl.runtime.controller import Controller, Source
+from torchctl.runtime.controller import Controller, ExternalSource, Source
 from torchctl.runtime.handler import requests_for
+from torchctl.runtime.kinds import key_of
 from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.reconcile import Conclusion, Request, conclusion_of_error
@@ -34,7 +36,13 @@ __all__ = ["Runner"]
 PUBLISH_PERIOD_S = 0.5
 """Seconds between updates of the gauges of work in progress; client-go's period."""
 
-log = structlog.get_logger("torchctl.controller")
+MAP_AGAIN_S = 5.0
+"""Seconds after which a change is mapped again whose mapper or predicate raised."""
+
+NAME = "torchctl.controller"
+
+log = structlog.get_logger(NAME)
+_level = logging.getLogger(NAME)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +52,25 @@ class _Enqueue:
     source: Source
     queue: Queue[Request]
     metrics: ControllerMetrics
+    failed: dict[Request, Change[Any]] = field(default_factory=dict)
+    """Changes whose predicate or mapper raised. They are mapped again, or they would be lost until the next one."""
 
     def on_event(self, change: Change[Any]) -> None:
+        try:
+            self._enqueue(change)
+        except (Exception, CancelledError):  # nothing is awaited here, so a CancelledError is somebody else's
+            first = self.failed.get(change.key, change)
+            self.failed[change.key] = replace(change, old=first.old)
+            raise
+        self.failed.pop(change.key, None)
+
+    def try_again(self) -> None:
+        """Maps what could not be mapped before."""
+        for change in (*self.failed.values(),):
+            with suppress(Exception, CancelledError):  # reported the first time
+                self.on_event(change)
+
+    def _enqueue(self, change: Change[Any]) -> None:
         if not self.source.predicate(change):
             return
         priority = LOW_PRIORITY if change.initial else 0
@@ -84,6 +109,8 @@ class Runner:
         settings = settings or RuntimeSettings()
         self._workers = controller.workers or settings.workers
         self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s
+        self._handlers: list[_Enqueue] = []
+        self._resync_s = settings.resync_s if controller.resync_s is None else controller.resync_s
         metrics.max_concurrent.set(self._workers)
 
     def __repr__(self) -> str:
@@ -107,10 +134,15 @@ class Runner:
             EssentialTaskError: The workers ended although neither was asked for.
         """
         with ExitStack() as handlers:
-            for source in self._controller.sources:
-                handlers.callback(self._attach(source))
+            for watched in self._controller.sources:
+                handlers.callback(self._attach(watched))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publish)
+                tasks.start_soon(self._try_again)
+                if self._resync_s > 0:
+                    tasks.start_soon(self._resync)
+                for source in self._controller.external:
+                    tasks.start_soon(self._listen, source)
                 async with anyio.create_task_group() as workers:
                     for _ in range(self._workers):
                         workers.start_soon(self._work)
@@ -119,17 +151,56 @@ class Runner:
             raise EssentialTaskError(f"controller {self.name}")
 
     def _attach(self, source: Source) -> Callable[[], None]:
-        informer = self._cache.register(source.kind, labels=source.labels, optional=source.optional)
+        informers = self._cache.register_all(source.kind, **source.selection)
         handler = _Enqueue(source, self._queue, self._metrics)
-        informer.add_handler(handler)
-        return partial(informer.remove_handler, handler)
+        self._handlers.append(handler)
+        for informer in informers:
+            informer.add_handler(handler)
+
+        def detach() -> None:
+            for informer in informers:
+                informer.remove_handler(handler)
+
+        return detach
+
+    async def _try_again(self) -> None:
+        while True:
+            await self._clock.sleep(MAP_AGAIN_S)
+            for handler in self._handlers:
+                handler.try_again()
+
+    async def _listen(self, source: ExternalSource) -> None:
+        try:
+            with cancelled_only_if_asked():
+                await source(self._add)
+        except Exception as error:
+            raise EssentialTaskError(f"a source of controller {self.name}", error) from error
+
+    def _add(self, request: Request, /, *, priority: int = 0, delay_s: float = 0.0) -> None:
+        self._queue.add(request, priority=priority, delay_s=delay_s)
+        if delay_s > 0:
+            self._metrics.queue.retries_total.inc()
+
+    async def _resync(self) -> None:
+        """Adds each cached object of the first source once in `resync_s`, one after the other."""
+        source = self._controller.sources[0]
+        while True:
+            informers = self._cache.register_all(source.kind, **source.selection)
+            cached = [(informer.reader, key_of(obj)) for informer in informers for obj in informer.reader]
+            for reader, key in cached:
+                await self._clock.sleep(self._resync_s / len(cached))
+                with suppress(Exception, CancelledError):  # a mapper that raises was reported when the object changed
+                    for request in source.mapper(obj) if (obj := reader.get(key)) is not None else ():
+                        self._queue.add(request, priority=LOW_PRIORITY)
+            if not cached:
+                await self._clock.sleep(self._resync_s)
 
     async def _publish(self) -> None:
         try:
             while True:
-                statistics = self._queue.statistics()
-                self._metrics.queue.set_depth(statistics.due_by_priority)
-                self._metrics.queue.set_work(statistics.processing_s, statistics.longest_processing_s)
+                load = self._queue.load()
+                self._metrics.queue.set_depth(load.due_by_priority)
+                self._metrics.queue.set_work(load.processing_s, load.longest_processing_s)
                 await self._clock.sleep(PUBLISH_PERIOD_S)
         finally:  # the queue ends with the term, and its keys are no longer a backlog
             self._metrics.queue.set_depth({})
@@ -153,6 +224,7 @@ class Runner:
 
     async def _attempt(self, request: Request) -> Conclusion:
         await self._barrier.wait(request)
+        self._queue.absorb(request)  # the cache shows what happened while the key waited
         with self._metrics.time_seconds.time(), record_writes() as writes:
             try:
                 with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
@@ -188,6 +260,8 @@ class Runner:
 
     def _report(self, conclusion: Conclusion, delay_s: float | None) -> None:
         if conclusion.kind != "error":
+            if not _level.isEnabledFor(logging.DEBUG):  # to find that out otherwise costs more than the rest of this
+                return
             why = {} if conclusion.error is None else {"reason": conclusion.reason}
             log.debug("reconciled", result=str(conclusion.kind), again_in_s=delay_s, **why)
         elif conclusion.panic:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["ClientSettings", "ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings"]
+__all__ = ["ClientSettings", "ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings", "WebhookSettings"]
 
 ELECTION_JITTER = 1.2
 """A standby polls every `retry_period_s` times a random 1 to 1 + this factor (client-go's JitterFactor)."""
@@ -28,9 +28,19 @@ class ClientSettings:
     """Deadline for one write. Admission webhooks run meanwhile, and each may take 30 s. It must exceed the API server's
     own `--request-timeout` (60 s): else a slow write is given up each time and never made."""
 
+    connect_timeout_s: float = 4.0
+    """Seconds for TCP and TLS together, whatever the number of addresses. Leader election needs it below the margin
+    between `lease_duration_s` and `renew_deadline_s`: a write has passed the fence before it connects."""
+
+    max_connections: int = 64
+    """Connections for requests. Each watch has one of its own besides, and the Lease two."""
+
     def __post_init__(self) -> None:
-        if min(self.read_timeout_s, self.list_timeout_s, self.write_timeout_s) <= 0:
+        deadlines = (self.read_timeout_s, self.list_timeout_s, self.write_timeout_s, self.connect_timeout_s)
+        if min(deadlines) <= 0:
             raise ValueError("the deadlines of requests must be positive")
+        if self.max_connections < 1:
+            raise ValueError("max_connections must be positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +54,9 @@ class ElectionSettings:
     enabled: bool = True
     """False: this process always leads. Safe only while no second one runs."""
 
-    lease_name: str = "torchctl"
+    lease_name: str = ""
+    """Name of the Lease. Empty: the program's name."""
+
     lease_namespace: str = ""
     """Namespace of the Lease. Empty: the namespace that the process runs in."""
 
@@ -54,8 +66,8 @@ class ElectionSettings:
 
     renew_deadline_s: float = 10.0
     """Seconds after sending its last good renewal for which a leader may still write. The API server may be away for
-    that long, less `retry_period_s`, without a change of leader. The lease should last more than 4 s longer: a write
-    that the fence has let pass may take that long to connect."""
+    that long, less `retry_period_s`, without a change of leader. The lease should last longer than this by more than
+    `ClientSettings.connect_timeout_s`: a write that the fence has let pass may take that long to connect."""
 
     retry_period_s: float = 2.0
     """Seconds between renewals by the leader, and between polls by a standby whose watch is broken. Each renewal is one
@@ -104,6 +116,27 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """Settings of admission webhooks. Nothing listens unless a webhook is added."""
+
+    host: str | None = None
+    """The address to listen on. None: all addresses, IPv4 and IPv6."""
+
+    port: int = 9443
+    """controller-runtime's. 0 takes a free one."""
+
+    cert_dir: str | None = None
+    """A directory with `tls.crt` and `tls.key`, read again every 10 s: a renewed certificate needs no restart. The
+    `caBundle` of the webhook's configuration has to name its issuer; a self-signed one, taken without it, cannot."""
+
+    max_connections: int = 256
+    """Reviews at once. A further one replaces the oldest."""
+
+    request_timeout_s: float = 35.0
+    """Seconds that a review may take. The API server waits at most 30."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     format: Literal["auto", "json", "console"] = "auto"
     """auto: console if the stream is a terminal, else one JSON object a line."""
@@ -120,7 +153,7 @@ class RuntimeSettings:
     """
 
     namespace: str = ""
-    """The namespace to watch; empty watches all."""
+    """The namespaces to watch, separated by commas; empty watches all. Each costs a watch per kind."""
 
     workers: int = 4
     """Reconciles that a controller runs at once, unless the controller says otherwise."""
@@ -131,6 +164,10 @@ class RuntimeSettings:
 
     cache_sync_timeout_s: float = 120.0
     """Seconds that the first lists may take. Then the process ends with an error that names the kinds."""
+
+    resync_s: float = 36_000.0
+    """Seconds within which a controller reconciles each object once although nothing changed, evenly spread: a safety
+    net under lost events. 0: never. controller-runtime's 10 h. A controller may say otherwise."""
 
     barrier_timeout_s: float = 10.0
     """Seconds that a reconcile waits for the cache to see the writes of the previous one."""
@@ -158,6 +195,7 @@ class RuntimeSettings:
     client: ClientSettings = field(default_factory=ClientSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
     @property

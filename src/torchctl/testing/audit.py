@@ -35,6 +35,7 @@ class AuditedRequest(msgspec.Struct, frozen=True, rename="camel"):
     object_ref: ObjectRef | None = None
     response_status: ResponseStatus = ResponseStatus()
     request_received_timestamp: str = ""
+    stage_timestamp: str = ""
     annotations: dict[str, str] = {}
 
     @property

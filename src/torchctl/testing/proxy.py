@@ -215,6 +215,8 @@ class FaultProxy:
             exchange.body = await request.content.read()
             if interruption := await self._ask(Moment.BEFORE, exchange):
                 return _refuse(transport, interruption)
+            if request.headers.get("Upgrade", "").lower() == "websocket":
+                return await self._upgrade(request, exchange)
             return await self._forward(request, exchange)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             return _refuse(transport, _ABORT)
@@ -260,6 +262,25 @@ class FaultProxy:
                 return web.Response(status=answer.status, headers=headers, body=body)
             return await self._stream(request, exchange, answer, headers)
 
+    async def _upgrade(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        """Carries a websocket: a pod's port, its exec or attach. A refusal passes without its text."""
+        url = URL(self._upstream.host + request.raw_path, encoded=True)
+        offered = [word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        headers = {name: value for name, value in request.headers.items() if not _is_of_the_handshake(name.lower())}
+        try:
+            async with self._session.ws_connect(url, protocols=offered, headers=headers, max_msg_size=0) as upstream:
+                exchange.status = 101
+                interruption = await self._ask(Moment.AFTER, exchange)
+                if interruption and request.transport:
+                    return _refuse(request.transport, interruption)
+                socket = web.WebSocketResponse(protocols=offered, max_msg_size=0, timeout=0.1)
+                await socket.prepare(request)
+                await _both(upstream, socket)
+                return socket
+        except aiohttp.WSServerHandshakeError as refusal:
+            exchange.status = refusal.status
+            return web.Response(status=refusal.status)
+
     async def _stream(
         self,
         request: web.BaseRequest,
@@ -285,6 +306,30 @@ class FaultProxy:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(chain)
         return context
+
+
+AnySocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+
+
+def _is_of_the_handshake(header: str) -> bool:
+    return header in _HOP_BY_HOP or header.startswith("sec-websocket-")
+
+
+async def _both(upstream: AnySocket, client: AnySocket) -> None:
+    """Carries messages both ways until one side has closed, and closes the other one in the same way."""
+    carrying = {asyncio.create_task(_carry(upstream, client)), asyncio.create_task(_carry(client, upstream))}
+    try:
+        await asyncio.wait(carrying, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in carrying:
+            task.cancel()
+        await asyncio.gather(*carrying, return_exceptions=True)
+
+
+async def _carry(source: AnySocket, target: AnySocket) -> None:
+    async for message in source:
+        await target.send_bytes(message.data)
+    await target.close(code=source.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE)
 
 
 def _refuse(transport: asyncio.Transport, interruption: Interruption) -> web.Response:

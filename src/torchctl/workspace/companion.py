@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Callable
 
 import anyio
+import msgspec
 
 from .membership.core import Membership, Settings, Target
-from .membership.messages import VERSION, Order, OrderKind, Report, State
+from .membership.messages import VERSION, Order, OrderKind, Report, State, Trouble
 
 __all__ = ["Companion"]
 
@@ -20,6 +21,7 @@ HOLD_S = 20.0
 HOLD_EXITED_S = 3.0
 """A launcher whose program has ended wants to hear soon that somebody thinks about it."""
 WAIT = Order(OrderKind.WAIT)
+SILENT = Trouble("", "it is not heard of any more")
 
 
 class Companion:
@@ -68,17 +70,21 @@ class Companion:
         self._changed()
 
     def settled(self) -> bool:
-        """Whether there is no launcher that still has to take up the wanted tree."""
-        return not self.membership.behind(self._clock())
+        """Whether there is no launcher that still has to take up the wanted tree, nor one to be heard of yet."""
+        now = self._clock()
+        return self.membership.whole(now) and not self.membership.behind(now)
 
     def state(self) -> dict[str, object]:
         """Return what is known, for people and for the plugin."""
         now = self._clock()
         target = self.membership.target
         behind = {report.incarnation for report in self.membership.behind(now)}
+        silent = [one for one in self.membership.silent(now) if one.incarnation in behind]
         return {
             "version": VERSION,
             "revision": target.revision if target else "",
+            "restart": target.restart if target else True,
+            "whole": self.membership.whole(now),
             "launchers": [
                 {
                     "index": report.index,
@@ -92,7 +98,10 @@ class Companion:
                     "behind": report.incarnation in behind,
                     "trouble": report.trouble.message if report.trouble else "",
                 }
-                for report in self.membership.current(now)
+                for report in (
+                    *self.membership.current(now),
+                    *(msgspec.structs.replace(one, trouble=SILENT) for one in silent),
+                )
             ],
         }
 

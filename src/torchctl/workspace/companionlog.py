@@ -29,5 +29,7 @@ def line_of(state: dict[str, object]) -> str:
         return ""
     behind = [f"worker {one['index']} ({one['trouble'] or one['state']})" for one in launchers if one["behind"]]
     rest = f" and {len(behind) - _NAMED} more" if len(behind) > _NAMED else ""
+    if not behind and not state["whole"]:
+        return ""
     who = f"waits for {', '.join(behind[:_NAMED])}{rest}" if behind else f"all {len(launchers)} workers have it"
     return f"companion: revision {state['revision']}: {who}"

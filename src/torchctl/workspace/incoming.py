@@ -65,6 +65,7 @@ class Incoming:
         self._current: Entry | None = None
         self._left = 0
         self._hash = hashlib.sha256()
+        self._broken: Exception | None = None
         self._next()
 
     def __repr__(self) -> str:
@@ -76,7 +77,15 @@ class Incoming:
         Raises:
             Refused: a file's content does not have its SHA-256, or there are more bytes than are missing.
         """
-        view = memoryview(data)
+        if self._broken:
+            raise self._broken
+        try:
+            self._take(memoryview(data))
+        except Exception as error:  # whoever sent this may not hear of it: a newer connection may have taken over
+            self._broken = error
+            raise
+
+    def _take(self, view: memoryview) -> None:
         while view:
             if self._current is None:
                 raise Refused(f"more than the {self.size} missing bytes were sent")
@@ -99,6 +108,8 @@ class Incoming:
             Vanished: what the store had is gone or damaged; send the manifest again.
             Refused: see `Staging.publish`.
         """
+        if self._broken:
+            raise self._broken
         if self._pack:
             self._pack.close()
             self._pack = None
@@ -107,6 +118,7 @@ class Incoming:
         self._unpacker.close()
         if self._store:
             self._store.close()
+            self._store.remember(self.tree, self._manifest)
         revision = f"sha256:{self.tree}"
         marker = Marker(revision=revision, digest=revision, bytes=self.bytes, files=self.files, source="zip")
         self._staging.publish(marker)

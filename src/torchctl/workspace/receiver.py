@@ -1,7 +1,7 @@
 """The receiver's HTTP interface: takes a tree from a client and publishes it (docs/design/workspace-channel.md).
 
     GET    /v1/state                 limits, and what is published
-    PUT    /v1/trees/ID              the manifest, whose SHA-256 is ID; answers what is missing
+    PUT    /v1/trees/ID              the manifest, whose SHA-256 is ID (none: an earlier one); answers what is missing
     GET    /v1/trees/ID              how far it is
     PATCH  /v1/trees/ID              content from the offset in `Upload-Offset` on
     POST   /v1/trees/ID/commit       publish; 202 as long as it takes
@@ -30,6 +30,7 @@ from .answers import Handler, Stop, answered, body, in_thread
 from .core import Limits
 from .errors import Refused, Unexplained, WorkspaceError
 from .incoming import Incoming
+from .manifest import EMPTY
 from .marker import Marker, read_marker
 from .program import meaning
 from .staging import Staging
@@ -207,7 +208,10 @@ class Receiver:
                 staging = Staging(self._root)
                 await in_thread(partial(staging.open, keep=True))
                 manifest = staging.scratch / "manifest"
-                await _take_manifest(request, tree, manifest)
+                if request.can_read_body or tree == EMPTY.hex():  # the manifest of no files has no bytes
+                    await _take_manifest(request, tree, manifest)
+                else:
+                    await in_thread(partial(self._recall, tree, manifest))
                 mine.incoming = await in_thread(
                     partial(Incoming, tree, manifest, staging, limits=self._limits, store=self._store)
                 )
@@ -219,6 +223,15 @@ class Receiver:
             mine.sender = None
             mine.touched = time.monotonic()
         return mine
+
+    def _recall(self, tree: str, manifest: Path) -> None:
+        """Take the manifest of a tree that was sent before from the store."""
+        if not (self._store and self._store.recall(tree, manifest)):
+            raise Stop(
+                404,
+                f"the job does not have the files of tree {tree[:12]} (any more)",
+                "Check out that state of the directory and use sync",
+            )
 
     async def _get(self, request: web.Request) -> web.Response:
         return web.json_response(self._progress(request.match_info["tree"]))

@@ -77,7 +77,7 @@ class Staging:
         sealed = self._read(self._sealed)
         if sealed is None:
             return
-        staged = set(os.listdir(self.tree))
+        staged = set(os.listdir(self.tree)) if self.tree.is_dir() else set()  # it goes once it is empty
         if os.path.lexists(self.root / MARKER):
             remove_marker(self.root)
         for name in set(os.listdir(self.root)) - RESERVED:  # what the file says is not a path to follow
@@ -86,11 +86,21 @@ class Staging:
         for name in sorted(staged):
             os.rename(self.tree / name, self.root / name)
         write_marker(self.root, Marker.from_json(sealed["marker"]))
+        for path in self.directory.iterdir():
+            if path != self._sealed:  # it goes last: a crash leaves nothing that nobody would remove
+                self._remove(path)
         self._remove(self._sealed)
         self.discard()
 
     def discard(self) -> None:
-        self._remove(self.directory)
+        """Remove what was staged, but not what tells the next try whose the files in the root are."""
+        if self._sealed.exists():
+            return
+        if self._journal.exists() and not os.path.lexists(self.root / MARKER):
+            self._remove(self.tree)
+            self._remove(self.scratch)
+        else:
+            self._remove(self.directory)
 
     def _empty_root(self) -> None:
         present = self._ours()

@@ -4,6 +4,8 @@ A store is a directory, such as a claim that sync pods of a queue share. What on
 
     <content of the first file> <of the second> ... <index: SHA-256, offset and size of each file> <tail>
 
+Beside the packs are the manifests of the trees, each named by its own SHA-256, so that a tree can be asked for by name.
+
 A pack is written under a temporary name and renamed when it is complete, so several pods may write at once, and a crash
 leaves a file that is removed later. The tail has the number of files. Content is hashed whenever it is read, so neither
 a power cut nor somebody who may write to the claim puts other code into a workspace. Bounded in bytes and in packs:
@@ -14,6 +16,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import struct
 import sys
 import time
@@ -30,8 +33,9 @@ __all__ = ["Pack", "Place", "Store", "Vanished"]
 _RECORD = struct.Struct(">32sQQ")
 _TAIL = struct.Struct(">8sQ")
 _MAGIC = b"trchpck1"
-_PACK, _PART = ".pack", ".part"
-_MAX_PACKS = 512
+_PACK, _TREE, _PART = ".pack", ".tree", ".part"
+_MAX_KEPT = 512
+_MAX_MANIFEST = 64 * 2**20
 _MAX_FILES = 2_000_000
 _BLOCK = 4096
 _ABANDONED_S = 24 * 3600.0
@@ -70,7 +74,7 @@ class Store:
             wanted: the sizes of the files, by SHA-256.
         """
         found: dict[bytes, Place] = {}
-        for pack in self._packs():
+        for pack in self._kept(_PACK):
             if len(found) == len(wanted):
                 break
             with contextlib.suppress(OSError), pack.open("rb") as file:
@@ -130,23 +134,52 @@ class Store:
     def trim(self, size: int = 0) -> None:
         """Make room for `size` bytes, and remove what crashed uploads left."""
         left = self._max_bytes - size
-        for number, pack in enumerate(self._packs()):
+        for number, kept in enumerate(self._kept(_PACK, _TREE)):
             with contextlib.suppress(FileNotFoundError):
-                left -= pack.stat().st_size
-                if left < 0 or number >= _MAX_PACKS - 1:
-                    _unlink(pack)
+                left -= kept.stat().st_size
+                if left < 0 or number >= _MAX_KEPT - 1:
+                    _unlink(kept)
         for part in self._directory.glob(f"*{_PART}"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - part.stat().st_mtime > _ABANDONED_S:
                     _unlink(part)
 
-    def _packs(self) -> list[Path]:
-        """List the packs, the last used first."""
+    def remember(self, tree: str, manifest: Path) -> None:
+        """Keep the manifest of a tree. A volume that fails does not fail the upload."""
+        part = self._directory / (uuid.uuid4().hex + _PART)
+        try:
+            self.trim(manifest.stat().st_size)
+            shutil.copyfile(manifest, part)
+            part.rename(self._directory / (tree + _TREE))
+        except OSError as error:
+            print(f"the list of files is not kept: {error}", file=sys.stderr, flush=True)
+            _unlink(part)
+
+    def recall(self, tree: str, manifest: Path) -> bool:
+        """Write the manifest of a tree, named by its SHA-256, to a new file; False if it is not here, or is damaged."""
+        try:
+            descriptor = os.open(self._directory / (tree + _TREE), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return False
+        found, left = hashlib.sha256(), _MAX_MANIFEST
+        with os.fdopen(descriptor, "rb", buffering=0) as source, manifest.open("xb") as copy:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return False
+            while left > 0 and (chunk := source.read(CHUNK)):
+                found.update(chunk)
+                copy.write(chunk)
+                left -= len(chunk)
+            with contextlib.suppress(OSError):
+                os.utime(descriptor)
+        return found.hexdigest() == tree
+
+    def _kept(self, *suffixes: str) -> list[Path]:
+        """List what is kept, the last used first."""
         found = []
         with os.scandir(self._directory) as listed:
             for file in listed:
                 with contextlib.suppress(FileNotFoundError):
-                    if file.name.endswith(_PACK) and file.is_file(follow_symlinks=False):
+                    if file.name.endswith(suffixes) and file.is_file(follow_symlinks=False):
                         found.append((file.stat(follow_symlinks=False).st_mtime_ns, file.name))
         return [self._directory / name for _, name in sorted(found, reverse=True)]
 

@@ -43,6 +43,8 @@ def walk(root: Path, limits: Limits) -> list[Member]:
 
 
 def _scan(root: Path, parents: tuple[str, ...], limits: Limits, count: list[int]) -> Iterator[Member]:
+    if 2 * len(parents) > limits.max_path:
+        raise Refused(f"the path {show('/'.join(parents))} is too long", next_step="Leave out what is so deep")
     with os.scandir(root.joinpath(*parents)) as entries:
         for entry in entries:
             if not parents and entry.name in RESERVED:

@@ -1,4 +1,8 @@
-"""Which tree the workers of a job shall have: the one that the claim has, and whether to start again with it."""
+"""Which tree the workers of a job shall have: the one that the claim has, and whether to start again with it.
+
+A wish comes before its tree is there, or in place of it if the sender gives up. So the claim keeps several: the one for
+the tree that it has stays until another tree is in place.
+"""
 
 import os
 from pathlib import Path
@@ -11,6 +15,9 @@ from .marker import read_marker
 from .membership.core import Target
 
 __all__ = ["Wish", "read_target", "write_wish"]
+
+_MOST = 8
+"""Wishes for trees that are not in place: those of uploads at once, and of uploads that were given up."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -33,19 +40,23 @@ def read_target(root: Path) -> Target | None:
         return None
     if marker is None:
         return None
-    wish = _read_wish(root)
-    return Target(marker.digest, wish.restart if wish and wish.revision == marker.digest else True)
+    restarts = {wish.revision: wish.restart for wish in _read_wishes(root)}
+    return Target(marker.digest, restarts.get(marker.digest, True))
 
 
 def write_wish(root: Path, wish: Wish) -> None:
     """Keep a wish on the claim, where the next companion finds it."""
+    there = read_target(root)
+    kept = [one for one in _read_wishes(root) if one.revision != wish.revision]
+    now = [one for one in kept if there and one.revision == there.revision]
+    others = [one for one in kept if one not in now][-_MOST:]
     temporary = root / f"{WISH}.tmp"
-    temporary.write_bytes(msgspec.json.encode(wish))
+    temporary.write_bytes(msgspec.json.encode([*now, *others, wish]))
     os.replace(temporary, root / WISH)
 
 
-def _read_wish(root: Path) -> Wish | None:
+def _read_wishes(root: Path) -> list[Wish]:
     try:
-        return msgspec.json.decode((root / WISH).read_bytes(), type=Wish)
-    except (OSError, msgspec.DecodeError):
-        return None
+        return msgspec.json.decode((root / WISH).read_bytes(), type=list[Wish])
+    except (OSError, msgspec.MsgspecError):
+        return []

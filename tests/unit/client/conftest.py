@@ -11,3 +11,10 @@ def claim(tmp_path: Path) -> Path:
     root = tmp_path / "claim"
     (root / "lost+found").mkdir(parents=True)
     return root
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is remembered on this machine: nothing yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "remembered"))
+    return tmp_path / "remembered"

@@ -5,7 +5,7 @@ import pytest
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
 from torchctl.api.kube import ContainerState, ContainerStatus, Pod, PodStatus, Running, Waiting
-from torchctl.client.receiving import Hopeless, Look, Receiver, There, look
+from torchctl.client.receiving import Hopeless, Look, Receiver, There, companion, look
 from torchctl.client.receiving import Waiting as Waits
 from torchctl.runtime.kinds import Condition, ObjectMeta
 
@@ -73,3 +73,37 @@ def test_failed_job_takes_nothing() -> None:
 def test_synced_job_says_what_it_has() -> None:
     ready = (JobCondition.WORKSPACE_READY, JobReason.WORKSPACE_READY)
     assert seen(*ready, TAKES, status="True") == There(WorkspaceStatus(digest="sha256:1"))
+
+
+COMPANION = Pod(
+    ObjectMeta(name="x-sync-0", uid="u0"),
+    status=PodStatus(container_statuses=(ContainerStatus(name="serve", state=ContainerState(running=Running())),)),
+)
+ENDED = Pod(ObjectMeta(name="x-sync-0", uid="u0"), status=PodStatus(phase="Failed"))
+
+
+def later(*pods: Pod, phase: str = "Running", suspended: str = "False") -> Look:
+    conditions = (
+        Condition(JobCondition.WORKSPACE_READY, "True", JobReason.WORKSPACE_READY, ""),
+        Condition(JobCondition.SUSPENDED, suspended, JobReason.SUSPENDED, ""),
+    )
+    return companion(JobStatus(phase=phase, conditions=conditions), pods)
+
+
+def test_later_code_goes_to_the_companion() -> None:
+    assert later(COMPANION) == later(COMPANION, suspended="True") == Receiver("x-sync-0", "u0")
+    assert isinstance(later(), Waits)
+    assert isinstance(later(STARTS, suspended="True"), Waits)
+
+
+def test_later_code_for_a_job_that_ended_is_hopeless() -> None:
+    """Also while its companion is still there."""
+    found = later(COMPANION, phase="Succeeded")
+    assert found == Hopeless("the job has ended (Succeeded) meanwhile", "Submit it under another name.")
+
+
+@pytest.mark.parametrize("pods", [(), (ENDED,)])
+def test_suspended_job_gets_no_other_companion(pods: tuple[Pod, ...]) -> None:
+    found = later(*pods, suspended="True")
+    assert isinstance(found, Hopeless)
+    assert found.step == "Resume it."

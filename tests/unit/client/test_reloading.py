@@ -9,10 +9,10 @@ from aiohttp.test_utils import TestServer
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
+from torchctl.api.labels import REVISIONS
 from torchctl.client.delivery import Interrupted
 from torchctl.client.errors import UsageError
 from torchctl.client.reloading import (
-    REVISIONS,
     Launcher,
     Launchers,
     check_reload,
@@ -28,7 +28,7 @@ from torchctl.runtime.kinds import Condition, ObjectMeta
 from torchctl.workspace.companion import Companion
 from torchctl.workspace.companionserver import application
 from torchctl.workspace.core import Limits
-from torchctl.workspace.membership.core import Target
+from torchctl.workspace.membership.core import Settings, Target
 from torchctl.workspace.membership.messages import Report, State
 
 OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -63,13 +63,14 @@ def test_workers_that_do_not_have_it_are_named() -> None:
     assert late(found, NEW)
     assert said(found) == "worker 0 (disk full), worker 1 (busy)"
     assert late(Launchers(OLD), NEW)
+    assert late(Launchers(NEW, whole=False), NEW)
     assert not late(Launchers(NEW, (Launcher(2, "running"),)), NEW)
     many = Launchers(NEW, tuple(Launcher(index, "busy", behind=True) for index in range(20)))
     assert said(many).endswith("worker 7 (busy) and 12 more")
 
 
 async def test_companion_says_who_has_which_revision(tmp_path: Path) -> None:
-    companion = Companion(lambda: Target(NEW), time.monotonic)
+    companion = Companion(lambda: Target(NEW), time.monotonic, Settings(learn_s=0))
     app = application(tmp_path, companion, limits=Limits(), key="the-uid")
     async with TestServer(app) as server:
         url = str(server.make_url("/launcher/v1/the-uid"))

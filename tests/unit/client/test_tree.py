@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from torchctl.client.errors import UsageError
 from torchctl.client.ignore import DEFAULTS
 from torchctl.client.tree import Tree, scan
 from torchctl.workspace.core import Limits
+from torchctl.workspace.errors import Refused
+from torchctl.workspace.tree import walk
 
 
 def sent(tree: Tree) -> list[str]:
@@ -147,3 +150,17 @@ def test_documentation_lists_every_default() -> None:
     shortened = {".env.*", "id_dsa", "id_ecdsa", "id_ed25519"}
     missing = {name for names in DEFAULTS.values() for name in names} - shortened - set(re.findall(r"`([^`]+)`", text))
     assert missing == set()
+
+
+def test_tree_that_is_too_deep_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything runs out of stack; the same holds for the volume of a claim."""
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1200):
+        os.mkdir("a")
+        os.chdir("a")
+    os.chdir(tmp_path)
+    with pytest.raises(UsageError, match="too long"):
+        scan(tmp_path)
+    with pytest.raises(Refused, match="too long"):
+        walk(tmp_path, Limits())
+    subprocess.run(["rm", "-rf", tmp_path / "a"], check=True)  # Python's own way runs out of stack

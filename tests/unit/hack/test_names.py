@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,18 @@ SOURCES = Path(torchctl.__file__).parent
 MOST_WORDS = 10
 
 
+@cache
+def statements(folder: Path) -> list[tuple[Path, ast.stmt]]:
+    return [
+        (path.relative_to(folder), node)
+        for path in sorted(folder.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef | ast.Assign | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
 def defined(folder: Path, *kinds: type[ast.stmt]) -> Iterator[tuple[Path, ast.stmt]]:
-    for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, kinds):
-                yield path.relative_to(folder), node
+    return ((path, node) for path, node in statements(folder) if isinstance(node, kinds))
 
 
 def names(node: ast.stmt) -> list[str]:

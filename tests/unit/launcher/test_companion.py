@@ -28,6 +28,7 @@ class Site:
     def __init__(self, job: Crew, ports: tuple[int, int], source: Path) -> None:
         self.job, self.source = job, source
         job.port, self.upload_port = ports
+        self.text = ""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -67,6 +68,7 @@ class Site:
             self.process = None
 
     async def send(self, text: str, *, restart: bool = True) -> str:
+        self.text = text
         (self.source / "train.py").write_text(text)
         tree = scan(self.source)
         if not restart:
@@ -133,14 +135,17 @@ async def test_files_may_change_without_a_restart(site: Site) -> None:
     await site.send("two", restart=False)
 
     async def there() -> bool:
-        return [(pod.workdir / "train.py").read_text() for pod in pods] == ["two", "two"]
+        return [(pod.workdir / "train.py").read_text() for pod in pods] == [site.text] * 2
 
     await until(there)
     site.kill()
     await site.start()  # it knows the wish from the claim
     assert all(alive(start["pid"]) for start in starts)
-    await site.wish("two", restart=True)
-    assert [(await pod.started(2))["text"] for pod in pods] == ["two", "two"]
+    await site.send("three", restart=False)  # the wish for it leaves alone what the first one asked for
+    await until(there)
+    assert all(alive(start["pid"]) for start in starts)
+    await site.wish("three", restart=True)
+    assert [(await pod.started(2))["text"] for pod in pods] == ["three", "three"]
 
 
 async def test_who_does_not_know_the_token_or_key_gets_nothing(site: Site) -> None:

@@ -188,12 +188,12 @@ def some_have_it(companion: Companion) -> bool:
 async def test_a_volume_that_cannot_be_written_stops_no_training(job: Crew) -> None:
     pods = await job.two()
     starts = [await pod.started(1) for pod in pods]
-    (pods[1].workdir / ".torchctl-staging").write_text("in the way")
+    (pods[1].workdir / ".torchctl-staging" / "tree").write_text("in the way")
     await job.commit({"train.py": "two"})
     await job.until(lambda companion: [bool(entry["trouble"]) for entry in launchers_of(companion)] == [False, True])
     assert all(alive(start["pid"]) for start in starts)
     assert "cannot take the revision" in pods[1].log.read_text()
-    (pods[1].workdir / ".torchctl-staging").unlink()
+    (pods[1].workdir / ".torchctl-staging" / "tree").unlink()
     assert [(await pod.started(2))["text"] for pod in pods] == ["two", "two"]
 
 

@@ -1,5 +1,7 @@
 """The rules of membership hold whatever is lost, late, repeated, killed or forgotten."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from effort import examples
@@ -8,11 +10,20 @@ from hypothesis import strategies as st
 from launcherworld import MOVES, Scene
 
 from torchctl.workspace.membership.core import Membership, Target
-from torchctl.workspace.membership.messages import OrderKind
+from torchctl.workspace.membership.messages import OrderKind, Report, State
 
 HISTORIES = st.lists(st.tuples(st.sampled_from(MOVES), st.integers(0, 2)), max_size=60)
 QUIET = ("speak", "work", "second", "companion_dies")
 SIZES = st.sampled_from([(1, 1), (2, 2), (3, 3), (2, 1), (3, 1), (3, 2)])
+
+
+BUDGETS, CALM = st.integers(0, 2), st.booleans()
+
+
+def made(size: tuple[int, int], room: int, expected: int, budget: int = 0) -> Scene:
+    """A job that may have been scaled, if it is elastic: it has room for more, and began with another number."""
+    nodes, least = size
+    return Scene(nodes, least, budget, room=room if least < nodes else 0, expected=expected if least < nodes else 0)
 
 
 def play(scene: Scene, history: list[tuple[str, int]]) -> None:
@@ -23,24 +34,31 @@ def play(scene: Scene, history: list[tuple[str, int]]) -> None:
 
 
 @settings(max_examples=examples(400))
-@given(size=SIZES, budget=st.integers(0, 2), history=HISTORIES, warm_up=st.booleans())
+@given(size=SIZES, room=st.integers(0, 2), expected=st.integers(0, 4), budget=BUDGETS, history=HISTORIES, calm=CALM)
 def test_one_world_id_means_one_tree_and_one_list(
-    size: tuple[int, int], budget: int, history: list[tuple[str, int]], warm_up: bool
+    size: tuple[int, int], room: int, expected: int, budget: int, history: list[tuple[str, int]], calm: bool
 ) -> None:
-    scene = Scene(*size, budget)
-    if warm_up:
+    scene = made(size, room, expected, budget)
+    if calm:
         assert scene.calm()
     play(scene, history)
     assert scene.calm()
 
 
 @settings(max_examples=examples(200))
-@given(size=SIZES, history=HISTORIES, silence=st.integers(0, 120), order=st.permutations([0, 1, 2]))
+@given(
+    size=SIZES,
+    room=st.integers(0, 2),
+    expected=st.integers(0, 4),
+    history=HISTORIES,
+    silence=st.integers(0, 120),
+    order=st.permutations([0, 1, 2]),
+)
 def test_a_companions_death_touches_no_running_world(
-    size: tuple[int, int], history: list[tuple[str, int]], silence: int, order: list[int]
+    size: tuple[int, int], room: int, expected: int, history: list[tuple[str, int]], silence: int, order: list[int]
 ) -> None:
     """Whatever led to the world that runs: nobody is stopped by a companion that starts empty, or by none."""
-    scene = Scene(*size)
+    scene = made(size, room, expected)
     play(scene, history)
     assert scene.calm()
     scene.late = []
@@ -161,3 +179,83 @@ def test_without_a_claimed_tree_a_common_one_will_do() -> None:
     assert scene.together()
     scene.companion.commit(Target("r1"))
     assert scene.companion.behind(scene.now) == []
+
+
+def a_report(index: int, seq: int = 1, *, revision: str = "one", **more: Any) -> Report:
+    said: dict[str, Any] = {"state": State.RUNNING, "attempt": 0, "nodes": 2, "least": 2, **more}
+    ours: dict[str, Any] = {"incarnation": f"{index}-{said['attempt']}", "started": 1, "address": "a", "port": 1}
+    return Report(index=index, seq=seq, revision=revision, runs=revision, **ours, **said)
+
+
+def late(membership: Membership, now: float) -> list[int]:
+    return [report.index for report in membership.behind(now)]
+
+
+def test_worker_that_fell_silent_is_behind_until_replaced() -> None:
+    membership = Membership(0, Target("one"))
+    for index in range(2):
+        membership.heard(a_report(index), 0)
+    membership.commit(Target("two"))
+    membership.heard(a_report(0, 2, revision="two"), 50)
+    assert late(membership, 50) == [1]
+    membership.heard(a_report(1, revision="two", attempt=1), 60)
+    membership.heard(a_report(0, revision="two", attempt=1), 60)
+    assert late(membership, 60) == []
+
+
+def test_elastic_job_does_not_wait_for_a_lost_worker() -> None:
+    membership = Membership(0, Target("two"))
+    membership.heard(a_report(1, least=1), 0)
+    membership.heard(a_report(0, revision="two", least=1), 50)
+    assert late(membership, 50) == []
+
+
+def test_worker_that_said_goodbye_is_not_behind() -> None:
+    membership = Membership(0, Target("two"))
+    for index in range(2):
+        membership.heard(a_report(index), 0)
+    membership.heard(a_report(1, 2, state=State.LEAVING), 1)
+    membership.heard(a_report(0, 2, revision="two"), 1)
+    assert late(membership, 2) == []
+
+
+def test_new_companion_has_not_heard_of_all_at_once() -> None:
+    membership = Membership(0, Target("two"))
+    assert not membership.whole(1)
+    membership.heard(a_report(0, revision="two"), 1)
+    assert not membership.whole(2)
+    assert membership.whole(31)
+    membership.heard(a_report(1, revision="two"), 2)
+    assert membership.whole(2)
+
+
+@pytest.mark.parametrize("port", [1024, 29500, 65530, 65535])
+def test_each_world_has_a_port_that_exists(port: int) -> None:
+    scene = Scene(2, 2)
+    for node in scene.nodes:
+        node.facts["port"] = port
+    for _ in range(9):
+        assert scene.calm()
+        scene.commit(scene.nodes[0])
+    ports = [world["port"] for world in scene.nodes[0].starts if world]
+    assert len(set(ports[:8])) == 8
+    assert max(ports) <= 65535
+
+
+def test_elastic_job_waits_for_those_it_began_with_only() -> None:
+    """Two of at most eight: the world comes about as soon as both are there, and again once a lost one is replaced."""
+    scene = Scene(2, 1, room=6, expected=2)
+    assert scene.companion
+    for node in scene.nodes:
+        scene.speak(node)
+    scene.speak(scene.nodes[0])
+    assert scene.together()
+    scene.drop(scene.nodes[1])
+    scene.wait(scene.companion.settings.dropped_s)
+    scene.replace(scene.nodes[1])
+    for _ in range(3):
+        for node in scene.nodes:
+            scene.speak(node)
+            node.finish_stop()
+    assert scene.together()
+    assert len(scene.worlds) == 2

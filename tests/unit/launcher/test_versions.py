@@ -14,10 +14,13 @@ MINORS = range(8, 16)
 
 def pythons() -> list[str]:
     """The interpreters from 3.8 on that start here (a shim of a version that is not set up does not), oldest first."""
-    found: dict[int, str] = {}
+    found = {sys.version_info.minor: sys.executable}
     for minor in MINORS:
-        places = [*map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))]
-        for place in [shutil.which(f"python3.{minor}") or sys.executable, *places]:
+        places = [
+            *map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")),
+            shutil.which(f"python3.{minor}"),
+        ]
+        for place in filter(None, places if minor not in found else ()):
             code = "import sys; print(sys.version_info[1], sys.executable)"
             done = subprocess.run([place, "-I", "-c", code], capture_output=True, text=True)
             if done.returncode == 0:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from managed import applied
 
 from torchctl.runtime import intent as module
-from torchctl.runtime.intent import INTENT_ANNOTATION, Decision, Operation, Ownership, controlled_by, digest_of
+from torchctl.runtime.intent import (
+    INTENT_ANNOTATION,
+    NO_VERSION,
+    Decision,
+    Operation,
+    Ownership,
+    controlled_by,
+    digest_of,
+)
 from torchctl.runtime.kinds import ObjectMeta, OwnerReference
 
 OURS = controlled_by("owner-uid")
@@ -58,7 +66,8 @@ def test_what_is_absent_is_created_with_its_digest() -> None:
     assert decision.operation is Operation.CREATE
     assert decision.body is not None
     assert decision.body["metadata"]["annotations"] == {INTENT_ANNOTATION: digest_of(intent)}
-    assert "annotations" not in intent["metadata"]
+    assert decision.body["metadata"]["resourceVersion"] == NO_VERSION
+    assert intent["metadata"].keys().isdisjoint({"annotations", "resourceVersion"})
 
 
 def test_an_object_as_intended_is_kept() -> None:

@@ -44,6 +44,7 @@ def test_a_controllers_series_all_exist_at_zero_from_the_start(metrics: Metrics)
 def test_metrics_exist_at_zero_from_the_start(metrics: Metrics) -> None:
     """The metrics of leadership, watches, hosts and dropped events are there before anything happens."""
     metrics.for_lease("operator")
+    metrics.for_controller("jobs")
     metrics.for_resource("pods")
     metrics.for_host("10.0.0.1:6443")
     lines = generate_latest(metrics.registry).decode().splitlines()
@@ -52,7 +53,7 @@ def test_metrics_exist_at_zero_from_the_start(metrics: Metrics) -> None:
     assert 'torchctl_undecodable_objects_total{resource="pods"} 0.0' in lines
     assert 'rest_client_request_duration_seconds_count{host="10.0.0.1:6443",verb="apply"} 0.0' in lines
     assert 'torchctl_events_dropped_total{reason="spam"} 0.0' in lines
-    assert "torchctl_barrier_timeouts_total 0.0" in lines
+    assert 'torchctl_barrier_timeouts_total{controller="jobs"} 0.0' in lines
 
 
 def test_request_counts_carry_code_method_and_host(metrics: Metrics) -> None:

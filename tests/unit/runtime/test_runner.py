@@ -314,6 +314,31 @@ def test_reconcile_waits_until_the_cache_has_the_last_writes() -> None:
     assert seen == [(0.0, "1"), (2.0, "50")]
 
 
+def test_events_during_the_wait_lead_to_one_reconcile() -> None:
+    seen: list[tuple[float, str]] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            known = bench.cache.get(LEASE, request)
+            assert known is not None
+            seen.append((anyio.current_time(), known.metadata.resource_version))
+            if len(seen) == 1:
+                note_write(Written(LEASE, request, "uid-a", "50"))
+
+        bench = Bench(reconcile)
+        await bench.listed(lease("a", 1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.runner.run)
+            for version in (30, 40, 50):
+                await anyio.sleep(1)
+                await bench.feed(lease("a", version))
+            await anyio.sleep(1)
+            bench.runner.close()
+
+    virtualtime.run(main)
+    assert seen == [(0.0, "1"), (3.0, "50")]
+
+
 def test_only_different_keys_run_at_the_same_time() -> None:
     running: set[Request] = set()
     together: list[int] = []

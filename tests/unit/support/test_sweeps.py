@@ -1,7 +1,7 @@
 """A sample of the points of a sweep, and the names under which writes of two tellings are the same."""
 
 import pytest
-from sweeps import sample
+from gates import sample
 from writes import Point, Write
 
 from torchctl.testing.faults import Exchange, Moment

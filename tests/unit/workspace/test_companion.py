@@ -75,9 +75,10 @@ async def test_later_tree_is_received_told_and_waited_for(tmp_path: Path, claim:
 
         await until(lambda: _is(status, 503))  # there is no workspace yet
         first = await upload(to, TOKEN, scan(source))
-        await until(is_ready)
+        assert await status() == 503  # it has not heard of the workers yet
         said = report(revision=first.revision, runs=first.revision)
         waits = asyncio.create_task(http.post(f"{url}/launcher/v1/{KEY}", data=said))
+        await until(is_ready)
         assert await line(process) == f"companion: revision {first.revision}: all 1 workers have it"
         plant(source, {"train.py": b"2"})
         second = await upload(to, TOKEN, scan(source))

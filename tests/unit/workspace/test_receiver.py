@@ -13,8 +13,11 @@ import pytest
 from receivers import TOKEN, contents, receiving
 
 from torchctl.workspace.core import Limits
+from torchctl.workspace.errors import Refused
+from torchctl.workspace.incoming import Incoming
 from torchctl.workspace.marker import Marker, read_marker
 from torchctl.workspace.receiver import Receiver
+from torchctl.workspace.staging import Staging
 from torchctl.workspace.unpack import Unpacker
 
 
@@ -116,6 +119,21 @@ async def test_wrong_content_is_refused_and_nothing_stays(claim: Path, http: aio
         assert (await peer.commit(A))[0] == 422
         assert os.listdir(claim) == ["lost+found"]
         assert (await peer.put(A))[0] == 200
+
+
+def test_wrong_content_is_never_published(claim: Path) -> None:
+    """Also if the connection that sent it was replaced at that moment, so that nobody heard of the refusal."""
+    staging = Staging(claim)
+    staging.open(keep=True)
+    (staging.scratch / "manifest").write_bytes(A)
+    incoming = Incoming(name(A), staging.scratch / "manifest", staging, limits=Limits())
+    with pytest.raises(Refused, match="does not have the SHA-256"):
+        incoming.feed(b"aaaaBBBB")
+    assert incoming.offset == incoming.size
+    with pytest.raises(Refused, match="does not have the SHA-256"):
+        incoming.finish()
+    incoming.abandon()
+    assert read_marker(claim) is None
 
 
 async def test_manifest_under_another_name_is_refused(claim: Path, http: aiohttp.ClientSession) -> None:

@@ -327,7 +327,7 @@ def test_a_tar_file_is_unpacked(tmp_path: Path, gzipped: bool) -> None:
     ("data", "gzipped", "says"),
     [
         (_tar({"a": b"x" * 5000})[:2000], False, "cut off"),
-        (gzip.compress(_tar({"a": b"x" * 5000}))[:60], True, "cut off"),
+        (gzip.compress(_tar({"a": b"x" * 5000}), mtime=0)[:60], True, "cut off"),
         (b"", True, "cut off"),
         (_tar({"a": b""}), True, "not gzipped"),
         (b"PK" * 600, False, "not a tar archive"),

@@ -1,5 +1,6 @@
 """A crash at any step of putting a tree in place leaves what the next try cleans up."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ def sync(claim: Path, names: str) -> None:
     staging.publish(MARKER)
 
 
-def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, how: Exception | None = None) -> Callable[[], int]:
     """Let file-system calls through until `step`, then crash at each one; returns how many there were."""
     count = 0
 
@@ -37,7 +38,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
             nonlocal count
             count += 1
             if count > step:
-                raise Crash
+                raise how or Crash
             return real(*args, **kwargs)
 
         return call
@@ -65,10 +66,33 @@ def test_next_try_cleans_up_after_any_crash(before: str, tmp_path: Path) -> None
         if not finished and read_marker(claim) is not None:
             names = set(os.listdir(claim)) - {"lost+found", ".torchctl-staging", ".sync_success", ".sync_success.tmp"}
             assert names in (set(before), set("abc")), f"step {step}: a marker over a broken tree"
+            if names == set("abc"):  # nobody stages again: what comes next takes the tree as it is
+                Staging(claim).finish()
+                assert list((claim / ".torchctl-staging").rglob("*")) == [], f"step {step}"
         sync(claim, "cd")
         assert sorted(os.listdir(claim)) == [".sync_success", "c", "d", "lost+found"], f"step {step}"
         step += 1
     assert step > 20
+
+
+def test_next_try_works_after_any_error(tmp_path: Path) -> None:
+    """A volume that is full or fails at any step: what was staged is discarded, and the claim is not stuck."""
+    step, finished = 0, False
+    while not finished:
+        claim = tmp_path / str(step)
+        claim.mkdir()
+        sync(claim, "abx")
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, step, OSError(errno.ENOSPC, "No space left on device"))
+            try:
+                sync(claim, "abc")
+                finished = True
+            except OSError:
+                pass
+        Staging(claim).discard()
+        sync(claim, "cd")
+        assert sorted(os.listdir(claim)) == [".sync_success", "c", "d"], f"step {step}"
+        step += 1
 
 
 def test_files_of_others_are_never_removed(tmp_path: Path) -> None:
@@ -82,6 +106,13 @@ def test_a_marker_that_is_none_is_somebody_elses_file(tmp_path: Path) -> None:
     (tmp_path / ".sync_success").write_text("done")
     with pytest.raises(Refused, match="not a marker"):
         sync(tmp_path, "a")
+
+
+def test_directory_in_the_markers_place_is_refused(tmp_path: Path) -> None:
+    """In one line, and the companion that looks at it each second goes on."""
+    (tmp_path / ".sync_success").mkdir()
+    with pytest.raises(Refused, match=r"cannot read \.sync_success: Is a directory"):
+        read_marker(tmp_path)
 
 
 def test_a_link_in_the_markers_place_is_not_followed(tmp_path: Path) -> None:

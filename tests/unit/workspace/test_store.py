@@ -124,3 +124,26 @@ def test_volume_that_fails_ends_the_pack_only(tmp_path: Path, capsys: pytest.Cap
     pack.close()
     assert "the store is not used" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
+
+
+def test_lists_of_files_take_room_and_go_too(tmp_path: Path) -> None:
+    store, manifest = Store(tmp_path / "s", max_bytes=10_000), tmp_path / "manifest"
+    trees = []
+    for number in range(20):
+        manifest.write_bytes(bytes([number]) * 1000)
+        trees.append(hashlib.sha256(manifest.read_bytes()).hexdigest())
+        store.remember(trees[-1], manifest)
+    assert sum(file.stat().st_size for file in (tmp_path / "s").iterdir()) <= 10_000
+    assert store.recall(trees[-1], tmp_path / "newest")
+    assert (tmp_path / "newest").read_bytes() == bytes([19]) * 1000
+    assert not store.recall(trees[0], tmp_path / "oldest")
+
+
+def test_what_is_no_plain_file_is_not_recalled(tmp_path: Path) -> None:
+    store, tree = Store(tmp_path / "s", max_bytes=10**6), sha(b"one").hex()
+    (tmp_path / "one").write_bytes(b"one")
+    (tmp_path / "s" / f"{tree}.tree").symlink_to(tmp_path / "one")
+    assert not store.recall(tree, tmp_path / "out")
+    (tmp_path / "s" / f"{tree}.tree").unlink()
+    os.mkfifo(tmp_path / "s" / f"{tree}.tree")
+    assert not store.recall(tree, tmp_path / "out")

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 async def command(cluster: "Cluster", name: str, to: str, timeout_s: float) -> None:
     """Take JOB, which runs with --hot-reload, back to the code that it had before the last `sync`.
 
-    Nothing is sent: the job keeps what was sent to it. It works from the machine that sent the earlier code.
+    Nothing is sent: the job keeps what was sent to it, whoever sent it.
     """
     from torchctl.cli.torchrun.progress import Teller
+    from torchctl.cli.torchrun.sync import outcome
     from torchctl.client.jobs import get_job
     from torchctl.client.rollback import rollback
     from torchctl.runtime.kinds import Key
@@ -35,4 +36,5 @@ async def command(cluster: "Cluster", name: str, to: str, timeout_s: float) -> N
     job = await get_job(cluster, Key(cluster.namespace, name))
     with Teller("") as teller:
         done = await rollback(job, teller, to=to, patience_s=timeout_s)
-        teller.say(f"{name} is back at {done.revision.removeprefix('sha256:')[:12]}; {done.workers} workers run it")
+        what = outcome(done, restart=True)
+        teller.say(f"{name} is back at {done.revision.removeprefix('sha256:')[:12]}; {what}")

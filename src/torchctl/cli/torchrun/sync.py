@@ -1,5 +1,7 @@
 """`sync`: brings the directory's code to a job that is there."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from torchctl.cli.torchrun.progress import Teller
     from torchctl.client import Cluster
     from torchctl.client.jobs import Job
+    from torchctl.client.sync import Synced
     from torchctl.client.tree import Tree
 
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The directory that is sent. Default: the current one.",
 )
+@click.option(
+    "--no-restart", is_flag=True, help="Only change files: programs that run go on with what they have loaded."
+)
 @click.option("--watch", is_flag=True, help="Do it again whenever a file changes, until Ctrl-C.")
 @click.option(
     "--timeout",
@@ -32,13 +38,16 @@ if TYPE_CHECKING:
     default=120.0,
     show_default="2m",
     metavar="DURATION",
-    help="For how long to wait until the workers run the new code.",
+    help="For how long to wait until the workers have the new code.",
 )
-async def command(cluster: "Cluster", name: str, directory: Path | None, watch: bool, timeout_s: float) -> None:
+async def command(
+    cluster: "Cluster", name: str, directory: Path | None, no_restart: bool, watch: bool, timeout_s: float
+) -> None:
     """Send the current directory to JOB: to one that waits for its code, or into one with --hot-reload that runs.
 
     Only what changed is sent. All workers take the new code whole and start the program again, in the same pods. Later
-    attempts have it too.
+    attempts have it too. With --no-restart the files change in each worker as soon as it has them all, and nothing is
+    started again.
     """
     from torchctl.cli.exits import farewell
     from torchctl.cli.torchrun.progress import Teller
@@ -48,25 +57,34 @@ async def command(cluster: "Cluster", name: str, directory: Path | None, watch: 
     job = await get_job(cluster, Key(cluster.namespace, name))
     root = directory or Path()
     with Teller("") as teller:
-        tree = await _once(job, root, teller, timeout_s)
+        send = partial(_once, job, teller=teller, restart=not no_restart, timeout_s=timeout_s)
+        tree = await send(root)
         if watch:
             farewell(f"No further changes are sent. {name} goes on.")
-            await _watch(job, tree, teller, timeout_s)
+            await _watch(job, tree, teller, send)
 
 
-async def _once(job: "Job", root: Path, teller: "Teller", timeout_s: float) -> "Tree":
+async def _once(job: "Job", root: Path, *, teller: "Teller", restart: bool, timeout_s: float) -> "Tree":
     from torchctl.client.code import read_code
     from torchctl.client.sync import sync
 
     code = await read_code(job.cluster, job.namespace, root, teller.progress)
-    done = await sync(job, code, teller, patience_s=timeout_s)
+    done = await sync(job, code, teller, restart=restart, patience_s=timeout_s)
     teller.sent(code.sent)
-    runs = "it starts when it can" if done.first else f"{done.workers} workers run it"
-    teller.say(f"{job.name} has {done.revision.removeprefix('sha256:')[:12]}; {runs}")
+    teller.say(f"{job.name} has {done.revision.removeprefix('sha256:')[:12]}; {outcome(done, restart=restart)}")
     return code.content.tree
 
 
-async def _watch(job: "Job", tree: "Tree", teller: "Teller", timeout_s: float) -> None:
+def outcome(done: "Synced", *, restart: bool) -> str:
+    """Says what became of new code."""
+    if done.first:
+        return "it starts when it can"
+    if not done.workers:
+        return "no worker runs now, the next ones have it"
+    return f"{done.workers} workers run it" if restart else f"{done.workers} workers have its files, and run on"
+
+
+async def _watch(job: "Job", tree: "Tree", teller: "Teller", send: Callable[[Path], Awaitable["Tree"]]) -> None:
     """Syncs after each change. What cannot be sent is told, and the next change is waited for."""
     from torchctl.client.changing import check_alive
     from torchctl.client.code import changes
@@ -74,7 +92,7 @@ async def _watch(job: "Job", tree: "Tree", teller: "Teller", timeout_s: float) -
 
     async for _ in changes(tree):
         try:
-            await _once(job, tree.root, teller, timeout_s)
+            await send(tree.root)
         except (TimedOut, UsageError) as error:
             check_alive(job.object)
             teller.say(f"Error: {error}")

@@ -10,7 +10,7 @@ from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import reference
-from torchctl.runtime.apply import ForeignObject, Found, StillDeleting
+from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.kinds import Key, Kind, key_of
 from torchctl.runtime.manager import Manager
@@ -33,11 +33,10 @@ class Actor:
             ApiError: It is no refusal, but a matter of trying again.
         """
         stay = await self._clear(job, todo)
-        found = await self._manager.applier.look([(child.kind, child.key) for child in todo.children])
-        for child, live in zip(todo.children, found, strict=True):
+        for child in todo.children:
             if not self._is_there(job):
                 return ()  # a child of a job that is deleted meanwhile would run until somebody deletes it
-            refusal = await self._apply(child, live)
+            refusal = await self._apply(child)
             if refusal is not None:
                 return (*stay, refusal)
         return stay
@@ -52,9 +51,9 @@ class Actor:
         found = self._manager.cache.get(TORCHRUN_JOB, key_of(job))
         return found is not None and found.metadata.uid == job.metadata.uid and not found.metadata.deletion_timestamp
 
-    async def _apply(self, child: Child, live: Found[Any]) -> Refusal | None:
+    async def _apply(self, child: Child) -> Refusal | None:
         try:
-            await self._manager.applier.apply(child.kind, child.body, child.ours, found=live)
+            await self._manager.applier.apply(child.kind, child.body, child.ours)
         except (ForeignObject, StillDeleting, ApiError) as error:
             if not is_refusal(error):
                 raise

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.job import JobStatus
+from torchctl.api.job import JobStatus, WorkspaceStatus
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.attempts.outcome import Outcome, sentence
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait
 from torchctl.controllers.job.case import Case
-from torchctl.controllers.job.steps import admission, workers
-from torchctl.controllers.job.steps.workspace import Syncing, missing_claim
+from torchctl.controllers.job.steps import admission, reload, workers
+from torchctl.controllers.job.steps.syncing import Syncing
+from torchctl.controllers.job.steps.workspace import missing_claim
 from torchctl.controllers.job.template.freezing import Frozen
 from torchctl.runtime.conditions import find
 
@@ -47,7 +48,7 @@ def findings(found: Found, life: Life) -> dict[JobCondition, Finding]:
         JobCondition.ACCEPTED: frozen.accepted,
         JobCondition.QUEUE_FOUND: frozen.queue_found,
         JobCondition.DEPENDENCIES_MET: needs,
-        JobCondition.WORKSPACE_READY: _workspace(found, waits) or known(JobCondition.WORKSPACE_READY),
+        JobCondition.WORKSPACE_READY: _workspace(found, end, waits) or known(JobCondition.WORKSPACE_READY),
         JobCondition.ADMITTED: _admitted(found, life, waits) or known(JobCondition.ADMITTED),
         JobCondition.WORKERS_READY: _workers(found, life) or ready,
         JobCondition.SUSPENDED: _suspended(life),
@@ -66,12 +67,24 @@ def _waits_for(frozen: Frozen, needs: Finding) -> str:
     return f"waits for PersistentVolumeClaim {frozen.missing_claim}" if frozen.missing_claim else "waits for its turn"
 
 
-def _workspace(found: Found, waits: Finding) -> Finding | None:
+def _workspace(found: Found, end: Outcome | None, waits: Finding) -> Finding | None:
     if found.frozen.missing_claim:
         return missing_claim(found.frozen.missing_claim)
     if found.syncing is None:
         return None
+    there = found.syncing.report
+    if end is not None and found.syncing.failure is None and there is not None and there.revision:
+        return _last_workspace(found, there)
     return found.syncing.finding if found.dependencies.ok or found.syncing.finding.ok else waits
+
+
+def _last_workspace(found: Found, there: WorkspaceStatus) -> Finding:
+    """The workspace of a job that ends: what was said of it stays, unless it said what comes next."""
+    assert found.syncing is not None
+    said = found.syncing.finding
+    if said.ok and said.reason != JobReason.RELOADING:
+        return said
+    return Finding(True, JobReason.WORKSPACE_READY, reload.in_the_end(found.case.observed.job, there))
 
 
 def _admitted(found: Found, life: Life, waits: Finding) -> Finding | None:

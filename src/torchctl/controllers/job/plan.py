@@ -30,7 +30,7 @@ from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.findings import Found, findings
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import dependencies, workers, workspace
-from torchctl.controllers.job.steps.workspace import Syncing
+from torchctl.controllers.job.steps.syncing import Syncing
 from torchctl.controllers.job.template.freezing import freeze
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import OperatorSettings

@@ -155,7 +155,7 @@ def _with_template(status: JobStatus, observed: Observed, plan: Steps, template:
 
 
 def _with_counts(status: JobStatus, observed: Observed, plan: Steps, nodes: int) -> JobStatus:
-    counts = _in_the_end(observed, plan.life.outcome)
+    counts = _in_the_end(observed, nodes, plan.life.outcome)
     return msgspec.structs.replace(
         status,
         nodes=NodeCounts(desired=nodes, ready=counts.ready),
@@ -164,11 +164,11 @@ def _with_counts(status: JobStatus, observed: Observed, plan: Steps, nodes: int)
     )
 
 
-def _in_the_end(observed: Observed, end: Outcome | None) -> WorkerCounts:
+def _in_the_end(observed: Observed, nodes: int, end: Outcome | None) -> WorkerCounts:
     """Counts the workers of an ended job, of which none runs; those of a failed one are being stopped.
 
-    Nobody counts them again. A Job may be seen complete before the end of its last worker is. A worker that was stopped
-    because worker 0 had succeeded has not failed.
+    Nobody counts them again. In a job that has succeeded a worker has succeeded unless it is seen to have failed by
+    itself: its end may be seen later than the Job's, or its pod may be gone already.
     """
     counts = workers.count(observed)
     if end is None:
@@ -176,7 +176,7 @@ def _in_the_end(observed: Observed, end: Outcome | None) -> WorkerCounts:
     if end.failure is not None:
         return WorkerCounts(succeeded=counts.succeeded, failed=counts.failed)
     failed = sum(pods.failed(pod) and not pods.told_to_stop(pod) for pod in observed.pods)
-    return WorkerCounts(succeeded=counts.succeeded + counts.running + counts.pending, failed=failed)
+    return WorkerCounts(succeeded=max(nodes - failed, 0), failed=failed)
 
 
 def _in_short(counts: WorkerCounts, nodes: int, end: Outcome | None) -> str:

@@ -10,7 +10,7 @@ from torchctl.runtime.cache.informer import Informer
 from torchctl.runtime.client.writes import Deleted, Written
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.kinds import Object
-from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.watch.core import number
 
 __all__ = ["Barrier"]
@@ -35,7 +35,9 @@ class Barrier:
     write is guarded by uid or resourceVersion.
     """
 
-    def __init__(self, cache: Cache, *, clock: Clock, timeout_s: float, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, cache: Cache, *, clock: Clock, timeout_s: float, metrics: ControllerMetrics | None = None
+    ) -> None:
         self._cache = cache
         self._clock = clock
         self._metrics = metrics
@@ -62,11 +64,17 @@ class Barrier:
         writes = self._pending.get(key)
         if not writes:
             return True
+        caught_up = await self.catch_up(writes)
+        self._pending.pop(key, None)
+        return caught_up
+
+    async def catch_up(self, writes: Iterable[Write]) -> bool:
+        """Waits until the cache has seen these writes. Returns False if that took longer than the timeout."""
+        writes = (*writes,)
         began = self._clock.monotonic()
         with anyio.move_on_after(self._timeout_s) as scope:
             for write in writes:
                 await self._see(write)
-        self._pending.pop(key, None)
         self._measure(self._clock.monotonic() - began, gave_up=scope.cancelled_caught)
         if scope.cancelled_caught:
             log.warning("the cache is behind our own writes", waiting_for=str(next(filter(self._lacks, writes), "")))

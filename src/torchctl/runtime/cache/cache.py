@@ -52,7 +52,7 @@ class Cache:
         namespace: str = "",
     ) -> None:
         self._client = client
-        self._namespace = namespace
+        self._namespaces = tuple(filter(None, (name.strip() for name in namespace.split(",")))) or ("",)
         self._metrics = metrics
         self._gauges = Gauges(metrics) if metrics else None
         self._clock = clock or SystemClock()
@@ -77,18 +77,40 @@ class Cache:
     ) -> Informer[T]:
         """Returns the informer of a kind and selector; makes it, and starts it if the cache runs, on the first call.
 
+        If the cache watches several namespaces, there is an informer for each, and this returns the first one's.
+
         Args:
             kind: The kind to cache.
             labels: Label selector, applied by the server.
             fields: Field selector, applied by the server.
-            namespace: The only namespace to watch; empty for the cache's own, which may be all.
+            namespace: The only namespace to watch; empty for the cache's own, which may be several, or all.
             indexes: Named index functions; those of repeated calls add up. They are of this selector's objects alone:
                 use `index` for a kind that is registered elsewhere.
             optional: Readiness does not wait for the kind while the server does not serve it. If any call registers
                 the kind as required, it is required.
         """
-        namespace = (namespace or self._namespace) if kind.namespaced else ""
-        selector = Selector(namespace=namespace, labels=labels, fields=fields)
+        return self.register_all(
+            kind, labels=labels, fields=fields, namespace=namespace, indexes=indexes, optional=optional
+        )[0]
+
+    def register_all(
+        self,
+        kind: Kind[T],
+        *,
+        labels: str = "",
+        fields: str = "",
+        namespace: str = "",
+        indexes: Mapping[str, IndexFunction] | None = None,
+        optional: bool = False,
+    ) -> Sequence[Informer[T]]:
+        """Like `register`, but returns the informers of all the cache's namespaces."""
+        namespaces = ((namespace,) if namespace else self._namespaces) if kind.namespaced else ("",)
+        selectors = [Selector(namespace=one, labels=labels, fields=fields) for one in namespaces]
+        return [self._informer_of(kind, selector, indexes or {}, optional) for selector in selectors]
+
+    def _informer_of(
+        self, kind: Kind[T], selector: Selector, indexes: Mapping[str, IndexFunction], optional: bool
+    ) -> Informer[T]:
         informers = self._informers.setdefault(kind, {})
         informer: Informer[T] | None = informers.get(selector)
         if informer is None:
@@ -100,7 +122,7 @@ class Cache:
                 self._gauges.add(informer)
             self._start(informer)
         informer.optional = informer.optional and optional
-        for name, function in (indexes or {}).items():
+        for name, function in indexes.items():
             informer.add_index(name, function)
         return informer
 

@@ -25,6 +25,7 @@ from torchctl.runtime.client.exchange import (
 from torchctl.runtime.client.requests import HttpRequest, Propagation
 from torchctl.runtime.client.retry import RetryPolicy
 from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.client.warnings import Warnings
 from torchctl.runtime.client.websocket import WebSocket
 from torchctl.runtime.client.writes import Deleted, Written, note_write
 from torchctl.runtime.clock import Clock, SystemClock
@@ -75,6 +76,7 @@ class Client:
         field_manager: The field manager that owns applied fields.
         retry: Number and delays of repeated attempts.
         settings: Deadlines of requests.
+        dry_run: All writes are dry runs: the server checks and answers them, and keeps nothing.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Client:
         field_manager: str = "torchctl",
         retry: RetryPolicy | None = None,
         settings: ClientSettings | None = None,
+        dry_run: bool = False,
     ) -> None:
         self.codec = codec or Codec()
         self.field_manager = field_manager
@@ -97,12 +100,21 @@ class Client:
         self._gate: Gate | None = fence.check if fence is not None else None
         self._retry = retry or RetryPolicy()
         self._settings = settings or ClientSettings()
+        self._dry_run = dry_run
+        self._warnings = Warnings()
 
     def __repr__(self) -> str:
         return f"<Client of {self._transport!r} as {self.field_manager}>"
 
     def unfenced(self) -> "Client":
-        """Returns this client without its fence, for the Lease and for requests that change nothing."""
+        """Returns this client without its fence: for the Lease, and for controllers that every replica runs."""
+        return self._variant(dry_run=self._dry_run)
+
+    def dry(self) -> "Client":
+        """Returns a client whose writes are dry runs. They need no leadership, because nothing is kept."""
+        return self._variant(dry_run=True)
+
+    def _variant(self, *, dry_run: bool) -> "Client":
         return Client(
             self._transport,
             codec=self.codec,
@@ -111,17 +123,19 @@ class Client:
             field_manager=self.field_manager,
             retry=self._retry,
             settings=self._settings,
+            dry_run=dry_run,
         )
 
     # Reading.
 
-    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """Reads one object, live. RBAC: get.
+    async def get(self, kind: Kind[T], name: str, namespace: str = "", *, subresource: str = "") -> T:
+        """Reads one object, live; with `subresource`, that one in its place (`kind` says what it is). RBAC: get.
 
         Raises:
             NotFound: There is none.
         """
-        return self.codec.decode(kind, await self._send(requests.get(kind, name, namespace)))
+        request = requests.get(kind, name, namespace, subresource=subresource)
+        return self.codec.decode(kind, await self._send(request))
 
     async def get_raw(self, kind: Kind[Any], name: str, namespace: str = "") -> dict[str, Any]:
         """Reads one object with all its fields, as a dict. RBAC: get."""
@@ -313,6 +327,24 @@ class Client:
         request = requests.merge_patch(kind, name, body, namespace, subresource=subresource, manager=self.field_manager)
         return await self._write(kind, request)
 
+    async def json_patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        operations: Sequence[Body],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+    ) -> T:
+        """Sends a JSON patch (RFC 6902). A `test` operation guards it: if one fails, nothing changes. RBAC: patch.
+
+        Raises:
+            Invalid: A test failed, or a path does not exist.
+        """
+        body = self.codec.encode(operations)
+        request = requests.json_patch(kind, name, body, namespace, subresource=subresource, manager=self.field_manager)
+        return await self._write(kind, request)
+
     async def replace(self, kind: Kind[T], body: Body, *, subresource: str = "") -> T:
         """Replaces a whole object, if it still has the version that `body` names. RBAC: update.
 
@@ -350,11 +382,26 @@ class Client:
             uid=uid, resource_version=resource_version, propagation=propagation, grace_s=grace_seconds
         )
         body = await self._send(requests.delete(kind, name, self.codec.encode(options), namespace))
-        note_write(Deleted(kind, Key(namespace, name), uid or _uid(body)))
+        if not self._dry_run:
+            note_write(Deleted(kind, Key(namespace, name), uid or _uid(body)))
+
+    async def delete_collection(
+        self,
+        kind: Kind[Any],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        propagation: Propagation = "Background",
+    ) -> None:
+        """Deletes all objects that match with one request. Not noted for the barrier. RBAC: deletecollection."""
+        body = self.codec.encode(requests.delete_options(propagation=propagation))
+        await self._send(requests.delete_collection(kind, body, namespace, labels=labels, fields=fields))
 
     # Sending.
 
     async def _write(self, kind: Kind[T], request: HttpRequest, *, note: bool = True) -> T:
+        note = note and not self._dry_run
         body = await self._send(request)
         try:
             obj = self.codec.decode(kind, body)
@@ -398,7 +445,11 @@ class Client:
 
     async def _attempt(self, request: HttpRequest) -> bytes:
         gate = self._gate if request.is_write else None
+        if self._dry_run and request.is_write:
+            request = requests.dry(request)
         response: HttpResponse = await self._transport.send(self._limited(request), gate)
+        if "Warning" in response.headers:
+            self._warnings.log(response.headers, request)
         if 200 <= response.status < 300:
             return response.body
         raise self._refusal(request, response.status, response.headers, response.body)
@@ -433,7 +484,9 @@ async def connect(
     retry: RetryPolicy | None = None,
 ) -> AsyncGenerator[Client]:
     """Yields a client of the API server at `connection`. Its transport is closed at the end of the block."""
-    async with AiohttpTransport(connection, metrics=metrics, clock=clock, user_agent=user_agent) as transport:
+    async with AiohttpTransport(
+        connection, metrics=metrics, clock=clock, user_agent=user_agent, settings=settings
+    ) as transport:
         yield Client(transport, fence=fence, clock=clock, field_manager=field_manager, settings=settings, retry=retry)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from torchctl.runtime.client.errors import Malformed
 from torchctl.runtime.client.intern import Interner
+from torchctl.runtime.client.managed import condense
 from torchctl.runtime.kinds import Key, Kind, Object, ObjectMeta, Status
 
 __all__ = [
@@ -166,13 +167,15 @@ class Codec:
         return self._encoder.encode(body)
 
     def decode(self, kind: Kind[T], body: bytes) -> T:
-        """Decodes one object.
+        """Decodes one object, the answer to a read or write: it is not kept, so it shares nothing.
 
         Raises:
             Malformed: The object does not fit the kind's type.
         """
         try:
-            return self._object(kind, body)
+            obj: T = self._decoders_of(kind).object.decode(body)
+            condense(obj.metadata)
+            return obj
         except Exception as error:
             raise Malformed(f"an answer for {kind.resource} cannot be decoded: {error}") from error
 
@@ -250,7 +253,7 @@ class Codec:
             key = Key(head.namespace, head.name)
             return Undecodable(kind, key, str(error), head.uid, head.resource_version, deleted)
 
-    def _object(self, kind: Kind[T], body: bytes | msgspec.Raw) -> T:
+    def _object(self, kind: Kind[T], body: msgspec.Raw) -> T:
         obj: T = self._decoders_of(kind).object.decode(body)
         self._intern.share(obj)
         return obj

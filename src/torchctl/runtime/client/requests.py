@@ -1,5 +1,6 @@
 """Requests to the API server as values: built without I/O, compared in tests, sent by a transport."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,10 @@ __all__ = [
     "apply",
     "create",
     "delete",
+    "delete_collection",
+    "dry",
     "get",
+    "json_patch",
     "list_page",
     "merge_patch",
     "pod_exec",
@@ -30,12 +34,16 @@ REQUEST_TIMEOUT_S = 10.0
 JSON = "application/json"
 APPLY_PATCH = "application/apply-patch+yaml"  # every JSON text is YAML
 MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+"""Accepts only the metadata of an object, or of each object in a list."""
 
 Query = tuple[tuple[str, str], ...]
 Propagation = Literal["Background", "Foreground", "Orphan"]
-Verb = Literal["get", "list", "watch", "create", "apply", "patch", "update", "delete"]
+Verb = Literal["get", "list", "watch", "create", "apply", "patch", "update", "delete", "deletecollection"]
 
-_WRITES = frozenset({"create", "apply", "patch", "update", "delete"})
+_WRITES = frozenset({"create", "apply", "patch", "update", "delete", "deletecollection"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class HttpRequest:
 
 
 def get(kind: Kind[Any], name: str, namespace: str = "", *, subresource: str = "") -> HttpRequest:
-    return HttpRequest("GET", _object(kind, name, namespace, subresource), "get")
+    return HttpRequest("GET", _object(kind, name, namespace, subresource), "get", headers=_accept(kind))
 
 
 def list_page(
@@ -103,7 +111,7 @@ def list_page(
         # The server refuses a version together with a continue token, which contains its own.
         resourceVersion="" if continue_ else resource_version,
     )
-    return HttpRequest("GET", _collection(kind, namespace), "list", query)
+    return HttpRequest("GET", _collection(kind, namespace), "list", query, _accept(kind, "List"))
 
 
 def watch(
@@ -131,7 +139,7 @@ def watch(
         sendInitialEvents="true" if send_initial_events else "",
         resourceVersionMatch="NotOlderThan" if send_initial_events else "",
     )
-    return HttpRequest("GET", _collection(kind, namespace), "watch", query)
+    return HttpRequest("GET", _collection(kind, namespace), "watch", query, _accept(kind))
 
 
 def create(
@@ -169,6 +177,13 @@ def merge_patch(
     return _write("PATCH", path, "patch", body, MERGE_PATCH, _query(fieldManager=manager))
 
 
+def json_patch(
+    kind: Kind[Any], name: str, body: bytes, namespace: str = "", *, subresource: str = "", manager: str = ""
+) -> HttpRequest:
+    path = _object(kind, name, namespace, subresource)
+    return _write("PATCH", path, "patch", body, JSON_PATCH, _query(fieldManager=manager))
+
+
 def replace(
     kind: Kind[Any], name: str, body: bytes, namespace: str = "", *, subresource: str = "", manager: str = ""
 ) -> HttpRequest:
@@ -179,6 +194,22 @@ def replace(
 def delete(kind: Kind[Any], name: str, body: bytes, namespace: str = "") -> HttpRequest:
     """Builds a delete. `body` is a DeleteOptions, see `delete_options`."""
     return _write("DELETE", _object(kind, name, namespace), "delete", body, JSON)
+
+
+def delete_collection(
+    kind: Kind[Any], body: bytes, namespace: str = "", *, labels: str = "", fields: str = ""
+) -> HttpRequest:
+    """Builds a delete of all objects that match. `body` is a DeleteOptions."""
+    query = _query(labelSelector=labels, fieldSelector=fields)
+    return _write("DELETE", _collection(kind, _need(kind, namespace)), "deletecollection", body, JSON, query)
+
+
+def dry(request: HttpRequest) -> HttpRequest:
+    """Returns the same write as a dry run: everything is checked and answered, and nothing is kept."""
+    if request.method == "DELETE" and request.body:  # the server reads the options from one place only
+        return dataclasses.replace(request, body=request.body.rstrip()[:-1] + b',"dryRun":["All"]}')
+    others = tuple(one for one in request.query if one[0] != "dryRun")
+    return dataclasses.replace(request, query=(*others, ("dryRun", "All")))
 
 
 def delete_options(
@@ -249,6 +280,10 @@ def _pod(name: str, namespace: str, subresource: str) -> str:
 
 def _write(method: str, path: str, verb: Verb, body: bytes, content_type: str, query: Query = ()) -> HttpRequest:
     return HttpRequest(method, path, verb, query, (("Accept", JSON), ("Content-Type", content_type)), body)
+
+
+def _accept(kind: Kind[Any], of: str = "") -> Query:
+    return (("Accept", METADATA.format(of) if kind.metadata_only else JSON),)
 
 
 def _query(**parameters: str) -> Query:

@@ -40,17 +40,11 @@ from torchctl.runtime.client.sockets import open_socket
 from torchctl.runtime.client.tls import TlsContexts
 from torchctl.runtime.client.websocket import CLOSE_TIMEOUT_S, WebSocket, kept_alive
 from torchctl.runtime.clock import Clock, SystemClock
+from torchctl.runtime.settings import ClientSettings
 
 __all__ = ["AiohttpTransport"]
 
 T = TypeVar("T", bound="_Answer")
-
-CONNECT_TIMEOUT_S = 4.0
-"""Seconds for TCP and TLS together, whatever the number of addresses. It must be below the margin that leader election
-leaves between two leaders, because a write has passed its gate before it connects."""
-
-MAX_CONNECTIONS = 64
-"""The number of connections for requests. Each watch has a connection of its own besides."""
 
 MAX_URGENT = 2
 """The number of connections for the Lease."""
@@ -73,8 +67,10 @@ class AiohttpTransport:
         metrics: RequestMetrics | None = None,
         clock: Clock | None = None,
         user_agent: str = "torchctl",
+        settings: ClientSettings | None = None,
     ) -> None:
         self._connection = connection
+        self._settings = settings or ClientSettings()
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._user_agent = user_agent
@@ -82,7 +78,7 @@ class AiohttpTransport:
         self._proxy = connection.proxy or proxy_for(connection.host, os.environ)
         self._tls = TlsContexts(self._clock)
         # Requests wait for a slot here, before the gate is checked: in the connection pool they would wait after it.
-        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._slots = asyncio.Semaphore(self._settings.max_connections)
         self._urgent_slots = asyncio.Semaphore(MAX_URGENT)
         self._requests: aiohttp.ClientSession | None = None
         self._urgent: aiohttp.ClientSession | None = None
@@ -103,11 +99,14 @@ class AiohttpTransport:
     def _sessions(self) -> tuple[aiohttp.ClientSession, ...]:
         return tuple(filter(None, (self._requests, self._urgent, self._watches, self._upgrades)))
 
+    def _session(self, connections: int, check: "_Check | None" = None) -> aiohttp.ClientSession:
+        return _session(connections, self._user_agent, self._settings.connect_timeout_s, check)
+
     async def __aenter__(self) -> Self:
-        self._requests = _session(MAX_CONNECTIONS, self._user_agent)
-        self._urgent = _session(MAX_URGENT, self._user_agent)
-        self._watches = _session(0, self._user_agent)
-        self._upgrades = _session(0, self._user_agent, _refuse)
+        self._requests = self._session(self._settings.max_connections)
+        self._urgent = self._session(MAX_URGENT)
+        self._watches = self._session(0)
+        self._upgrades = self._session(0, _refuse)
         return self
 
     async def __aexit__(
@@ -128,7 +127,15 @@ class AiohttpTransport:
                 slots,
                 await self._exchange(self._requesting(session, request, gate)) as response,
             ):
-                return HttpResponse(response.status, response.headers, await response.read())
+                body = await response.read()
+                self._measure(request, len(body))
+                return HttpResponse(response.status, response.headers, body)
+
+    def _measure(self, request: HttpRequest, received: int) -> None:
+        if self._metrics is not None:
+            sent = len(request.body or b"")
+            self._metrics.rest_client_request_size_bytes.labels(request.verb, self._host).observe(sent)
+            self._metrics.rest_client_response_size_bytes.labels(request.verb, self._host).observe(received)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[ByteStream]:
@@ -337,13 +344,15 @@ async def _refuse(response: aiohttp.ClientResponse) -> None:
 _Check = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 
 
-def _session(connections: int, user_agent: str, check: _Check | None = None) -> aiohttp.ClientSession:
+def _session(
+    connections: int, user_agent: str, connect_timeout_s: float, check: _Check | None = None
+) -> aiohttp.ClientSession:
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections, socket_factory=open_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": user_agent},
         skip_auto_headers=("Content-Type",),
-        timeout=aiohttp.ClientTimeout(connect=CONNECT_TIMEOUT_S),
+        timeout=aiohttp.ClientTimeout(connect=connect_timeout_s),
         trust_env=False,
         raise_for_status=check or False,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchctl.runtime.kinds import Key, Kind
 
-__all__ = ["Deleted", "Writes", "Written", "note_write", "record_writes"]
+__all__ = ["Deleted", "Writes", "Written", "note_write", "record_writes", "writes_so_far"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,12 @@ def record_writes() -> Iterator[Writes]:
         yield writes
     finally:
         _writes.reset(token)
+
+
+def writes_so_far() -> Writes:
+    """Returns the writes that the innermost `record_writes` around the caller has collected."""
+    recording = _writes.get()
+    return [*recording[-1]] if recording else []
 
 
 def note_write(write: Written | Deleted) -> None:

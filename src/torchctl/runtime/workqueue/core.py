@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 
 from torchctl.runtime.workqueue.ratelimit import RateLimiter
 
-__all__ = ["LOW_PRIORITY", "PATIENCE_S", "Item", "Statistics", "WorkQueue"]
+__all__ = ["LOW_PRIORITY", "PATIENCE_S", "Item", "Load", "Statistics", "WorkQueue"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -47,6 +47,21 @@ class Item(Generic[K]):
     key: K
     priority: int
     waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The work at one moment, counted while the queue changes: asking for it walks over no keys.
+
+    Attributes:
+        due_by_priority: Keys that may be handed out.
+        processing_s: Sum of the ages of the work in progress, in seconds.
+        longest_processing_s: Age of the oldest.
+    """
+
+    due_by_priority: dict[int, int]
+    processing_s: float
+    longest_processing_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +130,8 @@ class WorkQueue(Generic[K]):
         self._group = group or (lambda key: None)
         self._turns: dict[int, _Turns] = {}
         self._waiting: dict[K, _Waiting] = {}
-        self._processing: dict[K, float] = {}
+        self._processing: dict[K, float] = {}  # in the order in which they were handed out
+        self._ready: dict[int, int] = {}  # by priority, the number of keys that may be handed out
         self._delayed: list[tuple[float, int, K, _Waiting]] = []
         self._due: list[tuple[int, int, int, K, _Waiting]] = []
         self._in_line: deque[tuple[K, _Waiting]] = deque()
@@ -139,6 +155,8 @@ class WorkQueue(Generic[K]):
             due_at, priority = min(due_at, known.due_at), max(priority, known.priority)
             if (due_at, priority) == (known.due_at, known.priority):
                 return
+            if known.due_at <= now and key not in self._processing:
+                self._ready[known.priority] -= 1
         waiting = _Waiting(due_at, priority)
         self._waiting[key] = waiting
         self._push(key, waiting, now)
@@ -169,8 +187,18 @@ class WorkQueue(Generic[K]):
             return None
         key, waiting = chosen
         del self._waiting[key]
+        self._ready[waiting.priority] -= 1
         self._processing[key] = self._handed_out_at = now
         return Item(key, waiting.priority, now - waiting.due_at)
+
+    def absorb(self, key: K, now: float) -> None:
+        """Forgets that `key`, which is being processed, was added meanwhile, unless it is due later.
+
+        Call it when the processing has not looked at anything yet: what it will see includes the reason to add it.
+        """
+        waiting = self._waiting.get(key)
+        if waiting is not None and waiting.due_at <= now and key in self._processing:
+            del self._waiting[key]
 
     def done(self, key: K, now: float) -> float:
         """Ends the processing of `key`; if it was added again meanwhile, it may now be handed out.
@@ -195,6 +223,17 @@ class WorkQueue(Generic[K]):
                 return due_at
             heapq.heappop(self._delayed)
         return None
+
+    def ready(self, now: float) -> int:
+        """Returns the number of keys that may be handed out."""
+        self._release(now)
+        return sum(self._ready.values())
+
+    def load(self, now: float) -> Load:
+        self._release(now)
+        due = {priority: count for priority, count in self._ready.items() if count}
+        oldest = next(iter(self._processing.values()), now)
+        return Load(due, now * len(self._processing) - sum(self._processing.values()), now - oldest)
 
     def statistics(self, now: float) -> Statistics:
         due: dict[int, int] = {}
@@ -238,6 +277,7 @@ class WorkQueue(Generic[K]):
             turn = self._turns.setdefault(waiting.priority, _Turns()).take(self._group(key))
             heapq.heappush(self._due, (-waiting.priority, turn, self._sequence, key, waiting))
             self._in_line.append((key, waiting))
+            self._ready[waiting.priority] = self._ready.get(waiting.priority, 0) + 1
 
     def _sift(self) -> None:
         """Drops stale delayed entries once most entries are stale, so that the cost per entry stays small."""

@@ -27,6 +27,7 @@ __all__ = ["PORTS", "Membership", "Seen", "Settings", "Target"]
 
 PORTS = 8
 """Ports that worlds use in turn, from the job's port on: an orphan of one world must not be in the next one's way."""
+_LAST_PORT = 65535
 
 WAIT = Order(OrderKind.WAIT)
 
@@ -39,7 +40,8 @@ class Settings:
         silent_s: A launcher that was not heard of for so long is lost. It reports at least every 20 s.
         dropped_s: A launcher whose connection broke and that did not come back for so long is lost.
         learn_s: How long a new companion listens before it takes somebody for lost whom it never heard.
-        settle_s: How long an elastic job waits for further members before a world is formed with less than all.
+        settle_s: How long an elastic job waits for further members if there are neither as many as it can have nor as
+            many as it began with.
         kept: Launchers that are remembered, lost ones included.
     """
 
@@ -90,6 +92,10 @@ class _View:
     @property
     def nodes(self) -> int:
         return self.reports[-1].nodes
+
+    @property
+    def expected(self) -> int:
+        return self.reports[-1].expected or self.nodes
 
     @property
     def least(self) -> int:
@@ -153,10 +159,38 @@ class Membership:
         return orders
 
     def behind(self, now: float) -> list[Report]:
-        """Return the last reports of launchers that do not run the wanted tree, or do not have it."""
+        """Return the last reports of launchers that do not run the wanted tree, or do not have it.
+
+        One that fell silent before it had said that it has the tree is behind until another takes its place.
+        """
         if self.target is None:
             return []
-        return [report for report in self._view(now).reports if not _up_to_date(report, self.target)]
+        there = [*self._view(now).reports, *self.silent(now)]
+        return [report for report in there if not _up_to_date(report, self.target)]
+
+    def silent(self, now: float) -> list[Report]:
+        """Return the last reports of launchers that were lost without a word, and that no other has replaced.
+
+        An elastic job goes on without them, so they are no longer counted there.
+        """
+        view = self._view(now)
+        if not view.reports or view.elastic:
+            return []
+        attempt, nodes = view.reports[-1].attempt, view.nodes
+        lost: dict[int, Report] = {}
+        for seen in sorted(self.seen.values(), key=lambda seen: _age(seen.report)):
+            report = seen.report
+            if report.attempt != attempt or report.index >= nodes or report.index in view.members:
+                continue
+            if seen.told_to_exit or report.state in (State.LEAVING, State.EXITED):
+                lost.pop(report.index, None)
+            else:
+                lost[report.index] = report
+        return [lost[index] for index in sorted(lost)]
+
+    def whole(self, now: float) -> bool:
+        """Whether there is nobody left to be heard of for the first time, as far as one can know."""
+        return self._view(now).whole
 
     def current(self, now: float) -> list[Report]:
         """Return the last report of each launcher that counts, by index."""
@@ -172,7 +206,7 @@ class Membership:
             if report.attempt == attempt and (other is None or _age(other.report) < _age(report)):
                 members[report.index] = seen
         ever = {seen.report.index for seen in self.seen.values() if seen.report.attempt == attempt}
-        everybody = bool(members) and len(ever) >= min(seen.report.nodes for seen in members.values())
+        everybody = bool(members) and len(ever) >= _known_of([seen.report for seen in members.values()])
         return _view_of(now, members, everybody or now - self._since >= self.settings.learn_s)
 
     def _counts(self, seen: Seen, now: float) -> bool:
@@ -262,6 +296,8 @@ class Membership:
             return True
         if not view.elastic or len(candidates) < view.least or not view.whole:
             return False
+        if len(candidates) == view.expected:
+            return True
         newest = max(view.members[report.index].first for report in candidates)
         return view.now - newest >= self.settings.settle_s
 
@@ -318,7 +354,7 @@ class Membership:
             nodes=len(members),
             rank=0,
             master=first.address,
-            port=first.port + epoch % PORTS,
+            port=min(first.port, _LAST_PORT - PORTS + 1) + epoch % PORTS,
             restarts=restarts,
         )
         self._formed = _Formed(world, tuple(members))
@@ -362,6 +398,13 @@ def _world(report: Report) -> str:
 
 def _view_of(now: float, members: Mapping[int, Seen], whole: bool) -> _View:
     return _View(now, members, [members[index].report for index in sorted(members)], whole)
+
+
+def _known_of(reports: list[Report]) -> int:
+    """Return how many launchers there are at least: those that the attempt began with, or that a world consists of."""
+    nodes = min(report.nodes for report in reports)
+    expected = max(report.expected or report.nodes for report in reports)
+    return min(nodes, max(expected, *(report.world.nodes if report.world else 0 for report in reports)))
 
 
 def _age(report: Report) -> tuple[int, str]:

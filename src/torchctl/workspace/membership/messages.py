@@ -94,6 +94,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     epoch: int = 0
     """Highest epoch that it was ever given."""
     exit: int = 0
+    expected: int = 0
+    """How many workers the attempt began with; 0 if that is not known. An elastic job may have been scaled since."""
     budget: int = 0
     """How often a failed program may be started again."""
     order: str = ""

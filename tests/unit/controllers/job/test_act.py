@@ -14,7 +14,7 @@ from torchctl.controllers.job.act import Actor
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Idle, again_s, plan
 from torchctl.controllers.job.status import derive
-from torchctl.runtime.apply import Applier, Found
+from torchctl.runtime.apply import Applier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound
@@ -80,10 +80,7 @@ class Applies:
         self.made: list[str] = []
         self.told: list[tuple[str, ...]] = []
 
-    async def look(self, wanted: list[Any]) -> list[None]:
-        return [None for _ in wanted]
-
-    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any, *, found: None) -> None:
+    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
         self.made.append(f"{kind.kind} {body['metadata']['name']}")
 
     def event(self, regarding: Any, *said: str) -> None:
@@ -140,9 +137,6 @@ class Server:
         if self.gone:
             raise NotFound(f"pod {name} not found", code=404)
 
-    async def look(self, wanted: Any) -> list[Any]:
-        return []
-
 
 @pytest.mark.parametrize("gone", [False, True])
 async def test_it_is_this_pod_whose_deadline_is_over(world: type[World], gone: bool) -> None:
@@ -166,10 +160,7 @@ class Cluster:
     def get(self, kind: Kind[Any], key: Key) -> TorchrunJob | None:
         return self.job if len(self.made) < self.after else self.then
 
-    async def look(self, wanted: list[tuple[Kind[Any], Key]]) -> list[Found[Any]]:
-        return [Found()] * len(wanted)
-
-    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any, *, found: Found[Any]) -> None:
+    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
         self.made.append(Child(kind, body, ours).name)
 
 

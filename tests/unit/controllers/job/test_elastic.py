@@ -318,7 +318,17 @@ def test_a_worker_stopped_after_worker_0s_success_has_not_failed(world: type[Wor
     w.job_is("Complete")
     w.settle()
     workers = w.status.workers
-    assert (w.phase, workers.succeeded, workers.failed) == ("Succeeded", 1, 1)
+    assert (w.phase, workers.succeeded, workers.failed) == ("Succeeded", 2, 1)
+
+
+def test_workers_of_a_success_count_though_their_pods_are_gone(world: type[World]) -> None:
+    """An operator that was away when worker 0 succeeded finds the pods of the others removed."""
+    w = world.running(elastic(), 3)
+    w.worker(0, "Succeeded")
+    w.pod_goes(1, 2)
+    w.job_is("Complete")
+    w.settle()
+    assert (w.phase, w.status.workers.succeeded, w.status.workers.failed) == ("Succeeded", 3, 0)
 
 
 def test_surplus_pods_that_stop_do_not_hold_success_up(world: type[World]) -> None:

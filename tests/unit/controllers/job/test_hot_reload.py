@@ -1,8 +1,10 @@
 """Jobs whose workers take up new code while they run: what is made of them, and what status says of a reload."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from world import World
 
@@ -141,6 +143,89 @@ def test_a_revision_that_is_taken_back_leaves_what_runs(world: type[World]) -> N
     assert w.workspace.revision == SECOND
 
 
+def annotated(w: World, **annotations: str) -> None:
+    job = w.seen.job
+    prefixed = {f"torchrun.ai/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    metadata = msgspec.structs.replace(job.metadata, annotations=prefixed)
+    w.seen = replace(w.seen, job=msgspec.structs.replace(job, metadata=metadata))
+    w.settle()
+
+
+def test_workers_that_are_behind_are_named(world: type[World]) -> None:
+    """Those that do not run by their pods, others by what the sender saw last, for the revision that was sent."""
+    w = running(world)
+    waits(w)
+    sends(w, SECOND)
+    w.worker(1, "Pending")
+    w.settle()
+    first = f"not every worker runs revision {SECOND} yet: worker 1 (pod demo-1-x is not up)"
+    assert w.message("WorkspaceReady") == f"{first}; `kubectl logs demo-sync-0 -c serve` says why"
+    annotated(w, behind=f"{SECOND} worker 0 (disk\nfull)")
+    seen = "worker 0 (disk full) when `sync` looked last"
+    assert w.message("WorkspaceReady") == f"{first}; {seen}; `kubectl logs demo-sync-0 -c serve` says why"
+    w.pod_goes(1)
+    w.settle()
+    assert "worker 1 (it has no pod)" in w.message("WorkspaceReady")
+    annotated(w, behind=f"{THIRD} worker 0 (disk full)")
+    assert "disk full" not in w.message("WorkspaceReady")
+
+
+def test_a_lost_companion_is_told_with_what_waits_for_it(world: type[World]) -> None:
+    w = running(world)
+    waits(w)
+    sends(w, SECOND)
+    companion_goes(w)
+    waiting = f"; until then no worker may run revision {SECOND}, which was sent to them"
+    assert w.message("WorkspaceReady").endswith(waiting)
+    taken_up(w, 1, report(SECOND))
+    assert w.message("WorkspaceReady") == f"pod demo-sync-1 has brought the workspace at {SECOND}"
+
+
+def test_files_that_change_without_a_restart_are_told(world: type[World]) -> None:
+    w = running(world)
+    annotated(w, files_only=SECOND)
+    assert "no-restart" not in w.message("WorkspaceReady")
+    sends(w, SECOND)
+    assert w.workspace.revision == SECOND
+    assert w.message("WorkspaceReady").endswith("go on with what they had loaded (sync --no-restart)")
+    sends(w, THIRD)
+    assert "no-restart" not in w.message("WorkspaceReady")
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_job_that_ends_first_claims_no_revision(world: type[World], settled: bool) -> None:
+    """Nobody saw that its workers ran what was sent last."""
+    w = running(world)
+    waits(w) if not settled else None
+    workspace = (w.seen.job.spec.volumes.workspace or JobWorkspace()).model_copy(update={"revision": SECOND})
+    w.edit(volumes=w.seen.job.spec.volumes.model_copy(update={"workspace": workspace}))
+    w.settle()
+    assert w.reason("WorkspaceReady") == "Reloading"
+    w.succeeds()
+    w.settle()
+    assert w.phase == "Succeeded"
+    assert (w.workspace.requested, w.workspace.revision) == (SECOND, FIRST)
+    assert w.condition("WorkspaceReady") == (
+        "True",
+        "WorkspaceReady",
+        f"the last revision that all workers were seen to run is {FIRST}; the job ended before they were seen to run "
+        f"{SECOND}, which was sent to them",
+    )
+
+
+def test_a_job_that_ends_is_not_left_reloading(world: type[World]) -> None:
+    """A worker that fell behind, and a companion that was lost, are no news of a job that has ended."""
+    w = running(world)
+    sends(w, SECOND)
+    waits(w)
+    assert w.reason("WorkspaceReady") == "Reloading"
+    w.succeeds()
+    w.settle()
+    said = w.condition("WorkspaceReady")
+    assert said[:2] == ("True", "WorkspaceReady")
+    assert said[2] == f"the last revision that all workers were seen to run is {SECOND}"
+
+
 # The companion.
 
 
@@ -271,9 +356,12 @@ def test_an_elastic_worker_knows_its_fewest_and_most_peers(world: type[World]) -
     w.settle()
     words = command(w)
     assert words[4:] == [
-        *("--index", "$(JOB_COMPLETION_INDEX)", "--nodes", "4", "--min", "2", "--nproc", "8"),
+        *("--index", "$(JOB_COMPLETION_INDEX)", "--nodes", "4", "--min", "2", "--expected", "3", "--nproc", "8"),
         *("--workdir", "/app", "--warm", "--", "torchrun", "train.py"),
     ]
+    w.edit(num_nodes=4)
+    w.settle()
+    assert command(w) == words  # the Job is there, and its command cannot be changed
 
 
 @pytest.mark.parametrize(

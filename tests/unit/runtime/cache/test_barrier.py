@@ -122,11 +122,11 @@ async def test_barrier_gives_up_on_a_late_cache(cache: Cache) -> None:
     metrics = Metrics(process=False)
     cache.register(LEASE)
     await fill(cache)
-    barrier = Barrier(cache, clock=ManualClock(), metrics=metrics, timeout_s=0)
+    barrier = Barrier(cache, clock=ManualClock(), metrics=metrics.for_controller("c"), timeout_s=0)
     barrier.note("job", [Written(LEASE, A, "uid-a", "99")])
     assert not await barrier.wait("job")
-    assert metrics.registry.get_sample_value("torchctl_barrier_timeouts_total") == 1
-    assert metrics.registry.get_sample_value("torchctl_barrier_wait_seconds_count") == 1
+    assert metrics.registry.get_sample_value("torchctl_barrier_timeouts_total", {"controller": "c"}) == 1
+    assert metrics.registry.get_sample_value("torchctl_barrier_wait_seconds_count", {"controller": "c"}) == 1
     assert await barrier.wait("job"), "given up once, not for every reconcile"
 
 

@@ -149,11 +149,11 @@ def test_exception_in_a_decode_hook_is_an_undecodable_object() -> None:
     assert "inside the hook" in event.error
 
 
-def test_objects_share_the_strings_that_they_have_in_common() -> None:
+def test_cached_objects_share_the_strings_that_they_have_in_common() -> None:
     codec = Codec()
     labelled = lease()
     labelled["metadata"]["labels"] = {"torchrun.ai/queue": "gpu"}
-    one, two = (codec.decode(LEASE, msgspec.json.encode(labelled)) for _ in range(2))
+    one, two = codec.decode_page(LEASE, msgspec.json.encode({"metadata": {}, "items": [labelled, labelled]})).items
     assert one.metadata.namespace is two.metadata.namespace
     assert one.metadata.labels["torchrun.ai/queue"] is two.metadata.labels["torchrun.ai/queue"]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,10 +76,10 @@ def test_requests_for_the_lease_stay_within_the_renew_deadline() -> None:
     assert 2 * ElectionSettings().request_timeout_s <= ElectionSettings().renew_deadline_s
 
 
-@pytest.mark.parametrize("name", ["read_timeout_s", "list_timeout_s", "write_timeout_s"])
+@pytest.mark.parametrize("name", ["read_timeout_s", "list_timeout_s", "write_timeout_s", "connect_timeout_s"])
 def test_deadline_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        ClientSettings(**{name: 0.0})
+        replace(ClientSettings(), **{name: 0.0})  # type: ignore[arg-type]  # only names of deadlines
 
 
 def test_reconcile_without_time_for_a_write_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from torchctl.api.kube import JOB, POD
 from torchctl.runtime.client import intern
-from torchctl.runtime.client.codec import Codec
+from torchctl.runtime.client.codec import Added, Codec
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
 BODY: dict[str, Any] = {
@@ -33,8 +33,11 @@ class OddSpec(msgspec.Struct, frozen=True):
     labels: dict[str, str] | None = {}
 
 
-def decode(codec: Codec, body: dict[str, Any] = BODY) -> Any:
-    return codec.decode(POD, msgspec.json.encode(body))
+def decode(codec: Codec, body: dict[str, Any] = BODY, kind: Kind[Any] = POD) -> Any:
+    """Returns an object as a watch brings it."""
+    event = codec.decode_event(kind, msgspec.json.encode({"type": "ADDED", "object": body}))
+    assert isinstance(event, Added)
+    return event.object
 
 
 def in_common(pod: Any) -> list[Any]:
@@ -72,13 +75,13 @@ def test_what_is_called_labels_and_is_none_is_left_alone() -> None:
         spec: OddSpec = OddSpec()
 
     codec, kind = Codec(), Kind("", "v1", "Odd", "odds", Odd)
-    odd = codec.decode(kind, b'{"metadata":{"name":"a"},"spec":{"labels":null}}')
+    odd = decode(codec, {"metadata": {"name": "a"}, "spec": {"labels": None}}, kind)
     assert odd == Odd(ObjectMeta("a"), OddSpec(None))
 
 
 def test_a_spec_that_is_kept_whole_is_left_alone() -> None:
     codec, body = Codec(), copy.deepcopy(BODY)
-    job = codec.decode(JOB, msgspec.json.encode({"metadata": body["metadata"], "spec": body["spec"]}))
+    job = decode(codec, {"metadata": body["metadata"], "spec": body["spec"]}, JOB)
     assert job.spec == body["spec"]
 
 

@@ -18,9 +18,10 @@ from torchctl.runtime.client.errors import NotLeader, Timeout, Unavailable
 from torchctl.runtime.client.exchange import RequestMetrics
 from torchctl.runtime.client.impersonation import Impersonation
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.transport import MAX_CONNECTIONS, AiohttpTransport
+from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.kinds import LEASE
 from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.settings import ClientSettings
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 RawHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -137,7 +138,7 @@ async def test_every_status_is_an_answer_and_redirects_are_not_followed(status: 
 
 async def test_requests_are_measured_by_code_method_verb_and_host() -> None:
     async def handler(request: web.Request) -> web.Response:
-        return web.Response(status=503 if request.method == "POST" else 200)
+        return web.Response(status=503 if request.method == "POST" else 200, body=b"12345")
 
     registry = CollectorRegistry()
     async with serving(handler) as url, transport_to(url, Metrics(registry, process=False)) as transport:
@@ -149,6 +150,9 @@ async def test_requests_are_measured_by_code_method_verb_and_host() -> None:
         assert registry.get_sample_value("rest_client_requests_total", labels) == 1
     labels = {"verb": "list", "host": host}
     assert registry.get_sample_value("rest_client_request_duration_seconds_count", labels) == 1
+    assert registry.get_sample_value("rest_client_response_size_bytes_sum", labels) == 5
+    labels = {"verb": WRITES[0].verb, "host": host}
+    assert registry.get_sample_value("rest_client_request_size_bytes_sum", labels) == len(WRITES[0].body or b"")
 
 
 async def test_a_request_without_an_answer_is_measured_as_an_error() -> None:
@@ -325,7 +329,7 @@ async def test_the_gate_is_asked_after_the_wait_for_a_connection() -> None:
         return web.Response()
 
     async with serving(handler) as url, transport_to(url) as transport, anyio.create_task_group() as tasks:
-        for _ in range(MAX_CONNECTIONS):
+        for _ in range(ClientSettings().max_connections):
             tasks.start_soon(transport.send, GET)
         await anyio.wait_all_tasks_blocked()
         tasks.start_soon(transport.send, WRITES[0], lambda: asked.append(released.is_set()))
@@ -344,7 +348,7 @@ async def test_the_lease_passes_requests_that_hold_every_connection() -> None:
         return web.Response()
 
     async with serving(handler) as url, transport_to(url) as transport, anyio.create_task_group() as tasks:
-        for _ in range(MAX_CONNECTIONS):
+        for _ in range(ClientSettings().max_connections):
             tasks.start_soon(transport.send, GET)
         await anyio.wait_all_tasks_blocked()
         with anyio.fail_after(5):

@@ -84,6 +84,22 @@ class QueueAgainstModel(RuleBasedStateMachine):
             assert wakeup is not None
             assert wakeup <= min(future)
 
+    @precondition(lambda self: self.processing)
+    @rule(data=st.data())
+    def absorb(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.processing)))
+        self.queue.absorb(key, self.now)
+        if key in self.waiting and self.waiting[key][0] <= self.now:
+            del self.waiting[key]
+
+    @invariant()
+    def load_is_what_a_walk_over_all_keys_counts(self) -> None:
+        load, statistics = self.queue.load(self.now), self.queue.statistics(self.now)
+        assert load.due_by_priority == statistics.due_by_priority
+        assert self.queue.ready(self.now) == statistics.due
+        assert load.longest_processing_s == statistics.longest_processing_s
+        assert load.processing_s == pytest.approx(statistics.processing_s)
+
     @invariant()
     def statistics_count_every_key_once(self) -> None:
         statistics = self.queue.statistics(self.now)

@@ -10,7 +10,7 @@ from torchctl.controllers.job.attempts.stage import Ended, Run, Settle, Stage, S
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import podgroup, revision, service, sync, workers, workspace
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.steps.workspace import Syncing
+from torchctl.controllers.job.steps.syncing import Syncing
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.intent import Ownership, controlled_by
 from torchctl.runtime.kinds import ObjectMeta, controller_in

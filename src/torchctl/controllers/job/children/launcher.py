@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchctl.api.job import HotReload
+from torchctl.api.kube import Job
 from torchctl.api.names import LAUNCHER_ROOT
 from torchctl.controllers.job.children.containers import flag, mount, workspace_container
 from torchctl.controllers.job.children.owner import Owner
@@ -24,8 +25,13 @@ _INDEX = "$(JOB_COMPLETION_INDEX)"
 Json = dict[str, Any]
 
 
-def launched(owner: Owner, template: FrozenTemplate, argv: Sequence[str]) -> list[str]:
-    """Returns the trainer's command with the launcher before it."""
+def launched(owner: Owner, template: FrozenTemplate, argv: Sequence[str], *, nodes: int, made: Job | None) -> list[str]:
+    """Returns the trainer's command with the launcher before it.
+
+    Args:
+        nodes: How many workers there are to be; those of an elastic job are told how many it was when they were made.
+        made: The Job as it is, whose command cannot be changed.
+    """
     assert template.workspace is not None
     return [
         "python3",
@@ -34,12 +40,21 @@ def launched(owner: Owner, template: FrozenTemplate, argv: Sequence[str]) -> lis
         *_option("index", _INDEX),
         *_option("nodes", str(template.max_nodes)),
         *(_option("min", str(template.min_nodes)) if template.elastic else ()),
+        *(_expected(nodes, made) if template.elastic else ()),
         *_option("nproc", str(template.nproc_per_node)),
         *_option("workdir", template.workspace.mount_path),
         *(["--warm"] if template.hot_reload == HotReload.WARM_START else ()),
         "--",
         *argv,
     ]
+
+
+def _expected(nodes: int, made: Job | None) -> list[str]:
+    if made is None:
+        return _option("expected", str(nodes))
+    words: list[str] = made.spec["template"]["spec"]["containers"][0]["command"]
+    at = words.index("--expected") if "--expected" in words[: words.index("--")] else len(words)
+    return words[at : at + 2]
 
 
 def launcher_containers(template: FrozenTemplate) -> list[Json]:

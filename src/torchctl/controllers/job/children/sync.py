@@ -134,14 +134,14 @@ def _fetch_args(workspace: FrozenWorkspace, revision: str, *, reloads: bool) -> 
 
 def _serve(owner: Owner, workspace: FrozenWorkspace, template: FrozenTemplate) -> Json:
     if template.hot_reload:
-        return _companion(owner, template.operator_image)
+        return _companion(owner, workspace, template.operator_image)
     existing = workspace.source == WorkspaceSource.EXISTING
     root = mount(_CLAIM, CLAIM_ROOT, sub_path=workspace.sub_path if existing else "", read_only=True)
     args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT), *flag("key", owner.uid)]
     return _server(workspace_container(SERVE, template.operator_image, args, [root]))
 
 
-def _companion(owner: Owner, image: str) -> Json:
+def _companion(owner: Owner, workspace: FrozenWorkspace, image: str) -> Json:
     """The server that also talks to the launchers, and takes later revisions. It is ready when all workers have one."""
     args = [
         "companion",
@@ -149,8 +149,10 @@ def _companion(owner: Owner, image: str) -> Json:
         *flag("port", names.SERVE_PORT),
         *flag("key", owner.uid),
         *flag("upload-port", names.UPLOAD_PORT),
+        *flag("cache", _CACHE_ROOT if workspace.cache else ""),
     ]
-    ours = _server(workspace_container(SERVE, image, args, [mount(_CLAIM, CLAIM_ROOT)], memory_limit="1Gi"))
+    mounts = [mount(_CLAIM, CLAIM_ROOT), *([mount(_CACHE, _CACHE_ROOT)] if workspace.cache else ())]
+    ours = _server(workspace_container(SERVE, image, args, mounts, memory_limit="1Gi"))
     # Once a second and at once: what the operator says of a reload is what the kubelet has heard here.
     ours["readinessProbe"] |= {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5}
     return _receiver(ours)

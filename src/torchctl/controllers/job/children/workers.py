@@ -10,7 +10,7 @@ like one that never was.
 
 from typing import Any
 
-from torchctl.api import names
+from torchctl.api import names, quantity
 from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import JOB, Job
@@ -73,7 +73,7 @@ def worker_job(
             "completions": nodes,
             "parallelism": nodes,
             "podReplacementPolicy": "TerminatingOrFailed" if template.elastic else "Failed",
-            "template": _pod(owner, template, attempt),
+            "template": _pod(owner, template, attempt, nodes, made),
         }
         | ({"activeDeadlineSeconds": 1} if stop else {})
         | (_FOR_EVER if template.elastic else _ONCE)
@@ -90,16 +90,17 @@ def _as_made(given: Metadata, made: Job) -> Metadata:
     return {field: {key: live[field][key] for key in keys if key in live[field]} for field, keys in given.items()}
 
 
-def _pod(owner: Owner, template: FrozenTemplate, attempt: int) -> Json:
+def _pod(owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made: Job | None) -> Json:
     pod, spec = template.pod, template.pod["spec"]
     meeting = torchrun.rendezvous(template, owner.name, owner.namespace, owner.uid, attempt)
     labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | kai_labels(template)
     annotations = pod["metadata"].get("annotations", {}) | gang_annotations(owner, template, attempt)
-    trainer, *sidecars = spec["containers"]
+    base, *sidecars = spec["containers"]
+    trainer = _reloading(owner, template, _trainer(owner, template, attempt, base), nodes, made)
     volumes = by_key("name", spec.get("volumes", ()), _volumes(owner, template))
     spec = spec | {
         "subdomain": names.service(owner.name),
-        "containers": [_trainer(owner, template, attempt, trainer), *sidecars],
+        "containers": [trainer, *sidecars],
         "initContainers": [
             *preflight_containers(template, meeting.endpoint),
             *_init(owner, template),
@@ -119,8 +120,14 @@ def _trainer(owner: Owner, template: FrozenTemplate, attempt: int, base: Json) -
     defaults = [{"name": name, "value": value} for name, value in torchrun.defaults(template).items()]
     mounts = by_key("mountPath", _mounts(template), base.get("volumeMounts", ()))
     environment = by_key("name", ours, defaults, base.get("env", ()))
-    trainer = base | {"env": environment} | ({"volumeMounts": mounts} if mounts else {})
-    return trainer | ({"command": launched(owner, template, base["command"])} if template.hot_reload else {})
+    return base | {"env": environment} | ({"volumeMounts": mounts} if mounts else {})
+
+
+def _reloading(owner: Owner, template: FrozenTemplate, trainer: Json, nodes: int, made: Job | None) -> Json:
+    """The trainer with the launcher as its first process, if the job reloads its code."""
+    if not template.hot_reload:
+        return trainer
+    return trainer | {"command": launched(owner, template, trainer["command"], nodes=nodes, made=made)}
 
 
 def _mounts(template: FrozenTemplate) -> list[Json]:
@@ -137,20 +144,25 @@ def _mounts(template: FrozenTemplate) -> list[Json]:
 
 
 def _volumes(owner: Owner, template: FrozenTemplate) -> list[Json]:
-    volumes = _workspace_volumes(owner, template.workspace) if template.workspace else []
+    volumes = _workspace_volumes(owner, template, template.workspace) if template.workspace else []
     checkpoints = checkpoints_name(owner, template)
     if checkpoints:
         volumes.append({"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": checkpoints}})
     return [*volumes, *launcher_volumes(template)]
 
 
-def _workspace_volumes(owner: Owner, workspace: FrozenWorkspace) -> list[Json]:
+def _room(template: FrozenTemplate, size: str) -> str:
+    """The limit of a worker's copy, above which its pod is evicted: a new tree is staged beside the one that runs."""
+    return str(quantity.parse(size).times(2)) if template.hot_reload else size
+
+
+def _workspace_volumes(owner: Owner, template: FrozenTemplate, workspace: FrozenWorkspace) -> list[Json]:
     claim: Json = {"claimName": claim_name(owner, workspace)}
     if workspace.distribution == Distribution.SHARED:
         return [
             {"name": _WORKSPACE, "persistentVolumeClaim": claim | ({"readOnly": True} if workspace.read_only else {})}
         ]
-    room = {} if workspace.source == WorkspaceSource.EXISTING else {"sizeLimit": workspace.size}
+    room = {} if workspace.source == WorkspaceSource.EXISTING else {"sizeLimit": _room(template, workspace.size)}
     local: list[Json] = [{"name": _WORKSPACE, "emptyDir": room}, tmp_volume()]
     if workspace.distribution == Distribution.COPY:
         local.append({"name": _SOURCE, "persistentVolumeClaim": claim | {"readOnly": True}})

@@ -7,23 +7,46 @@ worker that it knows runs an older tree. So no attempt is restarted, and no othe
 docs/design/hot-reload.md says why.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
-from torchctl.api.job import HotReload, JobSpec, WorkspaceStatus
+from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceStatus
+from torchctl.api.kube import Pod
+from torchctl.api.labels import BEHIND, FILES_ONLY
+from torchctl.controllers.job import pods
 
-__all__ = ["PROBED_S", "is_met", "is_sent", "reloads", "running", "unproved_s"]
+__all__ = [
+    "PROBED_S",
+    "behind",
+    "brought",
+    "in_the_end",
+    "is_met",
+    "is_sent",
+    "reloads",
+    "running",
+    "unproved_s",
+    "waits",
+    "wanted",
+]
 
 PROBED_S = 5.0
 """Seconds after which the kubelet has asked a companion, which it does each second, and reported the answer."""
 
 _DIGEST = "sha256:"
+_NAMED = 8
 
 
 def reloads(spec: JobSpec) -> bool:
     """Whether workers take up new code while they run."""
     return spec.hot_reload is not HotReload.OFF
+
+
+def wanted(job: TorchrunJob) -> str:
+    """Returns the revision that spec asks for; empty if any will do."""
+    workspace = job.spec.volumes.workspace
+    return (workspace.revision if workspace is not None else None) or ""
 
 
 def is_met(wanted: str, there: WorkspaceStatus) -> bool:
@@ -72,3 +95,57 @@ def running(
     return WorkspaceStatus(
         requested=wanted, pod=record.pod, sent_time=record.sent_time, revision=wanted, source="zip", digest=wanted
     )
+
+
+def behind(job: TorchrunJob, workers: Sequence[Pod], nodes: int, wanted: str) -> str:
+    """Names the workers that do not have the revision that was sent; empty if nothing outside the companion says who.
+
+    Workers that do not run are seen here. Of those that run and cannot take it, whoever sent it leaves a note.
+
+    Args:
+        workers: The pods of the attempt.
+        nodes: The number of workers that the job should have.
+    """
+    there = {pods.index(pod): pod for pod in workers if pod.metadata.deletion_timestamp is None}
+    down = [_down(index, there.get(index)) for index in range(nodes)]
+    lacking = [one for one in down if one]
+    rest = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
+    revision, _, who = job.metadata.annotations.get(BEHIND, "").partition(" ")
+    noted = f"{pods.shorten(who)} when `sync` looked last" if revision == wanted and who else ""
+    return ", ".join([*lacking[:_NAMED]]) + rest + ("; " if lacking and noted else "") + noted
+
+
+def waits(job: TorchrunJob, wanted: str) -> str:
+    """Adds to what is said while there is no companion that a revision which was sent waits for it."""
+    there = job.status.workspace
+    if there is None or not is_sent(job.spec, there, wanted) or wanted in (there.revision, there.digest):
+        return ""
+    return f"; until then no worker may run revision {wanted}, which was sent to them"
+
+
+def brought(job: TorchrunJob, there: WorkspaceStatus) -> str:
+    """Adds to what is said of a workspace that its files changed under programs that run, if that was asked for."""
+    only = job.metadata.annotations.get(FILES_ONLY, "")
+    files = "; programs that ran then go on with what they had loaded (sync --no-restart)"
+    return files if only and only in (there.revision, there.digest) else ""
+
+
+def in_the_end(job: TorchrunJob, there: WorkspaceStatus) -> str:
+    """Says which code the workers of a job had that has ended; nobody looks at them again.
+
+    The companion is news of workers that run. If they end before its readiness proves what was sent last, nobody knows
+    whether they ran it, and status keeps what was known to run.
+    """
+    sent = wanted(job)
+    known = f"the last revision that all workers were seen to run is {there.revision}"
+    if is_sent(job.spec, there, sent) and sent not in (there.revision, there.digest):
+        return f"{known}; the job ended before they were seen to run {sent}, which was sent to them"
+    return f"{known}{brought(job, there)}"
+
+
+def _down(index: int, pod: Pod | None) -> str:
+    if pod is None:
+        return f"worker {index} (it has no pod)"
+    if pods.is_up(pod) or pods.has_ended(pod):
+        return ""
+    return f"worker {index} (pod {pod.metadata.name} is not up)"

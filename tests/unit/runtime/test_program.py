@@ -1,8 +1,11 @@
-"""What the operator says when it ends by itself."""
+"""What a program says when it ends by itself."""
+
+import subprocess
+import sys
 
 from structlog.testing import capture_logs
 
-from torchctl.cli.run import MOST_CAUSES, tell_causes
+from torchctl.runtime.program import MOST_CAUSES, tell_causes
 
 
 def test_each_cause_of_the_end_has_its_own_log_line() -> None:
@@ -21,3 +24,16 @@ def test_only_the_first_of_many_causes_are_logged() -> None:
     with capture_logs() as logs:
         tell_causes(ExceptionGroup("manager", [ValueError(str(number)) for number in range(3 * MOST_CAUSES)]))
     assert (len(logs), logs[0]["causes"]) == (MOST_CAUSES, 3 * MOST_CAUSES)
+
+
+def test_operator_loads_no_library_for_terminals() -> None:
+    """Neither rich, which structlog imports if it can, nor the models of the Python client."""
+    script = "import sys, torchctl.cli.run as run, torchctl.runtime.client.kubeconfig; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {"structlog", "yaml"} <= {*done.stdout.split()}
+    assert {"rich", "rich.console", "kubernetes_asyncio"}.isdisjoint(done.stdout.split())
+
+
+def test_rich_can_be_imported_where_the_operator_is() -> None:
+    script = "import torchctl.cli.run, rich.console"
+    subprocess.run([sys.executable, "-c", script], check=True)

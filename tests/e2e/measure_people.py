@@ -1,0 +1,186 @@
+"""Seconds that people wait on the real node, beside what they would use instead: `make bench-node` prints them.
+
+Nothing here is asserted but that things happen: how long they take is for the reader. It wants a quiet machine.
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from bench.upload import plant_large, plant_small
+from jobs import Place
+from plugin import Ended, interrupted, run
+from trainings import NAMESPACE, log
+from waiting import until
+
+from torchctl.api.kube import POD, PVC
+from torchctl.api.labels import JOB_NAME, ROLE, ROLE_SYNC
+from torchctl.api.phases import Phase
+from torchctl.testing.node import LocalNode
+
+Person = Callable[..., Awaitable[Ended]]
+
+SCRIPT = """\
+import os, time
+
+def since_boot(pid):
+    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+boot = time.time() - float(open("/proc/uptime").read().split()[0])
+moments = {"agent": boot + since_boot(os.getppid()), "rank": boot + since_boot(os.getpid())}
+import torch
+import torch.distributed as dist
+moments["torch"] = time.time()
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+model(torch.ones(4, 8)).sum().backward()
+moments["step"] = time.time()
+print("TEXT", dist.get_rank(), *(f"{name}={moment:.2f}" for name, moment in moments.items()), flush=True)
+time.sleep(10**6)
+"""
+ROUNDS = 5
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "code").mkdir()
+    return tmp_path / "code"
+
+
+@pytest.fixture
+def person(operator: LocalNode, code: Path) -> Person:
+    """Types a line of `kubectl torchrun` in the directory with the code; it must end well."""
+    kubeconfig = operator.control_plane.kubeconfig("person", ["system:masters"])
+
+    async def typed(*words: str) -> Ended:
+        ended = await run(*words, "-n", NAMESPACE, kubeconfig=kubeconfig, directory=code, timeout_s=300)
+        assert ended.status == 0, ended.err
+        return ended
+
+    return typed
+
+
+async def first_step(node: LocalNode, place: Place, job: str, text: str) -> dict[str, float]:
+    """The moments of the slower worker, once both have made a step of the code that prints this text."""
+    await place.reaches(Phase.RUNNING, job, timeout_s=120)
+    found: list[dict[str, float]] = []
+
+    async def both() -> bool:
+        logs = [await log(node, job, index=index) for index in (0, 1)]
+        lines = [match[1] for said in logs if (match := re.search(rf"^{text} \d (.*)$", said, re.MULTILINE))]
+        found[:] = [{name: float(at) for name, at in (part.split("=") for part in line.split())} for line in lines]
+        return len(found) == 2
+
+    await until(both, timeout_s=180)
+    return max(found, key=lambda moments: moments["step"])
+
+
+def parts(begun: float, moments: dict[str, float]) -> dict[str, float]:
+    """Seconds from the command's start to the first step, by what passed in them."""
+    return {
+        "to torchrun": max(moments["agent"] - begun, 0.0),
+        "torchrun to rank": moments["rank"] - max(moments["agent"], begun),
+        "import torch": moments["torch"] - max(moments["rank"], begun),
+        "to the first step": moments["step"] - max(moments["torch"], begun),
+        "whole": moments["step"] - begun,
+    }
+
+
+def row(title: str, rounds: list[dict[str, float]]) -> None:
+    middle = {name: median(one[name] for one in rounds) for name in rounds[0]}
+    worst = max(one["whole"] for one in rounds)
+    print(
+        f"{title:32}", *(f"{name} {seconds:5.2f}" for name, seconds in middle.items()), f"worst {worst:.2f}", sep="  "
+    )
+
+
+@pytest.mark.parametrize("kind", ["hot-reload", "warm-start"])
+async def test_new_code_in_the_same_pods(
+    kind: str, operator: LocalNode, place: Place, code: Path, person: Person
+) -> None:
+    (code / "train.py").write_text(SCRIPT.replace("TEXT", "text-0"))
+    await person("submit", "--queue", "queue", "--nodes", "2", f"--{kind}", "--name", kind, "python train.py")
+    await first_step(operator, place, kind, "text-0")
+    rounds: list[dict[str, float]] = []
+    for number in range(1, ROUNDS + 1):
+        (code / "train.py").write_text(SCRIPT.replace("TEXT", f"text-{number}"))
+        begun = time.time()
+        await person("sync", kind)
+        ended = time.time()
+        rounds.append(
+            parts(begun, await first_step(operator, place, kind, f"text-{number}")) | {"sync ended": ended - begun}
+        )
+    row(kind, rounds)
+    await person("delete", kind)
+
+
+async def test_new_code_by_a_new_job(operator: LocalNode, place: Place, code: Path, person: Person) -> None:
+    rounds: list[dict[str, float]] = []
+    for number in range(ROUNDS):
+        (code / "train.py").write_text(SCRIPT.replace("TEXT", f"text-{number}"))
+        begun, name = time.time(), f"again-{number}"
+        await person("submit", "--queue", "queue", "--nodes", "2", "--name", name, "python train.py")
+        rounds.append(parts(begun, await first_step(operator, place, name, f"text-{number}")))
+        await person("delete", name)
+    row("a new job", rounds)
+
+
+@pytest.mark.parametrize(("what", "tree"), [("500 MB", plant_large), ("20,000 small files", plant_small)])
+async def test_upload_beside_kubectl_cp(
+    what: str, tree: Callable[[Path], None], operator: LocalNode, place: Place, code: Path, person: Person
+) -> None:
+    """Both commands whole, from their start to their end, to pods that wait for them."""
+    tree(code)
+    kubeconfig = operator.control_plane.kubeconfig("person", ["system:masters"])
+    name = "copies-" + re.sub(r"\W+", "-", what.lower())
+    ours, theirs = list[float](), list[float]()
+    for number in range(3):
+        for side in ("ours", "theirs")[:: 1 if number % 2 else -1]:
+            job = f"{name}-{side}-{number}"
+            line = ("submit", "--queue", "queue", "--gpus", "0", "--name", job, "true")
+            await interrupted(*line, "-n", NAMESPACE, after=f"{job} created", kubeconfig=kubeconfig, directory=code)
+            await until(partial(waits, place, job), timeout_s=60)
+            begun = time.monotonic()
+            if side == "ours":
+                await person(*line)
+                ours.append(time.monotonic() - begun)
+            else:
+                target = f"{NAMESPACE}/{job}-sync-0:/workspace/tree"
+                await operator.control_plane.kubectl("cp", str(code), target, "--container=fetch", timeout_s=600)
+                theirs.append(time.monotonic() - begun)
+            await person("delete", job, "--wait")
+    ratios = [cp / own for cp, own in zip(theirs, ours, strict=True)]
+    print(
+        f"{what:20}  submit {median(ours):5.1f} s  kubectl cp {median(theirs):5.1f} s  "
+        f"times faster {median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+    )
+
+
+async def test_a_second_submit_after_one_change(
+    place: Place, queue_spec: dict[str, Any], code: Path, person: Person
+) -> None:
+    """With a cache claim; 500 MB, of which one file has changed. The whole command, with the making of its job."""
+    plant_large(code)
+    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "2Gi"}}}
+    await place.admin.create(PVC, {"metadata": {"name": "cache"}, "spec": claim}, NAMESPACE)
+    workspace = queue_spec["storage"]["workspace"] | {"cacheClaimName": "cache"}
+    await place.queue("cached", **queue_spec | {"storage": {"workspace": workspace}})
+    took: list[str] = []
+    for number in range(4):
+        (code / "train.py").write_text(f"print({number})\n")
+        begun = time.monotonic()
+        await person("submit", "--queue", "cached", "--gpus", "0", "--name", f"cached-{number}", "python train.py")
+        took.append(f"{time.monotonic() - begun:.1f} s")
+    print(f"submit of 500 MB with a cache claim: first {took[0]}, after one change {', '.join(took[1:])}")
+
+
+async def waits(place: Place, job: str) -> bool:
+    """Whether the sync pod of a job waits for its upload."""
+    pods = await place.admin.list(POD, namespace=NAMESPACE, labels=f"{JOB_NAME}={job},{ROLE}={ROLE_SYNC}")
+    return any(pod.status.phase == "Running" for pod in pods)
