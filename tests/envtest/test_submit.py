@@ -10,10 +10,12 @@ import anyio
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
+from clusters import quota_noted
 from jobs import Place
 from operators import background_operator, running_operator
 from plugin import interrupted
 from waiting import until
+from webhooks import VALIDATING, Rule, in_force, registered, serving_webhook
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import PVC
@@ -31,13 +33,18 @@ from torchctl.client.submit import submit
 from torchctl.client.sync import Synced, sync
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.config import Connection
-from torchctl.runtime.kinds import Key
+from torchctl.runtime.kinds import Key, Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import SYNC_MESSAGE, named
 
+PROBES: dict[str, dict[str, Any]] = {
+    "PersistentVolumeClaim": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    "TorchrunJob": {"jobQueue": "queue", "numNodes": 1, "command": "true"},
+}
+"""Specs of objects that a webhook is tried with."""
 DIGEST = "sha256:00"
 """The digest in SYNC_MESSAGE."""
 
@@ -167,6 +174,54 @@ async def test_what_cannot_run_is_told_at_once(place: Place, cluster: Cluster, s
     with pytest.raises(TimedOut, match=r"last: .*Nothing of the job is left."):
         await submit(cluster, asked(place.namespace, "x"), send(cuts=99), Told(), patience_s=0.5)
     await place.gone(TORCHRUN_JOB, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"), [(PVC, ""), (TORCHRUN_JOB, "torchrun.ai")], ids=["of the claim", "of the job"]
+)
+async def test_denial_by_a_webhook_leaves_nothing(
+    place: Place, cluster: Cluster, send: Callable[..., Sent], kind: Kind[Any], group: str
+) -> None:
+    metadata = {"name": "denied-probe", "namespace": place.namespace}
+    probe = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": PROBES[kind.kind]}
+    said = r"denied the request: it needs a cost centre\. Correct "
+    async with (
+        serving_webhook() as webhook,
+        registered(
+            place.admin,
+            VALIDATING,
+            place.namespace,
+            Rule(group=group, resource=kind.plural, starting="denied"),
+            "cost.centre.test",
+            url=webhook.url,
+            authority=webhook.authority,
+        ),
+    ):
+        webhook.denial = "it needs a cost centre."
+        webhook.open.set()
+        await in_force(place.admin, kind, probe)
+        with pytest.raises(RequestRefused, match=said) as raised:
+            await submit(cluster, asked(place.namespace, "denied"), send(), Told())
+    assert "it is tried again" not in str(raised.value)
+    await place.gone(TORCHRUN_JOB, "denied")
+
+
+async def test_quota_that_refuses_the_claim_leaves_nothing(
+    operator_account: Connection,
+    control_plane: ControlPlane,
+    cluster: Cluster,
+    send: Callable[..., Sent],
+    namespace: str,
+) -> None:
+    here, there = Place(cluster.client, namespace), replace(cluster, namespace=namespace)
+    await here.queue()
+    await control_plane.kubectl("create", "quota", "small", "--hard=requests.storage=1", f"--namespace={namespace}")
+    await quota_noted(control_plane, namespace, "small")
+    said = r"exceeded quota: small.*\. Raise the quota or free some of it, then submit again\. Nothing of"
+    async with running_operator(operator_account, namespace):
+        with pytest.raises(RequestRefused, match=said):
+            await submit(there, asked(namespace, "large"), send(), Told())
+        await here.gone(TORCHRUN_JOB, "large")
 
 
 async def test_person_without_rights_is_told_which(place: Place, control_plane: ControlPlane) -> None:

@@ -55,10 +55,11 @@ VALIDATING = _configuration("ValidatingWebhookConfiguration")
 
 @dataclass
 class Webhook:
-    """A webhook that lets everything pass, once it is `open`."""
+    """A webhook that answers once it is `open`: it lets everything pass, or has a `denial`."""
 
     url: str = ""
     authority: bytes = b""
+    denial: str = ""
     asked: list[str] = field(default_factory=list)
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -66,7 +67,7 @@ class Webhook:
         review = (await request.json())["request"]
         self.asked.append(f"{review['operation']} {review['kind']['kind']} {review['name']}")
         await self.open.wait()
-        response = {"uid": review["uid"], "allowed": True}
+        response = {"uid": review["uid"], "allowed": not self.denial, "status": {"message": self.denial}}
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
 

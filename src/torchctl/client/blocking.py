@@ -3,6 +3,8 @@
 One thread runs an event loop with the asynchronous client; each call here waits for one there.
 """
 
+import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -48,6 +50,8 @@ class BlockingClient:
             self._thread = _Thread(stack.enter_context(start_blocking_portal(name="torchctl-client")))
             self._client = stack.enter_context(self._thread.portal.wrap_async_context_manager(Client.connect(target)))
             self._stack = stack.pop_all()
+        # Python joins the thread before it runs what atexit knows, so a program that does not close would never end.
+        threading._register_atexit(_close, weakref.ref(self))  # type: ignore[attr-defined]  # as concurrent.futures
 
     def __repr__(self) -> str:
         return f"<Blocking {self._client!r}>"
@@ -81,16 +85,16 @@ class BlockingClient:
         submit = partial(
             self._client.submit, command, directory=directory, workspace=workspace, timeout_s=timeout_s, **options
         )
-        return BlockingJob(self._thread, self._thread.run(submit))
+        return BlockingJob(self, self._thread.run(submit))
 
     def job(self, name: str, *, namespace: str = "") -> "BlockingJob":
         """As `Client.job`."""
-        return BlockingJob(self._thread, self._thread.run(self._client.job, name, namespace=namespace))
+        return BlockingJob(self, self._thread.run(self._client.job, name, namespace=namespace))
 
     def jobs(self, *, namespace: str = "", all_namespaces: bool = False, labels: str = "") -> list["BlockingJob"]:
         """As `Client.jobs`."""
         found = self._thread.run(self._client.jobs, namespace=namespace, all_namespaces=all_namespaces, labels=labels)
-        return [BlockingJob(self._thread, job) for job in found]
+        return [BlockingJob(self, job) for job in found]
 
     def queue(self, name: str, *, namespace: str = "") -> QueueView:
         """As `Client.queue`."""
@@ -102,10 +106,11 @@ class BlockingClient:
 
 
 class BlockingJob:
-    """`JobHandle`, with methods that wait."""
+    """`JobHandle`, with methods that wait. It keeps its client open for as long as somebody holds it."""
 
-    def __init__(self, thread: "_Thread", job: JobHandle) -> None:
-        self._thread = thread
+    def __init__(self, client: BlockingClient, job: JobHandle) -> None:
+        self._client = client
+        self._thread = client._thread
         self._job = job
 
     def __repr__(self) -> str:
@@ -184,6 +189,12 @@ class BlockingJob:
     def delete(self, *, checkpoints: bool = False) -> "Kept | None":
         """As `JobHandle.delete`."""
         return self._thread.run(self._job.delete, checkpoints=checkpoints)
+
+
+def _close(client: weakref.ref[BlockingClient]) -> None:
+    """Closes a client that nobody has closed when the program ends."""
+    if (still_open := client()) is not None:
+        still_open.close()
 
 
 async def _next(lines: "AsyncIterator[JobLine]") -> "JobLine | None":
