@@ -3,11 +3,12 @@
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import Place
 from plugin import run
-from trainings import NAMESPACE, log
+from trainings import NAMESPACE, log, submit
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -85,3 +86,12 @@ async def test_same_pods_train_on_with_new_code(kind: str, operator: LocalNode, 
             assert await workers(place, kind) == there
     job = await place.reaches(Phase.SUCCEEDED, kind, timeout_s=120)
     assert (job.status.attempt, job.status.restarts.total) == (0, 0)
+
+
+async def test_image_without_python_is_named(place: Place, repository: tuple[str, str]) -> None:
+    """A container whose PATH has no python3 is to the runtime as an image that has none."""
+    more: dict[str, Any] = {"env": [{"name": "PATH", "value": "/nowhere"}], "runPolicy": {"maxRestarts": 0}}
+    await submit(place, "lacking", repository[0], hotReload="Restart", numNodes=1, **more)
+    job = await place.reaches(Phase.FAILED, "lacking", timeout_s=180)
+    assert job.status.failure is not None
+    assert job.status.failure.message.startswith("hotReload needs python3 in the image of trainer, which has none: ")

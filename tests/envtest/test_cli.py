@@ -66,7 +66,8 @@ async def test_objects_are_printed_with_all_their_fields(place: Place, kubectl: 
     assert (listed["kind"], listed["items"][0]["kind"]) == ("List", "TorchrunJob")
     assert listed["items"][0]["spec"]["command"] == "python train.py"
     assert yaml.safe_load(await kubectl.says("queues", "-o", "yaml"))["items"][0]["spec"]["env"][0]["name"] == "A"
-    assert json.loads(await kubectl.says("status", "job", "-o", "json"))["metadata"]["name"] == "job"
+    shown = json.loads(await kubectl.says("status", "trj/job", "-o", "json"))["metadata"]
+    assert (shown["name"], "managedFields" in shown) == ("job", False)
 
 
 async def test_status_shows_conditions(place: Place, kubectl: Kubectl) -> None:
@@ -76,6 +77,17 @@ async def test_status_shows_conditions(place: Place, kubectl: Kubectl) -> None:
     shown = await kubectl.says("status", "job")
     assert f"job in namespace {place.namespace}" in shown
     assert "Admitted    False" in shown
+
+
+async def test_who_sees_no_pods_sees_the_job(place: Place, control_plane: ControlPlane) -> None:
+    await place.job()
+    here = f"--namespace={place.namespace}"
+    await control_plane.kubectl("create", "role", "jobs", "--verb=get", "--resource=torchrunjobs", here)
+    await control_plane.kubectl("create", "rolebinding", "jobs", "--role=jobs", "--user=jobs-only", here)
+    shown = await Kubectl(str(control_plane.kubeconfig("jobs-only")), place.namespace)("status", "job")
+    assert (shown.exit_code, f"job in namespace {place.namespace}" in shown.stdout) == (0, True)
+    assert "Remark: pods of TorchrunJob job" in shown.stderr
+    assert 'User "jobs-only" cannot list resource "pods"' in shown.stderr
 
 
 async def test_status_follows_a_job_to_its_end(place: Place, kubectl: Kubectl) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from errands import Gated, Person, SyncPods, digest_of, report_of
 from forks import Forks
@@ -35,12 +36,13 @@ from torchctl.testing.proxy import FaultProxy
 from torchctl.testing.script import inside
 from torchctl.workspace.marker import Marker, write_marker
 
-OF_EACH = os.environ.get("TORCHCTL_SWEEP", "2")
+OF_EACH = os.environ.get("TORCHCTL_SWEEP", "1")
 """So many requests of each line are swept, or `all` (`make sweep`)."""
 WHOLE = OF_EACH == "all"
 AT_ONCE = 6
 POLLS = 2
 KILLED = -9
+STILL_S = 1.0
 MISSED = 0.3
 """Share of the requests that need not come again: it is a matter of time how often a job is looked at."""
 MASKED = READINESS | {f"metadata.annotations.{SUBMISSION}"}
@@ -173,9 +175,7 @@ class Stage:
     said: str
 
     @asynccontextmanager
-    async def scene(
-        self, namespace: str, guard: Gate, *, workers_end: bool, victims: bool = False
-    ) -> AsyncIterator[Scene]:
+    async def scene(self, namespace: str, guard: Gate, *, workers_end: bool) -> AsyncIterator[Scene]:
         """A namespace of its own; its sync pods run until their process ends."""
         scratch = self.scratch / namespace
         scratch.mkdir()
@@ -185,11 +185,10 @@ class Stage:
         await place.queue()
         async with AsyncExitStack() as stack:
             proxy = await stack.enter_async_context(FaultProxy(self.control_plane.connection()))
-            if not victims:
-                proxy.add(Gated(guard, namespace))
+            proxy.add(Gated(guard, namespace))
             kubeconfig = await proxy.kubeconfig(self.control_plane.connection())
             await stack.enter_async_context(running_operator(self.operator, namespace))
-            pods = SyncPods(place, self.kubelet, self.starts, scratch, guard, victims=victims)
+            pods = SyncPods(place, self.kubelet, self.starts, scratch, guard)
             await stack.enter_async_context(pods.played())
             person = Person(self.starts, kubeconfig, namespace, self.project, scratch)
             yield Scene(place, person, pods, self.transport)
@@ -232,8 +231,9 @@ async def tell(stage: Stage, errand: Errand, at: Step | None, normal: Telling | 
                 again = await scene.person.begins(*errand.line)
                 found.statuses.append(await again.wait())
             found.said = "\n".join(run.said for run in scene.person.runs)
-            found.end = await errand.end(scene)
-            if normal is not None:
+            if normal is None:
+                found.end = await quiet(scene, errand)
+            else:
                 found.problems += await settled(scene, errand, normal.end)
         except AssertionError as error:
             found.problems.append(str(error))
@@ -241,6 +241,15 @@ async def tell(stage: Stage, errand: Errand, at: Step | None, normal: Telling | 
         found.problems.append(f"exit statuses {found.statuses}")
     found.problems = [f"{at}: {problem}\n{found.said}" for problem in found.problems]
     return found
+
+
+async def quiet(scene: Scene, errand: Errand) -> dict[str, Any]:
+    """What is there once nothing changes any more."""
+    before: dict[str, Any] = {}
+    while (now := await errand.end(scene)) != before:
+        before = now
+        await anyio.sleep(STILL_S)
+    return now
 
 
 async def settled(scene: Scene, errand: Errand, wanted: dict[str, Any]) -> list[str]:
@@ -252,7 +261,7 @@ async def settled(scene: Scene, errand: Errand, wanted: dict[str, Any]) -> list[
         return not left
 
     try:
-        await until(same, timeout_s=10)
+        await until(same, timeout_s=20)
     except AssertionError:
         return left
     return []

@@ -87,23 +87,12 @@ class SyncPods:
     Args:
         directory: Has the claims of jobs, by their names.
         gate: What the requests of the plugin pass on their way to them.
-        victims: Whether the receivers, instead of the plugin, are what is killed at the gate.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        kubelet: ScriptedKubelet,
-        starts: Forks,
-        directory: Path,
-        gate: Gate,
-        *,
-        victims: bool = False,
-    ) -> None:
+    def __init__(self, place: Place, kubelet: ScriptedKubelet, starts: Forks, directory: Path, gate: Gate) -> None:
         self._place, self._kubelet, self._starts = place, kubelet, starts
-        self._directory, self._gate, self._victims = directory, gate, victims
+        self._directory, self._gate = directory, gate
         self._played: dict[str, asyncio.Task[None]] = {}
-        self.ended: list[int] = []
 
     def claim(self, job: str) -> Path:
         path = self._directory / f"claim-{job}"
@@ -146,10 +135,7 @@ class SyncPods:
                 self._kubelet.ports.open[Key(self._place.namespace, name), there] = port
             program = await self._starts.start(*(companion if serves else receive), out=self._directory / name)
             stack.callback(program.kill)
-            if self._victims:
-                self._gate.kill = program.kill
             code = await program.wait(timeout_s=600)
-            self.ended.append(code)
             self._kubelet.end(self._place.namespace, name, 137 if code < 0 else code)
 
 

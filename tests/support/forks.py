@@ -54,7 +54,7 @@ class Forked:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    async def wait(self, timeout_s: float = 60.0) -> int:
+    async def wait(self, timeout_s: float = 120.0) -> int:
         """The exit code, once it has ended; negative for a signal."""
         try:
             async with asyncio.timeout(timeout_s):

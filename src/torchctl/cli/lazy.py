@@ -12,6 +12,9 @@ from torchctl.cli.exits import ended, lenient, while_read
 
 __all__ = ["Entry", "Program", "Section"]
 
+KUBECTLS = {"get": "list", "ls": "list", "describe": "status", "create": "submit", "apply": "submit", "log": "logs"}
+"""Words that people know from kubectl, and the commands that they mean."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -62,6 +65,19 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = self.entries.get(cmd_name)
         return super().get_command(ctx, cmd_name) if entry is None else entry.load()
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Finds a command. For one that is misspelt, or is kubectl's, names the one that is meant."""
+        if args and self.get_command(ctx, args[0]) is None and (meant := self._meant(args[0])):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant}?")
+        return super().resolve_command(ctx, args)
+
+    def _meant(self, word: str) -> str:
+        from difflib import get_close_matches
+
+        known = [*self.entries, *(name for name, meant in KUBECTLS.items() if meant in self.entries)]
+        found = get_close_matches(word, known, n=1)
+        return KUBECTLS.get(found[0], found[0]) if found else ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section in self.sections:

@@ -21,7 +21,7 @@ _STEPS = {
     "--gpus": "Say a number from 0.",
     "--nodes": "Say a number from 1.",
     "--image": "An image is one word, such as pytorch/pytorch:2.4.0-cuda12.1-cudnn9-runtime.",
-    "--env": "The name of a variable has letters, digits and '_'.",
+    "--env": "The name of a variable has letters, digits and '_', and does not begin with a digit.",
     "--git": "Write https://host/team/code.git or ssh://git@host/team/code.git, then @ and a branch, tag or commit.",
     "--label": "The value of a label has at most 63 letters, digits, '-', '_' and '.'.",
     "the command": "It must not be blank, and at most 32 KiB long.",

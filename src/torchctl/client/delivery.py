@@ -10,6 +10,7 @@ from torchctl.api.kube import POD, Pod
 from torchctl.api.labels import JOB_UID, ROLE, ROLE_SYNC, selector
 from torchctl.client.errors import NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.receiving import Hopeless, Look, Receiver, There, Waiting, look
+from torchctl.client.tables import revision
 from torchctl.client.wait import job_text
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ def _agree(job: "Job", code: Code, digest: str) -> None:
     """Raises if the job has other code than what would be sent."""
     if digest not in ("", code.digest, code.digest.removeprefix("sha256:")):
         raise UsageError(
-            f"{job_text(job.key)} runs other code already ({digest[:12]}; the directory is now {code.digest[:12]})",
+            f"{job_text(job.key)} runs other code already ({revision(digest)}; "
+            f"the directory is now {revision(code.digest)})",
             "Choose another --name for the directory as it is now.",
         )

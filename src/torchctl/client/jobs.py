@@ -1,17 +1,18 @@
 """Jobs of a cluster: a handle of one, and lists of many."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, Self
 
 from torchctl.api.jobstatus import JobStatus
 from torchctl.client.cluster import Cluster
-from torchctl.client.errors import NotFound, TimedOut
+from torchctl.client.errors import NotFound, TimedOut, UsageError
 from torchctl.client.jobnames import job_name
 from torchctl.client.namespaces import check_namespace
 from torchctl.client.views import JOB, JobView
 from torchctl.client.wait import FINISHED, Goal, Progress, conclude, job_text, judge
+from torchctl.runtime.client import errors as api
 from torchctl.runtime.kinds import Key
 
 __all__ = ["Job", "get_job", "get_job_raw", "job_text", "list_jobs", "list_jobs_raw"]
@@ -148,7 +149,7 @@ async def get_job_raw(cluster: Cluster, key: Key) -> dict[str, Any]:
 
 async def list_jobs(cluster: Cluster, *, namespace: str = "", labels: str = "") -> list[Job]:
     """Reads the jobs of a namespace, empty for all. RBAC: list."""
-    with cluster.explained(_scope(namespace)):
+    with cluster.explained(_scope(namespace)), _selecting(labels):
         found = await cluster.client.list(JOB, namespace=namespace, labels=labels)
     if not found:
         await check_namespace(cluster, namespace)
@@ -157,11 +158,24 @@ async def list_jobs(cluster: Cluster, *, namespace: str = "", labels: str = "") 
 
 async def list_jobs_raw(cluster: Cluster, *, namespace: str = "", labels: str = "") -> list[dict[str, Any]]:
     """Reads the jobs of a namespace, empty for all, with all their fields. RBAC: list."""
-    with cluster.explained(_scope(namespace)):
+    with cluster.explained(_scope(namespace)), _selecting(labels):
         found = await cluster.client.list_raw(JOB, namespace=namespace, labels=labels)
     if not found:
         await check_namespace(cluster, namespace)
     return [*found]
+
+
+@contextmanager
+def _selecting(labels: str) -> Iterator[None]:
+    """Turns the refusal of a selector into an error of whoever wrote it."""
+    try:
+        yield
+    except api.BadRequest as error:
+        if not labels:
+            raise
+        raise UsageError(
+            f"{labels!r} chooses no labels: {error.message}", "Write team=a, team!=a or 'team in (a, b)'."
+        ) from error
 
 
 def _scope(namespace: str) -> str:

@@ -64,7 +64,7 @@ GRACE_S = 300
 """Bounds a stop by order; torchrun itself kills its ranks after 30 s, or as told."""
 FORCE_S = 30
 """How long a process that was killed may take to end; one that hangs in the kernel never does."""
-TASK_S = {"talk": POLL_S + 40}
+TASK_S = {"talk": POLL_S + 40, "stage": 6 * 3600}
 """Bounds what runs in a child, whatever the other side does; an hour if it is not here."""
 WARM_S = 180
 RETRY_S = (1, 30)
@@ -977,6 +977,8 @@ class Loop:
         code = exit_code(self.status)
         self.program, self.status, self.stopping_since, self.forced_since = 0, None, None, None
         self.asked.clear()
+        if self.core.state == BUSY:
+            self._forget_message()
         self._do(self.core.gone(code, now))
 
     def _do(self, actions: list[Any]) -> None:

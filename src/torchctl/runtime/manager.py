@@ -3,7 +3,7 @@
     servers     first up, last down: a probe must find an answer while the caches still load
     loop lag    measures from the start
     caches      warm on every replica, so that a new leader begins at once
-    replica     tasks and controllers that every replica runs
+    replica     webhooks, tasks and controllers that every replica runs
     leadership  last up, first down: the controllers run inside of it, and only there; around them the Event
                 recorder, which outlives them and writes what they recorded last while the lease still holds
 
@@ -36,6 +36,7 @@ from torchctl.runtime.runner import Runner
 from torchctl.runtime.server import METRICS, Server
 from torchctl.runtime.settings import RuntimeSettings
 from torchctl.runtime.supervise import EssentialTaskError, essential
+from torchctl.runtime.webhooks import Webhooks
 from torchctl.runtime.workqueue import Statistics
 
 __all__ = ["Manager", "Setup", "Task"]
@@ -55,6 +56,7 @@ class Manager:
         applier: Server-side apply of children.
         events: Records Events.
         health: Add checks of your own here.
+        webhooks: Add admission webhooks here; every replica serves them.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Manager:
         self.cache = Cache(client, metrics=self.metrics, clock=self.clock, namespace=self.settings.namespace)
         self.applier = Applier(client, self.cache)
         self.events = EventRecorder(client, client.field_manager, metrics=self.metrics, clock=self.clock)
+        self.webhooks = Webhooks(self.settings.webhooks, client.codec, self.metrics, self.clock)
         self._elector = elector
         self._lag = LoopLag(self.clock, self.metrics.event_loop_lag_seconds, limit_s=self.settings.loop_lag_limit_s)
         readers = Readers(client, self.clock, METRICS) if self.settings.server.metrics_auth else None
@@ -149,6 +152,8 @@ class Manager:
             if not await self._load(stop):
                 return
             log.info("caches in sync", kinds=len(list(self.cache.all())))
+            if self.webhooks:
+                await stack.enter_async_context(essential("webhooks", self.webhooks.run, ready=True))
             await stack.enter_async_context(essential("tasks of this replica", self._work_as_replica))
             await stack.enter_async_context(essential("leadership", self._campaign))
             await stop.wait()

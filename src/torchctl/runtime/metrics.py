@@ -18,7 +18,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics", "ResourceMetrics"]
+__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics", "ResourceMetrics", "WebhookMetrics"]
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 EVENT_DROPS = ("queue_full", "spam", "refused", "failed")
@@ -33,6 +33,7 @@ RECONCILE_BUCKETS = (
 QUEUE_BUCKETS = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
 # component-base metrics/prometheus/restclient/metrics.go
 REST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+REST_SIZE_BUCKETS = tuple(2.0**exponent for exponent in (6, 8, 9, 10, 12, 14, 16, 18, 20, 22, 24))
 WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0)
 
@@ -57,7 +58,12 @@ class Metrics:
         self._queue()
         self._rest_client()
         self._watches()
+        self._webhooks()
         self._process()
+
+    def for_webhook(self, path: str) -> "WebhookMetrics":
+        """Returns the series of one admission webhook, all of them created at zero."""
+        return WebhookMetrics(self, path)
 
     def for_controller(self, name: str) -> "ControllerMetrics":
         """Returns the series of one controller, all of them created at zero."""
@@ -68,9 +74,11 @@ class Metrics:
         return ResourceMetrics(self, resource)
 
     def for_host(self, host: str) -> None:
-        """Creates the request durations of an API server at zero (its answers' codes are not known ahead)."""
+        """Creates the request durations and sizes of an API server at zero (its answers' codes are not known ahead)."""
         for verb in HTTP_VERBS:
             self.rest_client_request_duration_seconds.labels(verb, host)
+            self.rest_client_request_size_bytes.labels(verb, host)
+            self.rest_client_response_size_bytes.labels(verb, host)
 
     def for_lease(self, name: str) -> Gauge:
         """Returns the gauge that is 1 while this process leads by the Lease `name`, else 0."""
@@ -141,6 +149,15 @@ class Metrics:
             *("verb", "host"),
             buckets=REST_BUCKETS,
         )
+        self.rest_client_request_size_bytes = self._histogram(
+            "rest_client_request_size_bytes", "Bytes of a request's body.", "verb", "host", buckets=REST_SIZE_BUCKETS
+        )
+        self.rest_client_response_size_bytes = self._histogram(
+            "rest_client_response_size_bytes",
+            "Bytes of an answer's body; streams are not counted.",
+            *("verb", "host"),
+            buckets=REST_SIZE_BUCKETS,
+        )
 
     def _watches(self) -> None:
         self.informer_store_resource_version = self._gauge(
@@ -175,6 +192,17 @@ class Metrics:
         )
         self.barrier_timeouts_total = self._counter(
             "torchctl_barrier_timeouts_total", "Waits for the cache that were given up.", c
+        )
+
+    def _webhooks(self) -> None:
+        w, name = "webhook", "controller_runtime_webhook"
+        self.webhook_requests_total = self._counter(
+            f"{name}_requests_total", "Admission reviews by HTTP status.", w, "code"
+        )
+        self.webhook_panics_total = self._counter(f"{name}_panics_total", "Reviews whose handler raised.", w)
+        self.webhook_requests_in_flight = self._gauge(f"{name}_requests_in_flight", "Reviews under way.", w)
+        self.webhook_latency_seconds = self._histogram(
+            f"{name}_latency_seconds", "Duration of a review.", w, buckets=WAIT_BUCKETS
         )
 
     def _process(self) -> None:
@@ -212,6 +240,17 @@ class ControllerMetrics:
         self.barrier_wait_seconds = metrics.barrier_wait_seconds.labels(name)
         self.barrier_timeouts_total = metrics.barrier_timeouts_total.labels(name)
         self.queue = QueueMetrics(metrics, name)
+
+
+class WebhookMetrics:
+    """One admission webhook's series, labels filled in."""
+
+    def __init__(self, metrics: Metrics, path: str) -> None:
+        self.requests = metrics.webhook_requests_total
+        self.requests.labels(path, "200")
+        self.panics = metrics.webhook_panics_total.labels(path)
+        self.in_flight = metrics.webhook_requests_in_flight.labels(path)
+        self.latency = metrics.webhook_latency_seconds.labels(path)
 
 
 class QueueMetrics:

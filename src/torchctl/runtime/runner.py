@@ -6,9 +6,10 @@ looking at everything once, with low priority.
 
 import logging
 import uuid
+from asyncio import CancelledError
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -22,6 +23,7 @@ from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.controller import Controller, ExternalSource, Source
 from torchctl.runtime.handler import requests_for
+from torchctl.runtime.kinds import key_of
 from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.reconcile import Conclusion, Request, conclusion_of_error
@@ -33,6 +35,9 @@ __all__ = ["Runner"]
 
 PUBLISH_PERIOD_S = 0.5
 """Seconds between updates of the gauges of work in progress; client-go's period."""
+
+MAP_AGAIN_S = 5.0
+"""Seconds after which a change is mapped again whose mapper or predicate raised."""
 
 NAME = "torchctl.controller"
 
@@ -47,8 +52,25 @@ class _Enqueue:
     source: Source
     queue: Queue[Request]
     metrics: ControllerMetrics
+    failed: dict[Request, Change[Any]] = field(default_factory=dict)
+    """Changes whose predicate or mapper raised. They are mapped again, or they would be lost until the next one."""
 
     def on_event(self, change: Change[Any]) -> None:
+        try:
+            self._enqueue(change)
+        except (Exception, CancelledError):  # nothing is awaited here, so a CancelledError is somebody else's
+            first = self.failed.get(change.key, change)
+            self.failed[change.key] = replace(change, old=first.old)
+            raise
+        self.failed.pop(change.key, None)
+
+    def try_again(self) -> None:
+        """Maps what could not be mapped before."""
+        for change in (*self.failed.values(),):
+            with suppress(Exception, CancelledError):  # reported the first time
+                self.on_event(change)
+
+    def _enqueue(self, change: Change[Any]) -> None:
         if not self.source.predicate(change):
             return
         priority = LOW_PRIORITY if change.initial else 0
@@ -87,6 +109,7 @@ class Runner:
         settings = settings or RuntimeSettings()
         self._workers = controller.workers or settings.workers
         self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s
+        self._handlers: list[_Enqueue] = []
         self._resync_s = settings.resync_s if controller.resync_s is None else controller.resync_s
         metrics.max_concurrent.set(self._workers)
 
@@ -115,6 +138,7 @@ class Runner:
                 handlers.callback(self._attach(watched))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publish)
+                tasks.start_soon(self._try_again)
                 if self._resync_s > 0:
                     tasks.start_soon(self._resync)
                 for source in self._controller.external:
@@ -129,6 +153,7 @@ class Runner:
     def _attach(self, source: Source) -> Callable[[], None]:
         informers = self._cache.register_all(source.kind, **source.selection)
         handler = _Enqueue(source, self._queue, self._metrics)
+        self._handlers.append(handler)
         for informer in informers:
             informer.add_handler(handler)
 
@@ -137,6 +162,12 @@ class Runner:
                 informer.remove_handler(handler)
 
         return detach
+
+    async def _try_again(self) -> None:
+        while True:
+            await self._clock.sleep(MAP_AGAIN_S)
+            for handler in self._handlers:
+                handler.try_again()
 
     async def _listen(self, source: ExternalSource) -> None:
         try:
@@ -147,17 +178,21 @@ class Runner:
 
     def _add(self, request: Request, /, *, priority: int = 0, delay_s: float = 0.0) -> None:
         self._queue.add(request, priority=priority, delay_s=delay_s)
+        if delay_s > 0:
+            self._metrics.queue.retries_total.inc()
 
     async def _resync(self) -> None:
         """Adds each cached object of the first source once in `resync_s`, one after the other."""
         source = self._controller.sources[0]
         while True:
             informers = self._cache.register_all(source.kind, **source.selection)
-            requests = [request for one in informers for obj in one.reader for request in source.mapper(obj)]
-            for request in requests:
-                await self._clock.sleep(self._resync_s / len(requests))
-                self._queue.add(request, priority=LOW_PRIORITY)
-            if not requests:
+            cached = [(informer.reader, key_of(obj)) for informer in informers for obj in informer.reader]
+            for reader, key in cached:
+                await self._clock.sleep(self._resync_s / len(cached))
+                with suppress(Exception, CancelledError):  # a mapper that raises was reported when the object changed
+                    for request in source.mapper(obj) if (obj := reader.get(key)) is not None else ():
+                        self._queue.add(request, priority=LOW_PRIORITY)
+            if not cached:
                 await self._clock.sleep(self._resync_s)
 
     async def _publish(self) -> None:

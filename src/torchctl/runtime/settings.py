@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["ClientSettings", "ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings"]
+__all__ = ["ClientSettings", "ElectionSettings", "LogSettings", "RuntimeSettings", "ServerSettings", "WebhookSettings"]
 
 ELECTION_JITTER = 1.2
 """A standby polls every `retry_period_s` times a random 1 to 1 + this factor (client-go's JitterFactor)."""
@@ -116,6 +116,27 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """Settings of admission webhooks. Nothing listens unless a webhook is added."""
+
+    host: str | None = None
+    """The address to listen on. None: all addresses, IPv4 and IPv6."""
+
+    port: int = 9443
+    """controller-runtime's. 0 takes a free one."""
+
+    cert_dir: str | None = None
+    """A directory with `tls.crt` and `tls.key`, read again every 10 s: a renewed certificate needs no restart. The
+    `caBundle` of the webhook's configuration has to name its issuer; a self-signed one, taken without it, cannot."""
+
+    max_connections: int = 256
+    """Reviews at once. A further one replaces the oldest."""
+
+    request_timeout_s: float = 35.0
+    """Seconds that a review may take. The API server waits at most 30."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     format: Literal["auto", "json", "console"] = "auto"
     """auto: console if the stream is a terminal, else one JSON object a line."""
@@ -174,6 +195,7 @@ class RuntimeSettings:
     client: ClientSettings = field(default_factory=ClientSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
     @property

@@ -83,9 +83,18 @@ def read_marker(root: Path) -> Marker | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Refused(f"cannot read {MARKER}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        return Marker.from_json(file.read(64 * 1024).decode("utf-8", "replace"))
+        raise _unreadable(error) from None
+    try:
+        content = os.read(descriptor, 64 * 1024)
+    except OSError as error:  # a directory; a network file system that lost it
+        raise _unreadable(error) from None
+    finally:
+        os.close(descriptor)
+    return Marker.from_json(content.decode("utf-8", "replace"))
+
+
+def _unreadable(error: OSError) -> Refused:
+    return Refused(f"cannot read {MARKER}: {error.strerror}")
 
 
 def write_marker(root: Path, marker: Marker) -> None:

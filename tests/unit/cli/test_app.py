@@ -97,3 +97,15 @@ def test_options_of_programs_in_pods_come_from_variables(monkeypatch: pytest.Mon
     monkeypatch.setenv("TORCHCTL_WORKSPACE_WAIT_TIMEOUT_S", "0")
     result = CliRunner().invoke(cli, ["workspace", "wait", "--root=/nowhere"])
     assert (result.exit_code, "0.0 is not in the range" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("sumbit", "submit"), ("statsu", "status"), ("get", "list"), ("ls", "list"), ("describe", "status")],
+)
+@PROGRAMS
+def test_misspelt_command_names_the_one_that_is_meant(program: Program, typed: str, meant: str) -> None:
+    done = CliRunner().invoke(program, [typed])
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1] == f"Error: No such command '{typed}'. Did you mean {meant}?"
+    assert "Did you mean" not in CliRunner().invoke(program, ["frobnicate"]).stderr

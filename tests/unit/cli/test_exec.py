@@ -75,7 +75,7 @@ async def test_the_exit_status_is_the_command_s(kubeconfig: Path) -> None:
 
 async def test_standard_input_is_handed_on_if_asked(kubeconfig: Path) -> None:
     with anyio.fail_after(60):
-        done = await anyio.run_process(command(kubeconfig, "-i", "--", "cat"), input=bytes(2**20))
+        done = await anyio.run_process(command(kubeconfig, "-it", "--", "cat"), input=bytes(2**20))
         without = await anyio.run_process(command(kubeconfig, "--", "sh", "-c", "true"), input=b"ignored")
     assert done.stdout == bytes(2**20)
     assert without.stdout == b""

@@ -1,6 +1,7 @@
 """The command line of `submit`, as far as no cluster is asked."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,10 @@ def test_bad_lines_are_usage_errors(directory: Path, arguments: list[str], told:
     assert done.exit_code == 2
     assert told in done.stderr
     assert "Traceback" not in done.output
+
+
+def test_names_of_files_reach_no_terminal_unescaped(directory: Path) -> None:
+    (directory / "a\x1b[2Jb\n.py").write_text("")
+    (directory / os.fsdecode(b"c\xff.py")).write_text("")
+    done = run("--dry-run", "--queue", "q", "--gpus", "1", "x")
+    assert "  a [2Jb .py (0 bytes)\n  c .py (0 bytes)\n" in done.stderr

@@ -24,7 +24,7 @@ from torchctl.client.tree import scan
 from torchctl.client.upload import upload
 from torchctl.testing.ports import reserve
 
-OF_EACH = os.environ.get("TORCHCTL_SWEEP", "3")
+OF_EACH = os.environ.get("TORCHCTL_SWEEP", "2")
 """So many steps are swept, or `all` (`make sweep`)."""
 WHOLE = OF_EACH == "all"
 AT_ONCE = 4

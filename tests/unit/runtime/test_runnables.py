@@ -79,6 +79,8 @@ def test_external_source_enqueues_with_priority_and_delay() -> None:
             await anyio.sleep(10)
         assert [name for name, _ in world.seen] == ["high", "low", "later"]
         assert world.seen[-1][1] - world.seen[0][1] == pytest.approx(5.0, abs=0.1)
+        labels = {"name": "c", "controller": "c"}
+        assert world.manager.metrics.registry.get_sample_value("workqueue_retries_total", labels) == 1
 
     virtualtime.run(main)
 
@@ -152,6 +154,27 @@ def test_task_that_fails_ends_the_process_by_name() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         virtualtime.run(main)
     assert caught.group_contains(EssentialTaskError, match="my task", depth=None)
+
+
+def test_change_whose_mapper_raised_is_mapped_again() -> None:
+    async def main() -> None:
+        world, broken = World(), [True]
+
+        def mapper(obj: PartialObject) -> list[Request]:
+            if broken[0]:
+                raise RuntimeError("the table is not loaded")
+            return [Key("ns", f"of-{obj.metadata.name}")]
+
+        await world.client.create(THING, thing("a"), "ns")
+        world.manager.add(Controller("c", world.note).watches(THING, mapper))
+        async with world.running():
+            await anyio.sleep(12)
+            assert world.seen == []
+            broken[0] = False
+            await anyio.sleep(6)
+        assert [name for name, _ in world.seen] == ["of-a"]
+
+    virtualtime.run(main)
 
 
 def test_several_namespaces_are_watched_and_no_others() -> None:

@@ -314,7 +314,7 @@ def test_reconcile_waits_until_the_cache_has_the_last_writes() -> None:
     assert seen == [(0.0, "1"), (2.0, "50")]
 
 
-def test_events_during_the_wait_for_own_writes_lead_to_one_reconcile() -> None:
+def test_events_during_the_wait_lead_to_one_reconcile() -> None:
     seen: list[tuple[float, str]] = []
 
     async def main() -> None:

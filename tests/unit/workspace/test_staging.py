@@ -108,6 +108,13 @@ def test_a_marker_that_is_none_is_somebody_elses_file(tmp_path: Path) -> None:
         sync(tmp_path, "a")
 
 
+def test_directory_in_the_markers_place_is_refused(tmp_path: Path) -> None:
+    """In one line, and the companion that looks at it each second goes on."""
+    (tmp_path / ".sync_success").mkdir()
+    with pytest.raises(Refused, match=r"cannot read \.sync_success: Is a directory"):
+        read_marker(tmp_path)
+
+
 def test_a_link_in_the_markers_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text(MARKER.to_json())
     claim = tmp_path / "claim"

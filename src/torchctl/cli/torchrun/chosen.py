@@ -51,7 +51,7 @@ async def chosen(cluster: "Cluster", names: tuple[str, ...], selector: str, ever
 
     ways = [bool(names), bool(selector), everything]
     if sum(ways) != 1:
-        raise UsageError("name jobs, or choose them with -l or --all" if any(ways) else "no job was named", _STEP)
+        raise UsageError("jobs are chosen in two ways" if any(ways) else "no job was named", _STEPS[any(ways)])
     if names:
         return [await get_job(cluster, Key(cluster.namespace, name)) for name in dict.fromkeys(names)]
     return await list_jobs(cluster, namespace=cluster.namespace, labels=selector)
@@ -79,4 +79,8 @@ async def each(jobs: "list[Job]", change: "Callable[[Job], Awaitable[Any]]") -> 
         click.echo("No jobs found.", err=True)
 
 
-_STEP = "Write their names behind the verb; `kubectl torchrun list` shows them."
+_STEPS = (
+    "Write their names behind the verb; `kubectl torchrun list` shows them.",
+    "Name them, or choose them with -l or --all.",
+)
+"""The next step if none was chosen, and if they were chosen more than once."""

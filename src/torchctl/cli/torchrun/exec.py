@@ -13,6 +13,17 @@ if TYPE_CHECKING:
 SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
 
+class _WithWords(click.Command):
+    """A command that says where the words of another command stand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = "If it belongs to the command, write the command behind --."
+            raise click.UsageError(f"There is no option {error.option_name}. {hint}", ctx) from None
+
+
 @verb
 @click.argument("job", shell_complete=job_names)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
@@ -25,7 +36,8 @@ SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec s
 )
 @click.option("--node", type=click.IntRange(0), metavar="N", help="On worker N of the job.")
 @click.option("-i", "--stdin", is_flag=True, help="Hand standard input on, also if it is no terminal.")
-async def command(
+@click.option("-t", "--tty", is_flag=True, expose_value=False, help="As for kubectl; on a terminal it needs no asking.")
+async def _exec(
     cluster: "Cluster", job: str, words: tuple[str, ...], rank: int | None, node: int | None, stdin: bool
 ) -> int:
     """Run a command in a worker of JOB, without one a shell. The exit status is the command's.
@@ -37,6 +49,9 @@ async def command(
 
     found = await get_job(cluster, Key(cluster.namespace, job))
     return await _run(found, words or SHELL, rank=rank, node=node, stdin=stdin)
+
+
+command = _WithWords("exec", callback=_exec.callback, params=_exec.params, help=_exec.help)
 
 
 async def _run(job: "Job", words: tuple[str, ...], *, rank: int | None, node: int | None, stdin: bool) -> int:

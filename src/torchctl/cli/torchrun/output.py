@@ -33,6 +33,7 @@ def print_table(table: "Table", nothing: str) -> None:
 
 def print_objects(objects: Sequence[Mapping[str, Any]], output: str | None, *, one: bool = False) -> None:
     """Prints objects as JSON, YAML or names, as kubectl does: `one` as itself, otherwise as a List."""
+    objects = [_readable(item) for item in objects]
     document: Any = objects[0] if one else {"apiVersion": "v1", "kind": "List", "items": [*objects]}
     if output == "name":
         click.echo("".join(f"{_name(item)}\n" for item in objects), nl=False)
@@ -52,6 +53,12 @@ def print_document(document: Mapping[str, Any], output: str | None) -> None:
         click.echo("\n".join(f"{name}: {value}" for name, value in document.items()))
     else:
         print_objects([document], output, one=True)
+
+
+def _readable(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns an object without who owns which field, which kubectl does not show either."""
+    metadata = {key: value for key, value in item.get("metadata", {}).items() if key != "managedFields"}
+    return {**item, "metadata": metadata} if metadata else item
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -108,16 +108,20 @@ def amount(size: int) -> str:
 
 def summary(tree: "Tree") -> str:
     """Returns what is sent of a directory, and what stays here, as one line."""
-    found = f"{tree.files} files, {amount(tree.bytes)}, of {tree.root.resolve()}"
+    from torchctl.client.errors import visible
+
+    found = f"{tree.files} files, {amount(tree.bytes)}, of {visible(str(tree.root.resolve()))}"
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(tree.left_out.counts.items()))
     return f"{found}; left out: {reasons}" if reasons else found
 
 
 def listing(tree: "Tree") -> str:
     """Returns what would be sent of a directory, and what would stay here, with the names."""
+    from torchctl.client.errors import visible
+
     files = [local.member for local in tree.members if local.member.kind != "directory"]
-    sent = [f"  {member.path} ({amount(member.size)})" for member in files[:_LISTED]]
-    kept = [f"  {path} ({why})" for path, why in tree.left_out.paths[:_LISTED]]
+    sent = [f"  {visible(member.path)} ({amount(member.size)})" for member in files[:_LISTED]]
+    kept = [f"  {visible(path)} ({why})" for path, why in tree.left_out.paths[:_LISTED]]
     lines = [f"Would send {summary(tree)}", *sent, *_more(len(files)), *(["Would leave out:"] if kept else [])]
     return "\n".join([*lines, *kept, *_more(sum(tree.left_out.counts.values()))])
 

@@ -9,7 +9,9 @@ from torchctl.cli.torchrun.output import is_raw, output_option, print_objects
 from torchctl.cli.torchrun.suggestions import job_names
 
 if TYPE_CHECKING:
+    from torchctl.api.kube import Pod
     from torchctl.client import Cluster
+    from torchctl.client.jobs import Job
 
 
 @verb
@@ -22,12 +24,14 @@ async def command(cluster: "Cluster", job: str, watch: bool, output: str | None)
     With -w the exit status is 1 if the job fails. Ctrl-C leaves the job alone.
     """
     from torchctl.cli.torchrun.live import follow
+    from torchctl.client.errors import UsageError
     from torchctl.client.jobs import get_job, get_job_raw
-    from torchctl.client.pods import pods_of
     from torchctl.client.summary import summarize
     from torchctl.runtime.kinds import Key
 
     key = Key(cluster.namespace, job)
+    if watch and output is not None:
+        raise UsageError("-w and -o exclude each other", "Leave one out; `kubectl get trj -w -o json` takes both.")
     if is_raw(output):
         return print_objects([await get_job_raw(cluster, key)], output, one=True)
     found = await get_job(cluster, key)
@@ -35,6 +39,18 @@ async def command(cluster: "Cluster", job: str, watch: bool, output: str | None)
         return await follow(found)
     from datetime import UTC, datetime
 
-    pods = await pods_of(cluster, found.key)
+    pods = await _pods(found)
     click.echo("\n".join(summarize(found.object, pods, datetime.now(UTC), every=output == "wide").lines()))
     return None
+
+
+async def _pods(job: "Job") -> "list[Pod]":
+    """Reads the pods of a job. Who may see jobs and no pods sees the job, and is told."""
+    from torchctl.client.errors import NotAllowed
+    from torchctl.client.pods import pods_of
+
+    try:
+        return await pods_of(job.cluster, job.key)
+    except NotAllowed as error:
+        click.echo(f"Remark: {error}", err=True)
+        return []

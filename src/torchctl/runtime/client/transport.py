@@ -127,7 +127,15 @@ class AiohttpTransport:
                 slots,
                 await self._exchange(self._requesting(session, request, gate)) as response,
             ):
-                return HttpResponse(response.status, response.headers, await response.read())
+                body = await response.read()
+                self._measure(request, len(body))
+                return HttpResponse(response.status, response.headers, body)
+
+    def _measure(self, request: HttpRequest, received: int) -> None:
+        if self._metrics is not None:
+            sent = len(request.body or b"")
+            self._metrics.rest_client_request_size_bytes.labels(request.verb, self._host).observe(sent)
+            self._metrics.rest_client_response_size_bytes.labels(request.verb, self._host).observe(received)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[ByteStream]:

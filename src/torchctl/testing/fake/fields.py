@@ -201,9 +201,9 @@ def _merged_list(live: list[Any], applied: list[Any], schema: Schema) -> list[An
 
 def _is_leaf(value: Value, schema: Schema) -> bool:
     if isinstance(value, dict):
-        return schema.get("x-kubernetes-map-type") == "atomic"
+        return bool(schema.get("x-kubernetes-map-type") == "atomic")
     if isinstance(value, list):
-        return schema.get("x-kubernetes-list-type", "atomic") == "atomic"
+        return bool(schema.get("x-kubernetes-list-type", "atomic") == "atomic")
     return value is not MISSING
 
 

@@ -16,7 +16,7 @@ from torchctl.testing.fake.fields import null_in
 from torchctl.testing.fake.ownership import Actor, FieldConflict, applied, updated
 from torchctl.testing.fake.served import Served
 
-__all__ = ["Body", "Changed", "Objects", "Refusal"]
+__all__ = ["Body", "Changed", "Objects", "Rejection"]
 
 Body = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -36,7 +36,7 @@ FIXED = (
 """Metadata that no update changes."""
 
 
-class Refusal(Exception):
+class Rejection(Exception):
     """The API server refuses a request."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
@@ -81,7 +81,7 @@ class Objects:
     def get(self, served: Served, key: Key) -> Body:
         found = self._of(served).get(key)
         if found is None:
-            raise Refusal(404, "NotFound", f'{served.kind.resource} "{key.name}" not found')
+            raise Rejection(404, "NotFound", f'{served.kind.resource} "{key.name}" not found')
         return found
 
     def find(self, served: Served, key: Key) -> Body | None:
@@ -101,13 +101,13 @@ class Objects:
 
     def create(self, served: Served, namespace: str, body: Body, actor: Actor) -> Body:
         if body.get("metadata", {}).get("resourceVersion"):
-            raise Refusal(500, "InternalError", "resourceVersion should not be set on objects to be created")
+            raise Rejection(500, "InternalError", "resourceVersion should not be set on objects to be created")
         meta = {name: value for name, value in body.get("metadata", {}).items() if name != "managedFields"}
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"] + "".join(self._rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
         new = tidy(served, {**body, "metadata": meta})
         if self.find(served, Key(namespace, meta["name"])) is not None:
-            raise Refusal(409, "AlreadyExists", f'{served.kind.resource} "{meta["name"]}" already exists')
+            raise Rejection(409, "AlreadyExists", f'{served.kind.resource} "{meta["name"]}" already exists')
         empty = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {}}
         return self._add(served, namespace, updated(empty, new, actor, served.marks, served.ignored(""), self._now()))
 
@@ -127,7 +127,7 @@ class Objects:
         if meta.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
             raise _conflict(served, key, "Precondition failed: UID in precondition and in object meta differ")
         if not meta.get("resourceVersion") and not served.builtin:
-            raise Refusal(422, "Invalid", "metadata.resourceVersion: must be specified for an update")
+            raise Rejection(422, "Invalid", "metadata.resourceVersion: must be specified for an update")
         return self._update(served, key, old, body, actor.subresource, actor)
 
     def change(self, served: Served, key: Key, change: Callable[[Body], Body], actor: Actor) -> Body:
@@ -139,7 +139,7 @@ class Objects:
         old = self.find(served, key)
         ignored = served.ignored(actor.subresource)
         if config.get("metadata", {}).get("managedFields"):
-            raise Refusal(400, "BadRequest", "metadata.managedFields must be nil")
+            raise Rejection(400, "BadRequest", "metadata.managedFields must be nil")
         if old is None and actor.subresource:
             self.get(served, key)
         if old is None and config["metadata"].get("uid"):
@@ -148,7 +148,7 @@ class Objects:
         try:
             new = applied(live, config, actor, served.marks, ignored, self._now(), force=force)
         except FieldConflict as conflict:
-            raise Refusal(409, "Conflict", str(conflict)) from conflict
+            raise Rejection(409, "Conflict", str(conflict)) from conflict
         if old is None:
             return self._add(served, key.namespace, new)
         return self._update(served, key, old, new, actor.subresource)
@@ -161,7 +161,7 @@ class Objects:
         if meta.get("resourceVersion") not in (None, "", there["resourceVersion"]):
             raise _conflict(served, key, "the object has been modified; apply your changes to the latest version")
         if not subresource and meta.get("uid") not in (None, "", there["uid"]):
-            raise Refusal(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
+            raise Rejection(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
         meta = {name: value for name, value in meta.items() if name not in FIXED}
         meta |= {name: there[name] for name in (*FIXED, "resourceVersion") if name in there}
         new = {**body, "metadata": meta}
@@ -175,7 +175,7 @@ class Objects:
         new = tidy(served, stored)
         meta, before = new["metadata"], set(old["metadata"].get("finalizers", ()))
         if "deletionTimestamp" in meta and set(meta.get("finalizers", ())) - before:
-            raise Refusal(422, "Invalid", "metadata.finalizers: Forbidden: none can be added to a deleted object")
+            raise Rejection(422, "Invalid", "metadata.finalizers: Forbidden: none can be added to a deleted object")
         if served.generation and _spec(new, served) != _spec(old, served):
             meta["generation"] = old["metadata"].get("generation", 0) + 1
         check_nulls(served, new)
@@ -254,7 +254,7 @@ def empty_in(served: Served, body: Body) -> frozenset[str]:
 def check_nulls(served: Served, body: Body) -> None:
     """Refuses null where the schema of a custom resource wants a value, as an apply leaves it that takes all out."""
     if not served.builtin and (path := null_in(body, served.schema)):
-        raise Refusal(422, "Invalid", f"{path}: Invalid value: null: must be of the type in the schema")
+        raise Rejection(422, "Invalid", f"{path}: Invalid value: null: must be of the type in the schema")
 
 
 def tidy(served: Served, body: Body) -> Body:
@@ -294,5 +294,7 @@ def _timeless(body: Body) -> Body:
     return {**body, "metadata": meta}
 
 
-def _conflict(served: Served, key: Key, message: str) -> Refusal:
-    return Refusal(409, "Conflict", f'Operation cannot be fulfilled on {served.kind.resource} "{key.name}": {message}')
+def _conflict(served: Served, key: Key, message: str) -> Rejection:
+    return Rejection(
+        409, "Conflict", f'Operation cannot be fulfilled on {served.kind.resource} "{key.name}": {message}'
+    )

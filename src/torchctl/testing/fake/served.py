@@ -40,7 +40,8 @@ class Served:
         generation: `metadata.generation` counts changes of the spec. Most kinds without a spec have none.
         builtin: No custom resource: a replace may leave out the resourceVersion, and empty fields vanish.
         schema: Its OpenAPI schema. Only the marks `x-kubernetes-list-type`, `-list-map-keys`, `-map-type` and the names
-            of declared fields count: nothing is validated, defaulted or pruned.
+            of declared fields count: nothing is validated, defaulted or pruned. The fields of the kind's struct are
+            declared.
     """
 
     kind: Kind[Any]
@@ -52,7 +53,8 @@ class Served:
     @property
     def marks(self) -> Schema:
         """The schema of a whole object."""
-        declared = self.schema.get("properties", {})
+        known: tuple[str, ...] = getattr(self.kind.type, "__struct_encode_fields__", ())
+        declared = {name: {} for name in known} | self.schema.get("properties", {})
         return {**self.schema, "properties": {**declared, "apiVersion": {}, "kind": {}, "metadata": METADATA}}
 
     def ignored(self, subresource: str) -> tuple[Path, ...]:

@@ -15,12 +15,12 @@ from torchctl.runtime.client.requests import APPLY_PATCH, JSON_PATCH, HttpReques
 from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Key
 from torchctl.testing.fake.garbage import collect
-from torchctl.testing.fake.objects import Body, Objects, Refusal
+from torchctl.testing.fake.objects import Body, Objects, Rejection
 from torchctl.testing.fake.ownership import APPLY, UPDATE, Actor
 from torchctl.testing.fake.patches import BadPatch, json_patched, merge_patched
 from torchctl.testing.fake.paths import Asked, asked
 from torchctl.testing.fake.served import Served
-from torchctl.testing.fake.watching import Bell, Refused, Watch, is_selected
+from torchctl.testing.fake.watching import Bell, NoStream, Watch, is_selected
 
 __all__ = ["FakeApiServer"]
 
@@ -97,8 +97,8 @@ class FakeApiServer:
         self.requests.append(request)
         try:
             watch = self._watch(request)
-        except Refusal as refusal:
-            yield Refused(refusal.code, json.dumps(_status(refusal)).encode())
+        except Rejection as rejection:
+            yield NoStream(rejection.code, json.dumps(_status(rejection)).encode())
             return
         self._watches.add(watch)
         try:
@@ -115,8 +115,8 @@ class FakeApiServer:
             status, body = self._do(request, self._asked(request))
             if not self.objects.dry:
                 collect(self.objects)
-        except Refusal as refusal:
-            return refusal.code, _status(refusal)
+        except Rejection as rejection:
+            return rejection.code, _status(rejection)
         finally:
             self.objects.dry = False
             if self.objects.version != before:
@@ -126,7 +126,7 @@ class FakeApiServer:
     def _asked(self, request: HttpRequest) -> Asked:
         target = asked(request, self.kinds)
         if target is None:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+            raise Rejection(404, "NotFound", "the server could not find the requested resource")
         return target
 
     def _do(self, request: HttpRequest, target: Asked) -> tuple[int, Body]:
@@ -147,7 +147,7 @@ class FakeApiServer:
                 return 200, self._delete(request, target)
             case "DELETE":
                 return 200, self._delete_all(request, target)
-        raise Refusal(405, "MethodNotAllowed", f"{request.method} is not allowed")
+        raise Rejection(405, "MethodNotAllowed", f"{request.method} is not allowed")
 
     def _patch(self, request: HttpRequest, target: Asked) -> tuple[int, Body]:
         manager, patch = target.query.get("fieldManager", "unknown"), _body(request)
@@ -162,7 +162,7 @@ class FakeApiServer:
             try:
                 found: Body = json_patched(old, patch) if content_type == JSON_PATCH else merge_patched(old, patch)  # type: ignore[arg-type]  # a list
             except BadPatch as error:
-                raise Refusal(422, "Invalid", str(error)) from error
+                raise Rejection(422, "Invalid", str(error)) from error
             return found
 
         return 200, self.objects.change(target.served, target.key, patched, actor)
@@ -196,7 +196,7 @@ class FakeApiServer:
         if after := target.query.get("continue", ""):
             version, *last = json.loads(after)
             if version < self.objects.compacted:
-                raise Refusal(410, "Expired", "the continue token is too old")
+                raise Rejection(410, "Expired", "the continue token is too old")
             found = [body for body in found if [body["metadata"].get("namespace", ""), body["metadata"]["name"]] > last]
         page = found[: limit or None]
         answer = self._list(target, page, version)
@@ -218,7 +218,7 @@ class FakeApiServer:
         version = int(since) if since not in ("", "0") else self.objects.version
         initial = query.get("sendInitialEvents") == "true"
         if version < self.objects.compacted:
-            raise Refusal(410, "Expired", "too old resource version")
+            raise Rejection(410, "Expired", "too old resource version")
         timeout_s = float(query.get("timeoutSeconds", "1800"))
         watch = Watch(self.objects, self._bell, target.served, target.selector, version, timeout_s)
         if initial or since in ("", "0"):
@@ -238,6 +238,6 @@ def _is_dry(request: HttpRequest) -> bool:
     return dict(request.query).get("dryRun") == "All"
 
 
-def _status(refusal: Refusal) -> Body:
+def _status(rejection: Rejection) -> Body:
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return head | {"message": str(refusal), "reason": refusal.reason, "code": refusal.code}
+    return head | {"message": str(rejection), "reason": rejection.reason, "code": rejection.code}

@@ -15,7 +15,7 @@ from torchctl.runtime.watch.selector import Selector
 from torchctl.testing.fake.objects import Body, Changed, Objects
 from torchctl.testing.fake.served import Served
 
-__all__ = ["Bell", "Refused", "Watch", "is_selected"]
+__all__ = ["Bell", "NoStream", "Watch", "is_selected"]
 
 BOOKMARKS_EVERY_S = 60.0
 
@@ -32,7 +32,7 @@ class Bell:
 
 
 @dataclass
-class Refused:
+class NoStream:
     """An answer to a watch that is no stream."""
 
     status: int

@@ -138,7 +138,7 @@ async def test_every_status_is_an_answer_and_redirects_are_not_followed(status: 
 
 async def test_requests_are_measured_by_code_method_verb_and_host() -> None:
     async def handler(request: web.Request) -> web.Response:
-        return web.Response(status=503 if request.method == "POST" else 200)
+        return web.Response(status=503 if request.method == "POST" else 200, body=b"12345")
 
     registry = CollectorRegistry()
     async with serving(handler) as url, transport_to(url, Metrics(registry, process=False)) as transport:
@@ -150,6 +150,9 @@ async def test_requests_are_measured_by_code_method_verb_and_host() -> None:
         assert registry.get_sample_value("rest_client_requests_total", labels) == 1
     labels = {"verb": "list", "host": host}
     assert registry.get_sample_value("rest_client_request_duration_seconds_count", labels) == 1
+    assert registry.get_sample_value("rest_client_response_size_bytes_sum", labels) == 5
+    labels = {"verb": WRITES[0].verb, "host": host}
+    assert registry.get_sample_value("rest_client_request_size_bytes_sum", labels) == len(WRITES[0].body or b"")
 
 
 async def test_a_request_without_an_answer_is_measured_as_an_error() -> None:
