@@ -209,6 +209,7 @@ class WorkQueue(Generic[K]):
         Raises:
             KeyError: The key is not being processed.
         """
+        self._release(now)  # while the key counts as being processed, or it would be pushed twice
         started_at = self._processing.pop(key)
         waiting = self._waiting.get(key)
         if waiting is not None and waiting.due_at <= now:  # a later one is among the delayed entries already
