@@ -7,25 +7,26 @@ from typing import Any
 
 import pytest
 from clusters import OPERATOR_NAMESPACE, quota_noted
-from jobs import Place
+from jobs import Place, a_kai_queue
 from operators import operator_settings, running_operator
 from rights import IN_ADMISSION, asked, granted, used
 from stories import STORIES
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, POD, Pod
+from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.job.steps import workers
 from torchctl.runtime.access.core import Access
 from torchctl.runtime.access.readers import Readers
+from torchctl.runtime.apply import Applier, ForeignObject
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.clock import SystemClock
-from torchctl.runtime.kinds import LEASE
+from torchctl.runtime.kinds import LEASE, Kind, ObjectMeta
 from torchctl.runtime.server import METRICS
 from torchctl.runtime.settings import ElectionSettings
 from torchctl.testing.controlplane import ControlPlane
@@ -59,6 +60,7 @@ async def test_every_right_is_used_and_no_request_is_denied(
             place = Place(admin, namespace)
             await _be_scraped(operator.manager.client, await operator_account.authorization() or "")
             await _use_all(place)
+            await _meet_what_others_made(place, operator.manager.applier)
             await _be_refused(place, control_plane)
 
     requests = asked(log, start)
@@ -145,3 +147,33 @@ async def _live_through(place: Place, name: str) -> None:
     await place.reaches(Phase.SUCCEEDED, name, timeout_s=60.0)
     await place.admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
     await place.gone(TORCHRUN_QUEUE, "queue")
+
+
+_CONTAINER = {"name": "a", "image": "a:1"}
+_OTHERS: dict[Kind[Any], dict[str, Any]] = {
+    CONFIG_MAP: {},
+    CONTROLLER_REVISION: {"data": {}, "revision": 1},
+    JOB: {"spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [_CONTAINER]}}}},
+    KAI_PODGROUP: {"spec": {"minMember": 1}},
+    KAI_QUEUE: a_kai_queue("others"),
+    POD: {"spec": {"containers": [_CONTAINER]}},
+    PVC: {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
+    SERVICE: {"spec": {"clusterIP": "None"}},
+}
+
+
+async def _meet_what_others_made(place: Place, applier: Applier) -> None:
+    """Objects that the cache does not know: the name is taken, so the operator reads whose they are."""
+    name = place.namespace
+    for kind, body in _OTHERS.items():
+        namespace = place.namespace if kind.namespaced else ""
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+        meta = {"name": name, "namespace": namespace} if namespace else {"name": name}
+        await place.admin.create(kind, {**body, **typed, "metadata": meta})
+        with pytest.raises(ForeignObject):
+            await applier.apply(kind, {**typed, "metadata": meta}, _is_none)
+        await place.admin.delete(kind, name, namespace=namespace)
+
+
+def _is_none(_: ObjectMeta) -> bool:
+    return False

@@ -21,7 +21,7 @@ __all__ = ["JOB_CONTROLLER", "QUEUE_CONTROLLER", "RUNTIME", "Permission", "leade
 
 WATCH = ("list", "watch")
 READ = ("get", *WATCH)
-"""`get`: the live look before a child is made."""
+"""`get`: the live look at an object that has the name of a child to be made."""
 APPLY = ("create", "patch")
 """Server-side apply of an object that may not exist yet takes both."""
 
