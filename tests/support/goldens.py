@@ -51,8 +51,8 @@ def applied(writes: Iterable[Exchange], uid: str, namespace: str) -> list[dict[s
 
 
 def _intent(body: dict[str, Any]) -> dict[str, Any]:
-    """Without what is added to send it: the digest, and the uid of what exists."""
-    meta = {field: value for field, value in body["metadata"].items() if field != "uid"}
+    """Without what is added to send it: the digest, the version that nothing has, or the uid of what exists."""
+    meta = {field: value for field, value in body["metadata"].items() if field not in ("uid", "resourceVersion")}
     annotations = {key: value for key, value in meta.pop("annotations", {}).items() if key != INTENT_ANNOTATION}
     body = body | {"metadata": meta | ({"annotations": annotations} if annotations else {})}
     return body | {"data": LEFT_OUT} if body["kind"] == CONTROLLER_REVISION.kind else body
