@@ -37,7 +37,7 @@ async def test_directory_is_submitted_and_trains(place: Place, kubeconfig: Path,
     line = ["submit", "--queue", "queue", "--nodes", "2", "python train.py --steps 20", "--follow", "-n", NAMESPACE]
     ended = await run(*line, "--name", "mine", kubeconfig=kubeconfig, directory=directory, timeout_s=180)
     assert ended.status == 0, ended.err
-    assert "1 files" in ended.err
+    assert "1 file" in ended.err
     assert "left out: 1 secret" in ended.err
     assert "mine is Running" in ended.err
     assert "[rank 0] " in ended.out

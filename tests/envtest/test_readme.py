@@ -81,7 +81,7 @@ async def test_lines_for_people_who_train_do_what_they_say(
             said[" ".join([verb, *arguments[:-1]])] = ended.out + ended.err
         done = await anyio.run_process([sys.executable, "-c", program], cwd=directory)
     assert "\nh100-training " in said["queues"]
-    assert "1 files, 9 bytes" in said["submit --queue h100-training --gpus 8 --name vit"]
+    assert "1 file, 9 bytes" in said["submit --queue h100-training --gpus 8 --name vit"]
     assert "vit Succeeded, 1/1 succeeded" in said["status -w"]
     assert "epoch 1\n" in said["logs -f"]
     assert "No worker of vit has failed" in said["logs --failed"]

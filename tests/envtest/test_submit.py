@@ -327,7 +327,7 @@ async def test_verbs_change_jobs_one_after_another(place: Place, control_plane: 
     both = ("-l", "team=a")
     await said("suspend", *both, "--wait", told=["lives-1 suspended\n", "lives-2 suspended\n"])
     await said("resume", "lives-1", "lives-2", "--wait", told=["lives-1 resumed\n", "lives-2 resumed\n"])
-    await said("scale", "lives-1", "--nodes", "1", "--wait", told=["lives-1 scaled to 1 nodes\n"])
+    await said("scale", "lives-1", "--nodes", "1", "--wait", told=["lives-1 scaled to 1 node\n"])
     await said("restart", "lives-2", "absent", status=4, told=["there is no TorchrunJob absent"])
     await said("restart", "lives-2", "--wait", told=["lives-2 restarted\n"])
     await said("delete", *both, "--wait", told=["lives-1 deleted\n", "lives-2 deleted\n"])

@@ -101,7 +101,7 @@ async def test_followed_submit_is_left_and_taken_up_again(
     ):
         await shell.enter(f"cd {project}; clear")
         await shell.enter(line)
-        await shell.shows("1 files", "mine created", "waiting: ")
+        await shell.shows("1 file", "mine created", "waiting: ")
         await shell.press("C-c")
         await shell.shows("The job mine stays. The same line with --name mine goes on with it.")
         await shell.enter("clear")

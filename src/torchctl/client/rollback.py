@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from torchctl.api.counts import counted
 from torchctl.client.delivery import Teller
 from torchctl.client.errors import RequestRefused
 from torchctl.client.reaching import reach
@@ -64,7 +65,9 @@ async def republish(channel: Channel, revision: str) -> None:
     answer = await channel.put(tree, b"")
     if answer.size:
         await channel.leave(tree)
-        raise RequestRefused(f"the job does not have {len(answer.missing)} files of {revision} any more", _STEP)
+        raise RequestRefused(
+            f"the job does not have {counted(len(answer.missing), 'file')} of {revision} any more", _STEP
+        )
     for _ in range(_COMMITS):
         if answer.state == "published":
             return await channel.leave(tree)

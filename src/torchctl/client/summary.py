@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from torchctl.api.counts import counted
 from torchctl.api.kube import ContainerStatus, Pod
 from torchctl.api.labels import ATTEMPT, ROLE, ROLE_WORKER, attempt_of
 from torchctl.api.names import TRAINER
@@ -96,7 +97,10 @@ def _fields(job: JobView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Attempt", f"{status.attempt}{_restarts(job)}"
     if status.workspace is not None and status.workspace.revision:
         code = status.workspace
-        yield "Code", f"{revision(code.revision)} ({code.source}, {code.files} files, {code.bytes} bytes)"
+        yield (
+            "Code",
+            f"{revision(code.revision)} ({code.source}, {counted(code.files, 'file')}, {counted(code.bytes, 'byte')})",
+        )
     yield "Created", f"{age(job.metadata.creation_timestamp, now)} ago"
     if status.start_time is not None:
         end = status.completion_time or now
@@ -106,10 +110,10 @@ def _fields(job: JobView, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _size(job: JobView) -> str:
-    nodes = job.status.nodes.desired or job.spec.num_nodes
-    elastic = job.spec.elastic
+    number, elastic = job.status.nodes.desired or job.spec.num_nodes, job.spec.elastic
+    nodes = counted(number, "node") if number else f"{NONE} nodes"
     between = f", elastic {elastic.min_nodes} to {elastic.max_nodes}" if elastic is not None else ""
-    return f"{nodes or NONE} nodes, {job.status.gpus or job.spec.num_gpus or 0} GPUs{between}"
+    return f"{nodes}, {counted(job.status.gpus or job.spec.num_gpus or 0, 'GPU')}{between}"
 
 
 def _restarts(job: JobView) -> str:

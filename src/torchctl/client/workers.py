@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from torchctl.api.counts import counted
 from torchctl.api.labels import JOB_NAME, JOB_UID, ROLE, ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL
 from torchctl.client.errors import NotFound, UsageError
@@ -43,7 +44,7 @@ def missing(
     if rank is not None and 0 < ranks <= rank:
         return UsageError(f"there is no rank {rank}: {name} has {ranks} ranks", "They count from 0.")
     if node is not None and 0 < nodes <= node:
-        return UsageError(f"there is no worker {node}: {name} has {nodes} nodes", "They count from 0.")
+        return UsageError(f"there is no worker {node}: {name} has {counted(nodes, 'node')}", "They count from 0.")
     who = "worker" if rank is None and node is None else f"rank {rank}" if node is None else f"worker {node}"
     what = f"no {who} of {job_text(Key(namespace, name))} runs: it is {phase or 'new'}"
     if phase in TERMINAL:

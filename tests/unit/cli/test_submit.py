@@ -53,7 +53,7 @@ def test_documented_line_is_shown_with_what_it_would_send() -> None:
     }
     assert made["metadata"]["name"].startswith("my-project-")
     assert made["metadata"]["namespace"] == "ml"
-    assert "Would send 1 files, 9 bytes, of " in done.stderr
+    assert "Would send 1 file, 9 bytes, of " in done.stderr
     assert "  train.py (9 bytes)" in done.stderr
     assert "  .env (secret)" in done.stderr
 

@@ -68,7 +68,7 @@ async def test_tree_whose_files_the_store_lost_is_refused(tmp_path: Path) -> Non
         await send(url, project)
         for pack in (tmp_path / "store").glob("*.pack"):
             pack.unlink()
-        with pytest.raises(RequestRefused, match=r"the job does not have 1 files of sha256:.* any more"):
+        with pytest.raises(RequestRefused, match=r"the job does not have 1 file of sha256:.* any more"):
             await back(url, first)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchctl.api.counts import counted
 from torchctl.cli.torchrun.common import verb
 
 if TYPE_CHECKING:
@@ -36,4 +37,4 @@ async def command(cluster: "Cluster", source: str, target: str, rank: int | None
         copied = await copying.download(job, worker, here.path, Path(there.path))
     else:
         copied = await copying.upload(job, worker, Path(here.path), there.path)
-    click.echo(f"{copied.path}: {copied.files} files, {copied.bytes} bytes", err=True)
+    click.echo(f"{copied.path}: {counted(copied.files, 'file')}, {counted(copied.bytes, 'byte')}", err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
+from torchctl.api.counts import counted
 from torchctl.cli.exits import farewell
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def summary(tree: "Tree") -> str:
     """Returns what is sent of a directory, and what stays here, as one line."""
     from torchctl.client.errors import visible
 
-    found = f"{tree.files} files, {amount(tree.bytes)}, of {visible(str(tree.root.resolve()))}"
+    found = f"{counted(tree.files, 'file')}, {amount(tree.bytes)}, of {visible(str(tree.root.resolve()))}"
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(tree.left_out.counts.items()))
     return f"{found}; left out: {reasons}" if reasons else found
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchctl.api.counts import counted
 from torchctl.cli.torchrun.chosen import chosen, each, jobs_argument, selector_option, wait_options
 from torchctl.cli.torchrun.common import verb
 
@@ -27,6 +28,6 @@ async def command(
         changed = await scale(job, nodes)
         if wait:
             await has_nodes(job, nodes, timeout_s=timeout_s)
-        click.echo(f"{job.name} {'scaled to' if changed else 'has'} {nodes} nodes")
+        click.echo(f"{job.name} {'scaled to' if changed else 'has'} {counted(nodes, 'node')}")
 
     await each(await chosen(cluster, names, selector), change)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchctl.api.counts import agree, counted
 from torchctl.cli.torchrun.common import SECONDS, verb
 from torchctl.cli.torchrun.suggestions import job_names
 
@@ -81,7 +82,8 @@ def outcome(done: "Synced", *, restart: bool) -> str:
         return "it starts when it can"
     if not done.workers:
         return "no worker runs now, the next ones have it"
-    return f"{done.workers} workers run it" if restart else f"{done.workers} workers have its files, and run on"
+    said = ("runs it", "run it") if restart else ("has its files, and runs on", "have its files, and run on")
+    return f"{counted(done.workers, 'worker')} {agree(done.workers, *said)}"
 
 
 async def _watch(job: "Job", tree: "Tree", teller: "Teller", send: Callable[[Path], Awaitable["Tree"]]) -> None:

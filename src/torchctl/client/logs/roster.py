@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from torchctl.api.counts import counted
 from torchctl.api.phases import TERMINAL
 from torchctl.client.errors import UsageError
 from torchctl.client.logs.workers import Worker, numbered, ranks_in
@@ -132,4 +133,4 @@ class Roster:
         elastic, desired = job.spec.elastic, job.status.nodes.desired or job.spec.num_nodes or 0
         nodes = max(desired, elastic.max_nodes) if elastic is not None else desired
         if 0 < nodes <= node:
-            raise UsageError(f"there is no node {node}: the job has {nodes} nodes", "They count from 0.")
+            raise UsageError(f"there is no node {node}: the job has {counted(nodes, 'node')}", "They count from 0.")
