@@ -50,7 +50,7 @@ class _Asker:
         self._pid, self._lock, self._busy = os.getpid(), threading.Lock(), threading.local()
         self._connection: socket.socket | None = None
 
-    def hear(self, event: str, arguments: tuple) -> None:  # type: ignore[type-arg]
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """The audit hook."""
         if event in PATHS or event == "open" or event in OTHERS:
             if os.getpid() != self._pid:
@@ -81,7 +81,7 @@ class _Asker:
 
         return call
 
-    def _name(self, event: str, arguments: tuple) -> str:  # type: ignore[type-arg]
+    def _name(self, event: str, arguments: tuple[Any, ...]) -> str:
         if event in OTHERS:
             return f"os.kill {arguments[1]}" if event == "os.kill" else event
         if event == "open":
@@ -91,7 +91,7 @@ class _Asker:
             path = self._path(arguments[event in SECOND], arguments[place] if place is not None else None)
         return f"{event} {path}" if path else ""
 
-    def _path(self, path: object, directory: object) -> str:
+    def _path(self, path: Any, directory: Any) -> str:
         """The path below the root, without what is random in it; empty if it is none of ours."""
         try:
             if isinstance(path, int):
@@ -99,7 +99,7 @@ class _Asker:
                 if whole.startswith("pipe:"):
                     return "pipe"
             else:
-                whole = os.fsdecode(path)  # type: ignore[arg-type]
+                whole = os.fsdecode(path)
                 if isinstance(directory, int) and directory >= 0 and not os.path.isabs(whole):
                     whole = os.path.join(os.readlink(f"/proc/self/fd/{directory}"), whole)
         except (OSError, TypeError):

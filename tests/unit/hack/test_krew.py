@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -47,10 +48,10 @@ def test_a_release_has_the_digest_of_every_archive(tmp_path: Path, capsys: pytes
 )
 def test_what_krew_refuses_is_found(path: tuple[str | int, ...], value: object, says: str) -> None:
     document = krew.manifest(krew.PLACE, {})
-    place = document
+    place: Any = document
     for key in path[:-1]:
-        place = place[key]  # type: ignore[index]  # a path into JSON
-    place[path[-1]] = value  # type: ignore[index]  # a path into JSON
+        place = place[key]
+    place[path[-1]] = value
     assert [says in problem for problem in krew.problems("torchrun", document, released=False)] == [True]
 
 

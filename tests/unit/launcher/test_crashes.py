@@ -189,10 +189,10 @@ def end(pod: Pod) -> None:
     pod.process.wait()
 
 
-def in_one_world(starts: Iterable[dict[str, object]], text: str) -> bool:
+def in_one_world(starts: Iterable[dict[str, Any]], text: str) -> bool:
     """Whether programs run with this text in a world that all of them share."""
     starts = list(starts)
-    worlds = {start["env"]["PET_RDZV_ID"] for start in starts}  # type: ignore[index]
+    worlds = {start["env"]["PET_RDZV_ID"] for start in starts}
     return {start["text"] for start in starts} == {text} and len(worlds) == 1
 
 
