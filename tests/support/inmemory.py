@@ -97,9 +97,10 @@ class InMemoryCluster(Readings):
             "old_groups": tuple(group for group in self.seen.old_groups if group.metadata.name != name),
             "old_revisions": tuple(one for one in self.seen.old_revisions if one.metadata.name != name),
         }
-        current = self.seen.worker_job
-        if kind == JOB.kind and current is not None and current.metadata.name == name:
-            self.seen = replace(self.seen, worker_job=None)
+        single = {JOB.kind: "worker_job", SERVICE.kind: "service", KAI_PODGROUP.kind: "podgroup"}.get(kind)
+        current = getattr(self.seen, single) if single else None
+        if single is not None and current is not None and current.metadata.name == name:
+            gone[single] = None
         if kind == PVC.kind:
             self.seen = replace(self.seen, workspace=None)
         if kind == CONTROLLER_REVISION.kind and name == self.status.queue_revision:

@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 import structlog
+from msgspec import structs
 
 from torchctl.api import names
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONTROLLER_REVISION, JOB
 from torchctl.controllers.job import delays
 from torchctl.controllers.job.observed import Observed
@@ -54,7 +56,7 @@ class LiveReads:
 
         Answers to a question that asks why only explain; without one the pass goes on. Answers to the others decide.
 
-        RBAC: list on Events, get on Jobs and ControllerRevisions.
+        RBAC: list on Events and TorchrunJobs, get on Jobs and ControllerRevisions.
 
         Args:
             now: Seconds on any monotonic scale.
@@ -83,6 +85,8 @@ class LiveReads:
             case Question.REVISION:
                 named = observed.job.status.queue_revision
                 return replace(observed, revision=await self._own(CONTROLLER_REVISION, named, observed))
+            case Question.JOB:
+                return replace(observed, job=await self._itself(observed.job, date))
 
     def forget(self, job: Key) -> None:
         """Forgets the Events of a job that nobody asks about any more."""
@@ -108,6 +112,15 @@ class LiveReads:
             return _Said(fields, now + PERIOD_S, None)
         newest = max(events, key=lambda event: int(event.metadata.resource_version), default=None)
         return _Said(fields, now + (PERIOD_S if newest else AGAIN_S), newest)
+
+    async def _itself(self, job: TorchrunJob, date: datetime) -> TorchrunJob:
+        """The job as it was observed; as one that is being deleted if it is no longer there."""
+        meta = job.metadata
+        named = f"metadata.name={meta.name}"  # a list, since the right to list is there for the cache
+        page = await self._client.list_page(TORCHRUN_JOB, namespace=meta.namespace, fields=named)
+        if any(found.metadata.uid == meta.uid and not found.metadata.deletion_timestamp for found in page.items):
+            return job
+        return structs.replace(job, metadata=structs.replace(meta, deletion_timestamp=date))
 
     async def _own(self, kind: Kind[T], name: str, observed: Observed) -> T | None:
         """Reads the job's own child live, because a new leader's cache may have the job and not yet the child."""

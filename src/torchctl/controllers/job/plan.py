@@ -54,6 +54,9 @@ class Question(Enum):
     """Whether the attempt's Job is gone, which is the end of its job for ever; the cache may only not have it yet."""
     REVISION = auto()
     """The revision that status names: the plan would record another, and the cache may only not have it yet."""
+    JOB = auto()
+    """Whether the job is still there: what was made before its workers is gone, as the garbage collector leaves it, and
+    the cache may only not know yet that the job was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,15 @@ def _asks(found: Found, life: Life) -> Question | None:
         return Question.REVISION
     if case.template is None or not isinstance(life.stage, Run) or case.observed.worker_job is None:
         return None
+    if _is_bereft(case.observed, case.template):
+        return Question.JOB
     if workers.are_overdue(case.observed, case.template, case.now):
         return Question.WHY_NO_PODS
     late = delays.first_late(case.observed, case.now)
     return Question.WHY_NOT_UP if late is not None and delays.has_news(late) else None
+
+
+def _is_bereft(observed: Observed, template: FrozenTemplate) -> bool:
+    """Whether something is gone that was made before the workers' Job, which is there."""
+    grouped = template.kai is not None and template.kai.own_group and observed.kai_available
+    return None in (observed.revision, observed.service, *((observed.podgroup,) if grouped else ()))

@@ -12,7 +12,7 @@ from world import World
 
 from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Question, Steps, plan
+from torchctl.controllers.job.plan import Idle, Question, Steps, plan
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.exchange import Gate, HttpResponse
@@ -81,6 +81,57 @@ async def test_nothing_is_asked_where_nothing_is_missed(world: type[World]) -> N
     manager = SimpleNamespace(client=Client(transport), events=None, clock=ManualClock())
     known, _ = await JobReconciler(cast(Manager, manager), w.settings)._plan(w.seen, w.now)
     assert (known is w.seen, transport.requests) == (True, [])
+
+
+# The job itself.
+
+
+def torchrun_job(uid: str, **meta: str) -> dict[str, Any]:
+    spec = {"jobQueue": "research", "numNodes": 2, "command": "python train.py"}
+    return {"metadata": {"name": "demo", "namespace": "team", "uid": uid, "resourceVersion": "9", **meta}, "spec": spec}
+
+
+@pytest.fixture(params=["Service", "ControllerRevision", "PodGroup"])
+def bereft(world: type[World], request: pytest.FixtureRequest) -> World:
+    """A job of which something is gone while its workers run."""
+    w = world(
+        "{jobQueue: research, numNodes: 2, command: python train.py}",
+        "{image: trainer:1, kaiQueue: research, nodeResources: {gpus: 1}}",
+    )
+    w.settle()
+    w.worker(0)
+    w.worker(1)
+    w.settle()
+    assert steps(w.seen, w).asks is None
+    [name] = [name for kind, name in w.objects if kind == request.param]
+    w.remove(request.param, name)
+    return w
+
+
+async def test_a_job_that_is_there_gets_back_what_went(bereft: World) -> None:
+    transport = Answers(answer(200, {"metadata": {"resourceVersion": "9"}, "items": [torchrun_job(UID)]}))
+    assert steps(bereft.seen, bereft).asks is Question.JOB
+    known = await LiveReads(Client(transport)).answered(bereft.seen, Question.JOB, 0.0, bereft.now)
+    assert [request.path for request in transport.requests] == [
+        "/apis/torchrun.ai/v1alpha1/namespaces/team/torchrunjobs"
+    ]
+    assert dict(transport.requests[0].query)["fieldSelector"] == "metadata.name=demo"
+    assert known == bereft.seen
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param([], id="gone"),
+        pytest.param([torchrun_job("another")], id="another of its name"),
+        pytest.param([torchrun_job(UID, deletionTimestamp="2026-01-01T00:00:00Z")], id="being deleted"),
+    ],
+)
+async def test_nothing_is_made_for_a_job_that_went(bereft: World, items: list[Any]) -> None:
+    """The garbage collector's deletions came to the cache before the job's own."""
+    transport = Answers(answer(200, {"metadata": {"resourceVersion": "9"}, "items": items}))
+    known = await LiveReads(Client(transport)).answered(bereft.seen, Question.JOB, 0.0, bereft.now)
+    assert plan(known, bereft.settings, bereft.now) == Idle()
 
 
 # The template of a job.
