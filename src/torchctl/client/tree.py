@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from torchctl.client.errors import UsageError
 from torchctl.client.ignore import OWN, Rules
@@ -19,8 +20,7 @@ _SHOWN = 5
 _LEAVE_OUT = f"Leave out what training does not need: put a pattern into {OWN}"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
+class LocalFile(NamedTuple):
     """A member of the tree, and how its file looked when it was found: see `look`."""
 
     member: Member

@@ -9,7 +9,6 @@ Calls block on the disk: make them in a worker thread, one at a time.
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -51,7 +50,6 @@ class Incoming:
         self._staging = staging
         self._limits = limits
         self._store = store
-        self._mtime = int(time.time())
         self._present = Present(staging.root, manifest)
         self._kept = bytearray()
         self._stored: dict[bytes, Place] = {}
@@ -181,7 +179,7 @@ class Incoming:
 
     def _entries(self) -> Iterator[Entry]:
         with self._manifest.open("rb") as file:
-            yield from entries(iter(lambda: file.read(64 * 1024), b""), self._limits, mtime=self._mtime)
+            yield from entries(iter(lambda: file.read(64 * 1024), b""), self._limits)
 
     def _missing(self) -> Iterator[Entry]:
         numbers = iter(self.missing)
