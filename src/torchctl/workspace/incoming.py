@@ -10,6 +10,7 @@ Calls block on the disk: make them in a worker thread, one at a time.
 import hashlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -211,15 +212,23 @@ class Incoming:
         """Add links, empty files, and files whose content is in the root, in the store or elsewhere in this tree."""
         sent = iter(self.missing)
         wanted = next(sent, -1)
-        for number, entry in enumerate(self._entries()):
-            if number == wanted:
-                wanted = next(sent, -1)
-            elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
-                continue
-            elif entry.member.kind != "directory":
-                self._unpacker.add(entry.member)
-                for chunk in self._content(number, entry) if entry.member.size else ():
-                    self._unpacker.write(chunk)
+        with ThreadPoolExecutor(1) as reader:
+            for number, entry in enumerate(self._entries()):
+                if number == wanted:
+                    wanted = next(sent, -1)
+                elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
+                    continue
+                elif entry.member.kind != "directory":
+                    self._unpacker.add(entry.member)
+                    self._copy(number, entry, reader)
+
+    def _copy(self, number: int, entry: Entry, reader: Executor) -> None:
+        """Write the content of a file. The next chunk of a large one is read and hashed meanwhile."""
+        if not entry.member.size:
+            return
+        chunks = self._content(number, entry)
+        for chunk in chunks if entry.member.size <= CHUNK else _ahead(chunks, reader):
+            self._unpacker.write(chunk)
 
     def _content(self, number: int, entry: Entry) -> Iterator[bytes]:
         if self._kept[number]:
@@ -233,3 +242,11 @@ class Incoming:
         with os.fdopen(open_member(self._staging.tree, twin), "rb", buffering=0) as file:
             while chunk := file.read(CHUNK):
                 yield chunk
+
+
+def _ahead(chunks: Iterator[bytes], reader: Executor) -> Iterator[bytes]:
+    """Yield what an iterator yields, which works on the next chunk meanwhile."""
+    following = reader.submit(next, chunks, b"")
+    while chunk := following.result():
+        following = reader.submit(next, chunks, b"")
+        yield chunk
