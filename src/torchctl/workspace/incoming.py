@@ -2,7 +2,8 @@
 
 Content arrives as one stream: the missing files, one after another, in the order of the manifest. It is written into
 the staged tree at once, so the offset in the stream is all that a broken connection leaves to be remembered. Everything
-that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a tree.
+that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a tree. Small files are
+written in threads of their own, a little later; all of them are when the end of the stream is answered.
 
 Calls block on the disk: make them in a worker thread, one at a time.
 """
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .batches import SMALL, Batches
 from .core import Admitted, Limits, Member, show
 from .errors import Refused
 from .manifest import EMPTY, Entry, checked, entries
@@ -58,6 +60,7 @@ class Incoming:
         directories = self._plan()
         self._pack: Pack | None = store.pack(self.size) if store and self.size else None
         self._unpacker = Unpacker(staging.tree, Admitted())
+        self._batches = Batches(staging.tree)
         for directory in directories:
             self._unpacker.add(directory)
         self._awaited = self._missing()
@@ -89,8 +92,8 @@ class Incoming:
             if self._current is None:
                 raise Refused(f"more than the {self.size} missing bytes were sent")
             part = view[: self._left]
-            self._unpacker.write(part)
             self._hash.update(part)
+            self._write(self._current.member, part)
             if self._pack:
                 self._pack.write(part)
             self.offset += len(part)
@@ -99,6 +102,14 @@ class Incoming:
             if not self._left:
                 self._end_file(self._current)
                 self._next()
+
+    def _write(self, member: Member, part: memoryview) -> None:
+        if len(part) == member.size <= SMALL:
+            self._batches.put(member, part)
+            return
+        if self._left == member.size:
+            self._unpacker.add(member)
+        self._unpacker.write(part)
 
     def finish(self) -> Marker:
         """Put the complete tree in place of what the root has, and mark it.
@@ -114,6 +125,7 @@ class Incoming:
             self._pack = None
         if self.files > len(self.missing):
             self._fill()
+        self._batches.close()
         self._unpacker.close()
         if self._store:
             self._store.close()
@@ -125,6 +137,7 @@ class Incoming:
 
     def abandon(self) -> None:
         """Close what is open and remove what was staged. What has arrived stays in the store."""
+        self._batches.abandon()
         self._unpacker.__exit__()
         if self._store:
             self._store.close()
@@ -195,7 +208,8 @@ class Incoming:
         if self._current:
             self._left = self._current.member.size
             self._hash = hashlib.sha256()
-            self._unpacker.add(self._current.member)
+        else:
+            self._batches.settle()
 
     def _end_file(self, entry: Entry) -> None:
         if self._hash.digest() != entry.sha256:
@@ -218,19 +232,24 @@ class Incoming:
                     wanted = next(sent, -1)
                 elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
                     continue
-                elif entry.member.kind != "directory":
-                    self._unpacker.add(entry.member)
+                elif entry.member.kind == "file":
                     self._copy(number, entry, reader)
+                else:
+                    self._unpacker.add(entry.member)
 
     def _copy(self, number: int, entry: Entry, reader: Executor) -> None:
-        """Write the content of a file. The next chunk of a large one is read and hashed meanwhile."""
-        if not entry.member.size:
-            return
+        """Write a file that was not sent. The next chunk of a large one is read and hashed meanwhile."""
         chunks = self._content(number, entry)
-        for chunk in chunks if entry.member.size <= CHUNK else _ahead(chunks, reader):
+        if entry.member.size <= SMALL:
+            self._batches.put(entry.member, b"".join(chunks))
+            return
+        self._unpacker.add(entry.member)
+        for chunk in _ahead(chunks, reader):
             self._unpacker.write(chunk)
 
     def _content(self, number: int, entry: Entry) -> Iterator[bytes]:
+        if not entry.member.size:
+            return
         if self._kept[number]:
             yield from self._present.read(entry)
             return
