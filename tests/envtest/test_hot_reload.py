@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place, a_job
 from operators import background_operator
 from receivers import plant
@@ -36,7 +37,7 @@ from torchctl.runtime.client.errors import Invalid
 from torchctl.runtime.kinds import Key
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import Part, default_play, inside
 from torchctl.workspace.companion import Companion
@@ -72,7 +73,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, namespace):
         yield here
     kubelet.script = before
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 async def workers(place: Place, name: str) -> dict[str, str]:

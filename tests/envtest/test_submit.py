@@ -10,7 +10,7 @@ import anyio
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
-from clusters import quota_noted
+from clusters import clear, quota_noted
 from jobs import Place
 from operators import background_operator, running_operator
 from plugin import interrupted
@@ -36,7 +36,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Key, Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import SYNC_MESSAGE, named
 
@@ -98,7 +98,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, namespace):
         yield here
     kubelet.script = before
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 @pytest.fixture
