@@ -28,12 +28,8 @@ V = TypeVar("V")
 REMEMBERED = 1024
 """How much is remembered of each of the two. What is forgotten costs one write."""
 
-UNMANAGED = (
-    ("apiVersion",),
-    ("kind",),
-    *(("metadata", name) for name in ("name", "namespace", "uid", "resourceVersion", "ownerReferences")),
-)
-"""Fields that are not looked up among the owned ones: nobody owns them, or their values are compared."""
+UNMANAGED = frozenset({"name", "namespace", "uid", "resourceVersion", "ownerReferences"})
+"""Metadata that is not looked up among the owned fields: nobody owns it, or its values are compared."""
 
 
 class DriftDetector:
@@ -66,9 +62,10 @@ class DriftDetector:
 
     def _is_covered(self, intent: Mapping[str, Any], meta: ObjectMeta, is_atomic: Callable[[Path], bool]) -> bool:
         """Tells if the manager owns every mutable field of the intent, so that all have the value that it applied."""
-        compared = without(intent, (*immutable_fields(intent), *UNMANAGED))
+        compared = without(intent, (("apiVersion",), ("kind",), *immutable_fields(intent)))
         # An empty label map is owned only until somebody adds a label, and the same goes for all that metadata has.
-        compared["metadata"] = {name: value for name, value in compared["metadata"].items() if value}
+        meta_fields = intent["metadata"].items()
+        compared["metadata"] = {name: value for name, value in meta_fields if value and name not in UNMANAGED}
         references = msgspec.convert(intent["metadata"].get("ownerReferences", ()), tuple[OwnerReference, ...])
         owned = [msgspec.json.decode(entry.fields) for entry in meta.applied if entry.manager == self._manager]
         return all(ref in meta.owner_references for ref in references) and any(
