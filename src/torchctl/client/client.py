@@ -33,7 +33,7 @@ class Options(TypedDict, total=False):
     env: Mapping[str, str]
     git: str
     git_secret: str
-    hot_reload: Literal["Restart", "WarmStart"]
+    hot_reload: Literal["Restart", "WarmStart", "Files"]
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     manifest: Mapping[str, Any]
