@@ -16,8 +16,7 @@ __all__ = ["command"]
 
 _ARGV = "torchctl.argv"
 _AGAIN = (
-    "The job {{name}} stays. The same line with --name {{name}} goes on with it. To give up: "
-    "kubectl torchrun delete {{name}} -n {namespace}"
+    "The same line with --name {{name}} goes on with it. To give up: kubectl torchrun delete {{name}} -n {namespace}"
 )
 
 
@@ -167,17 +166,21 @@ async def _run(cluster: "Cluster", submission: "Submission", directory: Path, sa
     from torchctl.cli.exits import farewell
     from torchctl.cli.torchrun.follow import follow
     from torchctl.cli.torchrun.progress import Teller
-    from torchctl.client.code import read_code
+    from torchctl.client.code import DirectoryCode, read_code
     from torchctl.client.submit import submit
 
     farewell("Nothing was submitted.")
     with Teller(_AGAIN.format(namespace=submission.namespace)) as teller:
-        code = None
-        if submission.uploads:
-            code = await read_code(cluster, submission.namespace, directory, teller.progress)
-            teller.listed(code.content.tree)
-        made = await submit(cluster, submission, code, teller, patience_s=said["timeout_s"])
-        if code is not None:
+        codes: list[DirectoryCode] = []
+
+        async def read() -> DirectoryCode:
+            codes.append(await read_code(cluster, submission.namespace, directory, teller.progress))
+            teller.listed(codes[0].content.tree)
+            return codes[0]
+
+        uploads = read if submission.uploads else None
+        made = await submit(cluster, submission, uploads, teller, patience_s=said["timeout_s"])
+        for code in codes:
             teller.sent(code.sent)
     name, namespace = made.job.name, made.job.namespace
     await _print(cluster, name, namespace, said["output"])

@@ -70,6 +70,7 @@ async def _once(job: "Job", root: Path, *, teller: "Teller", restart: bool, time
     from torchctl.client.sync import sync
 
     code = await read_code(job.cluster, job.namespace, root, teller.progress)
+    teller.warn(code.content.tree)
     done = await sync(job, code, teller, restart=restart, patience_s=timeout_s)
     teller.sent(code.sent)
     teller.say(f"{job.name} has {done.revision.removeprefix('sha256:')[:12]}; {outcome(done, restart=restart)}")
