@@ -28,6 +28,8 @@ JOB_OF_TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 class Deletes:
     """Stands for the client: notes what is deleted, and answers with an error where it is given one."""
 
+    field_manager = "torchctl"
+
     def __init__(self, answer: Exception | None = None) -> None:
         self.answer = answer
         self.sent: list[tuple[str, str, dict[str, Any]]] = []
