@@ -430,6 +430,7 @@ def _download(url: Url, staging: str, revision: str) -> str:
     return head.fields.get("x-workspace-marker") or json.dumps({"digest": revision})
 
 
+NOTE_TRIES = 3
 PLACED, COMES = "placed", "comes"
 """Records of the tree that is in place and of the one that is staged, in the staging directory."""
 DIRECTORY = b"d"
@@ -1578,6 +1579,14 @@ def options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     return found, words[1:]
 
 
+def note_down(workdir: str) -> None:
+    """Have the tree recorded before the program makes anything; again if what does it was killed."""
+    with contextlib.suppress(OSError):
+        for _ in range(NOTE_TRIES):
+            if "error" not in Task("note", note, workdir).wait():
+                return
+
+
 def number(text: str, default: int) -> int:
     return int(text) if text.isdigit() else default
 
@@ -1614,8 +1623,7 @@ def main(argv: list[str]) -> int:
     revision = placed_revision(workdir)
     warm = Warm(program, workdir, given.get("nproc", ""), dict(os.environ), now) if "warm" in given and reaper else None
     if revision:
-        with contextlib.suppress(OSError):
-            Task("note", note, workdir).wait()  # before the program makes anything
+        note_down(workdir)
     core = Core(facts, revision, now, warming=warm is not None, patience_s=number(given.get("patience", ""), START_S))
     loop = Loop(core, url, workdir, program, warm, wake)
     loop.verbose = "verbose" in given

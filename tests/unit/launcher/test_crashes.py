@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -212,16 +212,6 @@ async def send(url: str, source: Path) -> None:
         with suppress(Unreachable):
             await upload(url, TOKEN, scan(source))
             return
-
-
-def doubled(pods: Sequence[Pod]) -> list[str]:
-    """Worlds that came about besides the two that there should be.
-
-    If the companion dies while it tells who is to start, a part of the world waits for the rest, and is started again.
-    """
-    worlds = [{start["env"]["PET_RDZV_ID"]: start["text"] for start in pod.starts()} for pod in pods]
-    whole = [text for world, text in worlds[0].items() if world in worlds[1]]
-    return [] if sorted(whole) == ["one", "two"] else [f"programs of these worlds ran: {whole}"]
 
 
 def differences(tree: Path, places: Iterable[Path]) -> list[str]:

@@ -229,6 +229,38 @@ def test_new_companion_has_not_heard_of_all_at_once() -> None:
     assert membership.whole(2)
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("revisions", [0, 1])
+def test_new_companion_completes_a_world_half_told(order: tuple[int, int], revisions: int) -> None:
+    """The one before had told one of two to start when it died; the name of the world tells who is missing."""
+    scene = Scene(2, 2)
+    if revisions:
+        assert scene.calm()
+        scene.commit(scene.nodes[0])
+    before = [len(node.starts) for node in scene.nodes]
+    for index in order * 10:
+        node = scene.nodes[index]
+        if [len(node.starts) for node in scene.nodes] == before:
+            scene.speak(node)
+            node.finish_task()
+            node.finish_stop()
+    assert sum(len(node.starts) for node in scene.nodes) == sum(before) + 1
+    scene.companion_dies()
+    assert scene.calm()
+    assert [len(node.starts) for node in scene.nodes] == [count + 1 for count in before]
+
+
+def test_world_of_a_replaced_worker_is_not_completed() -> None:
+    scene = Scene(2, 2)
+    scene.speak(scene.nodes[0])
+    scene.speak(scene.nodes[1])
+    assert [len(node.starts) for node in scene.nodes] == [0, 1]
+    scene.companion_dies()
+    scene.nodes[0] = scene.node(0)
+    assert scene.calm()
+    assert [len(node.starts) for node in scene.nodes] == [1, 2]
+
+
 @pytest.mark.parametrize("port", [1024, 29500, 65530, 65535])
 def test_each_world_has_a_port_that_exists(port: int) -> None:
     scene = Scene(2, 2)

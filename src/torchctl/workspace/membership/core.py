@@ -256,6 +256,7 @@ class Membership:
         orders = {report.incarnation: order for report in candidates if (order := _fetch(report, goal))}
         if self._hands_off(candidates):
             return {}
+        self._formed = self._formed or _half_told(candidates, self._dissolved)
         if self._formed:
             ranks = {member.incarnation: rank for rank, member in enumerate(self._formed.members)}
             return {
@@ -341,14 +342,12 @@ class Membership:
 
     def _form(self, members: list[Report], goal: str) -> None:
         epoch = max(report.epoch for report in members) + 1
-        named = "".join(f"{report.index} {report.incarnation} {report.address}\n" for report in members)
-        digest = hashlib.sha256(f"{goal}\n{named}".encode()).hexdigest()[:12]
         first = members[0]
         worlds = [report.world for report in members if report.world]
         failed = any(report.state is State.EXITED and report.exit and report.runs == goal for report in members)
         restarts = max((world.restarts for world in worlds if world.revision == goal), default=0) + failed
         world = World(
-            id=f"{first.attempt}-{epoch}-{digest}",
+            id=_name(members, epoch, goal),
             epoch=epoch,
             revision=goal,
             nodes=len(members),
@@ -386,6 +385,23 @@ class Membership:
         if excess > 0:
             for incarnation, _ in sorted(self.seen.items(), key=lambda item: item[1].at)[:excess]:
                 del self.seen[incarnation]
+
+
+def _name(members: list[Report], epoch: int, goal: str) -> str:
+    """Return the id of a world: each other member and each other address makes another one."""
+    named = "".join(f"{report.index} {report.incarnation} {report.address}\n" for report in members)
+    digest = hashlib.sha256(f"{goal}\n{named}".encode()).hexdigest()[:12]
+    return f"{members[0].attempt}-{epoch}-{digest}"
+
+
+def _half_told(candidates: list[Report], dissolved: set[str]) -> _Formed | None:
+    """Return the world that a companion before this one formed, and told only some of its members of."""
+    worlds = {report.world.id: report.world for report in candidates if report.state is State.RUNNING and report.world}
+    if len(worlds) != 1 or worlds.keys() & dissolved or not any(map(_startable, candidates)):
+        return None
+    [world] = worlds.values()
+    same = world.id == _name(candidates, world.epoch, world.revision)
+    return _Formed(world, tuple(candidates)) if same and all(_can_join(one, world) for one in candidates) else None
 
 
 def _as_member(world: World, rank: int) -> World:
