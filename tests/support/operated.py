@@ -22,12 +22,15 @@ class Operated(InMemoryCluster):
         observed = self.seen
         self.last = plan(observed, self.settings, self.now)
         refusals, changed = [], False
-        for child in self.last.actions.children:
-            refusal = self.refuse(child.kind.kind, child.name)
-            if refusal is not None:
-                refusals.append(refusal)
+        for stage in self.last.actions.stages:
+            for child in stage:
+                refusal = self.refuse(child.kind.kind, child.name)
+                if refusal is not None:
+                    refusals.append(refusal)
+                else:
+                    changed |= self._apply(child.kind, child.body)
+            if refusals:
                 break
-            changed |= self._apply(child.kind, child.body)
         for removal in self.last.actions.remove:
             self.remove(removal.kind.kind, removal.key.name)
             changed = True

@@ -1,5 +1,7 @@
 """Carries out what a plan decided: deletes, ends and applies a job's children."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -33,12 +35,12 @@ class Actor:
             ApiError: It is no refusal, but a matter of trying again.
         """
         stay = await self._clear(job, todo)
-        for child in todo.children:
+        for stage in todo.stages:
             if not self._is_there(job):
                 return ()  # a child of a job that is deleted meanwhile would run until somebody deletes it
-            refusal = await self._apply(child)
-            if refusal is not None:
-                return (*stay, refusal)
+            refusals = await self._apply_all(stage)
+            if refusals:
+                return (*stay, *refusals)
         return stay
 
     async def _clear(self, job: TorchrunJob, todo: Actions) -> tuple[Refusal, ...]:
@@ -50,6 +52,18 @@ class Actor:
         """Whether the job is still the one that was observed: its children take time to make."""
         found = self._manager.cache.get(TORCHRUN_JOB, key_of(job))
         return found is not None and found.metadata.uid == job.metadata.uid and not found.metadata.deletion_timestamp
+
+    async def _apply_all(self, stage: Sequence[Child]) -> tuple[Refusal, ...]:
+        """Applies children at once, and returns the refusals in the children's order.
+
+        Raises:
+            ApiError: As `_apply`, of the first child in their order. All have been tried.
+        """
+        ends = await asyncio.gather(*map(self._apply, stage), return_exceptions=True)
+        for error in ends:
+            if isinstance(error, BaseException):
+                raise error
+        return tuple(end for end in ends if isinstance(end, Refusal))
 
     async def _apply(self, child: Child) -> Refusal | None:
         try:

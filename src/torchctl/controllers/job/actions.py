@@ -1,14 +1,20 @@
 """Describes the changes that a reconcile makes in the cluster: objects to apply, and objects to remove."""
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+from torchctl.api.kube import JOB, POD, PVC
 from torchctl.runtime.intent import Ownership
 from torchctl.runtime.kinds import Key, Kind
 
 __all__ = ["Actions", "Child", "Halt", "Json", "Removal", "earliest"]
 
 Json = dict[str, Any]
+
+
+ALONE = frozenset({JOB, POD, PVC})
+"""Kinds that run or keep data. Each is applied after all children before it, and before all that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class Actions:
     Args:
         remove: Deleted by uid, before anything is made.
         halt: Pods that get a deadline.
-        children: Applied in order; the first refusal stops the rest, since a later child is of no use without the
+        children: Applied in order; a refusal stops the later stages, since a later child is of no use without the
             earlier.
         look_again_s: Seconds after which something is due that no event will tell.
     """
@@ -72,6 +78,13 @@ class Actions:
     halt: tuple[Halt, ...] = ()
     children: tuple[Child, ...] = ()
     look_again_s: float | None = None
+
+    @property
+    def stages(self) -> tuple[tuple[Child, ...], ...]:
+        """The children in groups, each of which is applied at once."""
+        numbered = enumerate(self.children, 1)
+        grouped = groupby(numbered, lambda one: one[0] if one[1].kind in ALONE else 0)
+        return tuple(tuple(child for _, child in stage) for _, stage in grouped)
 
 
 def earliest(*moments_s: float | None) -> float | None:

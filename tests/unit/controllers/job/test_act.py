@@ -3,12 +3,13 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
 import msgspec
 import pytest
 from world import World
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
-from torchctl.api.kube import JOB, POD
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.act import Actor
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
@@ -17,7 +18,7 @@ from torchctl.controllers.job.status import derive
 from torchctl.runtime.apply import Applier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound
+from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound, Unavailable
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind
 from torchctl.runtime.manager import Manager
@@ -27,6 +28,8 @@ JOB_OF_TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 
 class Deletes:
     """Stands for the client: notes what is deleted, and answers with an error where it is given one."""
+
+    field_manager = "torchctl"
 
     def __init__(self, answer: Exception | None = None) -> None:
         self.answer = answer
@@ -161,7 +164,7 @@ class Cluster:
         return self.job if len(self.made) < self.after else self.then
 
     async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
-        self.made.append(Child(kind, body, ours).name)
+        self.made.append(kind.kind)
 
 
 def changed(job: TorchrunJob, **meta: Any) -> TorchrunJob:
@@ -183,4 +186,63 @@ async def test_nothing_is_made_for_a_job_that_has_left_meanwhile(world: type[Wor
     cluster = Cluster(job, 1, then[becomes])
     manager = SimpleNamespace(client=None, events=None, cache=cluster, applier=cluster)
     assert await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo) == ()
-    assert len(cluster.made) == 1
+    assert cluster.made == ["ControllerRevision", "Service"]
+
+
+# Children that are applied at once.
+
+
+def child(kind: Kind[Any], name: str = "demo") -> Child:
+    return Child(kind, {"metadata": {"name": name, "namespace": "team"}}, controlled_by("uid"))
+
+
+def test_what_runs_or_keeps_data_is_applied_alone() -> None:
+    kinds: tuple[Kind[Any], ...] = (JOB, JOB, CONTROLLER_REVISION, PVC, SERVICE, POD, KAI_PODGROUP, SERVICE, JOB)
+    stages = Actions(children=(*map(child, kinds),)).stages
+    assert [[one.kind for one in stage] for stage in stages] == [
+        *([JOB], [JOB], [CONTROLLER_REVISION], [PVC], [SERVICE], [POD]),
+        *([KAI_PODGROUP, SERVICE], [JOB]),
+    ]
+    assert Actions().stages == ()
+
+
+class Refuses(Applies):
+    """Stands for an applier that waits until a whole stage is under way, and then answers with errors."""
+
+    def __init__(self, errors: dict[str, Exception]) -> None:
+        super().__init__()
+        self.errors, self.under_way = errors, anyio.Event()
+
+    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+        await super().apply(kind, body, ours)
+        if len(self.made) == 3:
+            self.under_way.set()
+        await self.under_way.wait()
+        if kind.kind in self.errors:
+            raise self.errors[kind.kind]
+
+
+STAGE = (child(CONTROLLER_REVISION), child(KAI_PODGROUP), child(SERVICE), child(JOB))
+
+
+async def tried(world: type[World], applier: Refuses) -> tuple[Refusal, ...]:
+    job = world(JOB_OF_TWO).seen.job
+    cache = SimpleNamespace(get=lambda kind, key: job)
+    manager = SimpleNamespace(client=None, events=None, cache=cache, applier=applier)
+    return await Actor(cast(Manager, manager)).carry_out(job, Actions(children=STAGE))
+
+
+async def test_refusals_of_a_stage_are_told_in_order(world: type[World]) -> None:
+    """And nothing of the next stage is applied."""
+    applier = Refuses({"Service": Forbidden("no services"), "ControllerRevision": Forbidden("no revisions")})
+    refusals = await tried(world, applier)
+    assert [refusal.kind for refusal in refusals] == ["ControllerRevision", "Service"]
+    assert len(applier.made) == 3
+
+
+async def test_an_error_of_a_stage_is_raised_over_refusals(world: type[World]) -> None:
+    """The others of the stage have been tried by then."""
+    applier = Refuses({"Service": Unavailable("later"), "ControllerRevision": Forbidden("no revisions")})
+    with pytest.raises(Unavailable):
+        await tried(world, applier)
+    assert len(applier.made) == 3
