@@ -16,7 +16,7 @@ from torchctl.runtime.client import requests
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.managed import condense
 from torchctl.runtime.client.transport import AiohttpTransport
-from torchctl.runtime.intent import is_covered
+from torchctl.runtime.drift import DriftDetector
 from torchctl.runtime.kinds import ObjectMeta
 from torchctl.testing.namespaces import create_namespace, fresh_name
 
@@ -70,7 +70,7 @@ async def test_a_child_comes_back_as_it_was_sent(child: dict[str, Any], transpor
     live = without_added(await dry_run(transport, body))
     meta = msgspec.json.decode(msgspec.json.encode(live["metadata"]), type=ObjectMeta)
     condense(meta)
-    assert is_covered(body, meta, MANAGER)
+    assert not DriftDetector(MANAGER).drifted(body, meta)
     for field in ("spec", "data"):
         assert contains(live.get(field), body.get(field)), "immutable fields too"
 

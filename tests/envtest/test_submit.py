@@ -75,6 +75,9 @@ class Told:
 
     lines: list[str] = field(default_factory=list)
 
+    def making(self, name: str) -> None:
+        """Tells nothing."""
+
     def made(self, name: str, *, again: bool) -> None:
         self.lines.append(f"{name} again" if again else f"{name} made")
 

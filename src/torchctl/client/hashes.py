@@ -5,6 +5,7 @@ index does. One that changed within two seconds before it was read is not rememb
 it may have changed again.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
@@ -28,10 +29,13 @@ _Files: TypeAlias = dict[bytes, tuple[tuple[int, int, int, int], bytes]]
 
 def known(tree: Tree) -> Mapping[int, bytes]:
     """Returns the SHA-256 of the members that look as they did when they were read, by number."""
+    file = _file(tree)
     try:
-        files = msgspec.msgpack.decode(_file(tree).read_bytes(), type=_Files)
+        files = msgspec.msgpack.decode(file.read_bytes(), type=_Files)
     except (OSError, msgspec.DecodeError):
         return {}
+    with contextlib.suppress(OSError):
+        os.utime(file)  # it is in use
     found = ((number, files.get(os.fsencode(local.member.path))) for number, local in enumerate(tree.members))
     return {number: file[1] for number, file in found if file and file[0] == tree.members[number].seen}
 

@@ -41,11 +41,11 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 """Names that are left out at any depth, by reason. A directory with `pyvenv.cfg` or `conda-meta` is an environment."""
 
 _SAMPLES = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
-_EXACT = {name: why for why, names in DEFAULTS.items() for name in names if "*" not in name}
-_WILD = [
-    (re.compile("|".join(fnmatch.translate(name) for name in names if "*" in name)), why)
-    for why, names in DEFAULTS.items()
-    if any("*" in name for name in names)
+_REASONS = {name: why for why, names in DEFAULTS.items() for name in names}
+_PATTERNS = [
+    (re.compile(fnmatch.translate(name)), why)
+    for name, why in _REASONS.items()
+    if "*" in name and not re.fullmatch(r"\*\.\w+", name)  # such an ending is looked up
 ]
 _SIGNS = ("pyvenv.cfg", "conda-meta")
 
@@ -109,10 +109,17 @@ class Rules:
 
 
 def _default(name: str, directory: Path | None) -> str:
-    why = _EXACT.get(name) or next((why for pattern, why in _WILD if pattern.match(name)), "")
+    why = _named(name)
     if directory:
         return why or ("environment" if any(os.path.lexists(directory / sign) for sign in _SIGNS) else "")
     return "" if name in _SAMPLES or why in ("environment", "run logs") else why
+
+
+def _named(name: str) -> str:
+    """Return why a name is left out; by look-up where that is enough, because there are many names."""
+    _, dot, ending = name.rpartition(".")
+    why = _REASONS.get(name) or (dot and _REASONS.get(f"*.{ending}"))
+    return why or next((why for pattern, why in _PATTERNS if pattern.match(name)), "")
 
 
 def _layer(directory: Path, prefix: str, name: str) -> _Layer | None:

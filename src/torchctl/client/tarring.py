@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from torchctl.client.errors import RequestRefused, UsageError
@@ -66,7 +65,7 @@ def packed(source: Path, name: str, members: Sequence[Member]) -> Iterator[bytes
         OSError: A file cannot be read.
     """
     for member in members:
-        yield tar_header(replace(member, parts=(name, *member.parts)))
+        yield tar_header(member._replace(parts=(name, *member.parts)))
         if member.kind == "file":
             yield from _content(source, member)
             yield bytes(padding(member.size))
@@ -75,7 +74,7 @@ def packed(source: Path, name: str, members: Sequence[Member]) -> Iterator[bytes
 
 def _content(source: Path, member: Member) -> Iterator[bytes]:
     left = member.size
-    root, inside = (source, member) if member.parts else (source.parent, replace(member, parts=(source.name,)))
+    root, inside = (source, member) if member.parts else (source.parent, member._replace(parts=(source.name,)))
     with os.fdopen(open_member(root, inside), "rb", buffering=0) as file:
         while left:
             chunk = file.read(min(CHUNK, left))

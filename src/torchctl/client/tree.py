@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from torchctl.client.errors import UsageError
 from torchctl.client.ignore import OWN, Rules
@@ -19,8 +20,7 @@ _SHOWN = 5
 _LEAVE_OUT = f"Leave out what training does not need: put a pattern into {OWN}"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
+class LocalFile(NamedTuple):
     """A member of the tree, and how its file looked when it was found: see `look`."""
 
     member: Member
@@ -62,6 +62,12 @@ class Tree:
             UsageError: it exceeds one; the message names the largest paths.
         """
         _check_count(len(self.members), [local.member for local in self.members], limits)
+        self.check_bytes(limits)
+        for local in self.members:
+            _check_name(local.member.path, limits)
+
+    def check_bytes(self, limits: Limits) -> None:
+        """As `check`, of the sum of the sizes only."""
         if self.bytes > limits.max_bytes:
             files = (local.member for local in self.members if local.member.size)
             largest = sorted(files, key=lambda m: -m.size)[:_SHOWN]
@@ -70,8 +76,6 @@ class Tree:
                 + ", ".join(f"{show(m.path)} ({_size(m.size)})" for m in largest),
                 _LEAVE_OUT,
             )
-        for local in self.members:
-            _check_name(local.member.path, limits)
 
 
 def look(info: os.stat_result) -> tuple[int, int, int, int]:
@@ -89,7 +93,7 @@ def scan(root: Path, limits: Limits | None = None) -> Tree:
     scanned = _Scan(root, limits)
     members = sorted(scanned.run(), key=lambda local: local.member.path.encode("utf-8", "surrogateescape"))
     tree = Tree(root, tuple(members), LeftOut(dict(scanned.counts), tuple(scanned.paths)))
-    tree.check(limits)
+    tree.check_bytes(limits)
     return tree
 
 

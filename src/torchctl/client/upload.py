@@ -83,7 +83,8 @@ async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
         for hashing in running:
             hashing.cancel()
     content = Content(tree, tuple(found[number] for number in range(len(tree.members))))
-    await anyio.to_thread.run_sync(hashes.keep, content, began)
+    if any(found[number] for batch in batches for number in batch):
+        await anyio.to_thread.run_sync(hashes.keep, content, began)
     return content
 
 

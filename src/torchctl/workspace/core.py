@@ -14,12 +14,13 @@ one `Guard`, so that a hostile archive is stopped in one place:
 
 import stat
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .errors import Refused
 
 __all__ = [
     "MARKER",
+    "PLACED",
     "RESERVED",
     "STAGING",
     "STORE",
@@ -40,7 +41,10 @@ MARKER = ".sync_success"
 STAGING = ".torchctl-staging"
 STORE = ".torchctl-store"
 WISH = ".torchctl-wish"
-RESERVED = frozenset({MARKER, MARKER + ".tmp", STAGING, STORE, WISH, WISH + ".tmp", "lost+found"})
+PLACED = ".torchctl-placed"
+RESERVED = frozenset(
+    {MARKER, MARKER + ".tmp", STAGING, STORE, WISH, WISH + ".tmp", PLACED, PLACED + ".tmp", "lost+found"}
+)
 """Names at the top of a claim that are ours or the file system's: never part of a workspace."""
 
 MAX_NAME_BYTES = 255
@@ -65,9 +69,11 @@ class Limits:
     ratio_floor: int = 64 * 2**20
 
 
-@dataclass(frozen=True)
-class Member:
-    """One entry of a tree: its path below the root, its kind, and everything needed to recreate it."""
+class Member(NamedTuple):
+    """One entry of a tree: its path below the root, its kind, and everything needed to recreate it.
+
+    `mtime` is in seconds since the epoch; negative: whenever it is written.
+    """
 
     parts: tuple[str, ...]
     kind: Kind
@@ -89,10 +95,14 @@ def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
     """
     if name.startswith("/") or "\0" in name:
         raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must be relative")
-    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    parts = tuple(name.split("/"))
+    if "" in parts or "." in parts:
+        parts = tuple(part for part in parts if part not in ("", "."))
     if ".." in parts:
         raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must not contain '..'")
-    if _longer(name, limits.max_path) or any(_longer(part, MAX_NAME_BYTES) for part in parts):
+    if _longer(name, limits.max_path) or (
+        _longer(name, MAX_NAME_BYTES) and any(_longer(part, MAX_NAME_BYTES) for part in parts)
+    ):
         raise Refused(
             f"the path {show(name)} is too long",
             next_step=f"Paths have at most {limits.max_path} bytes, and {MAX_NAME_BYTES} in one name",

@@ -2,19 +2,21 @@
 
 Content arrives as one stream: the missing files, one after another, in the order of the manifest. It is written into
 the staged tree at once, so the offset in the stream is all that a broken connection leaves to be remembered. Everything
-that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a tree.
+that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a tree. Small files are
+written in threads of their own, a little later; all of them are when the end of the stream is answered.
 
 Calls block on the disk: make them in a worker thread, one at a time.
 """
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .batches import SMALL, Batches
 from .core import Admitted, Limits, Member, show
 from .errors import Refused
 from .manifest import EMPTY, Entry, checked, entries
@@ -51,7 +53,6 @@ class Incoming:
         self._staging = staging
         self._limits = limits
         self._store = store
-        self._mtime = int(time.time())
         self._present = Present(staging.root, manifest)
         self._kept = bytearray()
         self._stored: dict[bytes, Place] = {}
@@ -59,6 +60,7 @@ class Incoming:
         directories = self._plan()
         self._pack: Pack | None = store.pack(self.size) if store and self.size else None
         self._unpacker = Unpacker(staging.tree, Admitted())
+        self._batches = Batches(staging.tree)
         for directory in directories:
             self._unpacker.add(directory)
         self._awaited = self._missing()
@@ -90,8 +92,8 @@ class Incoming:
             if self._current is None:
                 raise Refused(f"more than the {self.size} missing bytes were sent")
             part = view[: self._left]
-            self._unpacker.write(part)
             self._hash.update(part)
+            self._write(self._current.member, part)
             if self._pack:
                 self._pack.write(part)
             self.offset += len(part)
@@ -100,6 +102,14 @@ class Incoming:
             if not self._left:
                 self._end_file(self._current)
                 self._next()
+
+    def _write(self, member: Member, part: memoryview) -> None:
+        if len(part) == member.size <= SMALL:
+            self._batches.put(member, part)
+            return
+        if self._left == member.size:
+            self._unpacker.add(member)
+        self._unpacker.write(part)
 
     def finish(self) -> Marker:
         """Put the complete tree in place of what the root has, and mark it.
@@ -115,6 +125,7 @@ class Incoming:
             self._pack = None
         if self.files > len(self.missing):
             self._fill()
+        self._batches.close()
         self._unpacker.close()
         if self._store:
             self._store.close()
@@ -126,6 +137,7 @@ class Incoming:
 
     def abandon(self) -> None:
         """Close what is open and remove what was staged. What has arrived stays in the store."""
+        self._batches.abandon()
         self._unpacker.__exit__()
         if self._store:
             self._store.close()
@@ -181,7 +193,7 @@ class Incoming:
 
     def _entries(self) -> Iterator[Entry]:
         with self._manifest.open("rb") as file:
-            yield from entries(iter(lambda: file.read(64 * 1024), b""), self._limits, mtime=self._mtime)
+            yield from entries(iter(lambda: file.read(64 * 1024), b""), self._limits)
 
     def _missing(self) -> Iterator[Entry]:
         numbers = iter(self.missing)
@@ -196,7 +208,8 @@ class Incoming:
         if self._current:
             self._left = self._current.member.size
             self._hash = hashlib.sha256()
-            self._unpacker.add(self._current.member)
+        else:
+            self._batches.settle()
 
     def _end_file(self, entry: Entry) -> None:
         if self._hash.digest() != entry.sha256:
@@ -213,17 +226,30 @@ class Incoming:
         """Add links, empty files, and files whose content is in the root, in the store or elsewhere in this tree."""
         sent = iter(self.missing)
         wanted = next(sent, -1)
-        for number, entry in enumerate(self._entries()):
-            if number == wanted:
-                wanted = next(sent, -1)
-            elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
-                continue
-            elif entry.member.kind != "directory":
-                self._unpacker.add(entry.member)
-                for chunk in self._content(number, entry) if entry.member.size else ():
-                    self._unpacker.write(chunk)
+        with ThreadPoolExecutor(1) as reader:
+            for number, entry in enumerate(self._entries()):
+                if number == wanted:
+                    wanted = next(sent, -1)
+                elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
+                    continue
+                elif entry.member.kind == "file":
+                    self._copy(number, entry, reader)
+                else:
+                    self._unpacker.add(entry.member)
+
+    def _copy(self, number: int, entry: Entry, reader: Executor) -> None:
+        """Write a file that was not sent. The next chunk of a large one is read and hashed meanwhile."""
+        chunks = self._content(number, entry)
+        if entry.member.size <= SMALL:
+            self._batches.put(entry.member, b"".join(chunks))
+            return
+        self._unpacker.add(entry.member)
+        for chunk in _ahead(chunks, reader):
+            self._unpacker.write(chunk)
 
     def _content(self, number: int, entry: Entry) -> Iterator[bytes]:
+        if not entry.member.size:
+            return
         if self._kept[number]:
             yield from self._present.read(entry)
             return
@@ -235,3 +261,11 @@ class Incoming:
         with os.fdopen(open_member(self._staging.tree, twin), "rb", buffering=0) as file:
             while chunk := file.read(CHUNK):
                 yield chunk
+
+
+def _ahead(chunks: Iterator[bytes], reader: Executor) -> Iterator[bytes]:
+    """Yield what an iterator yields, which works on the next chunk meanwhile."""
+    following = reader.submit(next, chunks, b"")
+    while chunk := following.result():
+        following = reader.submit(next, chunks, b"")
+        yield chunk

@@ -9,8 +9,9 @@ manifest, so whoever has the manifest knows the tree's digest without having the
 """
 
 import re
+from binascii import unhexlify
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .core import Guard, Limits, Member, parts_of, show
 from .errors import Refused
@@ -20,13 +21,11 @@ __all__ = ["EMPTY", "Entry", "checked", "entries", "line"]
 EMPTY = bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
 """The SHA-256 of a file without content."""
 
-_HEX = re.compile(rb"[0-9a-f]{64}\Z")
-_SIZE = re.compile(rb"(?:0|[1-9][0-9]{0,17})\Z")
+_FILE = re.compile(rb"f ([x-]) (0|[1-9][0-9]{0,17}) ([0-9a-f]{64}) (.*)\Z", re.DOTALL)
 _NEXT = "Send the tree with a torchctl of the operator's version"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A member of a tree and, of a file, the SHA-256 of its content."""
 
     member: Member
@@ -44,8 +43,8 @@ def line(entry: Entry) -> bytes:
     return b"f %s %d %s %s\0" % (flag, member.size, entry.sha256.hex().encode(), path)
 
 
-def entries(chunks: Iterable[bytes], limits: Limits, *, mtime: int = 0) -> Iterator[Entry]:
-    """Parse a manifest in bounded memory. `mtime` becomes the time of every member.
+def entries(chunks: Iterable[bytes], limits: Limits) -> Iterator[Entry]:
+    """Parse a manifest in bounded memory. It has no times: members are as old as their copies.
 
     Raises:
         Refused: it is no manifest, not in order, cut off, or a name in it is unsafe.
@@ -53,7 +52,7 @@ def entries(chunks: Iterable[bytes], limits: Limits, *, mtime: int = 0) -> Itera
     fields = _fields(chunks, 2 * limits.max_path + 128)
     before = b""
     for head in fields:
-        path, entry = _entry(head, fields, limits, mtime)
+        path, entry = _entry(head, fields, limits)
         if path <= before:
             raise Refused(f"the manifest has {_shown(path)} twice or out of order", next_step=_NEXT)
         before = path
@@ -76,22 +75,18 @@ def checked(found: Iterable[Entry], limits: Limits) -> Iterator[Entry]:
         yield entry
 
 
-def _entry(head: bytes, fields: Iterator[bytes], limits: Limits, mtime: int) -> tuple[bytes, Entry]:
-    if head.startswith(b"f "):
-        _, flag, size, sha256, path = (head.split(b" ", 4) + [b""] * 4)[:5]
-        if flag not in (b"x", b"-") or not _SIZE.match(size) or not _HEX.match(sha256):
-            raise Refused(f"the manifest has the broken line {_shown(head)}", next_step=_NEXT)
+def _entry(head: bytes, fields: Iterator[bytes], limits: Limits) -> tuple[bytes, Entry]:
+    if found := _FILE.match(head):
+        flag, size, sha256, path = found.groups()
         mode = 0o755 if flag == b"x" else 0o644
-        return path, Entry(
-            Member(_parts(path, limits), "file", mode, int(size), mtime=mtime), bytes.fromhex(sha256.decode())
-        )
+        return path, Entry(Member(_parts(path, limits), "file", mode, int(size), mtime=-1), unhexlify(sha256))
     if head.startswith(b"l "):
         path = next(fields, b"")
         target = _text(head[2:])
-        return path, Entry(Member(_parts(path, limits), "link", 0o777, target=target, mtime=mtime))
+        return path, Entry(Member(_parts(path, limits), "link", 0o777, target=target, mtime=-1))
     if head.startswith(b"d "):
         path = head[2:]
-        return path, Entry(Member(_parts(path, limits), "directory", 0o755, mtime=mtime))
+        return path, Entry(Member(_parts(path, limits), "directory", 0o755, mtime=-1))
     raise Refused(f"the manifest has the broken line {_shown(head)}", next_step=_NEXT)
 
 

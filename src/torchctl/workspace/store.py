@@ -112,10 +112,10 @@ class Store:
             self._last = None
 
     def _opened(self, name: str) -> BinaryIO:
-        """Open a pack, or go on with the one that was read last: most files of a tree came in one pack."""
+        """Open a pack, or go on with the one that was read last: most files of a tree came in one pack, in order."""
         if self._last is None or self._last[0] != name:
             self.close()
-            self._last = (name, (self._directory / name).open("rb", buffering=0))
+            self._last = (name, (self._directory / name).open("rb", buffering=CHUNK))
         return self._last[1]
 
     def pack(self, size: int) -> "Pack | None":

@@ -4,7 +4,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from .core import RESERVED, Limits, Member, kind_of, show
@@ -102,7 +102,7 @@ def digest(root: Path, limits: Limits) -> Generator[None, None, Summary]:
         entry = Entry(member)
         if member.kind == "file":
             size, content = yield from _hash(root, member)
-            entry = Entry(replace(member, size=size), content)
+            entry = Entry(member._replace(size=size), content)
             total += size
         files += member.kind != "directory"
         whole.update(line(entry))

@@ -5,6 +5,7 @@ one. The modes of directories are set last, so that a read-only directory can be
 """
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from .core import Admitted, Guard, Member, directory_mode, file_mode, show
 from .errors import Refused
 
 __all__ = ["Unpacker"]
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Unpacker:
@@ -26,17 +30,20 @@ class Unpacker:
         self._guard = guard
         self._links: list[Member] = []
         self._directories: list[Member] = []
-        self._file = -1
+        self._file = self._directory = -1
+        self._inside: tuple[str, ...] = ()
         self._member: Member | None = None
         self._written = 0
+        self._exact: dict[int, bool] = {}
 
     def __enter__(self) -> "Unpacker":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        opened, self._file, self._directory = (self._file, self._directory), -1, -1
+        for descriptor in opened:
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def add(self, member: Member) -> None:
         self._end_file()
@@ -66,12 +73,14 @@ class Unpacker:
 
     def close(self) -> None:
         self._end_file()
+        self.__exit__()
         for link in self._links:
             os.symlink(link.target, self._path(link.parts))
         for directory in reversed(self._directories):
             path = self._path(directory.parts)
             os.chmod(path, directory_mode(directory.mode))
-            os.utime(path, (directory.mtime, directory.mtime))
+            if directory.mtime >= 0:
+                os.utime(path, (directory.mtime, directory.mtime))
 
     def _make_directory(self, member: Member) -> None:
         path = self._path(member.parts)
@@ -80,9 +89,16 @@ class Unpacker:
         self._directories.append(member)
 
     def _begin_file(self, member: Member) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(self._path(member.parts), flags, 0o600)
+        *inside, name = member.parts
+        self._file = os.open(name, _NEW, file_mode(member.mode), dir_fd=self._opened(tuple(inside)))
         self._member, self._written = member, 0
+
+    def _opened(self, parts: tuple[str, ...]) -> int:
+        """Open a directory, or go on with the one of the file before: a path is walked once for all files in it."""
+        if self._directory < 0 or parts != self._inside:
+            self.__exit__()
+            self._directory, self._inside = os.open(self._path(parts), _DIRECTORY), parts
+        return self._directory
 
     def _end_file(self) -> None:
         member, self._member = self._member, None
@@ -92,10 +108,18 @@ class Unpacker:
         try:
             if self._written != member.size:
                 raise Refused(f"{show(member.path)} has {self._written} bytes instead of {member.size}")
-            os.fchmod(descriptor, file_mode(member.mode))
-            os.utime(descriptor, (member.mtime, member.mtime))
+            self._set_mode(descriptor, file_mode(member.mode))
+            if member.mtime >= 0:
+                os.utime(descriptor, (member.mtime, member.mtime))
         finally:
             os.close(descriptor)
+
+    def _set_mode(self, descriptor: int, mode: int) -> None:
+        """Set the bits that the process's umask held back. Whether it did is looked up once for each mode."""
+        if mode not in self._exact:
+            self._exact[mode] = stat.S_IMODE(os.fstat(descriptor).st_mode) == mode
+        if not self._exact[mode]:
+            os.fchmod(descriptor, mode)
 
     def _path(self, parts: tuple[str, ...]) -> str:
         return f"{self._root}/{'/'.join(parts)}"

@@ -14,7 +14,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,7 +79,7 @@ def _unpack_one(
     if member.kind == "link":
         with opened.open(info) as content:
             target = content.read(limits.max_path + 1)
-        unpacker.add(replace(member, target=os.fsdecode(target), size=0))
+        unpacker.add(member._replace(target=os.fsdecode(target), size=0))
     elif member.kind == "directory":
         unpacker.add(member)
     else:

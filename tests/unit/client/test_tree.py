@@ -44,6 +44,7 @@ def test_defaults_leave_out_what_nobody_wants(tmp_path: Path) -> None:
         ".aws/credentials": "secret",
     }
     stays = ["train.py", ".env.example", "wandb.py", "pkg/venv.py", "environment/x.py", "tokenizer.bin", "id_rsa.pub"]
+    stays += ["pt", "key", "server.pem.txt", "a.pt.py"]
     tree = scan(plant(tmp_path / "t", dict.fromkeys([*reasons, *stays], b"")))
     assert sent(tree) == sorted(stays)
     assert {path.rstrip("/"): why for path, why in left(tree).items()} == {
