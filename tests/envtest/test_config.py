@@ -14,6 +14,7 @@ import pytest_asyncio
 import yaml
 
 from torchctl.controllers.rbac import JOB_CONTROLLER, QUEUE_CONTROLLER, RUNTIME, leader_election, policy
+from torchctl.runtime.access.reviews import ACCESS_REVIEW
 from torchctl.runtime.settings import ServerSettings
 from torchctl.testing.controlplane import ControlPlane
 
@@ -48,12 +49,11 @@ async def allowed(
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
+        "metadata": {},
         "spec": {"user": user, "resourceAttributes": attributes},
     }
-    answer = await cluster.kubectl(
-        "create", "--raw=/apis/authorization.k8s.io/v1/subjectaccessreviews", "--filename=-", input=json.dumps(review)
-    )
-    return bool(json.loads(answer)["status"]["allowed"])
+    async with cluster.client() as admin:
+        return (await admin.create(ACCESS_REVIEW, review)).status.allowed
 
 
 async def test_its_pods_pass_restricted_pod_security(cluster: ControlPlane) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from waiting import until
 
@@ -13,6 +14,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.kinds import Kind, PartialObject
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
 
 __all__ = [
@@ -82,12 +84,25 @@ async def install_kai(cluster: ControlPlane) -> None:
     await established(cluster)
 
 
+_CLEARED: tuple[Kind[Any], ...] = (
+    TORCHRUN_JOB,
+    TORCHRUN_QUEUE,
+    JOB,
+    *(
+        Kind("apps", "v1", name, f"{name.lower()}s", PartialObject)
+        for name in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+    ),
+    POD,
+)
+"""Pods come last: whoever made one makes it again."""
+
+
 async def clear(admin: Client, namespace: str) -> None:
-    """Deletes jobs, queues and pods of a namespace, unwaited, and keeps the namespace.
+    """Deletes what makes pods in a namespace, and its pods, unwaited; the namespace is kept.
 
     To delete it takes 74 requests of kube-controller-manager, or 154; and if a finalizer is left in it, whose owner is
     gone with the test, as many again every few seconds until the end: half of all requests of a run.
     """
-    for kind in (TORCHRUN_JOB, TORCHRUN_QUEUE, JOB, POD):
+    for kind in _CLEARED:
         with suppress(NotFound):  # a test that needs none of our kinds has not installed them
             await admin.delete_collection(kind, namespace=namespace)
