@@ -1,6 +1,7 @@
-"""Imports structlog without rich, which costs 5 MiB and draws nothing that is logged here. Import it before structlog.
+"""Imports structlog without rich, which costs 5 MiB and 0.1 s of CPU and draws nothing that is logged here.
 
-structlog takes rich for tracebacks on a terminal if it is there; `logging` asks for plain ones anyway.
+Import it before structlog, which takes rich for tracebacks on a terminal if it is there; `logging` asks for plain ones
+anyway.
 """
 
 import sys

@@ -1,5 +1,7 @@
 """Logs the warnings that the API server sends along with an answer: deprecated versions, fields that it drops."""
 
+from torchctl.runtime import lean  # isort: skip  # noqa: F401  # before anything that imports structlog
+
 import re
 from collections.abc import Mapping
 
