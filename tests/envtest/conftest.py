@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
-from clusters import install, install_kai
+from clusters import clear, install, install_kai
 from jobs import Place
 from operators import background_operator
 from rights import asked, granted, used
@@ -15,7 +15,7 @@ from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.assets import Settings
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import NodeSpec, ScriptedKubelet, default_nodes
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.programs import minor_numbers
 from torchctl.testing.proxy import FaultProxy
 
@@ -49,7 +49,16 @@ async def place(request: pytest.FixtureRequest, operator_account: Connection, ad
     await create_namespace(admin, namespace)
     async with background_operator(operator_account, namespace):
         yield Place(admin, namespace)
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def namespace(admin: Client, request: pytest.FixtureRequest) -> AsyncGenerator[str]:
+    """The name of a fresh namespace; in the end its jobs and pods are deleted."""
+    name = fresh_name(request.node.name.removeprefix("test_"))
+    await create_namespace(admin, name)
+    yield name
+    await clear(admin, name)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -9,17 +9,19 @@ refusal is the condition `Refused` (test_bad_input.py).
 import random
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 from jobs import Place
 from waiting import until
+from watching import running
 
 from torchctl.api.conditions import JobReason
-from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import JOB
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import Invalid
 from torchctl.runtime.conditions import find
 
@@ -225,11 +227,9 @@ async def accepted(place: Place, name: str, queue: Json, job: Json) -> bool:
     return True
 
 
-async def verdict(place: Place, name: str) -> str:
-    """What has become of a job: its workers' Job was made, or why not."""
-    if await place.exists(JOB, name):
-        return MADE_IT
-    conditions = (await place.admin.get(TORCHRUN_JOB, name, place.namespace)).status.conditions
+def verdict(job: TorchrunJob) -> str:
+    """What a job says of why its workers' Job is not made."""
+    conditions = job.status.conditions
     refused = [it.message for it in conditions if it.reason == JobReason.REFUSED]
     told, workspace = find(conditions, "Accepted"), find(conditions, "WorkspaceReady")
     if refused:
@@ -239,21 +239,40 @@ async def verdict(place: Place, name: str) -> str:
     return told.reason if told is not None and told.status == "False" else UNDECIDED
 
 
+class Verdicts:
+    """What became of each job first, by its name: its workers' Job was made, or why not."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, str] = {}
+
+    def on_event(self, change: Change[Any]) -> None:
+        job = change.object
+        word = verdict(job) if isinstance(job, TorchrunJob) else MADE_IT
+        if word != UNDECIDED:
+            self.first.setdefault(job.metadata.name, word)
+
+
 @pytest.mark.usefixtures("kubelet")
 async def test_accepted_specs_yield_accepted_children(place: Place) -> None:
-    pairs, found = drawn(), Counter[str]()
-    wrong: list[tuple[str, Json, Json]] = []
+    pairs, verdicts, cache, taken = drawn(), Verdicts(), Cache(place.admin), set[str]()
+    cache.register(TORCHRUN_JOB, namespace=place.namespace).add_handler(verdicts)
+    cache.register(JOB, namespace=place.namespace).add_handler(verdicts)
 
-    async def judge(name: str, queue: Json, job: Json) -> None:
-        if not await accepted(place, name, queue, job):
-            return
-        said = await until(partial(verdict, place, name), timeout_s=120)
-        found[said] += 1
-        if said not in (MADE_IT, NO_NODE, *JobReason):
-            wrong.append((said, queue, job))
+    async def submit(name: str, queue: Json, job: Json) -> None:
+        if await accepted(place, name, queue, job):
+            taken.add(name)
 
-    async with anyio.create_task_group() as tasks:
-        for name, pair in pairs.items():
-            tasks.start_soon(judge, name, *pair)
+    async def are_judged() -> bool:
+        return taken <= verdicts.first.keys()
+
+    async with running(cache, within_s=180.0):
+        async with anyio.create_task_group() as tasks:
+            for name, pair in pairs.items():
+                tasks.start_soon(submit, name, *pair)
+        await until(are_judged, timeout_s=120)
+    found = Counter(verdicts.first.values())
+    wrong = [
+        (word, *pairs[name]) for name, word in verdicts.first.items() if word not in (MADE_IT, NO_NODE, *JobReason)
+    ]
     assert wrong == []
     assert found[MADE_IT] > MADE * PAIRS, found

@@ -1,15 +1,19 @@
 """Apply against the real API server: what is sent, what comes of it, and what somebody else does in between."""
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
+from fakestories import CRD, CRD_KIND, STORY, is_served
 from waiting import until
 
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE
@@ -348,6 +352,54 @@ async def test_value_in_another_form_is_not_sent_again(bench: Bench, rounded: st
     await bench.somebody.merge_patch(kind, "child", both, namespace=bench.namespace)
     assert await bench.apply_to_live(kind, intent) is Operation.KEEP
     await bench.somebody.merge_patch(kind, "child", {"metadata": {"finalizers": None}}, namespace=bench.namespace)
+
+
+async def test_map_entry_that_lost_its_fields_is_put_back(bench: Bench, admin: Client) -> None:
+    """It then looks as a field does that is owned as a whole, such as the box."""
+    await admin.apply(CRD_KIND, CRD, force=True)
+    await until(partial(is_served, admin, STORY))
+    shelves = {"top": {"left": "red"}, "mid": {"tags": ["red"]}, "low": {"plain": ["red"]}}
+    intent = bench.of_anything(one(STORY, spec={"shelves": shelves, "box": {"a": "red"}})[1])
+    await bench.applier.apply_to(None, STORY, intent, bench.ours)
+    before = await bench.live(STORY)
+    drifts: list[Any] = [{"top": {"left": "blue"}}, {"top": {"left": None}}, {"mid": {"tags": []}}, {"low": None}]
+    for drift in drifts:
+        await bench.somebody.merge_patch(STORY, "child", {"spec": {"shelves": drift}}, namespace=bench.namespace)
+        assert await bench.apply_to_live(STORY, intent) is Operation.UPDATE
+        assert (await bench.live(STORY))["spec"] == before["spec"]
+        assert await bench.apply_to_live(STORY, intent) is Operation.KEEP
+    bench.applier = Applier(bench.client, bench.cache)  # knows nothing of the box, as after a start
+    assert await bench.apply_to_live(STORY, intent) is Operation.UPDATE
+    assert await bench.apply_to_live(STORY, intent) is Operation.KEEP
+
+
+async def test_kinds_of_kubernetes_have_no_maps_of_structs(control_plane: ControlPlane) -> None:
+    """In groups without a dot. So what is owned there without children is owned as a whole."""
+    definitions = json.loads(await control_plane.kubectl("get", "--raw", "/openapi/v2"))["definitions"]
+
+    def maps(schema: Any, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+        """Names the maps whose entries are no plain values, outside of what is atomic."""
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name in seen:
+            return
+        schema, seen = definitions.get(name, {}) | schema, seen | {name} if name else seen
+        entries = schema.get("additionalProperties", {})
+        entries = definitions.get(entries.get("$ref", "").rpartition("/")[2], entries)
+        if schema.get("x-kubernetes-map-type") == "atomic":
+            return
+        if entries.get("type", "string") in ("object", "array"):
+            yield f"{name} {schema['description']}"
+        for inner in (*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])):
+            yield from maps(inner, seen)
+
+    kinds = [
+        definition
+        for definition in definitions.values()
+        for kind in definition.get("x-kubernetes-group-version-kind", ())
+        if "." not in kind["group"] and "metadata" in definition["properties"]
+    ]
+    assert len(kinds) > 30
+    assert [*chain.from_iterable(map(maps, kinds))] == []
 
 
 async def test_two_appliers_of_one_object_leave_each_other_in_peace(bench: Bench) -> None:

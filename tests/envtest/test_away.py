@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncGenerator
 
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import running_operator
 from waiting import until
@@ -14,7 +15,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 
 KEPT = "example.com/kept"
 """A finalizer: what it is on can be read after its end."""
@@ -32,7 +33,7 @@ async def place(admin: Client, kubelet: ScriptedKubelet) -> AsyncGenerator[Place
     await here.queue()
     yield here
     kubelet.script = before
-    await admin.delete(NAMESPACE, here.namespace)
+    await clear(admin, here.namespace)
 
 
 async def workers(place: Place) -> list[Pod]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 import yaml
+from clusters import clear
 from jobs import Place
 from operators import background_operator
 from waiting import until
@@ -15,7 +16,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
 from torchctl.testing.kubelet import ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 
 POLICY = """
 apiVersion: admissionregistration.k8s.io/v1
@@ -62,7 +63,7 @@ async def place(
     await until(in_force)
     async with background_operator(operator_account, namespace):
         yield Place(admin, namespace)
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
     for document in yaml.safe_load_all(policy):
         await control_plane.kubectl("delete", document["kind"], document["metadata"]["name"], "--wait=false")
 

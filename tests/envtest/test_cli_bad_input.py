@@ -132,6 +132,11 @@ async def test_a_kubeconfig_that_makes_no_sense(tmp_path: Path, content: str | N
     assert str(path) in line
 
 
+async def test_a_directory_is_no_kubeconfig(tmp_path: Path) -> None:
+    status, line = await complaint(Kubectl(str(tmp_path)), "list")
+    assert (status, f"{tmp_path} is a directory, and a kubeconfig is a file" in line) == (2, True)
+
+
 async def test_a_namespace_that_cannot_exist(admin_config: Path) -> None:
     assert await complaint(Kubectl(str(admin_config), "a/b"), "list") == (
         2,

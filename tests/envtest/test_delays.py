@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import operator_settings, running_operator
 from waiting import until
@@ -20,7 +21,7 @@ from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import EVENT
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Part, Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.script import labelled
 
 pytestmark = pytest.mark.usefixtures("own_script")
@@ -98,7 +99,7 @@ async def place(operator_account: Connection, admin: Client) -> AsyncGenerator[P
         PVC, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": NEVER_BOUND}
     )
     yield here
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 async def test_describe_names_the_first_late_worker_and_why(

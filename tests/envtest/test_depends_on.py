@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place, a_job
 from operators import background_operator, running_operator
 from waiting import until
@@ -20,7 +21,7 @@ from torchctl.runtime.kinds import Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.faults import Moment, is_write
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.proxy import FaultProxy
 
@@ -47,7 +48,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, here):
         yield place
     kubelet.script = before
-    await admin.delete(NAMESPACE, here)
+    await clear(admin, here)
 
 
 async def submit(place: Place, name: str, *waits: str, **spec: Any) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from fakestories import CONFIG_MAP, CRD, CRD_KIND, STORY, History, Side, felled
+from fakestories import CONFIG_MAP, CRD, CRD_KIND, STORY, History, Side, felled, is_served
 from waiting import until
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import ApiError
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.fake import FakeApiServer, Served, served_by
 
@@ -28,16 +27,8 @@ SERVED = [served_by(CRD, STORY), Served(CONFIG_MAP, schema={"properties": {"data
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stories(admin: Client) -> None:
-    await admin.apply(CRD_KIND, CRD)
-
-    async def served() -> bool:
-        try:
-            await admin.list(STORY)
-        except ApiError:
-            return False
-        return True
-
-    await until(served)
+    await admin.apply(CRD_KIND, CRD, force=True)
+    await until(partial(is_served, admin, STORY))
 
 
 @pytest.mark.usefixtures("stories")

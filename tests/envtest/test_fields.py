@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import background_operator
 from waiting import until
@@ -21,7 +22,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.volumes import PROVISIONER
 
 Json = dict[str, Any]
@@ -258,7 +259,7 @@ async def place(
             await place.job(name, **spec)
         yield place
     await control_plane.kubectl("delete", "--wait=false", "-f-", input=around)
-    await admin.delete(NAMESPACE, here)
+    await clear(admin, here)
 
 
 def part(of: Json, *names: str) -> Json:

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest_asyncio
 import yaml
+from clusters import clear
 from goldens import compared, here
 from jobs import Place
 from operators import operator_settings, running_operator
@@ -21,7 +22,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.volumes import PROVISIONER
 
@@ -69,7 +70,7 @@ async def namespaces(
             tasks.start_soon(prepare, name)
     yield names
     for name in names.values():
-        await admin.delete(NAMESPACE, name)
+        await clear(admin, name)
     await control_plane.kubectl("delete", "--wait=false", "-f-", input=CLUSTER)
     kubelet.script = before
 

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place, a_job
 from operators import background_operator
 from receivers import plant
@@ -36,7 +37,7 @@ from torchctl.runtime.client.errors import Invalid
 from torchctl.runtime.kinds import Key
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import Part, default_play, inside
 from torchctl.workspace.companion import Companion
@@ -52,12 +53,12 @@ FIRST, SECOND, THIRD = (f"sha256:{digit * 64}" for digit in "123")
 
 def played(pod: Pod) -> Play:
     """Workers run until they are told to end. A companion says what the claim has: the first one an upload, a later
-    one what was sent meanwhile; the first is not ready, as if workers ran older code."""
+    one what was sent meanwhile; the first is not ready, as if workers ran older code, unless only files may change."""
     if pod.metadata.labels.get(ROLE) == ROLE_WORKER:
         return Play(run_s=None)
     first = pod.metadata.name.endswith("-sync-0")
     said = f'{{"revision":"{FIRST if first else SECOND}","digest":"{FIRST if first else SECOND}","files":3}}'
-    parts = {"serve": Part(run_s=None, ready=not first)}
+    parts = {"serve": Part(run_s=None, ready=not first or pod.metadata.name.startswith("files"))}
     return replace(default_play(pod), messages={"fetch": said}, parts=parts)
 
 
@@ -72,7 +73,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, namespace):
         yield here
     kubelet.script = before
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 async def workers(place: Place, name: str) -> dict[str, str]:
@@ -194,23 +195,29 @@ class Worker:
 
 
 @asynccontextmanager
-async def accompanied(place: Place, kubelet: ScriptedKubelet, name: str, root: Path) -> AsyncGenerator[Worker]:
+async def accompanied(
+    place: Place, kubelet: ScriptedKubelet, name: str, root: Path, **spec: Any
+) -> AsyncGenerator[Worker]:
     """A job that runs, whose companion is a real one in this process, with one worker."""
-    await place.job(name, hotReload="Restart", numNodes=1, volumes={"workspace": {"source": "zip"}})
+    await place.job(
+        name, **{"hotReload": "Restart", "numNodes": 1, "volumes": {"workspace": {"source": "zip"}}, **spec}
+    )
     await place.reaches(Phase.RUNNING, name)
     key = Key(place.namespace, f"{name}-sync-0")
     job = await place.admin.get(TORCHRUN_JOB, name, place.namespace)
     pod = await place.admin.get(POD, key.name, place.namespace)
     made = Companion(partial(read_target, root), time.monotonic, Settings(learn_s=0))
     worker, app = Worker(made), application(root, made, limits=Limits(), key=job.metadata.uid)
-    uploads = Uploads(port=0, token=pod.metadata.uid, cache_bytes=2**20)
+    in_place = spec.get("hotReload") == "Files"
+    uploads = Uploads(port=0, token=pod.metadata.uid, cache_bytes=2**20, in_place=in_place)
     async with (
         running(app, host="127.0.0.1", port=0) as port,
         receiving(root, made, uploads, Limits()) as upload_port,
         anyio.create_task_group() as tasks,
     ):
         kubelet.ports.open |= {(key, SERVE_PORT): port, (key, UPLOAD_PORT): upload_port}
-        tasks.start_soon(worker.live)
+        if not in_place:  # else no launcher reports
+            tasks.start_soon(worker.live)
         yield worker
         tasks.cancel_scope.cancel()
 
@@ -306,3 +313,51 @@ async def test_people_sync_with_and_without_a_restart(
     await place.reaches(Phase.SUCCEEDED, "synced")
     with pytest.raises(UsageError, match="has ended"):
         await job.sync(code)
+
+
+@pytest.mark.proves("TorchrunJob.spec.hotReload")
+async def test_files_change_on_a_claim_that_workers_mount(
+    place: Place, kubelet: ScriptedKubelet, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Distribution shared: no launcher, no restart, and what a program made is its own. A restart is refused."""
+    cluster, code = Cluster(place.admin, control_plane.connection(), place.namespace, "the admin"), tmp_path / "code"
+    storage = {"workspace": {"accessModes": ["ReadWriteMany"], "distribution": "shared"}}
+    await place.queue("mounted", storage=storage)
+    claim, spec = plant(tmp_path / "claim", {}), {"jobQueue": "mounted", "launcher": "none", "hotReload": "Files"}
+    async with accompanied(place, kubelet, "files", claim, **spec):
+        job = JobHandle.of(await get_job(cluster, Key(place.namespace, "files")))
+        there = await workers(place, "files")
+        pod = (await place.admin.get(JOB, "files", place.namespace)).spec["template"]["spec"]
+        mounted = [
+            one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"] if "persistentVolumeClaim" in one
+        ]
+        assert (mounted, "initContainers" in pod) == (["files-workspace"], False)
+
+        async def sends(text: str) -> str:
+            plant(code, {"train.py": text.encode()})
+            done = await job.sync(code, restart=False)
+            assert done.shared
+            return done.revision
+
+        async def has(revision: str) -> bool:
+            now = (await place.admin.get(TORCHRUN_JOB, "files", place.namespace)).status.workspace
+            return now is not None and (now.requested, now.revision) == (revision, revision)
+
+        first = await sends("one")
+        plant(claim, {"out": b"mine"})
+        second = await sends("two")
+        await until(lambda: has(second))
+        assert ((claim / "train.py").read_bytes(), (claim / "out").read_bytes()) == (b"two", b"mine")
+        found = await place.condition("WorkspaceReady", "WorkspaceReady", "files")
+        assert found.message.endswith("go on with what they had loaded (sync --no-restart)")
+        for restarting in (job.sync(code), rollback(job, Silent())):
+            with pytest.raises(UsageError, match=r"share one tree.*Add --no-restart"):
+                await restarting
+        assert (await rollback(job, Silent(), restart=False)).revision == first
+        await until(lambda: has(first))
+        assert ((claim / "train.py").read_bytes(), (claim / "out").read_bytes()) == (b"one", b"mine")
+        assert await workers(place, "files") == there
+    for name in there:
+        kubelet.end(place.namespace, name)
+    job_ended = await place.reaches(Phase.SUCCEEDED, "files")
+    assert (job_ended.status.attempt, job_ended.status.restarts.total) == (0, 0)

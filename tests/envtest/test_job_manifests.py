@@ -1,18 +1,24 @@
 """What a job becomes, held against a real API server: taken without a word, and written back as it was sent."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 import yaml
+from goldens import KINDS as BY_NAME
 from goldens import without_added
 
+from torchctl.runtime.client import requests
+from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.managed import condense
-from torchctl.runtime.intent import is_covered
+from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.drift import DriftDetector
 from torchctl.runtime.kinds import ObjectMeta
-from torchctl.testing.controlplane import ControlPlane
+from torchctl.testing.namespaces import create_namespace, fresh_name
 
 JOBS = Path(__file__).parents[1] / "golden" / "jobs"
 
@@ -34,22 +40,37 @@ def children(kinds: tuple[str, ...] = KINDS) -> list[Any]:
     return found
 
 
-async def dry_run(cluster: ControlPlane, body: dict[str, Any]) -> dict[str, Any]:
-    answer = await cluster.kubectl(
-        "apply", "--server-side", "--dry-run=server", "--show-managed-fields", "-ojson", "-f-", input=json.dumps(body)
-    )
-    live: dict[str, Any] = json.loads(answer)
+MANAGER = "kubectl"
+
+
+async def dry_run(transport: AiohttpTransport, body: dict[str, Any]) -> dict[str, Any]:
+    """Sends what `kubectl apply --server-side --dry-run=server` sends: kubectl itself takes ten times as long."""
+    meta, kind = body["metadata"], BY_NAME[body["kind"]]
+    text = json.dumps(body).encode()
+    request = requests.apply(kind, meta["name"], text, meta["namespace"], manager=MANAGER, dry_run=True)
+    strict = replace(request, query=(*request.query, ("fieldValidation", "Strict")))
+    answer = await transport.send(strict)
+    live: dict[str, Any] = json.loads(answer.body)
+    assert answer.status in (200, 201), live
     return live
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def restricted(admin: Client) -> str:
+    """A namespace that takes only pods of the restricted standard."""
+    name = fresh_name("restricted")
+    await create_namespace(admin, name, {"pod-security.kubernetes.io/enforce": "restricted"})
+    return name
+
+
 @pytest.mark.parametrize("child", children())
-async def test_a_child_comes_back_as_it_was_sent(child: dict[str, Any], control_plane: ControlPlane) -> None:
+async def test_a_child_comes_back_as_it_was_sent(child: dict[str, Any], transport: AiohttpTransport) -> None:
     """Else every reconcile would see drift, and write."""
     body = child | {"metadata": child["metadata"] | {"namespace": "default"}}
-    live = without_added(await dry_run(control_plane, body))
+    live = without_added(await dry_run(transport, body))
     meta = msgspec.json.decode(msgspec.json.encode(live["metadata"]), type=ObjectMeta)
     condense(meta)
-    assert is_covered(body, meta, "kubectl")
+    assert not DriftDetector(MANAGER).drifted(body, meta)
     for field in ("spec", "data"):
         assert contains(live.get(field), body.get(field)), "immutable fields too"
 
@@ -65,12 +86,11 @@ def contains(live: Any, sent: Any) -> bool:
 
 @pytest.mark.parametrize("child", children(("Pod", "Job")))
 async def test_pods_keep_to_the_restricted_pod_security_standard(
-    child: dict[str, Any], control_plane: ControlPlane, namespace: str
+    child: dict[str, Any], transport: AiohttpTransport, restricted: str
 ) -> None:
-    await control_plane.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     pod = child if child["kind"] == "Pod" else {"metadata": {}, "spec": child["spec"]["template"]["spec"]}
     spec = {key: value for key, value in pod["spec"].items() if key not in ("priorityClassName", "serviceAccountName")}
     if spec.get("hostNetwork"):
         pytest.skip("this queue's podTemplate asks for more than the standard allows")
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace}, "spec": spec}
-    assert (await dry_run(control_plane, body))["spec"]["securityContext"]["runAsNonRoot"] is True
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": restricted}, "spec": spec}
+    assert (await dry_run(transport, body))["spec"]["securityContext"]["runAsNonRoot"] is True

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from clusters import clear
 from errands import Gated, Person, SyncPods, digest_of, report_of
 from forks import Forks
 from gates import Gate, Step, each, gate, sample, steps_of
@@ -30,7 +31,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Part, Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.proxy import FaultProxy
 from torchctl.testing.script import inside
@@ -193,7 +194,7 @@ class Stage:
             await stack.enter_async_context(pods.played())
             person = Person(self.starts, kubeconfig, namespace, self.project, scratch)
             yield Scene(place, person, pods, self.transport)
-        await self.admin.delete(NAMESPACE, namespace)
+        await clear(self.admin, namespace)
 
     def _played(self, workers_end: bool, pod: Pod) -> Play:
         if "-sync-" not in pod.metadata.name:

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import background_operator
 from waiting import until
@@ -19,7 +20,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.testing.assets import ensure
 from torchctl.testing.certificates import Authority, Pair
 from torchctl.testing.kubelet import Part, Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.ports import reserve
 from torchctl.testing.process import ManagedProcess
@@ -104,7 +105,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, namespace):
         yield here
     kubelet.script = before
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 async def test_job_with_etcd_v2_off_fails_at_once(place: Place) -> None:

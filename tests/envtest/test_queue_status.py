@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place, a_kai_queue
 from operators import background_operator
 from waiting import until
@@ -16,7 +17,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE, GpuCounts, JobCounts, QueueStatus
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 
 NOWHERE = {"nodeSelector": {"disk": "none-has-this"}}
@@ -55,7 +56,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, here):
         yield Place(admin, here)
     kubelet.script = before
-    await admin.delete(NAMESPACE, here)
+    await clear(admin, here)
 
 
 async def status(place: Place, name: str) -> QueueStatus:

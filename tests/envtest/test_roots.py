@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import RunningOperator, operator_settings, running_operator
 
@@ -20,7 +21,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod as PlayedPod
 
 pytestmark = pytest.mark.usefixtures("own_script")
@@ -38,7 +39,7 @@ async def place(admin: Client) -> AsyncGenerator[Place]:
     here = Place(admin, namespace)
     await here.queue()
     yield here
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 @pytest.fixture

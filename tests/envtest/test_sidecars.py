@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import background_operator
 from waiting import until
@@ -20,7 +21,7 @@ from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.conditions import find, is_true
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Part, Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod as PlayedPod
 
 pytestmark = pytest.mark.usefixtures("own_script")
@@ -76,7 +77,7 @@ async def place(control_plane: ControlPlane, operator_account: Connection, admin
     async with background_operator(operator_account, namespace):
         yield here
     await control_plane.kubectl("delete", "-f", "-", input=policy)
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 async def injects(control_plane: ControlPlane, namespace: str) -> bool:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import background_operator
 from waiting import until
@@ -16,7 +17,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.conditions import find
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 
 GIT = {"source": "git", "url": "https://git.example.com/team/code.git"}
@@ -41,7 +42,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, here):
         yield place
     kubelet.script = before
-    await admin.delete(NAMESPACE, here)
+    await clear(admin, here)
 
 
 async def end_workers(place: Place, kubelet: ScriptedKubelet, job: str) -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
-from clusters import quota_noted
+from clusters import clear, quota_noted
 from jobs import Place
 from operators import background_operator, running_operator
 from plugin import interrupted
@@ -36,7 +36,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Key, Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import SYNC_MESSAGE, named
 
@@ -75,6 +75,9 @@ class Told:
 
     lines: list[str] = field(default_factory=list)
 
+    def making(self, name: str) -> None:
+        """Tells nothing."""
+
     def made(self, name: str, *, again: bool) -> None:
         self.lines.append(f"{name} again" if again else f"{name} made")
 
@@ -98,7 +101,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, namespace):
         yield here
     kubelet.script = before
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 @pytest.fixture

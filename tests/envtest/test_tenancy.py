@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from clusters import CONFIG, OPERATOR
+from clusters import CONFIG, OPERATOR, clear
 from jobs import a_job, a_queue
 from operators import operator_settings
 from tenants import SECRET, Team, attempt, refusal, team
@@ -31,7 +31,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Forbidden
 from torchctl.runtime.kinds import Kind, ObjectMeta
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 
 Json = dict[str, Any]
 HOST = {"name": "host", "hostPath": {"path": "/"}}
@@ -50,7 +50,7 @@ async def here(control_plane: ControlPlane, admin: Client, operator_account: Con
         for write in PROBES:
             await until(partial(_refused, found, write))
         yield found
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 async def _refused(here: Team, write: Write) -> str:

@@ -4,6 +4,7 @@ not fill the metrics either."""
 from functools import partial
 
 import anyio
+from clusters import clear
 from jobs import Place, a_job
 from operators import running_operator
 from waiting import until
@@ -12,7 +13,7 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 
 FLOOD = 100
 AHEAD = 40
@@ -38,7 +39,7 @@ async def test_s27_flood_of_one_team_does_not_delay_another(admin: Client, opera
     named = [sample for sample in series if any(_is_of_tenants(value) for value in sample.labels.values())]
     assert named == [], "S23: no series for what people make"
     for place in (loud, quiet):
-        await admin.delete(NAMESPACE, place.namespace)
+        await clear(admin, place.namespace)
 
 
 def _is_of_tenants(value: str) -> bool:

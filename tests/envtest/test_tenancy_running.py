@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
-from clusters import quota_noted
+from clusters import clear, quota_noted
 from jobs import Place, a_job, a_kai_queue, a_queue
 from operators import background_operator, running_operator
 from tenants import SECRET, Team, team
@@ -29,7 +29,7 @@ from torchctl.runtime.kinds import EVENT, Kind
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.faults import is_watch
 from torchctl.testing.kubelet import ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.proxy import FaultProxy
 
 Json = dict[str, Any]
@@ -68,7 +68,7 @@ async def teams(
         await admin.create(KAI_QUEUE, a_kai_queue("department"))
         yield Teams(found[0], found[1], proxy)
         for each in found:
-            await admin.delete(NAMESPACE, each.namespace)
+            await clear(admin, each.namespace)
         await admin.delete(KAI_QUEUE, "department")
 
 

@@ -1,6 +1,7 @@
 """The API server takes what this version makes of an earlier version's children: see tests/golden/earlier/README.md."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,7 +37,14 @@ async def test_a_job_of_an_earlier_version_takes_the_newer_intent(
     before, intent = here([applied, child.body], owner.metadata.uid, namespace)
     live = await admin.apply(JOB, before)
     ours = controlled_by(owner.metadata.uid)
-    decision = decide(intent, live.metadata, lambda: msgspec.to_builtins(live), ours, manager=admin.field_manager)
+    decision = decide(
+        intent,
+        live.metadata,
+        partial(msgspec.to_builtins, live),
+        ours,
+        manager=admin.field_manager,
+        drifted=lambda: False,
+    )
     assert decision.operation is Operation.UPDATE
     assert decision.body is not None
     answer = await admin.apply(JOB, decision.body, force=True)

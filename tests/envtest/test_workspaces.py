@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 import pytest_asyncio
+from clusters import clear
 from jobs import Place
 from operators import background_operator
 from waiting import until
@@ -14,7 +15,7 @@ from torchctl.api.phases import Phase
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.kubelet import Play, ScriptedKubelet
-from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
+from torchctl.testing.namespaces import create_namespace, fresh_name
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import SYNC_MESSAGE
 
@@ -50,7 +51,7 @@ async def place(operator_account: Connection, admin: Client, kubelet: ScriptedKu
     async with background_operator(operator_account, namespace):
         yield here
     kubelet.script = before
-    await admin.delete(NAMESPACE, namespace)
+    await clear(admin, namespace)
 
 
 async def test_a_job_waits_for_its_code_to_be_uploaded(place: Place, kubelet: ScriptedKubelet) -> None:

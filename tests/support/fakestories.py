@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from torchctl.runtime.client import requests
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import ApiError
 from torchctl.runtime.client.exchange import Transport
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.kinds import Kind, PartialObject
 
-__all__ = ["CONFIG_MAP", "CRD", "CRD_KIND", "STORY", "History", "Side", "felled", "steps"]
+__all__ = ["CONFIG_MAP", "CRD", "CRD_KIND", "STORY", "History", "Side", "felled", "is_served", "steps"]
 
 CRD_KIND: Kind[PartialObject] = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", PartialObject, False
@@ -41,6 +43,18 @@ SPEC = {
             "x-kubernetes-list-map-keys": ["name"],
             "items": {"type": "object", "required": ["name"], "properties": {"name": TEXT, "value": TEXT}},
         },
+        "shelves": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "properties": {
+                    "left": TEXT,
+                    "right": TEXT,
+                    "tags": {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
+                    "plain": {"type": "array", "items": TEXT},
+                },
+            },
+        },
     },
 }
 CRD = {
@@ -62,6 +76,16 @@ CRD = {
         ],
     },
 }
+
+
+async def is_served(client: Client, kind: Kind[Any]) -> bool:
+    """Tells if the API server serves a kind yet, whose CRD has just been applied."""
+    try:
+        await client.list(kind)
+    except ApiError:
+        return False
+    return True
+
 
 NAMES = ("a", "b", "c")
 MANAGERS = ("first", "second")
@@ -142,6 +166,7 @@ def _content(rng: random.Random, kind: Kind[Any], subresource: str) -> dict[str,
         box={name: word() for name in rng.sample(("a", "b"), rng.randint(0, 2))},
         deep={"x": {name: word() for name in rng.sample(("y", "z"), rng.randint(0, 2))}},
         items=[{"name": name} | some(value=word()) for name in words()],
+        shelves={name: some(left=word(), right=word(), tags=words(), plain=words()) for name in words()},
     )
     both = {"spec": filled} if rng.random() < 0.9 else {}
     return {"metadata": meta} | both | ({"status": filled} if subresource or rng.random() < 0.1 else {})

@@ -15,7 +15,7 @@ from torchctl.runtime.intent import INTENT_ANNOTATION
 from torchctl.runtime.kinds import Kind
 from torchctl.testing.faults import Exchange
 
-__all__ = ["LEFT_OUT", "UID", "applied", "compared", "here", "is_regenerated", "written"]
+__all__ = ["KINDS", "LEFT_OUT", "UID", "applied", "compared", "here", "is_regenerated", "written"]
 
 UID = "0c5f3a52-6f0e-4a53-9f2b-1d1f4b6f7a10"
 """Of the job in the golden manifests, whose namespace is `team`."""
@@ -27,6 +27,7 @@ LEFT_OUT = "(the frozen template)"
 """Stands for the data of a ControllerRevision."""
 
 KINDS: dict[str, Kind[Any]] = {kind.kind: kind for kind in (CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE)}
+"""The kinds of a job's children, by their names."""
 
 
 def is_regenerated() -> bool:

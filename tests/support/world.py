@@ -45,11 +45,13 @@ class World(Operated):
 
     def sync_serves(self, number: int = 0, message: str = "", *, ready: bool = True) -> None:
         """The sync pod of a served workspace serves, and is ready; nothing where the pod is another."""
-        if not any(kind == "Service" and name == "demo-workspace" for kind, name in self.objects):
+        name = f"demo-sync-{number}"
+        made = self.objects.get(("Pod", name))
+        if made is None or made["spec"]["containers"][0]["name"] != "serve":
             return
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": message}}
         self.play(
-            f"demo-sync-{number}",
+            name,
             phase="Running",
             initContainerStatuses=[{"name": "fetch", "state": ended}],
             containerStatuses=[{"name": "serve", "ready": ready, "state": {"running": {}}}],

@@ -71,6 +71,12 @@ class HotReload(StrEnum):
     OFF = "Off"
     RESTART = "Restart"
     WARM_START = "WarmStart"
+    FILES = "Files"
+
+    @property
+    def launches(self) -> bool:
+        """Whether the first process of each worker is a launcher, which takes up new code."""
+        return self in (HotReload.RESTART, HotReload.WARM_START)
 
 
 class QueueUpdatePolicy(StrEnum):
@@ -277,8 +283,10 @@ class JobSpec(Model):
     hot_reload: HotReload = Field(
         default=HotReload.OFF,
         description='Whether `kubectl torchrun sync` changes the code of running workers: "Off"; Restart (torchrun is '
-        "started again in the same pods) or WarmStart (its processes are forked from one that has torch imported). "
-        'Needs launcher torchrun and a workspace that is served; write "Off" with quotes. Default: "Off".',
+        "started again in the same pods), WarmStart (its processes are forked from one that has torch imported), or "
+        "Files (only files change, with `--no-restart`). Restart and WarmStart need launcher torchrun and a workspace "
+        "that is served; with Files all workers mount the claim, which must be ReadWriteMany. "
+        'Write "Off" with quotes. Default: "Off".',
     )
     nproc_per_node: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None, description="Processes per node. Default: the GPUs of the pod, else 1."

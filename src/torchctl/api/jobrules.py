@@ -189,9 +189,9 @@ def _reloaded(job: Any) -> Any:
 
 _HOT_RELOAD = (
     Rule(
-        cel=f"{_COLD} || self.?launcher.orValue('torchrun') == 'torchrun'",
-        message="hotReload needs launcher torchrun: without it there is nothing to start again",
-        holds=lambda self: str(self.hot_reload) == "Off" or str(self.launcher) == "torchrun",
+        cel="self.?hotReload.orValue('Off') in ['Off', 'Files'] || self.?launcher.orValue('torchrun') == 'torchrun'",
+        message="hotReload needs launcher torchrun, unless it is Files: without it there is nothing to start again",
+        holds=lambda self: str(self.hot_reload) in ("Off", "Files") or str(self.launcher) == "torchrun",
         field="hotReload",
     ),
     Rule(

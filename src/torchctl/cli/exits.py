@@ -1,5 +1,6 @@
 """Exit statuses, and the one place where an error becomes a line on standard error and a status."""
 
+import errno
 import io
 import os
 import sys
@@ -11,6 +12,9 @@ from typing import Any, Self
 import click
 
 __all__ = ["Exit", "ended", "farewell", "is_verbose", "lenient", "verbosity", "while_read"]
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Exit(IntEnum):
@@ -30,6 +34,7 @@ class Exit(IntEnum):
     CLUSTER = 3, "The cluster refused, or could not be asked."
     NOT_FOUND = 4, "The job, queue or namespace does not exist."
     TIMED_OUT = 5, "What was waited for did not come in time. The job goes on."
+    OUTPUT = 74, "The output cannot be written, as on a full disk."
     DEFECT = 70, "A defect of this program; `-v` shows where."
     INTERRUPTED = 130, "Ctrl-C. The job goes on."
     BROKEN_PIPE = 141, "Whoever read the output does not read on."
@@ -88,12 +93,21 @@ def while_read() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # Else Python complains once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise SystemExit(Exit.BROKEN_PIPE) from None
 
 
+def _drop_output() -> None:
+    """Writes what is left of the output nowhere; else Python complains once more when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _explained(error: BaseException) -> int:
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        # Whoever writes a file of its own says so in an error of its own.
+        _drop_output()
+        _say(f"Error: the output cannot be written: {error.strerror}. Write it to another place, or make room.")
+        return Exit.OUTPUT
     # Imported here, because a command that succeeds does not need them.
     from torchctl.client import errors
     from torchctl.client.refusals import explain

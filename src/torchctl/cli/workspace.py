@@ -199,6 +199,7 @@ def pull(url: str, target: Path, expected: str, timeout_s: float, termination_lo
 @click.option("--token", envvar="TORCHCTL_POD_UID", default="", help="What clients must present: the pod's uid.")
 @click.option("--cache", type=_DIRECTORY, help="Directory that keeps content for later uploads; default: on the claim.")
 @click.option("--cache-bytes", type=click.IntRange(min=1), default=_CACHE_BYTES, show_default=True, help="Its size.")
+@click.option("--in-place", is_flag=True, help="Workers have the claim mounted: change it file by file.")
 @_LOG
 @_limited
 def companion(
@@ -211,6 +212,7 @@ def companion(
     token: str,
     cache: Path | None,
     cache_bytes: int,
+    in_place: bool,
     termination_log: Path,
     **options: Any,
 ) -> None:
@@ -224,7 +226,7 @@ def companion(
     async def main() -> None:
         uploads = None
         if upload_port:
-            uploads = Uploads(port=upload_port, token=token, cache=cache, cache_bytes=cache_bytes)
+            uploads = Uploads(port=upload_port, token=token, cache=cache, cache_bytes=cache_bytes, in_place=in_place)
         await run_companion(
             root, host=host, port=port, limits=_limits(options), streams=streams, key=key, uploads=uploads
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Literal, Self, TypedDict, Unpack
@@ -33,7 +34,7 @@ class Options(TypedDict, total=False):
     env: Mapping[str, str]
     git: str
     git_secret: str
-    hot_reload: Literal["Restart", "WarmStart"]
+    hot_reload: Literal["Restart", "WarmStart", "Files"]
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     manifest: Mapping[str, Any]
@@ -108,9 +109,8 @@ class Client:
             **options,
         )
         submission = build(request, SystemRandom().choice)
-        code = None
-        if submission.uploads:
-            code = await read_code(self.cluster, submission.namespace, Path(directory or "."))
+        read = partial(read_code, self.cluster, submission.namespace, Path(directory or "."))
+        code = read if submission.uploads else None
         return JobHandle.of((await submit(self.cluster, submission, code, Silent(), patience_s=timeout_s)).job)
 
     async def job(self, name: str, *, namespace: str = "") -> JobHandle:

@@ -48,6 +48,10 @@ class Code(Protocol):
 class Teller(Protocol):
     """Tells a person how far it is."""
 
+    def making(self, name: str) -> None:
+        """The job is about to be made. If nothing more is told, it may be there."""
+        ...
+
     def made(self, name: str, *, again: bool) -> None:
         """The job is there; `again` if it was before."""
         ...
@@ -59,6 +63,9 @@ class Teller(Protocol):
 
 class Silent:
     """A teller for programs: it tells nobody."""
+
+    def making(self, name: str) -> None:
+        """Nothing."""
 
     def made(self, name: str, *, again: bool) -> None:
         """Nothing."""

@@ -11,10 +11,21 @@ from torchctl.client.wait import job_text
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["Launcher", "Launchers", "check_reload", "earlier", "had", "has_code", "is_replaced", "late", "said"]
+__all__ = [
+    "Launcher",
+    "Launchers",
+    "check_reload",
+    "earlier",
+    "had",
+    "has_code",
+    "is_replaced",
+    "is_shared",
+    "late",
+    "said",
+]
 
 _MOST = 20
-_OFF = "Off"
+_OFF, _FILES = "Off", "Files"
 _SHOWN, _SHOWN_CHARS = 8, 100
 
 
@@ -46,8 +57,8 @@ def has_code(job: JobView) -> bool:
     return is_true(job.status.conditions, JobCondition.WORKSPACE_READY)
 
 
-def check_reload(job: JobView) -> None:
-    """Raises UsageError if a job that has its code takes no other."""
+def check_reload(job: JobView, *, restart: bool) -> None:
+    """Raises UsageError if a job that has its code takes no other, or cannot start its programs again with it."""
     check_alive(job)
     accepted = find(job.status.conditions, JobCondition.ACCEPTED)
     if accepted is not None and accepted.status == "False" and accepted.reason == JobReason.IMPOSSIBLE_WORKSPACE:
@@ -57,6 +68,17 @@ def check_reload(job: JobView) -> None:
             f"{job_text(key_of(job))} takes no new code: it was submitted without --hot-reload",
             "Submit it again under another name, with --hot-reload.",
         )
+    if restart and is_shared(job):
+        raise UsageError(
+            f"{job_text(key_of(job))} starts no program again with new code: its workers share one tree, which changes "
+            "in pieces (hotReload Files)",
+            "Add --no-restart: the files change, and programs that run go on with what they have loaded.",
+        )
+
+
+def is_shared(job: JobView) -> bool:
+    """Tells if the workers have the job's workspace itself mounted, so that they have new code at once."""
+    return job.spec.hot_reload == _FILES
 
 
 def had(job: JobView, revision: str = "") -> list[str]:

@@ -22,20 +22,23 @@ _COMMITS = 120
 """The number of times that a receiver is asked whether it has published a tree; each answer takes up to 15 s."""
 
 
-async def rollback(job: "Job", tell: Teller, *, to: str = "", patience_s: float = PATIENCE_S) -> Synced:
+async def rollback(
+    job: "Job", tell: Teller, *, to: str = "", restart: bool = True, patience_s: float = PATIENCE_S
+) -> Synced:
     """Has all workers take an earlier revision, whoever sent it. RBAC: as `torchctl.client.sync.sync`.
 
     Args:
         to: The revision, or the beginning of it; empty for the one before.
+        restart: Start the program again with it. If not, its files change under the program that runs.
 
     Raises:
         UsageError: There is none.
         RequestRefused: The job does not have all its files any more.
         ClientError: As for a sync.
     """
-    check_reload((await job.refresh()).object)
+    check_reload((await job.refresh()).object, restart=restart)
     code = _Earlier(job, earlier(job.object, to))
-    return await sync(job, code, tell, patience_s=patience_s)
+    return await sync(job, code, tell, restart=restart, patience_s=patience_s)
 
 
 class _Earlier:

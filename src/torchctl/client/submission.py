@@ -40,7 +40,7 @@ class Request:
         git_secret: The Secret with the credentials for it.
         directory: Name of the directory that is the workspace.
         workspace: True if the directory was named, False if the job should have no workspace, None if nothing was said.
-        hot_reload: The way in which a running job takes new code: Restart or WarmStart.
+        hot_reload: The way in which a running job takes new code: Restart, WarmStart or Files.
         labels: Labels of the job and of its pods.
         annotations: Annotations of the job and of its pods.
         manifest: A TorchrunJob, which the rest is put over.

@@ -5,6 +5,7 @@ is missing is sent. Whoever stops in the middle (Ctrl-C) can therefore go on wit
 """
 
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
@@ -38,7 +39,12 @@ class Made:
 
 
 async def submit(
-    cluster: Cluster, submission: Submission, code: Code | None, tell: Teller, *, patience_s: float = PATIENCE_S
+    cluster: Cluster,
+    submission: Submission,
+    code: Code | Callable[[], Awaitable[Code]] | None,
+    tell: Teller,
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> Made:
     """Creates the job, brings its code, and returns when the job has all that it needs.
 
@@ -48,7 +54,7 @@ async def submit(
 
     Args:
         submission: The job.
-        code: What it runs, if it is the directory.
+        code: What it runs, if it is the directory; or what reads it, which takes longer than to look for the queue.
         patience_s: Seconds for which a pod that takes the code is waited for.
 
     Raises:
@@ -56,6 +62,8 @@ async def submit(
         ClientError: The cluster refused something, or the code could not be brought.
     """
     await get_queue(cluster, Key(submission.namespace, submission.queue))
+    code = await code() if callable(code) else code
+    tell.making(submission.name)
     made = await _make(cluster, submission)
     tell.made(made.job.name, again=not made.ours)
     if code is None:

@@ -22,7 +22,16 @@ from torchctl.client.reaching import reach
 from torchctl.client.receiver import Receiver as Channel
 from torchctl.client.receiver import Retry, bounded
 from torchctl.client.receiving import Receiver, companion
-from torchctl.client.reloading import Launchers, check_reload, had, has_code, is_replaced, late, said
+from torchctl.client.reloading import (
+    Launchers,
+    check_reload,
+    had,
+    has_code,
+    is_replaced,
+    is_shared,
+    late,
+    said,
+)
 from torchctl.client.views import JOB
 from torchctl.client.wait import job_text
 
@@ -45,11 +54,13 @@ class Synced:
         revision: Its digest.
         first: It is the first code of the job.
         workers: The workers that have taken it; 0 if none runs, and the next attempt has it.
+        shared: The workers have the workspace itself mounted, and need not take it.
     """
 
     revision: str
     first: bool
     workers: int = 0
+    shared: bool = False
 
 
 async def sync(job: "Job", code: Code, tell: Teller, *, restart: bool = True, patience_s: float = PATIENCE_S) -> Synced:
@@ -61,7 +72,7 @@ async def sync(job: "Job", code: Code, tell: Teller, *, restart: bool = True, pa
         restart: Start the program again with it. If not, its files change under the program that runs.
 
     Raises:
-        UsageError: The job takes no new code.
+        UsageError: The job takes no new code, or not with a restart.
         RequestRefused: Somebody else has sent other code meanwhile, and the job has that.
         TimedOut: Some workers have not taken it in time; the message names them. They may do so later.
         ClientError: The code could not be brought.
@@ -70,7 +81,7 @@ async def sync(job: "Job", code: Code, tell: Teller, *, restart: bool = True, pa
     if not has_code(job.object):
         await bring(job, code, tell, patience_s=patience_s)
         return Synced(code.digest, first=True)
-    check_reload(job.object)
+    check_reload(job.object, restart=restart)
     await bring(job, _Later(job, code, restart=restart), tell, judge=companion, patience_s=patience_s)
     await _write(job, code.digest, restart=restart)
     taking = _Taking(job, code.digest, tell)
@@ -85,7 +96,7 @@ async def sync(job: "Job", code: Code, tell: Teller, *, restart: bool = True, pa
             f"{job_text(job.key)} has other code by now ({taking.written}): somebody else has sent it after yours",
             "Agree on who sends code to this job, and use sync again.",
         )
-    return Synced(code.digest, first=False, workers=len(taking.found.launchers))
+    return Synced(code.digest, first=False, workers=len(taking.found.launchers), shared=is_shared(job.object))
 
 
 async def _write(job: "Job", revision: str, *, restart: bool) -> None:

@@ -10,9 +10,6 @@ That an apply with a version creates what does not exist is not documented. A se
 nothing gets a first apply without a version, which does not force. If its answer shows that somebody else made the
 object since the read, our fields are taken out of it again and `ForeignObject` is raised.
 
-The API server keeps no trace of some values, such as an empty list. So if its answer to an apply does not cover the
-intent, that answer is remembered, and the next apply is compared with it.
-
 The API server answers Conflict if the object is gone, and Invalid (metadata.uid is immutable) if another one has taken
 its name. Here both are `Conflict`, because in both cases the object that the decision was about no longer exists.
 """
@@ -27,16 +24,15 @@ import msgspec
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import BadRequest, Conflict, Invalid, NotFound
+from torchctl.runtime.drift import DriftDetector
 from torchctl.runtime.intent import (
     Decision,
     Operation,
     Ownership,
-    annotation_of,
     decide,
     immutable_fields,
-    is_covered,
 )
-from torchctl.runtime.kinds import Key, Kind, ManagedFields, Object, ObjectMeta, OwnedFields
+from torchctl.runtime.kinds import Key, Kind, ManagedFields, Object, ObjectMeta
 
 __all__ = ["Applier", "ApplyResult", "ForeignObject", "StillDeleting"]
 
@@ -87,17 +83,13 @@ class ApplyResult:
     metadata: ObjectMeta
 
 
-ANSWERS = 1024
-"""The number of answers that are remembered. A forgotten one costs one write."""
-
-
 class Applier:
     """Applies children with one field manager. Sends the full intent, or nothing if nothing would change."""
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client = client
         self._cache = cache
-        self._answers: dict[tuple[str, str], tuple[OwnedFields, ...]] = {}
+        self._drift = DriftDetector(client.field_manager)
 
     async def apply(
         self, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership, *, once: bool = False
@@ -125,7 +117,7 @@ class Applier:
             ours,
             manager=self._client.field_manager,
             once=once,
-            answered=None if live is None else self._answers.get(self._state(live.metadata)),
+            drifted=lambda: live is not None and self._drift.drifted(intent, live.metadata),
         )
         match decision:
             case Decision(operation=Operation.FOREIGN):
@@ -136,7 +128,7 @@ class Applier:
             case Decision(operation=Operation.CREATE, body=body) if body is not None:
                 return await self._create(kind, intent, body, partial(self.apply_to, ours=ours, once=once))
             case Decision(operation=Operation.UPDATE, body=body) if body is not None:
-                return ApplyResult(Operation.UPDATE, self._remember(intent, await self._update(kind, body)))
+                return ApplyResult(Operation.UPDATE, self._learn(intent, await self._update(kind, body)))
             case _:
                 assert live is not None
                 return ApplyResult(decision.operation, live.metadata)
@@ -149,23 +141,16 @@ class Applier:
             return live
         return await self._client.get_raw(kind, live.metadata.name, live.metadata.namespace)
 
-    def _remember(self, intent: Mapping[str, Any], answer: ObjectMeta) -> ObjectMeta:
-        if not is_covered(intent, answer, self._client.field_manager):
-            self._answers[self._state(answer)] = answer.applied
-            if len(self._answers) > ANSWERS:
-                del self._answers[next(iter(self._answers))]
+    def _learn(self, intent: Mapping[str, Any], answer: ObjectMeta) -> ObjectMeta:
+        self._drift.learn(intent, answer)
         return answer
-
-    def _state(self, meta: ObjectMeta) -> tuple[str, str]:
-        """Names an object with the intent that was applied to it last."""
-        return meta.uid, meta.annotations.get(annotation_of(self._client.field_manager), "")
 
     async def _create(
         self, kind: Kind[T], intent: Mapping[str, Any], body: Mapping[str, Any], again: "_Again[T]"
     ) -> ApplyResult:
         """Creates the object, or calls `again` with the one that exists."""
         try:
-            return ApplyResult(Operation.CREATE, self._remember(intent, await self._send_first(kind, body)))
+            return ApplyResult(Operation.CREATE, self._learn(intent, await self._send_first(kind, body)))
         except (Conflict, BadRequest, Invalid) as error:
             if not isinstance(error, Conflict) and "resourceVersion" not in error.message:
                 raise
@@ -174,7 +159,7 @@ class Applier:
             return await again(live, kind, intent)
         unversioned = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
         sent = await self._send_first(kind, {**body, "metadata": unversioned})
-        return ApplyResult(Operation.CREATE, self._remember(intent, sent))
+        return ApplyResult(Operation.CREATE, self._learn(intent, sent))
 
     async def _read(self, kind: Kind[T], key: Key) -> T | None:
         try:

@@ -4,9 +4,8 @@ Server-side apply is an upsert that takes the full intent each time. Three dange
 rule below removes one:
 
 - *An apply that changes nothing still costs a write.* The intent's digest travels with the object as an
-  annotation. If the digest is the same and our entry of managedFields still covers the intent, nothing is sent.
-  Whoever changes one of our fields takes it out of that entry: that is drift, whatever the values look like. A digest
-  that differs is a new intent (which is how a field that is no longer wanted gets removed). Both are sent.
+  annotation. If the digest is the same and nobody has changed our fields since (`runtime.drift`), nothing is sent. A
+  digest that differs is a new intent, which is how a field that is no longer wanted gets removed.
 - *An apply may bring a deleted object back, or change one that is not ours.* The first apply carries a
   `metadata.resourceVersion` that no object has, so that it creates or conflicts. An object that exists is applied
   with its `metadata.uid`, which the server checks; an object of another owner is left alone. If an earlier owner
@@ -22,10 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import msgspec
-
-from torchctl.runtime.fieldset import covers
-from torchctl.runtime.kinds import ObjectMeta, OwnedFields, OwnerReference, controller_in, kind_of
+from torchctl.runtime.kinds import ObjectMeta, controller_in, kind_of
 
 __all__ = [
     "INTENT_ANNOTATION",
@@ -39,7 +35,7 @@ __all__ = [
     "digest_of",
     "holds",
     "immutable_fields",
-    "is_covered",
+    "without",
 ]
 
 INTENT_ANNOTATION = "torchctl.runtime/intent"
@@ -73,13 +69,6 @@ IMMUTABLE: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
 
 CREATED_ONCE = frozenset({("v1", "Pod")})
 """Kinds that are never updated once they exist. A pod's spec is immutable, and only a part of it is cached."""
-
-UNMANAGED = (
-    ("apiVersion",),
-    ("kind",),
-    *(("metadata", name) for name in ("name", "namespace", "uid", "resourceVersion", "ownerReferences")),
-)
-"""Fields that are not looked up among the owned ones: nobody owns them, or their values are compared."""
 
 
 class Operation(Enum):
@@ -129,7 +118,7 @@ def decide(
     *,
     manager: str,
     once: bool = False,
-    answered: Sequence[OwnedFields] | None = None,
+    drifted: Callable[[], bool],
 ) -> Decision:
     """Compares an intent with the live object of the same name.
 
@@ -141,8 +130,7 @@ def decide(
         ours: Recognises our own child.
         manager: The field manager that applies.
         once: Keep a child that exists as it is, whatever the intent says.
-        answered: `applied` in the server's answer to our last apply of this intent, if that did not cover the intent:
-            the server drops some empty values. While it is the same, nothing has drifted.
+        drifted: Tells if somebody has changed what the manager applied last. It is called only if that was this intent.
     """
     digest = digest_of(intent)
     mark = {annotation_of(manager): digest}
@@ -156,8 +144,7 @@ def decide(
         return Decision(Operation.TERMINATING)
     if once or kind_of(intent) in CREATED_ONCE:
         return Decision(Operation.KEEP)
-    is_last = meta.annotations.items() >= mark.items()
-    if is_last and (is_covered(intent, meta, manager) or meta.applied == answered):
+    if meta.annotations.items() >= mark.items() and not drifted():
         return Decision(Operation.KEEP)
     frozen = immutable_fields(intent)
     body = _annotated(_with_live(intent, live(), frozen) if frozen else intent, mark)
@@ -169,16 +156,15 @@ def immutable_fields(intent: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     return IMMUTABLE.get(kind_of(intent), ())
 
 
-def is_covered(intent: Mapping[str, Any], meta: ObjectMeta, manager: str) -> bool:
-    """Tells if the manager owns every mutable field of the intent, so that all have the value that it applied last."""
-    compared = _without(intent, (*immutable_fields(intent), *UNMANAGED))
-    # An empty label map is owned only until somebody adds a label, and the same goes for all that metadata has.
-    compared["metadata"] = {name: value for name, value in compared["metadata"].items() if value}
-    references = msgspec.convert(intent["metadata"].get("ownerReferences", ()), tuple[OwnerReference, ...])
-    owned = [msgspec.json.decode(entry.fields) for entry in meta.applied if entry.manager == manager]
-    return all(ref in meta.owner_references for ref in references) and any(
-        tree and covers(tree, compared) for tree in owned
-    )
+def without(intent: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """Returns a copy of an intent without the fields at some paths."""
+    body = dict(intent)
+    for *parents, leaf in paths:
+        body = _opened(body, parents)
+        at = _descend(body, parents)
+        if at is not None:
+            at.pop(leaf, None)
+    return body
 
 
 def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
@@ -200,16 +186,6 @@ def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
 def _annotated(intent: Mapping[str, Any], mark: Mapping[str, str]) -> dict[str, Any]:
     body = _opened(intent, ("metadata", "annotations"))
     body["metadata"].setdefault("annotations", {}).update(mark)
-    return body
-
-
-def _without(intent: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    body = dict(intent)
-    for *parents, leaf in paths:
-        body = _opened(body, parents)
-        at = _descend(body, parents)
-        if at is not None:
-            at.pop(leaf, None)
     return body
 
 

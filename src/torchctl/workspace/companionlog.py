@@ -31,5 +31,8 @@ def line_of(state: dict[str, object]) -> str:
     rest = f" and {len(behind) - _NAMED} more" if len(behind) > _NAMED else ""
     if not behind and not state["whole"]:
         return ""
-    who = f"waits for {', '.join(behind[:_NAMED])}{rest}" if behind else f"all {len(launchers)} workers have it"
+    if behind:
+        who = f"waits for {', '.join(behind[:_NAMED])}{rest}"
+    else:
+        who = "the worker has it" if len(launchers) == 1 else f"all {len(launchers)} workers have it"
     return f"companion: revision {state['revision']}: {who}"

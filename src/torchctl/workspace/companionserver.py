@@ -2,7 +2,7 @@
 
 On the pod network: the archive (as `serve`), and `POST /launcher/v1/KEY` for the launchers of the workers, each of
 which always has one report waiting here for its order. On loopback, where a port-forward arrives: the receiver of later
-trees, and what people may ask about the launchers.
+trees, and what people may ask about the launchers. If workers have the claim itself mounted, there are no launchers.
 
     GET /v1/launchers     who has which tree, and who has not
     PUT /v1/launchers     before the commit of a tree: whether programs are started again with it
@@ -20,11 +20,13 @@ import anyio
 import msgspec
 from aiohttp import web
 
-from .answers import Handler, Stop, answered
+from .answers import Handler, Stop, answered, in_thread
 from .companion import Companion
 from .companionlog import tell
 from .core import STORE, Limits
+from .inplace import note
 from .marker import Marker
+from .membership.core import Settings
 from .membership.messages import VERSION, Report
 from .receiver import READ_BUFFER, Receiver
 from .serve import add_archive, readiness, running
@@ -45,12 +47,14 @@ class Uploads(msgspec.Struct, frozen=True, kw_only=True):
         token: what clients must present.
         cache: keeps what was sent, for the next time; on the claim itself if it is None.
         cache_bytes: its size.
+        in_place: workers have the claim mounted, so it is changed file by file.
     """
 
     port: int
     token: str
     cache: Path | None = None
     cache_bytes: int
+    in_place: bool = False
 
 
 class _Launchers:
@@ -116,7 +120,9 @@ async def receiving(root: Path, companion: Companion, uploads: Uploads, limits: 
         companion.committed()
 
     store = Store(uploads.cache or root / STORE, max_bytes=uploads.cache_bytes)
-    receiver = Receiver(root, token=uploads.token, limits=limits, store=store, published=published)
+    receiver = Receiver(
+        root, token=uploads.token, limits=limits, store=store, published=published, in_place=uploads.in_place
+    )
     launchers = _Launchers(companion, root)
     app = web.Application(client_max_size=MAX_REPORT)
     app.add_routes(receiver.routes())
@@ -153,7 +159,11 @@ async def companion(
 ) -> None:
     """Serve until cancelled."""
     Staging(root).finish()
-    made = Companion(partial(read_target, root), time.monotonic)
+    settings = Settings()
+    if uploads is not None and uploads.in_place:
+        await in_thread(partial(note, root))  # before it is ready, so before there are workers
+        settings = Settings(learn_s=0)  # of whom none has anything to report
+    made = Companion(partial(read_target, root), time.monotonic, settings)
     app = application(root, made, limits=limits, streams=streams, key=key)
     async with running(app, host=host, port=port, handler_cancellation=True), anyio.create_task_group() as tasks:
         tasks.start_soon(tell, made)

@@ -20,6 +20,7 @@ from .errors import Refused
 
 __all__ = [
     "MARKER",
+    "PLACED",
     "RESERVED",
     "STAGING",
     "STORE",
@@ -40,7 +41,10 @@ MARKER = ".sync_success"
 STAGING = ".torchctl-staging"
 STORE = ".torchctl-store"
 WISH = ".torchctl-wish"
-RESERVED = frozenset({MARKER, MARKER + ".tmp", STAGING, STORE, WISH, WISH + ".tmp", "lost+found"})
+PLACED = ".torchctl-placed"
+RESERVED = frozenset(
+    {MARKER, MARKER + ".tmp", STAGING, STORE, WISH, WISH + ".tmp", PLACED, PLACED + ".tmp", "lost+found"}
+)
 """Names at the top of a claim that are ours or the file system's: never part of a workspace."""
 
 MAX_NAME_BYTES = 255

@@ -93,6 +93,7 @@ class Receiver:
         revision: the revision or digest that the tree must have; empty: any.
         store: keeps what is sent, for the next upload.
         published: called after each commit, before the client gets the answer.
+        in_place: workers have the root mounted, so it is changed file by file.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Receiver:
         revision: str = "",
         store: Store | None = None,
         published: Callable[[Marker], Awaitable[None]] | None = None,
+        in_place: bool = False,
     ) -> None:
         if not token:
             raise ValueError("a receiver without a token would be open to everybody")
@@ -115,6 +117,7 @@ class Receiver:
         self._store = store
         self._published = published
         self._root = root
+        self._in_place = in_place
         self._disk = asyncio.Lock()
         self._upload: _Upload | None = None
         self._occupied = ""
@@ -205,7 +208,7 @@ class Receiver:
             await earlier.abandon()
         try:
             async with self._disk:
-                staging = Staging(self._root)
+                staging = Staging(self._root, in_place=self._in_place)
                 await in_thread(partial(staging.open, keep=True))
                 manifest = staging.scratch / "manifest"
                 if request.can_read_body or tree == EMPTY.hex():  # the manifest of no files has no bytes

@@ -6,6 +6,8 @@ marker. From then on the move is only ever finished: entries that go are removed
 and the marker is written last. Before that, a journal names what `open` removes: with a journal and no marker such
 entries are leftovers of a crashed try. Files that neither a marker nor a journal accounts for belong to somebody else,
 and then nothing is changed.
+
+A workspace that workers have mounted is changed file by file instead (`inplace`), by a move that is sealed as well.
 """
 
 import contextlib
@@ -16,7 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .core import MARKER, RESERVED, STAGING, show
+from . import inplace
+from .core import MARKER, PLACED, RESERVED, STAGING, show
 from .errors import Refused
 from .marker import Marker, flush_directory, flush_filesystem, read_marker, remove_marker, write_marker
 
@@ -28,14 +31,16 @@ class Staging:
 
     Args:
         spent: names at the top of the root that somebody put there for this sync, so it removes them when it is done.
+        in_place: workers have the root mounted.
     """
 
-    def __init__(self, root: Path, *, spent: Iterable[str] = ()) -> None:
+    def __init__(self, root: Path, *, spent: Iterable[str] = (), in_place: bool = False) -> None:
         self.root = root
         self.directory = root / STAGING
         self.tree = self.directory / "tree"
         self.scratch = self.directory / "scratch"
         self._spent = frozenset(spent)
+        self._in_place = in_place
         self._journal = self.directory / "journal.json"
         self._sealed = self.directory / "sealed.json"
 
@@ -64,12 +69,16 @@ class Staging:
         """Move the staged tree into the root in place of what is there, and write the marker.
 
         Raises:
-            Refused: meanwhile somebody put files into the root.
+            Refused: meanwhile somebody put files into the root; or see `inplace.prepare`.
         """
-        comes = sorted(os.listdir(self.tree))
-        goes = self._ours()
+        sealed: dict[str, object] = {"marker": marker.to_json()}
+        if self._in_place:
+            inplace.prepare(self.root, self.directory, marker.digest)
+            sealed |= {"in_place": True}
+        else:
+            sealed |= {"goes": self._ours(), "comes": sorted(os.listdir(self.tree))}
         flush_filesystem(self.root)
-        self._write(self._sealed, {"goes": goes, "comes": comes, "marker": marker.to_json()})
+        self._write(self._sealed, sealed)
         self.finish()
 
     def finish(self) -> None:
@@ -77,20 +86,27 @@ class Staging:
         sealed = self._read(self._sealed)
         if sealed is None:
             return
-        staged = set(os.listdir(self.tree)) if self.tree.is_dir() else set()  # it goes once it is empty
         if os.path.lexists(self.root / MARKER):
             remove_marker(self.root)
-        for name in set(os.listdir(self.root)) - RESERVED:  # what the file says is not a path to follow
-            if name in sealed["goes"] and (name in staged or name not in sealed["comes"]):  # else it has been renamed
-                self._remove(self.root / name)
-        for name in sorted(staged):
-            os.rename(self.tree / name, self.root / name)
+        if sealed.get("in_place"):
+            inplace.move(self.root, self.directory)
+        else:
+            self._move(sealed)
         write_marker(self.root, Marker.from_json(sealed["marker"]))
         for path in self.directory.iterdir():
             if path != self._sealed:  # it goes last: a crash leaves nothing that nobody would remove
                 self._remove(path)
         self._remove(self._sealed)
         self.discard()
+
+    def _move(self, sealed: dict[str, Any]) -> None:
+        self._remove(self.root / PLACED)
+        staged = set(os.listdir(self.tree)) if self.tree.is_dir() else set()  # it goes once it is empty
+        for name in set(os.listdir(self.root)) - RESERVED:  # what the file says is not a path to follow
+            if name in sealed["goes"] and (name in staged or name not in sealed["comes"]):  # else it has been renamed
+                self._remove(self.root / name)
+        for name in sorted(staged):
+            os.rename(self.tree / name, self.root / name)
 
     def discard(self) -> None:
         """Remove what was staged, but not what tells the next try whose the files in the root are."""

@@ -103,6 +103,18 @@ def test_a_reader_that_goes_away_gets_no_complaint(arguments: list[str]) -> None
     assert (done.returncode, done.stderr) == (Exit.BROKEN_PIPE, b"")
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["preflight", "--help"], ["version", "--client"]], ids=" ".join)
+def test_output_on_a_full_disk_is_named(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "torchctl", *arguments], stdout=full, stderr=subprocess.PIPE, check=False, text=True
+        )
+    assert done.returncode == Exit.OUTPUT
+    assert done.stderr.splitlines() == [
+        "Error: the output cannot be written: No space left on device. Write it to another place, or make room."
+    ]
+
+
 def test_an_encoding_without_the_characters_is_no_error() -> None:
     program = (
         "import click\nfrom torchctl.cli.lazy import Program\n"

@@ -43,13 +43,20 @@ def a_job(hot_reload: str = "Restart", *conditions: Condition, phase: str = "Run
 
 def test_job_without_hot_reload_takes_no_new_code() -> None:
     with pytest.raises(UsageError, match=r"x in namespace ml takes no new code: it was submitted without --hot-reload"):
-        check_reload(a_job("Off"))
+        check_reload(a_job("Off"), restart=False)
     with pytest.raises(UsageError, match="has ended"):
-        check_reload(a_job(phase="Failed"))
+        check_reload(a_job(phase="Failed"), restart=True)
     refused = Condition(JobCondition.ACCEPTED, "False", JobReason.IMPOSSIBLE_WORKSPACE, "the distribution is shared")
     with pytest.raises(UsageError, match="cannot take new code: the distribution is shared"):
-        check_reload(a_job("Restart", refused))
-    check_reload(a_job("WarmStart"))
+        check_reload(a_job("Restart", refused), restart=True)
+    check_reload(a_job("WarmStart"), restart=True)
+
+
+def test_shared_files_change_without_a_restart_only() -> None:
+    with pytest.raises(UsageError, match="its workers share one tree") as refused:
+        check_reload(a_job("Files"), restart=True)
+    assert "Add --no-restart" in str(refused.value)
+    check_reload(a_job("Files"), restart=False)
 
 
 def test_first_code_comes_before_the_workspace_is_ready() -> None:

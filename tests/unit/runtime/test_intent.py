@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from managed import applied
 
 from torchctl.runtime import intent as module
+from torchctl.runtime.drift import DriftDetector
 from torchctl.runtime.intent import (
     INTENT_ANNOTATION,
     NO_VERSION,
@@ -52,7 +53,10 @@ def live_from(
 def decide(
     intent: dict[str, Any], meta: ObjectMeta | None, live: dict[str, Any] | None, ours: Ownership, **options: Any
 ) -> Decision:
-    return module.decide(intent, meta, lambda: live or {}, ours, manager="torchctl", **options)
+    def drifted() -> bool:
+        return meta is not None and DriftDetector("torchctl").drifted(intent, meta)
+
+    return module.decide(intent, meta, lambda: live or {}, ours, manager="torchctl", **{"drifted": drifted, **options})
 
 
 def lost(meta: ObjectMeta, intent: dict[str, Any], **still: Any) -> ObjectMeta:
@@ -138,16 +142,6 @@ def test_field_of_another_manager_is_drift() -> None:
     meta, live = live_from(intent)
     theirs = msgspec.structs.replace(meta, applied=applied(intent, "somebody"))
     assert decide(intent, theirs, live, OURS).operation is Operation.UPDATE
-
-
-def test_what_the_server_drops_is_compared_with_its_answer() -> None:
-    intent = service(externalIPs=[], sessionAffinity="None", externalName="x")
-    meta, live = live_from(intent)
-    answer = lost(meta, intent, sessionAffinity="None", externalName="x")
-    assert decide(intent, answer, live, OURS).operation is Operation.UPDATE
-    assert decide(intent, answer, live, OURS, answered=answer.applied).operation is Operation.KEEP
-    changed = lost(meta, intent, externalName="x")
-    assert decide(intent, changed, live, OURS, answered=answer.applied).operation is Operation.UPDATE
 
 
 def test_changed_owner_reference_is_drift() -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,22 @@ import aiohttp
 from receivers import TOKEN, contents, plant
 from waiting import until
 
+from torchctl.client.reloading import late
+from torchctl.client.sync import ask
 from torchctl.client.tree import scan
 from torchctl.client.upload import upload
 from torchctl.testing.ports import reserve
-from torchctl.workspace.marker import read_marker
+from torchctl.workspace.marker import Marker, read_marker
+from torchctl.workspace.staging import Staging
 
 KEY = "4f1c-uid"
 
 
 @asynccontextmanager
-async def running(root: Path, port: int, upload_port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running(root: Path, port: int, upload_port: int, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "torchctl", "workspace", "companion", f"--root={root}", f"--port={port}"),
-        *(f"--key={KEY}", f"--upload-port={upload_port}", f"--cache={root}/.torchctl-store", "--host=127.0.0.1"),
+        *(f"--key={KEY}", f"--upload-port={upload_port}", f"--cache={root}/.torchctl-store", "--host=127.0.0.1", *more),
         env={**os.environ, "TORCHCTL_POD_UID": TOKEN},
         stdout=asyncio.subprocess.PIPE,
     )
@@ -79,7 +82,7 @@ async def test_later_tree_is_received_told_and_waited_for(tmp_path: Path, claim:
         said = report(revision=first.revision, runs=first.revision)
         waits = asyncio.create_task(http.post(f"{url}/launcher/v1/{KEY}", data=said))
         await until(is_ready)
-        assert await line(process) == f"companion: revision {first.revision}: all 1 workers have it"
+        assert await line(process) == f"companion: revision {first.revision}: the worker has it"
         plant(source, {"train.py": b"2"})
         second = await upload(to, TOKEN, scan(source))
         assert second.sent == 1  # what is there is not sent again
@@ -95,8 +98,36 @@ async def test_later_tree_is_received_told_and_waited_for(tmp_path: Path, claim:
         done = report(seq=2, revision=second.revision, runs=second.revision)
         waits = asyncio.create_task(http.post(f"{url}/launcher/v1/{KEY}", data=done))
         await until(is_ready)
-        assert await line(process) == f"companion: revision {second.revision}: all 1 workers have it"
+        assert await line(process) == f"companion: revision {second.revision}: the worker has it"
         waits.cancel()
+
+
+async def test_mounted_claim_is_changed_under_the_workers(tmp_path: Path, claim: Path) -> None:
+    """Nobody has to report, and what programs have written since the companion was ready is theirs."""
+    source = plant(tmp_path / "source", {"train.py": b"1", "old.py": b"1"})
+    staging = Staging(claim)
+    staging.open()
+    plant(staging.tree, {"train.py": b"1", "old.py": b"1"})
+    staging.publish(Marker(revision="r", digest="r", bytes=2, files=2, source="git"))
+    with reserve(2) as (port, upload_port):
+        pass
+    async with running(claim, port, upload_port, "--in-place"), aiohttp.ClientSession() as http:
+
+        async def is_ready() -> bool:
+            with suppress(aiohttp.ClientError):
+                async with http.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                    return answer.status == 200
+            return False
+
+        await until(is_ready)
+        plant(claim, {"out/log": b"mine"})
+        (source / "old.py").unlink()
+        plant(source, {"train.py": b"2"})
+        done = await upload(f"http://127.0.0.1:{upload_port}", TOKEN, scan(source))
+        found = await ask(f"http://127.0.0.1:{port}/launcher/v1/{KEY}")
+        assert not late(found, done.revision)
+    assert sorted(path for path in contents(claim) if "." not in path[:1]) == ["out", "out/log", "train.py"]
+    assert (claim / "train.py").read_bytes() == b"2"
 
 
 async def line(process: asyncio.subprocess.Process) -> str:

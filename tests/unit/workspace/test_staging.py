@@ -2,22 +2,16 @@
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crashing import Crash, crash_at
 
 from torchctl.workspace.errors import Refused
 from torchctl.workspace.marker import Marker, read_marker, write_marker
 from torchctl.workspace.staging import Staging
 
-
-class Crash(Exception):
-    """The machine stops here."""
-
-
 MARKER = Marker(revision="r", digest="d", bytes=1, files=3, source="git", request="q")
-CALLS = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir")
 
 
 def sync(claim: Path, names: str) -> None:
@@ -27,25 +21,6 @@ def sync(claim: Path, names: str) -> None:
         (staging.tree / name).mkdir()
         (staging.tree / name / "file").write_text(name)
     staging.publish(MARKER)
-
-
-def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, how: Exception | None = None) -> Callable[[], int]:
-    """Let file-system calls through until `step`, then crash at each one; returns how many there were."""
-    count = 0
-
-    def counted(real: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object, **kwargs: object) -> object:
-            nonlocal count
-            count += 1
-            if count > step:
-                raise how or Crash
-            return real(*args, **kwargs)
-
-        return call
-
-    for name in CALLS:
-        monkeypatch.setattr(os, name, counted(getattr(os, name)))
-    return lambda: count
 
 
 @pytest.mark.parametrize("before", ["", "abx"])

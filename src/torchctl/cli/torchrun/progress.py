@@ -51,9 +51,13 @@ class Teller:
         if self._live is not None:
             self._live.stop()
 
+    def making(self, name: str) -> None:
+        """The job is about to be made. Whoever is interrupted now does not hear whether it was."""
+        farewell(f"The job {name} may have been created. {self._again.format(name=name)}")
+
     def made(self, name: str, *, again: bool) -> None:
         """The job is there; `again` if it was before."""
-        farewell(self._again.format(name=name))
+        farewell(f"The job {name} stays. {self._again.format(name=name)}")
         self.say(f"{name} is there already: going on with it" if again else f"{name} created")
 
     def waiting(self, why: str) -> None:
@@ -75,6 +79,12 @@ class Teller:
     def listed(self, tree: "Tree") -> None:
         """This tree is about to be sent."""
         self.say(summary(tree))
+        self.warn(tree)
+
+    def warn(self, tree: "Tree") -> None:
+        """Tells if the tree has nothing that a program could run."""
+        if not tree.files:
+            self.say(f"Warning: {_name(tree)} has no files to send: the workers get an empty directory")
 
     def sent(self, sent: "Sent | None") -> None:
         """The code has arrived; None if it was there before."""
@@ -107,11 +117,15 @@ def amount(size: int) -> str:
     return f"{value:.0f} {unit}" if value >= 10 or unit == "bytes" else f"{value:.1f} {unit}"
 
 
-def summary(tree: "Tree") -> str:
-    """Returns what is sent of a directory, and what stays here, as one line."""
+def _name(tree: "Tree") -> str:
     from torchctl.client.errors import visible
 
-    found = f"{counted(tree.files, 'file')}, {amount(tree.bytes)}, of {visible(str(tree.root.resolve()))}"
+    return visible(str(tree.root.resolve()))
+
+
+def summary(tree: "Tree") -> str:
+    """Returns what is sent of a directory, and what stays here, as one line."""
+    found = f"{counted(tree.files, 'file')}, {amount(tree.bytes)}, of {_name(tree)}"
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(tree.left_out.counts.items()))
     return f"{found}; left out: {reasons}" if reasons else found
 

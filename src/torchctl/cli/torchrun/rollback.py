@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="JOB")
 @click.option("--to", default="", metavar="REVISION", help="The revision, or its beginning. Default: the one before.")
 @click.option(
+    "--no-restart", is_flag=True, help="Only change files: programs that run go on with what they have loaded."
+)
+@click.option(
     "--timeout",
     "timeout_s",
     type=SECONDS,
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     metavar="DURATION",
     help="For how long to wait until the workers run it.",
 )
-async def command(cluster: "Cluster", name: str, to: str, timeout_s: float) -> None:
+async def command(cluster: "Cluster", name: str, to: str, no_restart: bool, timeout_s: float) -> None:
     """Take JOB, which runs with --hot-reload, back to the code that it had before the last `sync`.
 
     Nothing is sent: the job keeps what was sent to it, whoever sent it.
@@ -35,6 +38,6 @@ async def command(cluster: "Cluster", name: str, to: str, timeout_s: float) -> N
 
     job = await get_job(cluster, Key(cluster.namespace, name))
     with Teller("") as teller:
-        done = await rollback(job, teller, to=to, patience_s=timeout_s)
-        what = outcome(done, restart=True)
+        done = await rollback(job, teller, to=to, restart=not no_restart, patience_s=timeout_s)
+        what = outcome(done, restart=not no_restart)
         teller.say(f"{name} is back at {done.revision.removeprefix('sha256:')[:12]}; {what}")

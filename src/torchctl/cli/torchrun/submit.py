@@ -16,8 +16,7 @@ __all__ = ["command"]
 
 _ARGV = "torchctl.argv"
 _AGAIN = (
-    "The job {{name}} stays. The same line with --name {{name}} goes on with it. To give up: "
-    "kubectl torchrun delete {{name}} -n {namespace}"
+    "The same line with --name {{name}} goes on with it. To give up: kubectl torchrun delete {{name}} -n {namespace}"
 )
 
 
@@ -57,6 +56,9 @@ class _WithArgv(click.Command):
 @click.option("--no-workspace", is_flag=True, help="Send nothing: the code is in the image.")
 @click.option("--hot-reload", is_flag=True, help="Let `sync` bring new code into the running job.")
 @click.option("--warm-start", is_flag=True, help="As --hot-reload, with torch imported already: seconds faster.")
+@click.option(
+    "--files-only", is_flag=True, help="As --hot-reload, but all workers mount one claim, and only its files change."
+)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the job and its pods.")
 @click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation of both.")
 @click.option("--follow", is_flag=True, help="Show the job's output, and exit as the job does.")
@@ -115,7 +117,7 @@ def _request(said: dict[str, Any], default_namespace: str) -> "Request":
         git_secret=said["git_secret"],
         directory=(said["directory"] or Path()).resolve().name,
         workspace=_workspace(said["directory"], said["no_workspace"]),
-        hot_reload="WarmStart" if said["warm_start"] else "Restart" if said["hot_reload"] else "",
+        hot_reload=_hot_reload(said),
         labels=pairs_of("--label", said["labels"]),
         annotations=pairs_of("--annotation", said["annotations"]),
         manifest=_manifest(said["filename"]),
@@ -123,6 +125,15 @@ def _request(said: dict[str, Any], default_namespace: str) -> "Request":
         namespace=target(click.get_current_context()).namespace,
         default_namespace=default_namespace,
     )
+
+
+def _hot_reload(said: dict[str, Any]) -> str:
+    from torchctl.client.errors import UsageError
+
+    if said["files_only"] and said["warm_start"]:
+        raise UsageError("--files-only and --warm-start exclude each other", "Leave one out.")
+    ways = {"files_only": "Files", "warm_start": "WarmStart", "hot_reload": "Restart"}
+    return next((value for way, value in ways.items() if said[way]), "")
 
 
 def _line(words: tuple[str, ...]) -> str | None:
@@ -155,17 +166,21 @@ async def _run(cluster: "Cluster", submission: "Submission", directory: Path, sa
     from torchctl.cli.exits import farewell
     from torchctl.cli.torchrun.follow import follow
     from torchctl.cli.torchrun.progress import Teller
-    from torchctl.client.code import read_code
+    from torchctl.client.code import DirectoryCode, read_code
     from torchctl.client.submit import submit
 
     farewell("Nothing was submitted.")
     with Teller(_AGAIN.format(namespace=submission.namespace)) as teller:
-        code = None
-        if submission.uploads:
-            code = await read_code(cluster, submission.namespace, directory, teller.progress)
-            teller.listed(code.content.tree)
-        made = await submit(cluster, submission, code, teller, patience_s=said["timeout_s"])
-        if code is not None:
+        codes: list[DirectoryCode] = []
+
+        async def read() -> DirectoryCode:
+            codes.append(await read_code(cluster, submission.namespace, directory, teller.progress))
+            teller.listed(codes[0].content.tree)
+            return codes[0]
+
+        uploads = read if submission.uploads else None
+        made = await submit(cluster, submission, uploads, teller, patience_s=said["timeout_s"])
+        for code in codes:
             teller.sent(code.sent)
     name, namespace = made.job.name, made.job.namespace
     await _print(cluster, name, namespace, said["output"])

@@ -48,7 +48,7 @@ async def command(
 
     Only what changed is sent. All workers take the new code whole and start the program again, in the same pods. Later
     attempts have it too. With --no-restart the files change in each worker as soon as it has them all, and nothing is
-    started again.
+    started again. A job with --files-only takes new code in no other way.
     """
     from torchctl.cli.exits import farewell
     from torchctl.cli.torchrun.progress import Teller
@@ -70,6 +70,7 @@ async def _once(job: "Job", root: Path, *, teller: "Teller", restart: bool, time
     from torchctl.client.sync import sync
 
     code = await read_code(job.cluster, job.namespace, root, teller.progress)
+    teller.warn(code.content.tree)
     done = await sync(job, code, teller, restart=restart, patience_s=timeout_s)
     teller.sent(code.sent)
     teller.say(f"{job.name} has {done.revision.removeprefix('sha256:')[:12]}; {outcome(done, restart=restart)}")
@@ -80,6 +81,8 @@ def outcome(done: "Synced", *, restart: bool) -> str:
     """Says what became of new code."""
     if done.first:
         return "it starts when it can"
+    if done.shared:
+        return "workers that run have its files, and run on"
     if not done.workers:
         return "no worker runs now, the next ones have it"
     said = ("runs it", "run it") if restart else ("has its files, and runs on", "have its files, and run on")

@@ -39,7 +39,7 @@ async def load(paths: str, context: str | None = None) -> Connection:
     """
     existing = _existing(paths)
     if not existing:
-        raise ConfigError(f"there is no kubeconfig at {paths}")
+        raise ConfigError(_missing(paths))
     try:
         files = [File(str(Path(path).parent.absolute()), _read(path)) for path in existing]
         found = find(files, context)
@@ -127,6 +127,13 @@ def _impersonation(user: Any) -> Impersonation | None:
 
 def _existing(paths: str) -> list[str]:
     return [path for path in map(os.path.expanduser, paths.split(os.pathsep)) if os.path.isfile(path)]
+
+
+def _missing(paths: str) -> str:
+    directories = [path for path in map(os.path.expanduser, paths.split(os.pathsep)) if os.path.isdir(path)]
+    if directories:
+        return f"{directories[0]} is a directory, and a kubeconfig is a file: name the file in it"
+    return f"there is no kubeconfig at {paths}"
 
 
 def _read(path: str) -> Any:

@@ -308,6 +308,84 @@ def test_the_companion_stays_while_the_job_is_suspended(world: type[World]) -> N
     assert w.workspace.revision == SECOND
 
 
+# Files only, on a claim that all workers mount.
+
+FILES = "{jobQueue: research, numNodes: 2, command: python train.py, hotReload: Files, volumes: {workspace: %s}}"
+
+
+def mounted(world: type[World], source: str = UPLOAD) -> World:
+    """Its workers run on the first revision, in a claim that they mount."""
+    w = world(FILES % source, SHARED % "shared")
+    w.settle()
+    w.sync_serves(message=report(FIRST), ready=False)
+    w.settle()
+    assert not any(kind == "Job" for kind, _ in w.objects), "the companion has not noted what there is"
+    w.sync_serves(message=report(FIRST))
+    w.settle()
+    return w.runs()
+
+
+@pytest.mark.parametrize("distribution", ["auto", "copy", "serve", "shared"])
+def test_files_are_mounted_without_launcher_or_service(world: type[World], distribution: str) -> None:
+    """Whatever the queue says; and the companion has to change the claim in place."""
+    w = world(FILES % UPLOAD, SHARED % distribution)
+    w.settle()
+    w.sync_serves(message=report(FIRST))
+    w.settle()
+    assert w.trainer()["command"] == ["sh", "-c", "exec torchrun train.py"]
+    pod = w.spec("Job", "demo")["template"]["spec"]
+    assert "initContainers" not in pod
+    (volume,) = [one for one in pod["volumes"] if "workspace" in one["name"]]
+    assert volume["persistentVolumeClaim"] == {"claimName": "demo-workspace"}
+    assert not any(kind == "Service" and name == "demo-workspace" for kind, name in w.objects)
+    (serve,) = w.spec("Pod", "demo-sync-0")["containers"]
+    assert (serve["args"][0], serve["args"][-1]) == ("companion", "--in-place")
+
+
+def test_files_that_were_sent_are_there_at_once(world: type[World]) -> None:
+    """Nobody has to take them up, so nothing is reloading; not even while the companion is busy."""
+    w = mounted(world)
+    before = dict(w.objects)
+    annotated(w, files_only=SECOND)
+    sends(w, SECOND)
+    assert (w.workspace.requested, w.workspace.revision, w.workspace.digest) == (SECOND, SECOND, SECOND)
+    assert w.workspace.sent_time is not None
+    assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
+    assert w.message("WorkspaceReady").endswith("go on with what they had loaded (sync --no-restart)")
+    w.sync_serves(message=report(FIRST), ready=False)
+    w.settle()
+    assert w.condition("WorkspaceReady")[:2] == ("True", "WorkspaceReady")
+    sends(w, FIRST)
+    assert w.workspace.revision == FIRST
+    assert (w.attempt, w.restarts.total, w.phase) == (0, 0, "Running")
+    assert w.objects.keys() == before.keys()
+
+
+def test_next_attempt_mounts_the_files_that_were_sent_last(world: type[World]) -> None:
+    """No sync pod writes an older tree over them, also if the companion is lost."""
+    w = mounted(world, GIT)
+    sends(w, SECOND)
+    companion_goes(w)
+    w.later(20)
+    w.settle()
+    assert fetch_args(w, 1)[0] == "receive"
+    w.sync_serves(1, message=report(SECOND))
+    w.settle()
+    attempt_fails(w)
+    assert (w.attempt, w.workspace.revision) == (1, SECOND)
+    assert [name for kind, name in w.objects if kind == "Pod" and name > "demo-sync-1"] == []
+
+
+@pytest.mark.parametrize("modes", ["[ReadWriteOnce]", "[ReadWriteOncePod]", "[ReadOnlyMany]"])
+def test_files_need_a_claim_for_many_nodes(world: type[World], modes: str) -> None:
+    queue = "{image: trainer:1, storage: {workspace: {accessModes: %s, distribution: shared}}}"
+    w = world(FILES % UPLOAD, queue % modes)
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "ImpossibleWorkspace")
+    assert "hotReload Files needs a claim that workers and the sync pod can mount on any node" in w.message("Accepted")
+    assert "set ReadWriteMany in the queue's storage.workspace" in w.message("Accepted")
+
+
 # What becomes of such a job.
 
 
@@ -319,7 +397,7 @@ def test_its_workspace_is_served_or_the_job_refused(world: type[World], distribu
     w.settle()
     if refused:
         assert w.condition("Accepted")[:2] == ("False", "ImpossibleWorkspace")
-        assert "hotReload does not go with distribution shared" in w.message("Accepted")
+        assert "hotReload Restart does not go with distribution shared" in w.message("Accepted")
         return
     assert w.spec("Pod", "demo-sync-0")["containers"][0]["args"][0] == "companion"
     assert w.spec("Service", "demo-workspace")["publishNotReadyAddresses"] is True

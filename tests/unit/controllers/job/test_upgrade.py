@@ -96,7 +96,7 @@ def test_an_upgrade_changes_children_only_in_their_metadata(state: dict[str, Any
             found.add((child.kind.kind, f"{child.name} is new"))
             continue
         meta = msgspec.convert(live["metadata"], ObjectMeta)
-        decision = decide(child.body, meta, partial(dict, live), child.ours, manager="torchctl")
+        decision = decide(child.body, meta, partial(dict, live), child.ours, manager="torchctl", drifted=lambda: True)
         assert decision.operation in (Operation.KEEP, Operation.UPDATE), child.name
         if decision.body is not None:
             spec = {key: value for key, value in live.items() if key not in ("metadata", "status")}

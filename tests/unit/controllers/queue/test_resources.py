@@ -29,6 +29,7 @@ from torchctl.controllers.queue.resources import extras, growth
 from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.resources import object_name, problem_of
 from torchctl.runtime.conditions import MAX_MESSAGE, find
+from torchctl.runtime.drift import DriftDetector
 from torchctl.runtime.intent import Operation, decide
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta
 
@@ -49,6 +50,10 @@ def claim(name: str = "cache", size: Any = "10Gi", **more: Any) -> dict[str, Any
 def running(name: str = "a") -> TorchrunJob:
     spec = JobSpec.model_validate({"jobQueue": "gpu", "numNodes": 1, "command": "true"})
     return TorchrunJob(ObjectMeta(name=name, namespace="team"), spec, JobStatus(Phase.RUNNING, queue_revision="r"))
+
+
+def drifted(body: Mapping[str, Any], found: Object | None) -> bool:
+    return found is not None and DriftDetector("torchctl").drifted(body, found.metadata)
 
 
 @dataclass
@@ -114,6 +119,7 @@ class World:
                 extra.ours,
                 manager="torchctl",
                 once=extra.once,
+                drifted=partial(drifted, extra.body, found),
             )
             if decision.operation is Operation.FOREIGN:
                 refused[extra.key] = Refusal(*extra.key, "ForeignObject", "theirs")

@@ -59,7 +59,7 @@ def _expected(nodes: int, made: Job | None) -> list[str]:
 
 def launcher_containers(template: FrozenTemplate) -> list[Json]:
     """The init container that copies the launcher into its volume."""
-    if not template.hot_reload:
+    if not template.launches:
         return []
     args = ["put-launcher", *flag("to", LAUNCHER_ROOT)]
     return [workspace_container(_CONTAINER, template.operator_image, args, [mount(_VOLUME, LAUNCHER_ROOT)])]
@@ -67,11 +67,11 @@ def launcher_containers(template: FrozenTemplate) -> list[Json]:
 
 def launcher_mounts(template: FrozenTemplate) -> list[Json]:
     """The trainer's mount."""
-    return [mount(_VOLUME, LAUNCHER_ROOT, read_only=True)] if template.hot_reload else []
+    return [mount(_VOLUME, LAUNCHER_ROOT, read_only=True)] if template.launches else []
 
 
 def launcher_volumes(template: FrozenTemplate) -> list[Json]:
-    return [{"name": _VOLUME, "emptyDir": {"sizeLimit": "16Mi"}}] if template.hot_reload else []
+    return [{"name": _VOLUME, "emptyDir": {"sizeLimit": "16Mi"}}] if template.launches else []
 
 
 def _option(name: str, value: str) -> list[str]:

@@ -7,6 +7,7 @@ user wrote is formatted into a script: url, ref and paths are arguments of `torc
 from typing import Any
 
 from torchctl.api import names
+from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import POD
 from torchctl.api.labels import ROLE_SYNC, WORKSPACE_KEPT, WORKSPACE_REVISION
@@ -21,7 +22,7 @@ from torchctl.controllers.job.children.containers import (
 )
 from torchctl.controllers.job.children.overlay import over
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.children.workspace import claim_name, serves
+from torchctl.controllers.job.children.workspace import claim_name, stays
 from torchctl.controllers.job.template import security
 from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
 from torchctl.controllers.job.template.merge import unique
@@ -62,7 +63,7 @@ def sync_pod(owner: Owner, template: FrozenTemplate, number: int, *, revision: s
         "securityContext": security.sync_pod(workers["securityContext"]),
         "volumes": _volumes(owner, workspace),
     }
-    if serves(template):
+    if stays(template):
         spec |= {"initContainers": [fetch], "containers": [_serve(owner, workspace, template)]}
     else:
         spec |= {"containers": [fetch]}
@@ -134,14 +135,14 @@ def _fetch_args(workspace: FrozenWorkspace, revision: str, *, reloads: bool) -> 
 
 def _serve(owner: Owner, workspace: FrozenWorkspace, template: FrozenTemplate) -> Json:
     if template.hot_reload:
-        return _companion(owner, workspace, template.operator_image)
+        return _companion(owner, workspace, template)
     existing = workspace.source == WorkspaceSource.EXISTING
     root = mount(_CLAIM, CLAIM_ROOT, sub_path=workspace.sub_path if existing else "", read_only=True)
     args = ["serve", *flag("root", CLAIM_ROOT), *flag("port", names.SERVE_PORT), *flag("key", owner.uid)]
     return _server(workspace_container(SERVE, template.operator_image, args, [root]))
 
 
-def _companion(owner: Owner, workspace: FrozenWorkspace, image: str) -> Json:
+def _companion(owner: Owner, workspace: FrozenWorkspace, template: FrozenTemplate) -> Json:
     """The server that also talks to the launchers, and takes later revisions. It is ready when all workers have one."""
     args = [
         "companion",
@@ -150,9 +151,10 @@ def _companion(owner: Owner, workspace: FrozenWorkspace, image: str) -> Json:
         *flag("key", owner.uid),
         *flag("upload-port", names.UPLOAD_PORT),
         *flag("cache", _CACHE_ROOT if workspace.cache else ""),
+        *(["--in-place"] if workspace.distribution == Distribution.SHARED else ()),
     ]
     mounts = [mount(_CLAIM, CLAIM_ROOT), *([mount(_CACHE, _CACHE_ROOT)] if workspace.cache else ())]
-    ours = _server(workspace_container(SERVE, image, args, mounts, memory_limit="1Gi"))
+    ours = _server(workspace_container(SERVE, template.operator_image, args, mounts, memory_limit="1Gi"))
     # Once a second and at once: what the operator says of a reload is what the kubelet has heard here.
     ours["readinessProbe"] |= {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5}
     return _receiver(ours)

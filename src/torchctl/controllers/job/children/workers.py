@@ -125,7 +125,7 @@ def _trainer(owner: Owner, template: FrozenTemplate, attempt: int, base: Json) -
 
 def _reloading(owner: Owner, template: FrozenTemplate, trainer: Json, nodes: int, made: Job | None) -> Json:
     """The trainer with the launcher as its first process, if the job reloads its code."""
-    if not template.hot_reload:
+    if not template.launches:
         return trainer
     return trainer | {"command": launched(owner, template, trainer["command"], nodes=nodes, made=made)}
 
@@ -153,7 +153,7 @@ def _volumes(owner: Owner, template: FrozenTemplate) -> list[Json]:
 
 def _room(template: FrozenTemplate, size: str) -> str:
     """The limit of a worker's copy, above which its pod is evicted: a new tree is staged beside the one that runs."""
-    return str(quantity.parse(size).times(2)) if template.hot_reload else size
+    return str(quantity.parse(size).times(2)) if template.launches else size
 
 
 def _workspace_volumes(owner: Owner, template: FrozenTemplate, workspace: FrozenWorkspace) -> list[Json]:

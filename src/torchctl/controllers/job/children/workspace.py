@@ -17,6 +17,7 @@ __all__ = [
     "claim_name",
     "companion_url",
     "serves",
+    "stays",
     "workspace_claim",
     "workspace_service",
 ]
@@ -39,6 +40,11 @@ def checkpoints_name(owner: Owner, template: FrozenTemplate) -> str:
 def serves(template: FrozenTemplate) -> bool:
     """Whether the sync pod stays and hands the workspace out."""
     return template.workspace is not None and template.workspace.distribution == Distribution.SERVE
+
+
+def stays(template: FrozenTemplate) -> bool:
+    """Whether the sync pod stays: it hands the workspace out, or takes later revisions of it."""
+    return serves(template) or bool(template.hot_reload)
 
 
 def workspace_claim(owner: Owner, template: FrozenTemplate) -> Json:

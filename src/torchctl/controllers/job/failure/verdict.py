@@ -140,7 +140,7 @@ def _loss(cause: str, failure: Failure, at: datetime | None) -> Loss:
 
 def _explained(failure: Failure, template: FrozenTemplate | None) -> Failure:
     """The failure with what the image lacks, if it cannot start the launcher."""
-    if template is None or not template.hot_reload or _NO_PYTHON not in failure.message:
+    if template is None or not template.launches or _NO_PYTHON not in failure.message:
         return failure
     lacks = f"hotReload needs python3 in the image of {TRAINER}, which has none"
     return msgspec.structs.replace(failure, message=f"{lacks}: {failure.message}")

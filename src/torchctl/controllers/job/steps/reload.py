@@ -24,6 +24,7 @@ __all__ = [
     "in_the_end",
     "is_met",
     "is_sent",
+    "placed",
     "reloads",
     "running",
     "unproved_s",
@@ -90,6 +91,20 @@ def running(
         return msgspec.structs.replace(record, requested=wanted, sent_time=now.replace(microsecond=0))
     if not settled or unproved_s(record, now):
         return record
+    return _there(brought, record, wanted)
+
+
+def placed(brought: WorkspaceStatus | None, record: WorkspaceStatus, wanted: str, now: datetime) -> WorkspaceStatus:
+    """Returns what status says of a workspace that all workers mount, so that they have what was sent.
+
+    The arguments are those of `running`.
+    """
+    if not wanted or wanted in (record.revision, record.digest):
+        return msgspec.structs.replace(record, requested=wanted or record.requested)
+    return _there(brought, msgspec.structs.replace(record, sent_time=now.replace(microsecond=0)), wanted)
+
+
+def _there(brought: WorkspaceStatus | None, record: WorkspaceStatus, wanted: str) -> WorkspaceStatus:
     if brought is not None and wanted in (brought.revision, brought.digest):
         return msgspec.structs.replace(brought, requested=wanted, pod=record.pod, sent_time=record.sent_time)
     return WorkspaceStatus(
@@ -118,7 +133,12 @@ def behind(job: TorchrunJob, workers: Sequence[Pod], nodes: int, wanted: str) ->
 def waits(job: TorchrunJob, wanted: str) -> str:
     """Adds to what is said while there is no companion that a revision which was sent waits for it."""
     there = job.status.workspace
-    if there is None or not is_sent(job.spec, there, wanted) or wanted in (there.revision, there.digest):
+    if (
+        there is None
+        or not job.spec.hot_reload.launches
+        or not is_sent(job.spec, there, wanted)
+        or wanted in (there.revision, there.digest)
+    ):
         return ""
     return f"; until then no worker may run revision {wanted}, which was sent to them"
 
@@ -137,6 +157,8 @@ def in_the_end(job: TorchrunJob, there: WorkspaceStatus) -> str:
     whether they ran it, and status keeps what was known to run.
     """
     sent = wanted(job)
+    if not job.spec.hot_reload.launches:
+        return f"the workspace has revision {sent if is_sent(job.spec, there, sent) else there.revision}"
     known = f"the last revision that all workers were seen to run is {there.revision}"
     if is_sent(job.spec, there, sent) and sent not in (there.revision, there.digest):
         return f"{known}; the job ended before they were seen to run {sent}, which was sent to them"

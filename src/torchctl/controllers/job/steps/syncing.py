@@ -12,7 +12,7 @@ from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.actions import Halt
 from torchctl.controllers.job.children.sync import FETCH, SERVE
-from torchctl.controllers.job.children.workspace import serves
+from torchctl.controllers.job.children.workspace import stays
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import reload, syncpod, tries
 from torchctl.controllers.job.steps.tries import TRIES, number, number_in, revision_of
@@ -88,7 +88,7 @@ def _sync(observed: Observed, template: FrozenTemplate, now: datetime) -> Syncin
     record, every = observed.job.status.workspace, observed.sync_pods
     target = reload.wanted(observed.job) if record is None else record.requested
     if record is None:
-        brought = [pod for pod in every if syncpod.is_done(pod, template) and revision_of(pod) != target]
+        brought = [pod for pod in every if syncpod.is_done(pod, template, record) and revision_of(pod) != target]
         if brought:  # before anybody saw it, another one was asked for
             report = syncpod.report(brought[-1], None)
             return Syncing(Finding(False, JobReason.SYNCING, f"revision {target} is about to be synced"), report=report)
@@ -139,18 +139,18 @@ def _stands_still(observed: Observed) -> bool:
 def _judge(observed: Observed, pod: Pod, template: FrozenTemplate, now: datetime) -> Syncing:
     name, following, record = pod.metadata.name, number(pod) + 1, observed.job.status.workspace
     if pod.metadata.deletion_timestamp is not None:
-        if serves(template) and tries.fetched(pod):
+        if stays(template) and tries.fetched(pod):
             message = f"pod {name}, which served the workspace, is being deleted; another takes its place"
             return Syncing(Finding(False, JobReason.SYNCING, message), following, report=record)
         message = f"pod {name} is being deleted; another follows when it is gone"
         return Syncing(Finding(False, JobReason.SYNCING, message), report=record)
-    if syncpod.is_done(pod, template):
+    if syncpod.is_done(pod, template, record):
         if template.hot_reload and record is not None and record.revision:
             return _reloading(observed, template, pod, record, now)
         report = syncpod.report(pod, record)
         done = f" at {report.revision}" if report and report.revision else ""
         ready = Finding(True, JobReason.WORKSPACE_READY, f"pod {name} has brought the workspace{done}")
-        return Syncing(ready, number(pod) if serves(template) else None, report=report)
+        return Syncing(ready, number(pod) if stays(template) else None, report=report)
     if not tries.has_ended(pod):
         return Syncing(syncpod.progress(pod, template), number(pod), report=record)
     if tries.fetched(pod):
@@ -161,10 +161,17 @@ def _judge(observed: Observed, pod: Pod, template: FrozenTemplate, now: datetime
 def _reloading(
     observed: Observed, template: FrozenTemplate, pod: Pod, record: WorkspaceStatus, now: datetime
 ) -> Syncing:
-    """The companion of a job that reloads is there; workers may be about to take up what was sent."""
-    name, wanted, settled = pod.metadata.name, reload.wanted(observed.job), pods.is_ready(pod)
+    """The companion of a job that reloads is there; workers may be about to take up what was sent.
+
+    If they mount the claim, they have it.
+    """
+    name, wanted = pod.metadata.name, reload.wanted(observed.job)
+    settled = pods.is_ready(pod) or not template.launches
     sent = wanted if reload.is_sent(observed.job.spec, record, wanted) else ""
-    report = reload.running(syncpod.said(pod), record, sent, now, settled=settled)
+    if template.launches:
+        report = reload.running(syncpod.said(pod), record, sent, now, settled=settled)
+    else:
+        report = reload.placed(syncpod.said(pod), record, sent, now)
     done = f"pod {name} has brought the workspace at {report.revision}{reload.brought(observed.job, report)}"
     finding = Finding(True, JobReason.WORKSPACE_READY, done)
     left_s = reload.unproved_s(report, now) if sent and settled and sent not in (report.revision, report.digest) else 0

@@ -12,7 +12,7 @@ from torchctl.api.kube import Pod
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.children.sync import FETCH
-from torchctl.controllers.job.children.workspace import serves
+from torchctl.controllers.job.children.workspace import stays
 from torchctl.controllers.job.steps import tries
 from torchctl.controllers.job.steps.tries import number, revision_of
 from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
@@ -20,11 +20,17 @@ from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorks
 __all__ = ["cause", "following", "is_done", "progress", "report", "said"]
 
 
-def is_done(pod: Pod, template: FrozenTemplate) -> bool:
-    """Whether the pod has done what workers wait for: it has brought the workspace, and serves it if it has to."""
-    if template.hot_reload:
+def is_done(pod: Pod, template: FrozenTemplate, record: WorkspaceStatus | None) -> bool:
+    """Whether the pod has done what workers wait for: it has brought the workspace, and serves it if it has to.
+
+    A companion need not be ready. One of a claim that workers mount has to be once: it notes what there is before them.
+
+    Args:
+        record: What status says of the workspace.
+    """
+    if template.hot_reload and (template.launches or (record is not None and record.revision)):
         return tries.serves(pod)
-    return pods.is_ready(pod) if serves(template) else tries.fetched(pod)
+    return pods.is_ready(pod) if stays(template) else tries.fetched(pod)
 
 
 def cause(pod: Pod) -> Failure:

@@ -14,7 +14,7 @@ from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import TorchrunJob, WorkspaceStatus
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import pods
-from torchctl.controllers.job.children.workspace import serves
+from torchctl.controllers.job.children.workspace import stays
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import reload, syncing, syncpod, tries
 from torchctl.controllers.job.steps.syncing import Syncing
@@ -83,7 +83,7 @@ def _is_in_use(observed: Observed) -> bool:
 
 def _still_serves(observed: Observed, template: FrozenTemplate) -> bool:
     """Whether there may be workers that have not pulled the workspace yet."""
-    if not serves(template):
+    if not stays(template):
         return False
     if template.hot_reload:
         return True

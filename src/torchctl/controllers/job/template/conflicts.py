@@ -10,7 +10,6 @@ from posixpath import normpath
 
 from torchctl.api.common import Dataset
 from torchctl.api.conditions import JobReason
-from torchctl.api.job import HotReload
 from torchctl.api.names import LAUNCHER_ROOT
 from torchctl.controllers.job.template import sharedmemory
 from torchctl.controllers.job.template.errors import Impossible
@@ -85,7 +84,7 @@ def _places(parts: Parts, queue: str) -> Iterator[_Said]:
     """Yields the paths at which the operator mounts the volumes that it makes."""
     if parts.workspace is not None:
         yield _Said(parts.workspace.mount_path, f"the workspace (of TorchrunQueue {queue})")
-    if parts.job.hot_reload is not HotReload.OFF:
+    if parts.job.hot_reload.launches:
         yield _Said(LAUNCHER_ROOT, "the launcher")
     if parts.checkpoints is not None:
         yield _Said(parts.checkpoints.mount_path, "the checkpoints")

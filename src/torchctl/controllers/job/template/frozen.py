@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from torchctl.api.common import Distribution, RdzvBackend
-from torchctl.api.job import JobSpec, WorkspaceSource
+from torchctl.api.job import HotReload, JobSpec, WorkspaceSource
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
@@ -149,6 +149,11 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         return self.nodes * self.gpus_per_node
 
     @property
+    def launches(self) -> bool:
+        """Whether the first process of each worker is a launcher, which takes up new code."""
+        return bool(self.hot_reload) and HotReload(self.hot_reload).launches
+
+    @property
     def max_nodes(self) -> int:
         """The most pods that the job can have."""
         return self.elastic.max_nodes if self.elastic else self.nodes
@@ -178,7 +183,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         """
         if index is None or index >= self.nodes or self.nproc_per_node != 1 or self.elastic:
             return None
-        if self.rendezvous.backend == RdzvBackend.STATIC or self.hot_reload:
+        if self.rendezvous.backend == RdzvBackend.STATIC or self.launches:
             return index
         if self.rendezvous.backend == RdzvBackend.ETCD or self.pod["spec"].get("hostNetwork"):
             return None

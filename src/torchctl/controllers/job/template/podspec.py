@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchctl.api import labels
-from torchctl.api.job import HotReload, JobSpec
+from torchctl.api.job import JobSpec
 from torchctl.api.queue import QueueSpec
 from torchctl.api.written import canonical, plain
 from torchctl.controllers.job.children.command import argv
@@ -166,7 +166,7 @@ def _trainer(parts: Parts, base: Json, resources: Json, shm: str) -> Json:
 
 
 def _command(parts: Parts, base: Json) -> Json:
-    network, reloads = bool(parts.template["spec"].get("hostNetwork")), parts.job.hot_reload is not HotReload.OFF
+    network, reloads = bool(parts.template["spec"].get("hostNetwork")), parts.job.hot_reload.launches
     meeting = parts.rendezvous
     by_index = hosts_by_index(meeting.backend, meeting.endpoint, meeting.conf, host_network=network)
     words = argv(

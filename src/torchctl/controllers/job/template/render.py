@@ -109,7 +109,7 @@ def render(
         rendezvous=msgspec.structs.replace(
             # With hot reload workers meet where the companion says.
             rendezvous,
-            preflight=not reloads and preflight.applies(rendezvous, spec.launcher, pod),
+            preflight=not spec.hot_reload.launches and preflight.applies(rendezvous, spec.launcher, pod),
         ),
         cluster_domain=settings.cluster_domain,
         operator_image=settings.image,
@@ -181,7 +181,7 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
         access_modes=tuple(modes),
         storage_class=base.storage_class or "",
         mount_path=base.mount_path,
-        distribution=_reloaded(base.distribution)
+        distribution=_reloaded(base.distribution, job.spec.hot_reload, frozenset(modes), claim)
         if job.spec.hot_reload is not HotReload.OFF
         else _distribution(base.distribution, asked.source, frozenset(modes), most, claim),
         source=asked.source,
@@ -227,19 +227,43 @@ def _distribution(
     return wanted
 
 
-def _reloaded(wanted: Distribution) -> Distribution:
+def _reloaded(wanted: Distribution, hot_reload: HotReload, modes: frozenset[str], claim: str) -> Distribution:
     """The distribution for a job that reloads: the pod that writes new code to the claim serves it as well.
 
+    If only files are to change, the workers mount the claim, and nothing has to reach them.
+
+    Args:
+        claim: The claim, if there is one already.
+
     Raises:
-        Impossible: The workers would mount the claim that is written to.
+        Impossible: The workers would mount the claim that is written to, or could not mount it.
     """
+    if hot_reload is HotReload.FILES:
+        return _mounted(modes, claim)
     if wanted is Distribution.SHARED:
         raise Impossible(
             JobReason.IMPOSSIBLE_WORKSPACE,
-            "hotReload does not go with distribution shared: the code under a running program would change in pieces; "
-            "set distribution auto or serve in the queue's storage.workspace, or submit the job without hotReload",
+            f"hotReload {hot_reload} does not go with distribution shared: the code under a running program would "
+            "change in pieces; set auto or serve in the queue's storage.workspace, or submit the job again with "
+            "hotReload Files (only files change)",
         )
     return Distribution.SERVE
+
+
+def _mounted(modes: frozenset[str], claim: str) -> Distribution:
+    if "ReadWriteMany" in modes:
+        return Distribution.SHARED
+    raise Impossible(
+        JobReason.IMPOSSIBLE_WORKSPACE,
+        "hotReload Files needs a claim that workers and the sync pod can mount on any node, and "
+        + (
+            f"PersistentVolumeClaim {claim} is {sorted(modes)} for good: submit the job again, with hotReload Restart "
+            "or in a queue with ReadWriteMany"
+            if claim
+            else f"the access modes of the workspace are {sorted(modes)}: set ReadWriteMany in the queue's "
+            "storage.workspace, or submit the job again with hotReload Restart"
+        ),
+    )
 
 
 def _read_only(wanted: Distribution, source: WorkspaceSource) -> Distribution:
