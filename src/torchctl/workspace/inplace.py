@@ -121,8 +121,9 @@ def _make_newer(name: str, source: int, target: int) -> None:
     comes = os.stat(name, dir_fd=source, follow_symlinks=False)
     with suppress(FileNotFoundError):
         there = os.stat(name, dir_fd=target, follow_symlinks=False)
-        if stat.S_ISREG(comes.st_mode) and comes.st_ino != there.st_ino and comes.st_mtime <= there.st_mtime:
-            os.utime(name, (there.st_mtime + 1, there.st_mtime + 1), dir_fd=source, follow_symlinks=False)
+        newer = int(there.st_mtime) + 1
+        if stat.S_ISREG(comes.st_mode) and comes.st_ino != there.st_ino and comes.st_mtime < newer:
+            os.utime(name, (newer, newer), dir_fd=source, follow_symlinks=False)
 
 
 # Directories, without following links.

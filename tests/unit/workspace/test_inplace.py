@@ -35,11 +35,13 @@ SECOND: Tree = {
 }
 
 
-def sync(claim: Path, tree: Tree, digest: str, *, in_place: bool = True) -> None:
+def sync(claim: Path, tree: Tree, digest: str, *, in_place: bool = True, time: float = 0) -> None:
     claim.mkdir(exist_ok=True)
     staging = Staging(claim, in_place=in_place)
     staging.open(keep=in_place)
     plant(staging.tree, dict(tree))
+    if time:
+        os.utime(staging.tree / "train.py", (time, time))
     staging.publish(Marker(revision=digest, digest=digest, bytes=1, files=3, source="zip"))
 
 
@@ -146,6 +148,13 @@ def test_replaced_file_is_newer_to_python(tmp_path: Path) -> None:
     os.utime(claim / "train.py", (later, later))
     sync(claim, SECOND, "second")
     assert int((claim / "train.py").stat().st_mtime) > later
+
+
+def test_replacement_of_the_same_second_is_newer_to_python(tmp_path: Path) -> None:
+    claim = claimed(tmp_path / "claim")
+    os.utime(claim / "train.py", (1000.1, 1000.1))
+    sync(claim, SECOND, "second", time=1000.9)
+    assert (claim / "train.py").stat().st_mtime == 1001
 
 
 def test_whole_replacement_is_recorded_anew(tmp_path: Path) -> None:
