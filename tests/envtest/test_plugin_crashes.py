@@ -1,6 +1,7 @@
 """`kubectl torchrun` is killed at any of its requests; the same line again ends as it would have ended at once."""
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,9 +23,10 @@ from snapshots import READINESS, differences, read_namespace, snapshot_of
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import POD
+from torchctl.api.kube import POD, PVC
 from torchctl.api.labels import ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
+from torchctl.cli.exits import Exit
 from torchctl.client.submit import SUBMISSION
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -46,6 +48,8 @@ KILLED = -9
 STILL_S = 1.0
 MISSED = 0.3
 """Share of the requests that need not come again: it is a matter of time how often a job is looked at."""
+FIRST = "sha256:01a88ad4cb5a"
+"""The revision of `project`."""
 MASKED = READINESS | {f"metadata.annotations.{SUBMISSION}"}
 
 
@@ -70,6 +74,8 @@ class Errand:
     before: Callable[[Scene], Awaitable[None]]
     end: Callable[[Scene], Awaitable[dict[str, Any]]]
     workers_end: bool = False
+    done: Exit = Exit.DONE
+    """The status of the line if its work is done already."""
 
 
 async def nothing(scene: Scene) -> None:
@@ -127,6 +133,31 @@ async def runs_again(scene: Scene) -> dict[str, Any]:
     return {"spec": job["spec"], "restarts": job["status"]["restarts"], "alive": len(alive), "notes": annotations}
 
 
+async def runs_newer_code(scene: Scene) -> None:
+    """A job runs, to which code was sent twice."""
+    await runs_older_code(scene)
+    newer = scene.person.scratch / "newer"
+    shutil.copytree(scene.person.directory, newer)
+    (newer / "train.py").write_text("print(3)\n")
+    for directory in (scene.person.directory, newer):
+        scene.person.directory = directory
+        sent = await scene.person.begins("sync", "job")
+        assert await sent.wait() == 0, sent.said
+
+
+async def ended_with_checkpoints(scene: Scene) -> None:
+    """A job has ended, whose checkpoints outlive it."""
+    await scene.place.job(numNodes=1, volumes={"checkpoints": {"size": "1Gi"}})
+    await scene.place.reaches(Phase.SUCCEEDED)
+
+
+async def what_is_left(scene: Scene) -> dict[str, Any]:
+    await scene.place.gone(TORCHRUN_JOB, "job")
+    await scene.place.gone(PVC, "job-checkpoints")
+    pages = await read_namespace(scene.transport, scene.place.namespace)
+    return dict(snapshot_of(pages, scene.place.namespace, {}, MASKED))
+
+
 ERRANDS = {
     "submit": Errand(
         ("submit", "--queue", "queue", "--nodes", "1", "--name", "job", "python train.py"),
@@ -136,6 +167,10 @@ ERRANDS = {
     ),
     "sync": Errand(("sync", "job"), runs_older_code, newer_code),
     "restart": Errand(("restart", "job"), runs, runs_again),
+    "rollback": Errand(("rollback", "job", "--to", FIRST), runs_newer_code, newer_code),
+    "delete": Errand(
+        ("delete", "job", "--checkpoints"), ended_with_checkpoints, what_is_left, workers_end=True, done=Exit.NOT_FOUND
+    ),
 }
 
 
@@ -215,16 +250,18 @@ async def stage(
     own_script: None,
 ) -> Stage:
     said = await report_of(project)
+    assert FIRST in said
     return Stage(admin, transport, kubelet, starts, operator_account, control_plane, project, tmp_path, said)
 
 
 async def tell(stage: Stage, errand: Errand, at: Step | None, normal: Telling | None = None) -> Telling:
     """Sends somebody on an errand, and again with the same line if the plugin was killed."""
     found, namespace = Telling(at), fresh_name("killed")
-    async with gate(at) as guard, stage.scene(namespace, guard, workers_end=errand.workers_end) as scene:
+    async with gate() as guard, stage.scene(namespace, guard, workers_end=errand.workers_end) as scene:
         try:
             await errand.before(scene)
             guard.seen.clear()
+            guard.at = at
             first = await scene.person.begins(*errand.line)
             guard.kill = first.kill
             found.statuses.append(await first.wait())
@@ -239,7 +276,7 @@ async def tell(stage: Stage, errand: Errand, at: Step | None, normal: Telling | 
                 found.problems += await settled(scene, errand, normal.end)
         except AssertionError as error:
             found.problems.append(str(error))
-    if found.statuses != ([0] if at is None else [KILLED if found.was_killed else 0, 0]):
+    if found.statuses[:1] != [KILLED if found.was_killed else 0] or not {*found.statuses[1:]} <= {0, errand.done}:
         found.problems.append(f"exit statuses {found.statuses}")
     found.problems = [f"{at}: {problem}\n{found.said}" for problem in found.problems]
     return found

@@ -289,6 +289,9 @@ async def test_checkpoints_stay_unless_they_are_named(place: Place, cluster: Clu
     assert await changes.delete(other, checkpoints=True) is None
     await place.gone(PVC, "saves-too-checkpoints")
     assert await place.exists(PVC, "saves-checkpoints")
+    assert await changes.delete_left(cluster, Key(place.namespace, "saves")) == "saves-checkpoints"
+    await place.gone(PVC, "saves-checkpoints")
+    assert await changes.delete_left(cluster, Key(place.namespace, "saves")) is None
 
 
 async def test_restart_ends_right_without_an_operator(

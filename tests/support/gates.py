@@ -33,6 +33,7 @@ class Gate:
     """Counts steps, and kills at one.
 
     Attributes:
+        at: Where it kills; None for nowhere.
         address: Of the abstract unix socket at which programs ask for leave (`stepping.ask_for_leave`).
         kill: Kills the program at once, given the process that asks (0 if another side has seen the step).
         seen: How often each step came.
@@ -44,14 +45,14 @@ class Gate:
         self.kill: Callable[[int], object] = lambda pid: None
         self.seen: Counter[str] = Counter()
         self.reached = asyncio.Event()
-        self._at = at
+        self.at = at
 
     def passes(self, name: str, pid: int = 0) -> bool:
         """Whether a step is made; if not, the program was killed before it."""
         if self.reached.is_set():
             return True  # of a successor, or of what is left of the program
         self.seen[name] += 1
-        if self._at != Step(name, self.seen[name]):
+        if self.at != Step(name, self.seen[name]):
             return True
         self.kill(pid)
         self.reached.set()

@@ -22,9 +22,11 @@ from torchctl.client.wait import job_text
 from torchctl.runtime.client import errors as api
 
 if TYPE_CHECKING:
+    from torchctl.client.cluster import Cluster
     from torchctl.client.jobs import Job
+    from torchctl.runtime.kinds import Key
 
-__all__ = ["Kept", "delete", "has_nodes", "restart", "resume", "scale", "suspend"]
+__all__ = ["Kept", "delete", "delete_left", "has_nodes", "restart", "resume", "scale", "suspend"]
 
 RESTART_S = 120.0
 """Seconds for which a restart waits for the operator to stop the job."""
@@ -134,6 +136,19 @@ async def delete(job: "Job", *, checkpoints: bool = False) -> Kept | None:
     return await _rest(job, claim, checkpoints)
 
 
+async def delete_left(cluster: "Cluster", key: "Key") -> str | None:
+    """Deletes the claim with the checkpoints of a job that is gone; returns its name, None if there is none of ours.
+
+    RBAC: get and delete on persistentvolumeclaims.
+    """
+    claim = await _checkpoints(cluster, key)
+    if claim is None or claim.metadata.owner_references or not _is_ours(claim, key.name):
+        return None
+    with cluster.explained(f"PersistentVolumeClaim {claim.metadata.name} in namespace {key.namespace}"):
+        await cluster.client.delete(PVC, claim.metadata.name, namespace=key.namespace, uid=claim.metadata.uid)
+    return claim.metadata.name
+
+
 # Parts.
 
 
@@ -179,21 +194,25 @@ async def _reached(job: "Job", is_reached: Callable[[JobView], bool]) -> None:
 
 async def _claim(job: "Job") -> PersistentVolumeClaim | None:
     """Returns the claim of the job's checkpoints, if it has one of its own that outlives it."""
+    claim = await _checkpoints(job.cluster, job.key)
+    goes = claim is not None and any(owner.uid == job.uid for owner in claim.metadata.owner_references)
+    return None if goes else claim
+
+
+async def _checkpoints(cluster: "Cluster", job: "Key") -> PersistentVolumeClaim | None:
     try:
-        claim = await job.cluster.client.get(PVC, checkpoints_claim(job.name), job.namespace)
+        return await cluster.client.get(PVC, checkpoints_claim(job.name), job.namespace)
     except api.ApiError:
         return None  # there is none, or it is not for this person to see
-    goes = any(owner.uid == job.uid for owner in claim.metadata.owner_references)
-    return None if goes else claim
 
 
 async def _rest(job: "Job", claim: PersistentVolumeClaim | None, asked: bool) -> Kept | None:
     if claim is None:
         return None
-    name, labels = claim.metadata.name, claim.metadata.labels
+    name = claim.metadata.name
     if not asked:
         return Kept(name, "it has the checkpoints, which the next job of this name finds; --checkpoints deletes it too")
-    if (labels.get(APP_MANAGED_BY), labels.get(JOB_NAME)) != ("torchctl", job.name):
+    if not _is_ours(claim, job.name):
         return Kept(name, "torchctl has not made it")
     try:
         async with asyncio.timeout(_GONE_S):
@@ -203,6 +222,11 @@ async def _rest(job: "Job", claim: PersistentVolumeClaim | None, asked: bool) ->
     except ClientError as error:
         return Kept(name, str(error))
     return None
+
+
+def _is_ours(claim: PersistentVolumeClaim, job: str) -> bool:
+    labels = claim.metadata.labels
+    return (labels.get(APP_MANAGED_BY), labels.get(JOB_NAME)) == ("torchctl", job)
 
 
 async def _delete_claim(job: "Job", claim: PersistentVolumeClaim) -> None:

@@ -11,6 +11,7 @@ from torchctl.cli.torchrun.suggestions import job_names
 if TYPE_CHECKING:
     from torchctl.client import Cluster
     from torchctl.client.jobs import Job
+    from torchctl.runtime.kinds import Key
 
 __all__ = ["chosen", "each", "jobs_argument", "selector_option", "wait_options"]
 
@@ -38,23 +39,48 @@ def wait_options(goal: str) -> Callable[[F], F]:
     return add
 
 
-async def chosen(cluster: "Cluster", names: tuple[str, ...], selector: str, everything: bool = False) -> "list[Job]":
+async def chosen(
+    cluster: "Cluster",
+    names: tuple[str, ...],
+    selector: str,
+    everything: bool = False,
+    *,
+    gone: "Callable[[Key], Awaitable[bool]] | None" = None,
+) -> "list[Job]":
     """Returns the jobs that were named, each once.
+
+    Args:
+        gone: Asked about a name that no job has; true if all is well without it.
 
     Raises:
         UsageError: None was named, or in two ways.
         NotFound: One of them does not exist.
     """
     from torchctl.client.errors import UsageError
-    from torchctl.client.jobs import get_job, list_jobs
-    from torchctl.runtime.kinds import Key
+    from torchctl.client.jobs import list_jobs
 
     ways = [bool(names), bool(selector), everything]
     if sum(ways) != 1:
         raise UsageError("jobs are chosen in two ways" if any(ways) else "no job was named", _STEPS[any(ways)])
     if names:
-        return [await get_job(cluster, Key(cluster.namespace, name)) for name in dict.fromkeys(names)]
+        found = [await _named(cluster, name, gone) for name in dict.fromkeys(names)]
+        return [job for job in found if job is not None]
     return await list_jobs(cluster, namespace=cluster.namespace, labels=selector)
+
+
+async def _named(cluster: "Cluster", name: str, gone: "Callable[[Key], Awaitable[bool]] | None") -> "Job | None":
+    from torchctl.client.errors import NotFound
+    from torchctl.client.jobnames import job_name
+    from torchctl.client.jobs import get_job
+    from torchctl.runtime.kinds import Key
+
+    key = Key(cluster.namespace, job_name(name))
+    try:
+        return await get_job(cluster, key)
+    except NotFound:
+        if gone is None or not await gone(key):
+            raise
+        return None
 
 
 async def each(jobs: "list[Job]", change: "Callable[[Job], Awaitable[Any]]") -> None:
