@@ -290,7 +290,10 @@ def world_environment(environ: dict[str, str], world: dict[str, Any]) -> dict[st
 # Trees: the rules of torchctl.workspace in small
 
 MARKER, STAGING = ".sync_success", ".torchctl-staging"
-OTHERS_OF_A_CLAIM = {".torchctl-store", ".torchctl-wish", ".torchctl-wish.tmp", "lost+found"}
+OTHERS_OF_A_CLAIM = {
+    *(".torchctl-store", ".torchctl-wish", ".torchctl-wish.tmp", ".torchctl-placed", ".torchctl-placed.tmp"),
+    "lost+found",
+}
 RESERVED = {MARKER, MARKER + ".tmp", STAGING} | OTHERS_OF_A_CLAIM
 CHUNK = 1 << 20
 

@@ -71,7 +71,7 @@ async def test_interrupted_creation_says_that_the_job_may_exist(tmp_path: Path) 
         await asyncio.wait_for(creates.wait(), 60)
         process.send_signal(SIGINT)
         _, said = await process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert said.decode().splitlines()[-1] == (
         "The job job may have been created. The same line with --name job goes on with it. To give up: "
         "kubectl torchrun delete job -n default"
