@@ -4,7 +4,9 @@ The options stand before or after the verb; after it wins. Importing this costs 
 """
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from signal import SIGINT
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
@@ -105,10 +107,36 @@ def connected(function: Callable[["Cluster"], Awaitable[T]]) -> T:
 
 
 async def _connected(where: "Target", function: Callable[["Cluster"], Awaitable[T]]) -> T:
+    import anyio
+
     from torchctl.client.cluster import connect
 
-    async with connect(where) as cluster:
-        return await function(cluster)
+    with anyio.CancelScope() as scope, _on_interrupt(scope.cancel):
+        async with connect(where) as cluster:
+            return await function(cluster)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
+    """Calls something at the first Ctrl-C; a second one ends the program at once.
+
+    asyncio would cancel the task, and a task can lose that. A cancelled scope cancels until it is left.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        if not loop.remove_signal_handler(SIGINT):
+            raise KeyboardInterrupt  # both came before the loop looked
+        stop()
+
+    loop.add_signal_handler(SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(SIGINT)
 
 
 def _configure_logs() -> None:
