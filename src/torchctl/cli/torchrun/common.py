@@ -124,7 +124,11 @@ def _on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
     asyncio would cancel the task, and a task can lose that. A cancelled scope cancels until it is left.
     """
     import asyncio
+    import threading
 
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:

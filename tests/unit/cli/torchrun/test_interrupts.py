@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGINT, default_int_handler, getsignal
@@ -70,7 +71,11 @@ def test_two_interrupts_at_once_end_it(somewhere: Target) -> None:
 
 
 def test_result_comes_where_nobody_interrupts(somewhere: Target) -> None:
+    """In a thread too, which gets no signals."""
+
     async def answers(_: Cluster) -> int:
         return 7
 
     assert anyio.run(common._connected, somewhere, answers) == 7
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(anyio.run, common._connected, somewhere, answers).result() == 7
