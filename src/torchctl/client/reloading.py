@@ -90,13 +90,18 @@ def had(job: JobView, revision: str = "") -> list[str]:
 
 
 def earlier(job: JobView, wanted: str = "") -> str:
-    """Returns the revision before the newest one, or the one whose beginning is `wanted`.
+    """Returns the revision before the newest one, or the one whose beginning is `wanted`, which may be the newest.
 
     Raises:
         UsageError: There is none, or several begin so.
     """
-    before = had(job)[:-1]
-    found = [one for one in before if one.removeprefix("sha256:").startswith(wanted.removeprefix("sha256:"))]
+    every = had(job)
+    before = every[:-1]
+    found = [
+        one
+        for one in (every if wanted else before)
+        if one.removeprefix("sha256:").startswith(wanted.removeprefix("sha256:"))
+    ]
     if not found or (wanted and len(found) > 1):
         known = ", ".join(one.removeprefix("sha256:")[:12] for one in before) or "none"
         what = "several earlier revisions" if found else "no earlier revision"

@@ -119,5 +119,6 @@ def test_earlier_revision_is_the_one_before() -> None:
     assert had(job, first) == [second, first]
     assert had(job, third) == [first, second, third]
     assert earlier(job, "aaa") == first
+    assert earlier(job, "bbb") == second, "a line that is repeated has nothing to do"
     with pytest.raises(UsageError, match=r"has no earlier revision ccc. Those that it has had: aaaaaaaaaaaa."):
         earlier(job, "ccc")
