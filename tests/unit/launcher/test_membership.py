@@ -250,6 +250,17 @@ def test_new_companion_completes_a_world_half_told(order: tuple[int, int], revis
     assert [len(node.starts) for node in scene.nodes] == [count + 1 for count in before]
 
 
+def test_world_with_older_code_is_not_completed() -> None:
+    """New code came while only one of two had started: the other starts with that at once."""
+    scene = Scene(2, 2)
+    scene.speak(scene.nodes[0])
+    scene.speak(scene.nodes[1])
+    scene.companion_dies()
+    scene.commit(scene.nodes[0])
+    assert scene.calm()
+    assert [len(node.starts) for node in scene.nodes] == [1, 2]
+
+
 def test_world_of_a_replaced_worker_is_not_completed() -> None:
     scene = Scene(2, 2)
     scene.speak(scene.nodes[0])

@@ -256,7 +256,7 @@ class Membership:
         orders = {report.incarnation: order for report in candidates if (order := _fetch(report, goal))}
         if self._hands_off(candidates):
             return {}
-        self._formed = self._formed or _half_told(candidates, self._dissolved)
+        self._formed = self._formed or _half_told(candidates, goal, self._dissolved)
         if self._formed:
             ranks = {member.incarnation: rank for rank, member in enumerate(self._formed.members)}
             return {
@@ -394,13 +394,13 @@ def _name(members: list[Report], epoch: int, goal: str) -> str:
     return f"{members[0].attempt}-{epoch}-{digest}"
 
 
-def _half_told(candidates: list[Report], dissolved: set[str]) -> _Formed | None:
+def _half_told(candidates: list[Report], goal: str, dissolved: set[str]) -> _Formed | None:
     """Return the world that a companion before this one formed, and told only some of its members of."""
     worlds = {report.world.id: report.world for report in candidates if report.state is State.RUNNING and report.world}
     if len(worlds) != 1 or worlds.keys() & dissolved or not any(map(_startable, candidates)):
         return None
     [world] = worlds.values()
-    same = world.id == _name(candidates, world.epoch, world.revision)
+    same = world.id == _name(candidates, world.epoch, goal)
     return _Formed(world, tuple(candidates)) if same and all(_can_join(one, world) for one in candidates) else None
 
 
