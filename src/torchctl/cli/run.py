@@ -1,6 +1,6 @@
 """`torchctl run`: the operator as a process."""
 
-from torchctl.runtime import lean  # isort: skip  # noqa: F401  # before anything that imports structlog
+from torchctl.runtime import lean  # isort: skip  # noqa: F401  # for its effect, before structlog
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager

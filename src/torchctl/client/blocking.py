@@ -51,7 +51,7 @@ class BlockingClient:
             self._client = stack.enter_context(self._thread.portal.wrap_async_context_manager(Client.connect(target)))
             self._stack = stack.pop_all()
         # Python joins the thread before it runs what atexit knows, so a program that does not close would never end.
-        threading._register_atexit(_close, weakref.ref(self))  # type: ignore[attr-defined]  # atexit is too late
+        threading._register_atexit(_close, weakref.ref(self))  # type: ignore[attr-defined]  # no public hook comes before
 
     def __repr__(self) -> str:
         return f"<Blocking {self._client!r}>"

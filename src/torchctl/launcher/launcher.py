@@ -1510,7 +1510,7 @@ def _finish() -> None:
     import gc
     import threading
 
-    threading._shutdown()  # type: ignore[attr-defined]  # the join of threads at exit has no public name
+    threading._shutdown()  # type: ignore[attr-defined]  # what joins threads at exit has no public name
     atexit._run_exitfuncs()
     for one in gc.get_objects():
         if issubclass(type(one), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):

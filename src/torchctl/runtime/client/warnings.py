@@ -1,6 +1,6 @@
 """Logs the warnings that the API server sends along with an answer: deprecated versions, fields that it drops."""
 
-from torchctl.runtime import lean  # isort: skip  # noqa: F401  # before anything that imports structlog
+from torchctl.runtime import lean  # isort: skip  # noqa: F401  # for its effect, before structlog
 
 import re
 from collections.abc import Mapping
