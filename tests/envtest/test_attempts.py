@@ -80,8 +80,8 @@ class TestIncidents:
         assert job.status.failure is None
         assert job.status.rendezvous_id == f"{job.metadata.uid}-1"
         await until(lambda: has_told(place, "again", {"Incident", "Restarting", "Succeeded"}))
-        service = await place.admin.get(SERVICE, "again", place.namespace)
-        assert service.spec["selector"][ATTEMPT] == "1"
+        service = await place.admin.get_raw(SERVICE, "again", place.namespace)
+        assert service["spec"]["selector"][ATTEMPT] == "1"
         await place.gone(JOB, "again")
         await until(lambda: only_of_attempt(place, "again", "1"))
 
@@ -253,9 +253,8 @@ class TestElastic:
             await until(functools.partial(has_workers, place, "grow", wanted))
         job = await place.reaches(Phase.RUNNING, "grow")
         assert (job.status.attempt, job.status.restarts.total) == (0, 0)
-        environment = (await place.admin.get(JOB, "grow", place.namespace)).spec["template"]["spec"]["containers"][0][
-            "env"
-        ]
+        child = await place.admin.get_raw(JOB, "grow", place.namespace)
+        environment = child["spec"]["template"]["spec"]["containers"][0]["env"]
         assert {"name": "PET_NNODES", "value": "1:4"} in environment
         await place.admin.delete(TORCHRUN_JOB, "grow", namespace=place.namespace)
 
@@ -413,7 +412,8 @@ async def has_seen_edit(place: Place, queue: str) -> bool:
 
 
 async def image_of(place: Place, job: str) -> str:
-    image: str = (await place.admin.get(JOB, job, place.namespace)).spec["template"]["spec"]["containers"][0]["image"]
+    child = await place.admin.get_raw(JOB, job, place.namespace)
+    image: str = child["spec"]["template"]["spec"]["containers"][0]["image"]
     return image
 
 

@@ -71,14 +71,15 @@ async def test_a_running_job_whose_child_is_deleted_has_failed(place: Place) -> 
 async def test_a_service_that_is_deleted_or_changed_is_put_right(place: Place) -> None:
     await place.job("long-served")
     await place.reaches(Phase.RUNNING, "long-served")
-    service = await place.admin.get(SERVICE, "long-served", place.namespace)
+    service = await place.admin.get_raw(SERVICE, "long-served", place.namespace)
+    before = (service["metadata"]["labels"], service["spec"]["selector"])
     await place.admin.delete(SERVICE, "long-served", namespace=place.namespace)
 
     async def restored() -> bool:
         if not await place.exists(SERVICE, "long-served"):
             return False
-        live = await place.admin.get(SERVICE, "long-served", place.namespace)
-        return (live.metadata.labels, live.spec["selector"]) == (service.metadata.labels, service.spec["selector"])
+        live = await place.admin.get_raw(SERVICE, "long-served", place.namespace)
+        return (live["metadata"]["labels"], live["spec"]["selector"]) == before
 
     await until(restored)
     for patch in (

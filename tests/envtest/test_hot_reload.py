@@ -114,8 +114,9 @@ async def test_new_code_reaches_running_workers_and_outlives_the_companion(
     companion = await place.admin.get_raw(POD, "hot-sync-1", place.namespace)
     assert companion["spec"]["initContainers"][0]["args"][0] == "receive"
     assert companion["spec"]["containers"][0]["args"][0] == "companion"
-    assert (await place.admin.get(SERVICE, "hot-workspace", place.namespace)).spec["publishNotReadyAddresses"] is True
-    trainer = (await place.admin.get(JOB, "hot", place.namespace)).spec["template"]["spec"]["containers"][0]
+    service = await place.admin.get_raw(SERVICE, "hot-workspace", place.namespace)
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    trainer = (await place.admin.get_raw(JOB, "hot", place.namespace))["spec"]["template"]["spec"]["containers"][0]
     assert trainer["command"][:2] == ["python3", "/torchrun-launcher/launcher.py"]
     await send(place, "hot", THIRD)
 
@@ -327,7 +328,7 @@ async def test_files_change_on_a_claim_that_workers_mount(
     async with accompanied(place, kubelet, "files", claim, **spec):
         job = JobHandle.of(await get_job(cluster, Key(place.namespace, "files")))
         there = await workers(place, "files")
-        pod = (await place.admin.get(JOB, "files", place.namespace)).spec["template"]["spec"]
+        pod = (await place.admin.get_raw(JOB, "files", place.namespace))["spec"]["template"]["spec"]
         mounted = [
             one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"] if "persistentVolumeClaim" in one
         ]

@@ -184,7 +184,7 @@ async def test_job_keeps_the_object_that_its_prefix_stood_for(place: Place, kube
     await place.job("long-second", jobQueue="versions", numNodes=1)
     await place.reaches(Phase.RUNNING, "long-second")
     for job, state, data in (("long-first", first, {"a": "1"}), ("long-second", second, {"a": "2"})):
-        spec = (await place.admin.get(JOB, job, place.namespace)).spec["template"]["spec"]
+        spec = (await place.admin.get_raw(JOB, job, place.namespace))["spec"]["template"]["spec"]
         assert spec["volumes"][0]["configMap"]["name"] == state.name
         assert spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] == state.name
         assert (await map_of(place, state.name)).data == data

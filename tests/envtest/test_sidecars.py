@@ -149,10 +149,10 @@ async def test_containers_become_native_sidecars_that_end_with_the_trainer(place
     plays(Play(run_s=0.2), "native")
     await place.job("native", jobQueue="native")
     await place.reaches(Phase.SUCCEEDED, "native")
-    child = await place.admin.get(JOB, "native", place.namespace)
+    spec = (await place.admin.get_raw(JOB, "native", place.namespace))["spec"]
     await until(functools.partial(is_complete, place, "native"))
-    (sidecar,) = child.spec["template"]["spec"]["initContainers"]
-    assert (sidecar["name"], sidecar["restartPolicy"], child.spec.get("suspend")) == ("log", "Always", False)
+    (sidecar,) = spec["template"]["spec"]["initContainers"]
+    assert (sidecar["name"], sidecar["restartPolicy"], spec.get("suspend")) == ("log", "Always", False)
 
 
 async def is_complete(place: Place, name: str) -> bool:

@@ -169,8 +169,8 @@ class TestCheckpoints:
         found = await claim(place, "again-checkpoints")
         assert (found.metadata.uid, found.metadata.owner_references) == (left.metadata.uid, ())
         assert found.spec["accessModes"] == ["ReadWriteOnce"]
-        job = await place.admin.get(JOB, "again", place.namespace)
-        volumes = {volume["name"]: volume for volume in job.spec["template"]["spec"]["volumes"]}
+        job = await place.admin.get_raw(JOB, "again", place.namespace)
+        volumes = {volume["name"]: volume for volume in job["spec"]["template"]["spec"]["volumes"]}
         named = {"claimName": "again-checkpoints"}
         assert volumes["torchrun-checkpoints"]["persistentVolumeClaim"] == named
         await deleted(place, "again")
@@ -194,7 +194,7 @@ class TestCheckpoints:
             await place.job(name, jobQueue="keeps", volumes={"checkpoints": mount})
         for name in ("shares-1", "shares-2"):
             await place.reaches(Phase.SUCCEEDED, name)
-            pod = (await place.admin.get(JOB, name, place.namespace)).spec["template"]["spec"]
+            pod = (await place.admin.get_raw(JOB, name, place.namespace))["spec"]["template"]["spec"]
             claims = {one["name"]: one.get("persistentVolumeClaim") for one in pod["volumes"]}
             (trainer,) = pod["containers"]
             mounted = {one["mountPath"]: claims[one["name"]] for one in trainer["volumeMounts"]}

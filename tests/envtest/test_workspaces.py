@@ -129,8 +129,8 @@ async def test_a_claim_that_cannot_serve_the_nodes_is_a_condition(place: Place) 
 async def test_workers_copy_from_a_claim_that_all_can_mount(place: Place) -> None:
     await place.job("copies", jobQueue="shared", volumes={"workspace": GIT})
     await place.reaches(Phase.SUCCEEDED, "copies")
-    job = await place.admin.get(JOB, "copies", place.namespace)
-    (init,) = job.spec["template"]["spec"]["initContainers"]
+    job = await place.admin.get_raw(JOB, "copies", place.namespace)
+    (init,) = job["spec"]["template"]["spec"]["initContainers"]
     assert init["command"] == ["torchctl", "workspace"]
     assert init["args"][0] == "copy"
 
@@ -138,9 +138,9 @@ async def test_workers_copy_from_a_claim_that_all_can_mount(place: Place) -> Non
 async def test_workers_pull_where_only_one_node_can_mount_the_claim(place: Place) -> None:
     await place.job("pulls", volumes={"workspace": GIT})
     await place.reaches(Phase.SUCCEEDED, "pulls")
-    job = await place.admin.get(JOB, "pulls", place.namespace)
+    job = await place.admin.get_raw(JOB, "pulls", place.namespace)
     uid = (await place.admin.get(TORCHRUN_JOB, "pulls", place.namespace)).metadata.uid
-    (init,) = job.spec["template"]["spec"]["initContainers"]
+    (init,) = job["spec"]["template"]["spec"]["initContainers"]
     assert init["args"][:2] == [
         "pull",
         f"--url=http://pulls-workspace.{place.namespace}.svc.cluster.local:8080/archive/{uid}",

@@ -183,7 +183,7 @@ class World(Operated):
             "message": message,
             "lastTransitionTime": self.now,
         }
-        last = 0 if "successPolicy" in job.spec else int(job.spec["completions"]) - 1
+        last = 0 if self.seen.job.spec.elastic else int(job.spec["completions"]) - 1
         done = {"completionTime": self.now, "completedIndexes": f"0-{last}"} if type_ == "Complete" else {}
         status = msgspec.convert({"conditions": [condition], **done}, type(job.status))
         self.worker_job_has(status=status)

@@ -1,12 +1,11 @@
 """Foreign kinds that the operator reads, with only the fields that it uses.
 
-Kinds that we apply keep their whole spec, because drift is judged by it. Lists and maps that Go marshals as null if
-they are empty may be None. Structs of pods are not tracked by the garbage collector (`gc=False`), because there are
-tens of thousands of them and decoded JSON has no cycles.
+Lists and maps that Go marshals as null if they are empty may be None. Structs of pods are not tracked by the garbage
+collector (`gc=False`), because there are tens of thousands of them and decoded JSON has no cycles.
 """
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -135,11 +134,32 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
         return frozenset(index for first, _, last in ranges for index in range(int(first), int(last or first) + 1))
 
 
+class TrainerCommand(TypedDict, total=False):
+    command: list[str]
+
+
+class JobPodSpec(TypedDict):
+    containers: list[TrainerCommand]
+
+
+class JobTemplate(TypedDict):
+    spec: JobPodSpec
+
+
+class JobSpec(TypedDict, total=False):
+    """Spec of a batch/v1 Job, in its JSON form."""
+
+    suspend: bool
+    completions: int
+    activeDeadlineSeconds: int
+    template: JobTemplate
+
+
 class Job(msgspec.Struct, frozen=True, rename=camel):
     """A batch/v1 Job."""
 
     metadata: ObjectMeta
-    spec: dict[str, Any] = {}
+    spec: JobSpec = {}
     status: JobStatus = JobStatus()
 
 
@@ -167,7 +187,6 @@ class ConfigMap(msgspec.Struct, frozen=True, rename=camel):
 
 class Service(msgspec.Struct, frozen=True, rename=camel):
     metadata: ObjectMeta
-    spec: dict[str, Any] = {}
 
 
 class ControllerRevision(msgspec.Struct, frozen=True, rename=camel):

@@ -4,7 +4,8 @@ The decision is `intent.decide`; here is the I/O around it. What it promises bey
 
 - the first apply of a child creates it or changes nothing: it names a version that no object has. Only if something is
   there already is it read live, and the decision made again;
-- every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back.
+- every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back;
+- before an update of a kind with immutable fields these are read live: a struct need not have them.
 
 That an apply with a version creates what does not exist is not documented. A server that refuses it although there is
 nothing gets a first apply without a version, which does not force. If its answer shows that somebody else made the
@@ -31,6 +32,7 @@ from torchctl.runtime.intent import (
     Ownership,
     decide,
     immutable_fields,
+    with_immutable,
 )
 from torchctl.runtime.kinds import Key, Kind, ManagedFields, Object, ObjectMeta
 
@@ -113,7 +115,6 @@ class Applier:
         decision = decide(
             intent,
             None if live is None else live.metadata,
-            partial(msgspec.to_builtins, await self._with_json_form(kind, intent, live)),
             ours,
             manager=self._client.field_manager,
             once=once,
@@ -132,14 +133,6 @@ class Applier:
             case _:
                 assert live is not None
                 return ApplyResult(decision.operation, live.metadata)
-
-    async def _with_json_form(
-        self, kind: Kind[T], intent: Mapping[str, Any], live: T | None
-    ) -> T | dict[str, Any] | None:
-        """Returns the live object; read anew if its immutable fields are needed and are of a type with a hook."""
-        if live is None or kind.dec_hook is None or not immutable_fields(intent):
-            return live
-        return await self._client.get_raw(kind, live.metadata.name, live.metadata.namespace)
 
     def _learn(self, intent: Mapping[str, Any], answer: ObjectMeta) -> ObjectMeta:
         self._drift.learn(intent, answer)
@@ -186,12 +179,22 @@ class Applier:
 
     async def _update(self, kind: Kind[T], body: Mapping[str, Any]) -> ObjectMeta:
         try:
-            updated = await self._client.apply(kind, body, force=True)
+            updated = await self._client.apply(kind, await self._with_immutable(kind, body), force=True)
         except Invalid as error:
             if "metadata.uid:" not in error.message:
                 raise
             raise Conflict(error.message, code=error.code, reason=error.reason, details=error.details) from error
         return updated.metadata
+
+    async def _with_immutable(self, kind: Kind[T], body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a body with the live object's immutable fields, of which a struct need not have all."""
+        if not immutable_fields(body):
+            return body
+        key = _key(body)
+        try:
+            return with_immutable(body, await self._client.get_raw(kind, key.name, key.namespace))
+        except NotFound as error:
+            raise Conflict(error.message, code=error.code, reason=error.reason, details=error.details) from error
 
     async def _withdraw(self, kind: Kind[_Managed], meta: ObjectMeta, body: Mapping[str, Any]) -> None:
         nothing = {

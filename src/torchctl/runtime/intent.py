@@ -35,6 +35,7 @@ __all__ = [
     "digest_of",
     "holds",
     "immutable_fields",
+    "with_immutable",
     "without",
 ]
 
@@ -84,7 +85,10 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The operation for one child, and the body to send if it is CREATE or UPDATE."""
+    """The operation for one child, and the body to send if it is CREATE or UPDATE.
+
+    In the body of an update the immutable fields are still the intent's: see `with_immutable`.
+    """
 
     operation: Operation
     body: Mapping[str, Any] | None = None
@@ -113,7 +117,6 @@ def digest_of(intent: Mapping[str, Any] | str) -> str:
 def decide(
     intent: Mapping[str, Any],
     meta: ObjectMeta | None,
-    live: Callable[[], Mapping[str, Any]],
     ours: Ownership,
     *,
     manager: str,
@@ -125,8 +128,6 @@ def decide(
     Args:
         intent: The whole object as it should be, in its JSON form.
         meta: The live object's metadata, or None if there is no such object.
-        live: Returns the live object in its JSON form, with every immutable field that the intent may name. It is
-            called only for an update.
         ours: Recognises our own child.
         manager: The field manager that applies.
         once: Keep a child that exists as it is, whatever the intent says.
@@ -146,8 +147,7 @@ def decide(
         return Decision(Operation.KEEP)
     if meta.annotations.items() >= mark.items() and not drifted():
         return Decision(Operation.KEEP)
-    frozen = immutable_fields(intent)
-    body = _annotated(_with_live(intent, live(), frozen) if frozen else intent, mark)
+    body = _annotated(intent, mark)
     body["metadata"]["uid"] = meta.uid
     return Decision(Operation.UPDATE, body)
 
@@ -164,6 +164,21 @@ def without(intent: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict
         at = _descend(body, parents)
         if at is not None:
             at.pop(leaf, None)
+    return body
+
+
+def with_immutable(intent: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the intent with each immutable field that differs taken from the live object in its JSON form."""
+    body = dict(intent)
+    for *parents, leaf in immutable_fields(intent):
+        body = _opened(body, parents)
+        at, there = _descend(body, parents), _descend(live, parents)
+        if at is None or there is None or leaf not in at or holds(at[leaf], there.get(leaf)):
+            continue
+        if leaf in there:
+            at[leaf] = there[leaf]
+        else:
+            del at[leaf]
     return body
 
 
@@ -186,21 +201,6 @@ def _is_leaving(intent: Mapping[str, Any], meta: ObjectMeta) -> bool:
 def _annotated(intent: Mapping[str, Any], mark: Mapping[str, str]) -> dict[str, Any]:
     body = _opened(intent, ("metadata", "annotations"))
     body["metadata"].setdefault("annotations", {}).update(mark)
-    return body
-
-
-def _with_live(intent: Mapping[str, Any], live: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """Returns the intent with each immutable field that differs taken from the live object."""
-    body = dict(intent)
-    for *parents, leaf in paths:
-        body = _opened(body, parents)
-        at, there = _descend(body, parents), _descend(live, parents)
-        if at is None or there is None or leaf not in at or holds(at[leaf], there.get(leaf)):
-            continue
-        if leaf in there:
-            at[leaf] = there[leaf]
-        else:
-            del at[leaf]
     return body
 
 

@@ -20,6 +20,7 @@ from torchctl.runtime.intent import (
     Ownership,
     controlled_by,
     digest_of,
+    with_immutable,
 )
 from torchctl.runtime.kinds import ObjectMeta, OwnerReference
 
@@ -56,7 +57,10 @@ def decide(
     def drifted() -> bool:
         return meta is not None and DriftDetector("torchctl").drifted(intent, meta)
 
-    return module.decide(intent, meta, lambda: live or {}, ours, manager="torchctl", **{"drifted": drifted, **options})
+    decision = module.decide(intent, meta, ours, manager="torchctl", **{"drifted": drifted, **options})
+    if decision.operation is not Operation.UPDATE or decision.body is None:
+        return decision
+    return Decision(Operation.UPDATE, with_immutable(decision.body, live or {}))
 
 
 def lost(meta: ObjectMeta, intent: dict[str, Any], **still: Any) -> ObjectMeta:
@@ -203,7 +207,7 @@ def test_immutable_field_is_sent_with_its_live_value() -> None:
     ],
 )
 def test_decision_changes_neither_intent_nor_live_object(before: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """The live object is the cache's, and the body shares with both what it does not change."""
+    """The body shares with both what it does not change."""
     wanted["metadata"]["annotations"] = {"ours": "yes"}
     meta, live = live_from(before)
     unchanged = deepcopy((wanted, live))

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.controllers.job.plan import Steps, plan
 from torchctl.controllers.job.status import derive
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.intent import Operation, decide
+from torchctl.runtime.intent import Operation, decide, with_immutable
 from torchctl.runtime.kinds import ObjectMeta
 
 JOBS = EARLIER.parent / "jobs"
@@ -96,11 +95,12 @@ def test_an_upgrade_changes_children_only_in_their_metadata(state: dict[str, Any
             found.add((child.kind.kind, f"{child.name} is new"))
             continue
         meta = msgspec.convert(live["metadata"], ObjectMeta)
-        decision = decide(child.body, meta, partial(dict, live), child.ours, manager="torchctl", drifted=lambda: True)
+        decision = decide(child.body, meta, child.ours, manager="torchctl", drifted=lambda: True)
         assert decision.operation in (Operation.KEEP, Operation.UPDATE), child.name
         if decision.body is not None:
             spec = {key: value for key, value in live.items() if key not in ("metadata", "status")}
-            sent = {key: value for key, value in decision.body.items() if key != "metadata"}
+            body = with_immutable(decision.body, live)
+            sent = {key: value for key, value in body.items() if key != "metadata"}
             found |= {(child.kind.kind, line) for line in differences(spec, json.loads(json.dumps(sent)))}
     assert found - MUTABLE == set()
 

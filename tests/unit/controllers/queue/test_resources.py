@@ -30,7 +30,7 @@ from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.resources import object_name, problem_of
 from torchctl.runtime.conditions import MAX_MESSAGE, find
 from torchctl.runtime.drift import DriftDetector
-from torchctl.runtime.intent import Operation, decide
+from torchctl.runtime.intent import Operation, decide, with_immutable
 from torchctl.runtime.kinds import Kind, Object, ObjectMeta
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -115,7 +115,6 @@ class World:
             decision = decide(
                 extra.body,
                 None if found is None else found.metadata,
-                partial(msgspec.to_builtins, found),
                 extra.ours,
                 manager="torchctl",
                 once=extra.once,
@@ -134,6 +133,7 @@ class World:
         return tuple(refused.values())
 
     def _write(self, key: tuple[str, str], body: Mapping[str, Any]) -> None:
+        body = with_immutable(body, self.objects.get(key, body))
         self.made += key not in self.objects
         uid = self.objects.get(key, {}).get("metadata", {}).get("uid", f"uid-{self.made}")
         fields = msgspec.to_builtins(applied(body))

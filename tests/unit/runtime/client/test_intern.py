@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from torchctl.api.kube import JOB, POD
+from torchctl.api.kube import POD, PVC
 from torchctl.runtime.client import intern
 from torchctl.runtime.client.codec import Added, Codec
 from torchctl.runtime.kinds import Kind, ObjectMeta
@@ -81,8 +81,8 @@ def test_what_is_called_labels_and_is_none_is_left_alone() -> None:
 
 def test_a_spec_that_is_kept_whole_is_left_alone() -> None:
     codec, body = Codec(), copy.deepcopy(BODY)
-    job = decode(codec, {"metadata": body["metadata"], "spec": body["spec"]}, JOB)
-    assert job.spec == body["spec"]
+    claim = decode(codec, {"metadata": body["metadata"], "spec": body["spec"]}, PVC)
+    assert claim.spec == body["spec"]
 
 
 @pytest.mark.parametrize("size", [1, 100, 8192])
