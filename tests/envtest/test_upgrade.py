@@ -34,7 +34,7 @@ async def test_a_job_of_an_earlier_version_takes_the_newer_intent(
     applied = {"apiVersion": JOB.api_version, "kind": JOB.kind, "metadata": meta, "spec": body["spec"]}
     before, intent = here([applied, child.body], owner.metadata.uid, namespace)
     live = await admin.apply(JOB, before)
-    template = (await admin.get_raw(JOB, live.metadata.name, namespace))["spec"]["template"]
+    there = await admin.get_raw(JOB, live.metadata.name, namespace)
     ours = controlled_by(owner.metadata.uid)
     decision = decide(
         intent,
@@ -45,5 +45,6 @@ async def test_a_job_of_an_earlier_version_takes_the_newer_intent(
     )
     assert decision.operation is Operation.UPDATE
     assert decision.body is not None
-    await admin.apply(JOB, with_immutable(decision.body, {"spec": {"template": template}}), force=True)
-    assert (await admin.get_raw(JOB, live.metadata.name, namespace))["spec"]["template"] == template
+    await admin.apply(JOB, with_immutable(decision.body, there), force=True)
+    after = await admin.get_raw(JOB, live.metadata.name, namespace)
+    assert after["spec"]["template"] == there["spec"]["template"]
