@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from torchctl.runtime.cache.change import Change
-from torchctl.runtime.kinds import Key, Kind, Object, key_of
+from torchctl.runtime.kinds import Kind, Object
 
 __all__ = ["Replay"]
 
@@ -24,22 +24,21 @@ class Replay(Generic[T]):
         self._kind = kind
         self._objects = objects
         self._tell = tell
-        self._told: set[Key] = set()
+        self._told: set[str] = set()
 
     def steps(self) -> Iterator[None]:
         """Tells of one object at each step."""
         for obj in self._objects:
-            key = key_of(obj)
-            if key not in self._told:
-                self._told.add(key)
+            if obj.metadata.uid not in self._told:
+                self._told.add(obj.metadata.uid)
                 self._add(obj)
             yield
 
     def overtake(self, change: Change[T]) -> None:
         """Makes sure that the object before a change is told. Call it before the handler hears of the change."""
-        key = change.key
-        if key not in self._told:
-            self._told.add(key)
+        uid = change.object.metadata.uid
+        if uid not in self._told:
+            self._told.add(uid)
             if change.old is not None:
                 self._add(change.old)
 

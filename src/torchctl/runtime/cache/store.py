@@ -27,6 +27,7 @@ from torchctl.runtime.watch.events import Absent, Applied, Init, InitDone, Remov
 __all__ = ["Store", "StoreReader"]
 
 T = TypeVar("T", bound=Object)
+U = TypeVar("U")
 
 
 class StoreReader(Generic[T]):
@@ -152,7 +153,7 @@ class Store(StoreReader[T]):
         self._undecodable = {}
         # An undecodable item without a name could be any object, so no object may be taken for gone.
         is_complete = all(key.name for key in staging.skipped)
-        for place, known in enumerate([*self] if is_complete else ()):
+        for place, known in enumerate(_drained([*self] if is_complete else [])):
             key = key_of(known)
             if key not in staging.objects and key not in staging.skipped:
                 yield from self._put(key, None)
@@ -160,7 +161,8 @@ class Store(StoreReader[T]):
                 yield None
         for what in staging.skipped.values():
             yield from self._skip(what)
-        for place, (key, obj) in enumerate(staging.objects.items()):
+        for place, key in enumerate(_drained([*staging.objects])):
+            obj = staging.objects.pop(key)
             # The common cases come first: most objects of a first list are new, most of a repeated one unchanged.
             old = self.get(key)
             if old is None:
@@ -234,6 +236,13 @@ class Store(StoreReader[T]):
         self._count -= 1
         self._indexes.put(key, None)
         return Change(self._kind, "deleted", old, None)
+
+
+def _drained(items: list[U]) -> Iterator[U]:
+    """Yields the items in order and lets go of each, or all would be freed at once: 50 ms for 100,000 objects."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 def _is_same(obj: Object, old: Object) -> bool:
