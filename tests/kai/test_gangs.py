@@ -13,7 +13,7 @@ from torchctl.api import labels
 from torchctl.api.kube import KAI_PODGROUP, KAI_QUEUE, KaiQueue, Pod
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE, QueueStatus
-from torchctl.controllers.job.steps.admission import groups_of
+from torchctl.controllers.gangs.groups import groups_of
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import ScriptedKubelet
 

@@ -129,7 +129,7 @@ class World(Operated):
         self.seen = replace(self.seen, job=msgspec.structs.replace(job, spec=spec, metadata=meta))
 
     def kai(self, available: bool) -> None:
-        self.seen = replace(self.seen, kai_available=available)
+        self.seen = replace(self.seen, absent=frozenset() if available else frozenset({KAI_PODGROUP}))
 
     def says_why(self, message: str) -> None:
         self.seen = replace(self.seen, create_failure=message)

@@ -24,8 +24,8 @@ __all__ = [
     "UPLOAD_PORT",
     "VERSION",
     "checkpoints_claim",
-    "kai_pod_group",
     "master_host",
+    "pod_group",
     "pod_host",
     "rendezvous_id",
     "revision",
@@ -124,8 +124,8 @@ def master_host(child: str, job: str, namespace: str, cluster_domain: str) -> st
     return pod_host(child, 0, job, namespace, cluster_domain)
 
 
-def kai_pod_group(child: str, job_uid: str) -> str:
-    """The KAI PodGroup of an attempt. KAI ignores the namespace, so the name is unique in the cluster."""
+def pod_group(child: str, job_uid: str) -> str:
+    """The PodGroup of an attempt. KAI ignores the namespace, so the name is unique in the cluster."""
     return f"pg-{child}-{job_uid}"
 
 

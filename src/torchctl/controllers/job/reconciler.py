@@ -4,11 +4,12 @@ from datetime import datetime
 from functools import partial
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, PersistentVolumeClaim
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition
+from torchctl.controllers.gangs.groups import GROUP_KINDS
 from torchctl.controllers.indexes import (
     JOBS_BY_CLAIM,
     JOBS_BY_DEPENDENCY,
@@ -53,7 +54,8 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     cache.register(POD, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(JOB, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(CONTROLLER_REVISION, labels=OURS, indexes={BY_JOB: by_job})
-    cache.register(KAI_PODGROUP, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
+    for kind in GROUP_KINDS:
+        cache.register(kind, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
     controller = Controller(
         "torchrunjob",
         JobReconciler(manager, settings).reconcile,
@@ -61,7 +63,8 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     ).for_(TORCHRUN_JOB)
     for kind in (CONTROLLER_REVISION, SERVICE, JOB):
         controller.owns(kind, labels=OURS)
-    controller.owns(KAI_PODGROUP, labels=OURS, optional=True)
+    for kind in GROUP_KINDS:
+        controller.owns(kind, labels=OURS, optional=True)
     controller.watches(POD, job_of_child, labels=OURS)
     controller.watches(PVC, partial(jobs_of_claim, cache))
     controller.watches(TORCHRUN_JOB, partial(jobs_that_wait, cache), predicate=upstream_turned)

@@ -37,8 +37,7 @@ class Shelf:
         return tuple(o for k, o in self.objects if k == kind and value in values(o))
 
     def informer(self, kind: Kind[Any]) -> Any:
-        assert kind == KAI_PODGROUP
-        return SimpleNamespace(available=self.kai)
+        return SimpleNamespace(available=self.kai or kind != KAI_PODGROUP)
 
 
 def meta(name: str, owner: str = "", kind: str = "TorchrunJob", **more: Any) -> dict[str, Any]:
@@ -204,7 +203,7 @@ def test_the_queue_is_of_the_same_namespace() -> None:
 
 def test_without_kais_kinds_there_is_no_pod_group_to_see() -> None:
     found = seen(job(), (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo")}), kai=False)
-    assert (found.podgroup, found.kai_available) == (None, False)
+    assert (found.podgroup, found.absent) == (None, frozenset({KAI_PODGROUP}))
 
 
 def test_a_job_that_another_waits_for_knows_it() -> None:

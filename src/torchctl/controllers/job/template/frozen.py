@@ -10,6 +10,9 @@ import msgspec
 
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import HotReload, JobSpec, WorkspaceSource
+from torchctl.controllers.gangs.kai import FrozenKai, FrozenTopology
+from torchctl.controllers.gangs.none import NoGangScheduler
+from torchctl.controllers.gangs.scheduler import GangScheduler
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
@@ -89,27 +92,6 @@ class FrozenRendezvous(msgspec.Struct, frozen=True, rename="camel", omit_default
     preflight: bool = False
 
 
-class FrozenTopology(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A KAI Topology, and the levels of it that all pods must or should share."""
-
-    name: str
-    required: str = ""
-    preferred: str = ""
-
-
-class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The KAI queue that the pods are in, and whether they start together or not at all."""
-
-    queue: str = ""
-    gang: bool
-    topology: FrozenTopology | None = None
-
-    @property
-    def own_group(self) -> bool:
-        """Whether the job has a PodGroup of its own, which needs a queue."""
-        return self.gang and bool(self.queue)
-
-
 class FrozenElastic(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The fewest and the most nodes that the job may run on."""
 
@@ -143,6 +125,11 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     checkpoints: FrozenCheckpoints | None = None
     kai: FrozenKai | None = None
     pod: dict[str, Any]
+
+    @property
+    def gang_scheduler(self) -> GangScheduler:
+        """The gang scheduler of the pods; one that asks for nothing if none makes them a gang."""
+        return self.kai or NoGangScheduler()
 
     @property
     def gpus(self) -> int:
