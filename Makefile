@@ -52,7 +52,8 @@ sweep: venv control-plane ## Kill operator, plugin, receiver, companion and laun
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
 
-check: lint types unit ## Before each commit: lint, types and unit tests
+check: lint types ## Before each commit: lint, types and unit tests with fewer random examples
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest $(PARALLEL) tests/unit
 
 unit: venv ## Unit tests only: pure rules, and programs on loopback
 	$(BIN)/pytest $(PARALLEL) tests/unit
