@@ -20,7 +20,7 @@ from torchctl.controllers.indexes import (
     dependencies_of,
     queue_of,
 )
-from torchctl.controllers.job.act import Actor
+from torchctl.controllers.job.act import Actor, Seen
 from torchctl.controllers.job.live_reads import LiveReads
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, Steps, again_s, plan
@@ -127,8 +127,8 @@ class JobReconciler:
             self._live_reads.forget(request)
             return None
         now = self._manager.clock.now()
-        observed, todo = await self._plan(observed, now)
-        refusals = await self._actor.carry_out(observed.job, todo.actions)
+        observed, todo, seen = await self._plan(observed, now)
+        refusals = await self._actor.carry_out(observed.job, todo.actions, seen)
         status = derive(observed, todo, refusals, now)
         old, due_s = observed.job.status, again_s(todo, refusals)
         left_s = self._throttle.left_s(request, old, status, self._manager.clock.monotonic())
@@ -138,10 +138,12 @@ class JobReconciler:
         await self._reporter.report(TORCHRUN_JOB, observed.job, status, transitions(old, status))
         return Result(requeue_after_s=due_s, back_off=soon)
 
-    async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
+    async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan, Seen]:
         todo = plan(observed, self._settings, now)
+        seen = self._actor.look(todo.actions)
         asks = todo.asks if isinstance(todo, Steps) else None
         if asks is None:
-            return observed, todo
+            return observed, todo, seen
         known = await self._live_reads.answered(observed, asks, self._manager.clock.monotonic(), now)
-        return known, plan(known, self._settings, now)
+        todo = plan(known, self._settings, now)
+        return known, todo, {**self._actor.look(todo.actions), **seen}
