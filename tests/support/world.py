@@ -10,6 +10,10 @@ from specs import EPOCH, decoded, elastic, job, queue_of
 
 from torchctl.api import names
 from torchctl.api.kube import KAI_PODGROUP, POD, PVC, PersistentVolumeClaim
+from torchctl.api.labels import VOLCANO_POD_GROUP
+from torchctl.api.volcano import VOLCANO_PODGROUP
+from torchctl.controllers.gangs.groups import PodGroup
+from torchctl.controllers.job.pods import INDEX_KEY
 from torchctl.controllers.job.template.digest import seal
 from torchctl.runtime.kinds import Condition
 
@@ -130,6 +134,28 @@ class World(Operated):
 
     def kai(self, available: bool) -> None:
         self.seen = replace(self.seen, absent=frozenset() if available else frozenset({KAI_PODGROUP}))
+
+    def volcano(self, available: bool) -> None:
+        self.seen = replace(self.seen, absent=frozenset() if available else frozenset({VOLCANO_PODGROUP}))
+
+    def volcano_queue_is(self, state: str | None) -> None:
+        """The state of the Volcano Queue that the PodGroup is in; empty: there is none."""
+        self.seen = replace(self.seen, queue_state=state)
+
+    def volcano_says(self, phase: str, *conditions: dict[str, Any]) -> None:
+        """What Volcano writes on the attempt's PodGroup."""
+        group = self.seen.podgroup
+        assert group is not None
+        body = {"metadata": msgspec.to_builtins(group.metadata), "spec": group.spec}
+        said = decoded(VOLCANO_PODGROUP, body | {"status": {"phase": phase, "conditions": [*conditions]}})
+        self.seen = replace(self.seen, podgroup=said)
+
+    def is_in(self, groups: dict[str, PodGroup], *indexes: int) -> None:
+        """Workers that wait say that they are in these PodGroups, of which there is one."""
+        self.seen = replace(self.seen, groups=groups)
+        for index in indexes:
+            annotations = {VOLCANO_POD_GROUP: next(iter(groups)), INDEX_KEY: str(index)}
+            self.worker(index, "Pending", node="", metadata={"annotations": annotations})
 
     def says_why(self, message: str) -> None:
         self.seen = replace(self.seen, create_failure=message)

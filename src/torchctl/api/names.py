@@ -23,6 +23,7 @@ __all__ = [
     "TRAINER",
     "UPLOAD_PORT",
     "VERSION",
+    "VOLCANO",
     "checkpoints_claim",
     "master_host",
     "pod_group",
@@ -54,6 +55,8 @@ INIT_CONTAINER = "workspace"
 PREFLIGHT_CONTAINER = "preflight"
 """The init container of a worker that asks whether the workers can meet at all."""
 KAI_SCHEDULER = "kai-scheduler"
+VOLCANO = "volcano"
+"""The scheduler's name of Volcano."""
 KAI_DEFAULT_QUEUE = "default-queue"
 """The KAI Queue in which KAI puts pods that name none."""
 

@@ -82,9 +82,9 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         what = "the cluster has no podgroups.scheduling.run.ai: install KAI-Scheduler, this job goes on by itself then"
         return NotInstalled(JobReason.KAI_NOT_INSTALLED, what)
 
-    def said(self, group: PodGroup) -> Said:
+    def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """KAI's reasons with the next steps. The order of the reasons is no information, so it is dropped."""
-        status = group.status
+        status = group.status if isinstance(group, KaiPodGroup) else None
         given = [one for one in (status.scheduling_conditions or () if status else ()) if one.status == "True"]
         reasons = [reason for one in given for reason in one.reasons or ()]
         words = {reason.message or reason.reason for reason in reasons}

@@ -34,5 +34,5 @@ class NoGangScheduler:
     def not_installed(self) -> NotInstalled:
         raise NotImplementedError("it has no kind")
 
-    def said(self, group: PodGroup) -> Said:
+    def said(self, group: PodGroup, queue_state: str | None) -> Said:
         return Said()

@@ -84,5 +84,10 @@ class GangScheduler(Protocol):
     def not_installed(self) -> NotInstalled:
         """Says that the cluster does not serve `kind`."""
 
-    def said(self, group: PodGroup) -> Said:
-        """What it says about a PodGroup that waits."""
+    def said(self, group: PodGroup, queue_state: str | None) -> Said:
+        """What it says about a PodGroup that waits.
+
+        Args:
+            queue_state: The state of its Queue in the scheduler's words, empty if there is no such Queue; None if that
+                is not known, or the scheduler says it of the PodGroup.
+        """

@@ -48,7 +48,7 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     why = _too_small(observed, template, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
-    why = "; ".join(filter(None, (_why(group, template) for group in known_groups.values())))
+    why = "; ".join(filter(None, (_why(group, observed, template) for group in known_groups.values())))
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
     wanted = counted(template.gpus, "GPU") if template.gpus else counted(template.nodes, "node")
@@ -106,7 +106,7 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
             yield f"the pods are in PodGroup {name} and not in {ours}"
 
 
-def _why(group: PodGroup, template: FrozenTemplate) -> str:
+def _why(group: PodGroup, observed: Observed, template: FrozenTemplate) -> str:
     """The gang scheduler's words on why a PodGroup waits, with the next steps; empty if it has said nothing."""
-    said = template.gang_scheduler.said(group)
+    said = template.gang_scheduler.said(group, observed.queue_state)
     return "; ".join((f"PodGroup {group.metadata.name}: {pods.shorten(said.words)}", *said.steps)) if said.words else ""

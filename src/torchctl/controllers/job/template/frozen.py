@@ -13,6 +13,7 @@ from torchctl.api.job import HotReload, JobSpec, WorkspaceSource
 from torchctl.controllers.gangs.kai import FrozenKai, FrozenTopology
 from torchctl.controllers.gangs.none import NoGangScheduler
 from torchctl.controllers.gangs.scheduler import GangScheduler
+from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "FrozenRendezvous",
     "FrozenTemplate",
     "FrozenTopology",
+    "FrozenVolcano",
     "FrozenWorkspace",
 ]
 
@@ -124,12 +126,13 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     workspace: FrozenWorkspace | None = None
     checkpoints: FrozenCheckpoints | None = None
     kai: FrozenKai | None = None
+    volcano: FrozenVolcano | None = None
     pod: dict[str, Any]
 
     @property
     def gang_scheduler(self) -> GangScheduler:
         """The gang scheduler of the pods; one that asks for nothing if none makes them a gang."""
-        return self.kai or NoGangScheduler()
+        return self.kai or self.volcano or NoGangScheduler()
 
     @property
     def gpus(self) -> int:

@@ -14,9 +14,10 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceSource
-from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
+from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER, VOLCANO
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.api.written import plain
+from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
 from torchctl.controllers.job.children import preflight
 from torchctl.controllers.job.template import conflicts, gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
@@ -27,9 +28,11 @@ from torchctl.controllers.job.template.frozen import (
     FrozenRendezvous,
     FrozenTemplate,
     FrozenTopology,
+    FrozenVolcano,
     FrozenWorkspace,
 )
 from torchctl.controllers.job.template.sizing import Node, Shape
+from torchctl.controllers.queuespec.scheduling import scheduler_of
 from torchctl.controllers.settings import OperatorSettings
 
 __all__ = ["render"]
@@ -75,7 +78,7 @@ def render(
             "spec.volumes.workspace and submit the job again",
         )
     checkpoints = _checkpoints(base, spec, shape)
-    kai = _kai(base)
+    kai, volcano = _kai(base), _volcano(base)
     parts = podspec.Parts(
         template=given,
         queue=base,
@@ -83,7 +86,7 @@ def render(
         shape=shape,
         claimed=node.claimed,
         gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
-        scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
+        scheduler=scheduler_of(base),
         workspace=workspace,
         checkpoints=checkpoints,
         rendezvous=rendezvous,
@@ -116,6 +119,7 @@ def render(
         workspace=workspace,
         checkpoints=checkpoints,
         kai=kai,
+        volcano=volcano,
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
@@ -151,11 +155,17 @@ def _kai(queue: QueueSpec) -> FrozenKai | None:
 
     A gang has a queue in any case: without one it could have no PodGroup of its own, and no gang KAI would make of it.
     """
-    scheduler = queue.scheduling.scheduler or (KAI_SCHEDULER if queue.kai_queue else "")
-    if scheduler != KAI_SCHEDULER:
+    if scheduler_of(queue) != KAI_SCHEDULER:
         return None
     default = KAI_DEFAULT_QUEUE if queue.scheduling.gang else ""
     return FrozenKai(queue=queue.kai_queue or default, gang=queue.scheduling.gang, topology=_topology(queue.scheduling))
+
+
+def _volcano(queue: QueueSpec) -> FrozenVolcano | None:
+    """Returns Volcano's settings if the queue names Volcano as its scheduler, or names a Volcano Queue."""
+    if scheduler_of(queue) != VOLCANO:
+        return None
+    return FrozenVolcano(queue=queue.scheduling.volcano_queue or DEFAULT_QUEUE, gang=queue.scheduling.gang)
 
 
 def _topology(scheduling: Scheduling) -> FrozenTopology | None:
