@@ -146,6 +146,7 @@ def test_gang_that_volcano_has_not_seen_waits_in_its_queue(world: type[World]) -
         ("Unknown", [SCHEDULED, condition("Unschedulable", "30", "1 Pending, 1 Running")], "1 Pending, 1 Running"),
         ("Inqueue", [UNSCHEDULABLE, SCHEDULED], ""),
         ("Inqueue", [condition("Unschedulable", "20", FITS_NOT), SCHEDULED], FITS_NOT),
+        ("Inqueue", [SCHEDULED, condition("Unschedulable", "20", FITS_NOT)], FITS_NOT),
         ("Inqueue", [condition("Unschedulable", "10", "", "NotEnoughResources")], "NotEnoughResources"),
         ("Running", [UNSCHEDULABLE], ""),
         ("Completed", [UNSCHEDULABLE, SCHEDULED], ""),
