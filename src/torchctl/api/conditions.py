@@ -199,7 +199,8 @@ class JobReason(Reason):
     GANG_TOO_SMALL = (
         "GangTooSmall",
         (JobCondition.ADMITTED,),
-        "The pods are not in the PodGroup that was made for them, but in one that does not place them all together.",
+        "The pods are not in the PodGroup that was made for them, but in none, or in one that does not place them all "
+        "together.",
         "Do what the message says. With KAI: run 0.15 or later, whose podgrouper heeds kai.scheduler/skip-podgrouper.",
     )
     KAI_NOT_INSTALLED = (
@@ -213,6 +214,12 @@ class JobReason(Reason):
         (JobCondition.ADMITTED,),
         "The queue asks for Volcano, and the cluster has no PodGroups of Volcano.",
         "Install Volcano; the job goes on by itself. Or submit to a queue of another scheduler.",
+    )
+    NATIVE_GANGS_OFF = (
+        "NativeGangsOff",
+        (JobCondition.ADMITTED,),
+        "The queue asks for Kubernetes' own gangs, and the API server does not serve them: they are alpha.",
+        "Switch them on as the message says; the job goes on by itself. Or submit to a queue of another scheduler.",
     )
     SUSPENDED_BY_OTHERS = (
         "SuspendedByOthers",

@@ -16,6 +16,7 @@ __all__ = [
     "MASTER_PORT",
     "MAX_JOB_NAME",
     "MAX_QUEUE_NAME",
+    "NATIVE",
     "PREFLIGHT_CONTAINER",
     "QUEUE_FINALIZER",
     "RESOURCES_FINALIZER",
@@ -57,6 +58,8 @@ PREFLIGHT_CONTAINER = "preflight"
 KAI_SCHEDULER = "kai-scheduler"
 VOLCANO = "volcano"
 """The scheduler's name of Volcano."""
+NATIVE = "kubernetes"
+"""Stands for kube-scheduler with Kubernetes' own gangs: no scheduler has this name."""
 KAI_DEFAULT_QUEUE = "default-queue"
 """The KAI Queue in which KAI puts pods that name none."""
 

@@ -220,8 +220,9 @@ class Scheduling(Model):
 
     scheduler: DnsName | None = Field(
         default=None,
-        description="Name of the scheduler: kai-scheduler, volcano or another. Default: kai-scheduler when kaiQueue is "
-        "set, volcano when volcanoQueue is, else the cluster's default.",
+        description="Name of the scheduler: kai-scheduler, volcano or another; kubernetes is kube-scheduler with its own "
+        "gangs, which are alpha and not for elastic jobs. Default: kai-scheduler when kaiQueue is set, "
+        "volcano when volcanoQueue is, else the cluster's default.",
     )
     volcano_queue: DnsName | None = Field(
         default=None,

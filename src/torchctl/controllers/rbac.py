@@ -13,6 +13,7 @@ import msgspec
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.names import GROUP, VERSION
+from torchctl.api.nativegangs import NATIVE_PODGROUP
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.runtime.access.reviews import ACCESS_REVIEW, TOKEN_REVIEW
@@ -86,6 +87,7 @@ JOB_CONTROLLER = (
     Permission(KAI_PODGROUP, (*READ, *APPLY, "delete")),
     Permission(VOLCANO_PODGROUP, (*READ, *APPLY, "delete")),
     Permission(VOLCANO_QUEUE, WATCH),
+    Permission(NATIVE_PODGROUP, (*READ, *APPLY, "delete")),
 )
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api import labels
+from torchctl.api import labels, names
 from torchctl.api.conditions import JobReason
+from torchctl.api.kube import Pod
 from torchctl.api.volcano import VOLCANO_PODGROUP, VolcanoCondition, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
@@ -40,6 +41,10 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     queue: str
     gang: bool
+
+    @property
+    def name(self) -> str:
+        return names.VOLCANO
 
     @property
     def kind(self) -> Kind[VolcanoPodGroup]:
@@ -76,6 +81,12 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     def pod_annotations(self, gang: Gang) -> dict[str, str]:
         return {labels.VOLCANO_POD_GROUP: gang.group}
+
+    def pod_spec(self, gang: Gang) -> dict[str, Any]:
+        return {}
+
+    def has_member(self, pod: Pod) -> bool:
+        return True
 
     def not_installed(self) -> NotInstalled:
         what = "the cluster has no podgroups.scheduling.volcano.sh: install Volcano, this job goes on by itself then"

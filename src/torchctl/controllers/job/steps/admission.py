@@ -95,6 +95,9 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
     `groups` need not have the PodGroups of others; one that is not in it is not the gang that was asked for.
     """
     there = sorted(groups_of(observed.pods))
+    lost = next((pod for pod in observed.pods if not template.gang_scheduler.has_member(pod)), None)
+    if lost is not None:
+        yield f"pod {lost.metadata.name} is in no PodGroup, the API server has dropped it"
     if len(there) > 1:
         yield f"the pods are in {len(there)} PodGroups, among them {there[0]} and {there[1]}"
     ours = group_name(Owner.of(observed.job), observed.job.status.attempt)

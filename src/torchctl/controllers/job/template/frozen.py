@@ -11,6 +11,7 @@ import msgspec
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import HotReload, JobSpec, WorkspaceSource
 from torchctl.controllers.gangs.kai import FrozenKai, FrozenTopology
+from torchctl.controllers.gangs.native import FrozenNative
 from torchctl.controllers.gangs.none import NoGangScheduler
 from torchctl.controllers.gangs.scheduler import GangScheduler
 from torchctl.controllers.gangs.volcano import FrozenVolcano
@@ -20,6 +21,7 @@ __all__ = [
     "FrozenCheckpoints",
     "FrozenElastic",
     "FrozenKai",
+    "FrozenNative",
     "FrozenRendezvous",
     "FrozenTemplate",
     "FrozenTopology",
@@ -127,12 +129,13 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     checkpoints: FrozenCheckpoints | None = None
     kai: FrozenKai | None = None
     volcano: FrozenVolcano | None = None
+    native: FrozenNative | None = None
     pod: dict[str, Any]
 
     @property
     def gang_scheduler(self) -> GangScheduler:
         """The gang scheduler of the pods; one that asks for nothing if none makes them a gang."""
-        return self.kai or self.volcano or NoGangScheduler()
+        return self.kai or self.volcano or self.native or NoGangScheduler()
 
     @property
     def gpus(self) -> int:

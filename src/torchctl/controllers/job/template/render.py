@@ -14,7 +14,7 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceSource
-from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER, VOLCANO
+from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, NATIVE, TRAINER, VOLCANO
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.api.written import plain
 from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
@@ -25,6 +25,7 @@ from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
     FrozenElastic,
     FrozenKai,
+    FrozenNative,
     FrozenRendezvous,
     FrozenTemplate,
     FrozenTopology,
@@ -32,7 +33,7 @@ from torchctl.controllers.job.template.frozen import (
     FrozenWorkspace,
 )
 from torchctl.controllers.job.template.sizing import Node, Shape
-from torchctl.controllers.queuespec.scheduling import scheduler_of
+from torchctl.controllers.queuespec.scheduling import scheduler_name, scheduler_of
 from torchctl.controllers.settings import OperatorSettings
 
 __all__ = ["render"]
@@ -86,7 +87,7 @@ def render(
         shape=shape,
         claimed=node.claimed,
         gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
-        scheduler=scheduler_of(base),
+        scheduler=scheduler_name(scheduler_of(base)),
         workspace=workspace,
         checkpoints=checkpoints,
         rendezvous=rendezvous,
@@ -120,6 +121,7 @@ def render(
         checkpoints=checkpoints,
         kai=kai,
         volcano=volcano,
+        native=_native(base, spec, name),
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
@@ -166,6 +168,23 @@ def _volcano(queue: QueueSpec) -> FrozenVolcano | None:
     if scheduler_of(queue) != VOLCANO:
         return None
     return FrozenVolcano(queue=queue.scheduling.volcano_queue or DEFAULT_QUEUE, gang=queue.scheduling.gang)
+
+
+def _native(queue: QueueSpec, job: JobSpec, name: str) -> FrozenNative | None:
+    """Returns the settings of Kubernetes' own gangs if the queue asks for them.
+
+    Raises:
+        Impossible: The job is elastic.
+    """
+    if scheduler_of(queue) != NATIVE:
+        return None
+    if job.elastic is not None and queue.scheduling.gang:
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"spec.elastic does not go with scheduling.scheduler {NATIVE} of TorchrunQueue {name}: gangs of Kubernetes "
+            "itself cannot change their size; set scheduling.gang to false there, or submit the job to another queue",
+        )
+    return FrozenNative(gang=queue.scheduling.gang)
 
 
 def _topology(scheduling: Scheduling) -> FrozenTopology | None:
