@@ -5,6 +5,7 @@ A name belongs to one attempt for ever, so that neither a duplicate nor a resurr
 
 __all__ = [
     "API_VERSION",
+    "AUTO",
     "ETCD_PORT",
     "FIELD_MANAGER",
     "GPU_RESOURCE",
@@ -58,6 +59,8 @@ PREFLIGHT_CONTAINER = "preflight"
 KAI_SCHEDULER = "kai-scheduler"
 VOLCANO = "volcano"
 """The scheduler's name of Volcano."""
+AUTO = "auto"
+"""Stands for the first gang scheduler that the cluster has when a job is started."""
 NATIVE = "kubernetes"
 """Stands for kube-scheduler with Kubernetes' own gangs: no scheduler has this name."""
 KAI_DEFAULT_QUEUE = "default-queue"

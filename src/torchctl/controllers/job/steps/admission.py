@@ -5,6 +5,7 @@ KAI's podgrouper puts the pods of a Job into one of its own if it does not know 
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
@@ -31,6 +32,15 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
+    found = _judged(observed, template)
+    if not template.auto:
+        return found
+    return replace(found, message=f"{found.message}; scheduler auto took {scheduler.name or 'none'}")
+
+
+def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
+    """What the gang scheduler makes of an attempt that it has not admitted yet."""
+    scheduler = template.gang_scheduler
     if observed.lacks(scheduler):
         missing = scheduler.not_installed()
         return Finding(False, missing.reason, missing.message, warn=True)

@@ -130,6 +130,8 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     kai: FrozenKai | None = None
     volcano: FrozenVolcano | None = None
     native: FrozenNative | None = None
+    auto: bool = False
+    """Whether the operator chose the gang scheduler, by what the cluster had when the template was made."""
     pod: dict[str, Any]
 
     @property
