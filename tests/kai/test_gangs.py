@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
+from gangcluster import ENDLESS, FEW_RIGHTS, RACK, clear, node, told, workers
 from jobs import Place
-from kaicluster import ENDLESS, FEW_RIGHTS, RACK, clear, node, told, workers
 from waiting import until
 
 from torchctl.api import labels

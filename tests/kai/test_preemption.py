@@ -1,8 +1,8 @@
 """KAI takes the place of a whole gang for a more important one: that is one incident, and no person's deletion is."""
 
 import pytest
+from gangcluster import URGENT, workers
 from jobs import Place
-from kaicluster import URGENT, workers
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob

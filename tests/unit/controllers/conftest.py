@@ -25,7 +25,7 @@ KINDS = (
 )
 STEPS = {str(reason): reason.step for reason in (*QueueReason, *JobReason)} | NEXT_STEPS
 FIELD = r"\b(spec|runPolicy|elastic|storage)\.[a-z]\w+|\bspec: "
-NAMED = re.compile(rf"\b({'|'.join(KINDS)}) ?[a-z0-9.-]+|{FIELD}|[a-z]+\.scheduling\.run\.ai")
+NAMED = re.compile(rf"\b({'|'.join(KINDS)}) ?[a-z0-9.-]+|{FIELD}|[a-z]+\.scheduling\.(run\.ai|volcano\.sh)")
 """An object by kind and name, a field, or a resource of the cluster."""
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api import labels
+from torchctl.api import labels, names
 from torchctl.api.conditions import JobReason
-from torchctl.api.kube import KAI_PODGROUP, KaiPodGroup
+from torchctl.api.kube import KAI_PODGROUP, KaiPodGroup, Pod
 from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
 from torchctl.runtime.kinds import Kind
@@ -39,6 +39,10 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     queue: str = ""
     gang: bool
     topology: FrozenTopology | None = None
+
+    @property
+    def name(self) -> str:
+        return names.KAI_SCHEDULER
 
     @property
     def kind(self) -> Kind[KaiPodGroup]:
@@ -78,13 +82,19 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
             return {}
         return {labels.KAI_POD_GROUP: gang.group, labels.KAI_SKIP_PODGROUPER: "true"}
 
+    def pod_spec(self, gang: Gang) -> dict[str, Any]:
+        return {}
+
+    def has_member(self, pod: Pod) -> bool:
+        return True
+
     def not_installed(self) -> NotInstalled:
         what = "the cluster has no podgroups.scheduling.run.ai: install KAI-Scheduler, this job goes on by itself then"
         return NotInstalled(JobReason.KAI_NOT_INSTALLED, what)
 
-    def said(self, group: PodGroup) -> Said:
+    def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """KAI's reasons with the next steps. The order of the reasons is no information, so it is dropped."""
-        status = group.status
+        status = group.status if isinstance(group, KaiPodGroup) else None
         given = [one for one in (status.scheduling_conditions or () if status else ()) if one.status == "True"]
         reasons = [reason for one in given for reason in one.reasons or ()]
         words = {reason.message or reason.reason for reason in reasons}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from torchctl.api.kube import Pod
 from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
 
@@ -13,6 +14,7 @@ __all__ = ["NoGangScheduler"]
 class NoGangScheduler:
     """Asks for nothing and says nothing. It has no kind, so nothing can be missing, and no PodGroup to be made."""
 
+    name: str = ""
     kind: None = None
     gang: bool = False
     own_group: bool = False
@@ -31,8 +33,14 @@ class NoGangScheduler:
     def pod_annotations(self, gang: Gang) -> dict[str, str]:
         return {}
 
+    def pod_spec(self, gang: Gang) -> dict[str, Any]:
+        return {}
+
+    def has_member(self, pod: Pod) -> bool:
+        return True
+
     def not_installed(self) -> NotInstalled:
         raise NotImplementedError("it has no kind")
 
-    def said(self, group: PodGroup) -> Said:
+    def said(self, group: PodGroup, queue_state: str | None) -> Said:
         return Said()

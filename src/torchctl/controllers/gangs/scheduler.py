@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torchctl.api.conditions import JobReason
+from torchctl.api.kube import Pod
 from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.runtime.kinds import Kind
 
@@ -50,6 +51,10 @@ class GangScheduler(Protocol):
     """
 
     @property
+    def name(self) -> str:
+        """The name by which a queue asks for it."""
+
+    @property
     def kind(self) -> Kind[Any] | None:
         """The kind of its PodGroups, which has to be served before pods are made; None if it has none."""
 
@@ -81,8 +86,19 @@ class GangScheduler(Protocol):
     def pod_annotations(self, gang: Gang) -> dict[str, str]:
         """Annotations of the pods."""
 
+    def pod_spec(self, gang: Gang) -> dict[str, Any]:
+        """Fields of the pods' spec."""
+
+    def has_member(self, pod: Pod) -> bool:
+        """Whether a pod of the attempt is in a PodGroup, as far as that is in doubt: the API server may drop it."""
+
     def not_installed(self) -> NotInstalled:
         """Says that the cluster does not serve `kind`."""
 
-    def said(self, group: PodGroup) -> Said:
-        """What it says about a PodGroup that waits."""
+    def said(self, group: PodGroup, queue_state: str | None) -> Said:
+        """What it says about a PodGroup that waits.
+
+        Args:
+            queue_state: The state of its Queue in the scheduler's words, empty if there is no such Queue; None if that
+                is not known, or the scheduler says it of the PodGroup.
+        """

@@ -19,6 +19,7 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import GROUP_KINDS, PodGroup, groups_of
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.pods import told_at
@@ -61,6 +62,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     belongs = _of(key.namespace, uid)
     served = [kind for kind in GROUP_KINDS if cache.informer(kind).available]
     own_groups = (_own(cache, kind, key, names.pod_group(child, uid), uid) for kind in served)
+    podgroup = next(filter(None, own_groups), None)
     groups = chain.from_iterable(cache.by_index(kind, BY_JOB, belongs) for kind in served)
     old_jobs = _earlier(cache.by_index(JOB, BY_JOB, belongs), job)
     pods = cache.by_index(POD, BY_JOB, belongs)
@@ -82,7 +84,8 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         service=_own(cache, SERVICE, key, names.service(name), uid),
         worker_job=worker_job,
         pods=workers,
-        podgroup=next(filter(None, own_groups), None),
+        podgroup=podgroup,
+        queue_state=_queue_state(cache, podgroup),
         groups=_groups(cache, served, key, workers),
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
@@ -115,6 +118,16 @@ def _groups(cache: Cache, served: Iterable[Kind[Any]], job: Key, workers: Iterab
     named = groups_of(workers)
     found = (cache.get(kind, Key(job.namespace, name)) for kind in served for name in named)
     return {group.metadata.name: group for group in found if group is not None}
+
+
+def _queue_state(cache: Cache, group: PodGroup | None) -> str | None:
+    """The state of the Volcano Queue that a PodGroup is in, empty if it does not exist; None if nobody can know."""
+    if not isinstance(group, VolcanoPodGroup) or not cache.informer(VOLCANO_QUEUE).available:
+        return None
+    queue = cache.get(VOLCANO_QUEUE, Key("", str(group.spec.get("queue", ""))))
+    if queue is None:
+        return ""
+    return (queue.status.state if queue.status is not None else "") or None
 
 
 def _kept(cache: Cache, job: Key, uid: str) -> PersistentVolumeClaim | None:

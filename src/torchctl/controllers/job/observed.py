@@ -36,6 +36,8 @@ class Observed:
         old_groups: The PodGroups of earlier attempts.
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         awaited: Whether another job waits for this one.
+        queue_state: The state of the gang scheduler's own queue in its words: empty if there is no such queue, None
+            if that is not known.
         absent: The kinds of PodGroups that the API server does not serve.
         warning: The newest Warning Event about the first late worker, if the plan asked for it.
         create_failure: The Job controller's words on why it cannot create the workers, if the plan asked for them.
@@ -60,6 +62,7 @@ class Observed:
     old_groups: tuple[PodGroup, ...] = ()
     upstream: Upstream = field(default_factory=dict)
     awaited: bool = False
+    queue_state: str | None = None
     absent: frozenset[Kind[Any]] = frozenset()
     create_failure: str = ""
     warning: str = ""

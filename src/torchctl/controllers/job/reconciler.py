@@ -9,6 +9,7 @@ from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition
+from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE, VolcanoPodGroup, VolcanoQueue
 from torchctl.controllers.gangs.groups import GROUP_KINDS
 from torchctl.controllers.indexes import (
     JOBS_BY_CLAIM,
@@ -41,6 +42,9 @@ from torchctl.runtime.reconcile import Request, Result
 
 __all__ = ["JobReconciler", "setup"]
 
+GROUPS_BY_QUEUE = "volcano-queue"
+"""Index of Volcano's PodGroups by the name of their Queue."""
+
 OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 """Label selector of the children: objects of others in the cluster are neither watched nor cached."""
 
@@ -56,6 +60,8 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     cache.register(CONTROLLER_REVISION, labels=OURS, indexes={BY_JOB: by_job})
     for kind in GROUP_KINDS:
         cache.register(kind, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
+    cache.index(VOLCANO_PODGROUP, GROUPS_BY_QUEUE, queue_of_group)
+    cache.register(VOLCANO_QUEUE, optional=True)
     controller = Controller(
         "torchrunjob",
         JobReconciler(manager, settings).reconcile,
@@ -65,6 +71,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         controller.owns(kind, labels=OURS)
     for kind in GROUP_KINDS:
         controller.owns(kind, labels=OURS, optional=True)
+    controller.watches(VOLCANO_QUEUE, partial(jobs_in_volcano_queue, cache), predicate=state_turned, optional=True)
     controller.watches(POD, job_of_child, labels=OURS)
     controller.watches(PVC, partial(jobs_of_claim, cache))
     controller.watches(TORCHRUN_JOB, partial(jobs_that_wait, cache), predicate=upstream_turned)
@@ -103,6 +110,26 @@ def _turned(change: Change[TorchrunQueue]) -> bool:
 
 queue_turned = Predicate(_turned)
 """The parts of a queue's status that jobs wait for. Its counts change with every job, and matter to no other."""
+
+
+def queue_of_group(group: VolcanoPodGroup) -> tuple[str, ...]:
+    """The index function of `GROUPS_BY_QUEUE`."""
+    return (str(group.spec.get("queue", "")),)
+
+
+def jobs_in_volcano_queue(cache: Cache, queue: VolcanoQueue) -> tuple[Request, ...]:
+    """Returns the jobs that have a PodGroup in a Volcano Queue."""
+    groups = cache.by_index(VOLCANO_PODGROUP, GROUPS_BY_QUEUE, queue.metadata.name)
+    return tuple(request for group in groups for request in job_of_child(group))
+
+
+def _state_turned(change: Change[VolcanoQueue]) -> bool:
+    before, after = (one.status.state if one is not None and one.status else None for one in (change.old, change.new))
+    return change.old is None or change.new is None or before != after
+
+
+state_turned = Predicate(_state_turned)
+"""The part of a Volcano Queue's status that jobs wait for: its amounts change with every pod."""
 
 
 def jobs_of_queue(cache: Cache, queue: TorchrunQueue) -> tuple[Request, ...]:

@@ -41,7 +41,7 @@ def test_no_gang_scheduler_asks_for_nothing() -> None:
 
 
 def test_no_gang_scheduler_says_nothing_of_anothers_pod_group() -> None:
-    assert NoGangScheduler().said(KaiPodGroup(ObjectMeta(name="pg"))) == Said()
+    assert NoGangScheduler().said(KaiPodGroup(ObjectMeta(name="pg")), None) == Said()
 
 
 def test_what_kai_is_told_is_the_smallest_gang() -> None:

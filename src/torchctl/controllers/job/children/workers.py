@@ -99,17 +99,21 @@ def _pod(owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made:
     base, *sidecars = spec["containers"]
     trainer = _reloading(owner, template, _trainer(owner, template, attempt, base), nodes, made)
     volumes = by_key("name", spec.get("volumes", ()), _volumes(owner, template))
-    spec = spec | {
-        "subdomain": names.service(owner.name),
-        "containers": [trainer, *sidecars],
-        "initContainers": [
-            *preflight_containers(template, meeting.endpoint),
-            *_init(owner, template),
-            *launcher_containers(template),
-            *spec.get("initContainers", ()),
-        ],
-        "volumes": volumes,
-    }
+    spec = (
+        spec
+        | scheduler.pod_spec(gang)
+        | {
+            "subdomain": names.service(owner.name),
+            "containers": [trainer, *sidecars],
+            "initContainers": [
+                *preflight_containers(template, meeting.endpoint),
+                *_init(owner, template),
+                *launcher_containers(template),
+                *spec.get("initContainers", ()),
+            ],
+            "volumes": volumes,
+        }
+    )
     metadata = {"labels": labels} | ({"annotations": annotations} if annotations else {})
     return {"metadata": metadata, "spec": {key: value for key, value in spec.items() if value != []}}
 

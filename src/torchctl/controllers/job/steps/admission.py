@@ -5,6 +5,7 @@ KAI's podgrouper puts the pods of a Job into one of its own if it does not know 
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
@@ -31,6 +32,15 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
+    found = _judged(observed, template)
+    if not template.auto:
+        return found
+    return replace(found, message=f"{found.message}; scheduler auto took {scheduler.name or 'none'}")
+
+
+def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
+    """What the gang scheduler makes of an attempt that it has not admitted yet."""
+    scheduler = template.gang_scheduler
     if observed.lacks(scheduler):
         missing = scheduler.not_installed()
         return Finding(False, missing.reason, missing.message, warn=True)
@@ -48,7 +58,7 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     why = _too_small(observed, template, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
-    why = "; ".join(filter(None, (_why(group, template) for group in known_groups.values())))
+    why = "; ".join(filter(None, (_why(group, observed, template) for group in known_groups.values())))
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
     wanted = counted(template.gpus, "GPU") if template.gpus else counted(template.nodes, "node")
@@ -95,6 +105,9 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
     `groups` need not have the PodGroups of others; one that is not in it is not the gang that was asked for.
     """
     there = sorted(groups_of(observed.pods))
+    lost = next((pod for pod in observed.pods if not template.gang_scheduler.has_member(pod)), None)
+    if lost is not None:
+        yield f"pod {lost.metadata.name} is in no PodGroup, the API server has dropped it"
     if len(there) > 1:
         yield f"the pods are in {len(there)} PodGroups, among them {there[0]} and {there[1]}"
     ours = group_name(Owner.of(observed.job), observed.job.status.attempt)
@@ -106,7 +119,7 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
             yield f"the pods are in PodGroup {name} and not in {ours}"
 
 
-def _why(group: PodGroup, template: FrozenTemplate) -> str:
+def _why(group: PodGroup, observed: Observed, template: FrozenTemplate) -> str:
     """The gang scheduler's words on why a PodGroup waits, with the next steps; empty if it has said nothing."""
-    said = template.gang_scheduler.said(group)
+    said = template.gang_scheduler.said(group, observed.queue_state)
     return "; ".join((f"PodGroup {group.metadata.name}: {pods.shorten(said.words)}", *said.steps)) if said.words else ""

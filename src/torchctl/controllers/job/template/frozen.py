@@ -11,17 +11,21 @@ import msgspec
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import HotReload, JobSpec, WorkspaceSource
 from torchctl.controllers.gangs.kai import FrozenKai, FrozenTopology
+from torchctl.controllers.gangs.native import FrozenNative
 from torchctl.controllers.gangs.none import NoGangScheduler
 from torchctl.controllers.gangs.scheduler import GangScheduler
+from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
     "FrozenCheckpoints",
     "FrozenElastic",
     "FrozenKai",
+    "FrozenNative",
     "FrozenRendezvous",
     "FrozenTemplate",
     "FrozenTopology",
+    "FrozenVolcano",
     "FrozenWorkspace",
 ]
 
@@ -124,12 +128,16 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     workspace: FrozenWorkspace | None = None
     checkpoints: FrozenCheckpoints | None = None
     kai: FrozenKai | None = None
+    volcano: FrozenVolcano | None = None
+    native: FrozenNative | None = None
+    auto: bool = False
+    """Whether the operator chose the gang scheduler, by what the cluster had when the template was made."""
     pod: dict[str, Any]
 
     @property
     def gang_scheduler(self) -> GangScheduler:
         """The gang scheduler of the pods; one that asks for nothing if none makes them a gang."""
-        return self.kai or NoGangScheduler()
+        return self.kai or self.volcano or self.native or NoGangScheduler()
 
     @property
     def gpus(self) -> int:
