@@ -5,7 +5,7 @@ import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.lowlevel
 
@@ -24,6 +24,8 @@ from torchctl.testing.fake.watching import Bell, NoStream, Watch, is_selected
 
 __all__ = ["FakeApiServer"]
 
+T = TypeVar("T")
+
 REQUESTS = 10_000
 """The number of requests that are remembered."""
 
@@ -36,13 +38,14 @@ class FakeApiServer:
 
     It keeps resourceVersions, conflicts, field ownership, finalizers, owner references, generations, the status
     subresource and watches. It does not validate, default or prune objects, and knows no admission, no RBAC, no quota
-    and no controllers; namespaces need not be created. Dependents are collected at once, unlike in a cluster.
+    and no controllers; namespaces need not be created.
 
     Args:
         kinds: What is served. Anything else is not found.
         clock: Gives the timestamps.
         seed: Draws uids and generated names.
         intercept: Called before each request; may raise an `ApiError`, as if the server could not be reached.
+        collects: Dependents are collected at once, unlike in a cluster. False: whoever runs it collects.
     """
 
     def __init__(
@@ -52,10 +55,12 @@ class FakeApiServer:
         clock: Clock | None = None,
         seed: int = 0,
         intercept: Callable[[HttpRequest], None] = lambda request: None,
+        collects: bool = True,
     ) -> None:
         self.kinds = tuple(kinds)
         self.requests: deque[HttpRequest] = deque(maxlen=REQUESTS)
         self.intercept = intercept
+        self._collects = collects
         self._clock = clock or SystemClock()
         self.objects = Objects(lambda: self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"), random.Random(seed))
         self._bell = Bell()
@@ -78,6 +83,22 @@ class FakeApiServer:
         """Forgets all changes so far: a watch from an earlier version is refused with 410."""
         self.objects.compacted = self.objects.version
         self.objects.history.clear()
+
+    def act(self, change: Callable[[Objects], T]) -> T:
+        """Changes objects as a component of the control plane, in no time, and tells those who watch.
+
+        Raises:
+            Rejection: The change is refused.
+        """
+        before = self.objects.version
+        try:
+            result = change(self.objects)
+            if self._collects and not self.objects.dry:
+                collect(self.objects)
+            return result
+        finally:
+            if self.objects.version != before:
+                self._bell.ring()
 
     # The promises of a transport.
 
@@ -109,19 +130,13 @@ class FakeApiServer:
     # Answering.
 
     def _answer(self, request: HttpRequest) -> tuple[int, Body]:
-        before = self.objects.version
         try:
             self.objects.dry = _is_dry(request)
-            status, body = self._do(request, self._asked(request))
-            if not self.objects.dry:
-                collect(self.objects)
+            return self.act(lambda objects: self._do(request, self._asked(request)))
         except Rejection as rejection:
             return rejection.code, _status(rejection)
         finally:
             self.objects.dry = False
-            if self.objects.version != before:
-                self._bell.ring()
-        return status, body
 
     def _asked(self, request: HttpRequest) -> Asked:
         target = asked(request, self.kinds)
