@@ -3,7 +3,6 @@
 Everything here is in memory and takes no time. A change is one version, and one event for those who watch.
 """
 
-import copy
 import random
 import uuid
 from collections import deque
@@ -55,6 +54,11 @@ GARBAGE = {"foregroundDeletion": "Foreground", "orphan": "Orphan"}
 class Objects:
     """All objects of all kinds, by kind, namespace and name.
 
+    Attributes:
+        latest: The version of the last change of each kind.
+        dropped: The version of the last change of each kind that is forgotten.
+        listeners: Called with each change.
+
     Args:
         now: Returns the time in RFC 3339.
         rng: Draws uids and generated names.
@@ -66,6 +70,8 @@ class Objects:
         self.history: deque[Changed] = deque(maxlen=HISTORY)
         self.dry = False
         self.listeners: list[Callable[[Changed], None]] = []
+        self.latest: dict[Served, int] = {}
+        self.dropped: dict[Served, int] = {}
         self._now = now
         self._rng = rng
         self._objects: dict[Served, dict[Key, Body]] = {}
@@ -74,6 +80,12 @@ class Objects:
         # An apply leaves empty metadata fields in a custom resource as it is stored. They are never shown, but the next
         # write that drops them is a change.
         self._hidden: dict[tuple[Served, Key], frozenset[str]] = {}
+
+    def compact(self) -> None:
+        """Forgets all changes so far."""
+        self.compacted = self.version
+        self.dropped |= self.latest
+        self.history.clear()
 
     # Reading.
 
@@ -142,9 +154,9 @@ class Objects:
         return self._update(served, key, old, body, actor.subresource, actor)
 
     def change(self, served: Served, key: Key, change: Callable[[Body], Body], actor: Actor) -> Body:
-        """Applies a patch to an object."""
+        """Replaces an object by what `change` makes of it, which must not change the old one in place."""
         old = self.get(served, key)
-        return self._update(served, key, old, change(copy.deepcopy(old)), actor.subresource, actor)
+        return self._update(served, key, old, change(old), actor.subresource, actor)
 
     def apply(self, served: Served, key: Key, config: Body, actor: Actor, *, force: bool) -> Body:
         old = self.find(served, key)
@@ -250,9 +262,11 @@ class Objects:
                 self._hidden[served, key] = hidden
         if len(self.history) == HISTORY:
             self.compacted = self.history[0].version
+            self.dropped[self.history[0].served] = self.compacted
         type_: EventType = "DELETED" if gone else "ADDED" if old is None else "MODIFIED"
         changed = Changed(self.version, served, type_, old, new)
         self.history.append(changed)
+        self.latest[served] = self.version
         for listener in self.listeners:
             listener(changed)
         return new

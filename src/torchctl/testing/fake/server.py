@@ -1,5 +1,6 @@
 """The fake API server as a transport: a real `Client`, cache and manager run on it unchanged."""
 
+import copy
 import json
 import random
 from collections import deque
@@ -8,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio.lowlevel
+import msgspec
 
 from torchctl.runtime.client.client import Client, WriteFence
 from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
@@ -77,12 +79,11 @@ class FakeApiServer:
         """Ends all streams, as a lost connection does."""
         for watch in self._watches:
             watch.broken = True
-        self._bell.ring()
+        self._bell.ring(self.kinds)
 
     def compact(self) -> None:
         """Forgets all changes so far: a watch from an earlier version is refused with 410."""
-        self.objects.compacted = self.objects.version
-        self.objects.history.clear()
+        self.objects.compact()
 
     def act(self, change: Callable[[Objects], T]) -> T:
         """Changes objects as a component of the control plane, in no time, and tells those who watch.
@@ -90,15 +91,14 @@ class FakeApiServer:
         Raises:
             Rejection: The change is refused.
         """
-        before = self.objects.version
+        before = {**self.objects.latest}
         try:
             result = change(self.objects)
             if self._collects and not self.objects.dry:
                 collect(self.objects)
             return result
         finally:
-            if self.objects.version != before:
-                self._bell.ring()
+            self._bell.ring(kind for kind, version in self.objects.latest.items() if before.get(kind) != version)
 
     # The promises of a transport.
 
@@ -109,7 +109,7 @@ class FakeApiServer:
         self.intercept(request)
         self.requests.append(request)
         status, body = self._answer(request)
-        return HttpResponse(status, {}, json.dumps(body).encode())
+        return HttpResponse(status, {}, msgspec.json.encode(body))
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[LineStream]:
@@ -119,7 +119,7 @@ class FakeApiServer:
         try:
             watch = self._watch(request)
         except Rejection as rejection:
-            yield NoStream(rejection.code, json.dumps(_status(rejection)).encode())
+            yield NoStream(rejection.code, msgspec.json.encode(_status(rejection)))
             return
         self._watches.add(watch)
         try:
@@ -175,6 +175,7 @@ class FakeApiServer:
 
         def patched(old: Body) -> Body:
             try:
+                old = copy.deepcopy(old)
                 found: Body = json_patched(old, patch) if content_type == JSON_PATCH else merge_patched(old, patch)  # type: ignore[arg-type]  # a list
             except BadPatch as error:
                 raise Rejection(422, "Invalid", str(error)) from error

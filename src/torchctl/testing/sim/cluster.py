@@ -30,7 +30,8 @@ class Cluster:
 
     Attributes:
         world: The API server, the agenda and the time.
-        kubelets: The nodes; give them a script.
+        kubelets: Play the nodes; give them a script.
+        nodes: The nodes.
         replicas: The processes of the operator that run.
     """
 
@@ -48,7 +49,7 @@ class Cluster:
             component(self.world)
         self.replicas: list[Replica] = []
         self._setups = setups
-        self._nodes = tuple(nodes) if nodes is not None else default_nodes()
+        self.nodes = tuple(nodes) if nodes is not None else default_nodes()
         self._started = 0
         self._tasks: TaskGroup | None = None
 
@@ -57,7 +58,7 @@ class Cluster:
         """Runs the cluster beside the body, and ends it on the spot afterwards."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            for node in self._nodes:
+            for node in self.nodes:
                 self._register(node)
             tasks.start_soon(self.world.agenda.run)
             for _ in range(replicas):
