@@ -213,8 +213,8 @@ class Walk:
             case "volcano queue closed" | "volcano queue open" if _is_volcanos(w):
                 w.volcano_queue_is("Closed" if what == "volcano queue closed" else "Open")
             case "worker 1 preempted" if job:
-                target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-                w.told_to_stop(1, conditions=[target])
+                preempted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                w.told_to_stop(1, conditions=[preempted])
             case "group gone" if w.seen.podgroup is not None:
                 w.remove("PodGroup", w.seen.podgroup.metadata.name)
             case "refuse":
