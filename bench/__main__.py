@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import cached, commands, latency, logs, memory, pauses, requests, sync, upload
+from bench import cached, commands, coordinator, latency, logs, memory, pauses, requests, sync, upload
 from bench.compared import Baseline
 from bench.compared import load as load_baseline
 from bench.figures import Figure
@@ -21,6 +21,7 @@ from torchctl.runtime.logging import configure
 from torchctl.runtime.settings import LogSettings
 
 BENCHES: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
+    "coordinator": coordinator.measure,
     "commands": commands.measure,
     "cached": cached.measure,
     "pauses": pauses.measure,

@@ -1,0 +1,162 @@
+"""CPU time of a decision of the coordinator: 10,000 gangs that wait, 2,000 nodes, 50 queues."""
+
+import random
+import time
+from collections.abc import Iterator
+
+from bench.figures import Figure, spread
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.values import (
+    Demand,
+    Holding,
+    Limits,
+    Node,
+    Queue,
+    Requirement,
+    Shape,
+    Start,
+    State,
+    Toleration,
+    Turn,
+    Waiting,
+)
+
+__all__ = ["cluster", "measure"]
+
+GPU = "nvidia.com/gpu"
+NODES, QUEUES, WAITING, ROUNDS = 2000, 50, 10_000, 15
+GOAL_MS = 50.0
+NOW_S = 1_000_000.0
+POOLS = ("a100", "h100", "l4")
+SIZES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8), (64, 8))
+"""Pods and GPUs of each, small ones more often (as WEIGHTS says)."""
+
+WEIGHTS = (40, 12, 12, 14, 8, 6, 4, 3, 1)
+GIB = 2**30
+
+
+async def measure() -> list[Figure]:
+    """Times a decision in a cluster that is full, and in one with some nodes free."""
+    return [_timed("full cluster", busy=1.0), _timed("a tenth of the nodes free", busy=0.9)]
+
+
+def _timed(name: str, *, busy: float) -> Figure:
+    state = cluster(busy=busy)
+    times = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        decision = decide(state)
+        times.append((time.process_time() - began) * 1000)
+    found = spread(times)
+    return Figure(
+        bench="coordinator",
+        name=f"decision, {name}",
+        value=found["median"],
+        unit="ms",
+        goal=GOAL_MS,
+        detail={
+            "times": found,
+            "let_in": len(decision.let_in),
+            "reserved": len(decision.reserved),
+            "waiting": WAITING,
+            "nodes": NODES,
+            "queues": QUEUES,
+        },
+    )
+
+
+def cluster(*, busy: float, nodes: int = NODES, waiting: int = WAITING, queues: int = QUEUES, seed: int = 1) -> State:
+    """Returns a cluster whose nodes are taken to that part by gangs of the sizes that also wait."""
+    rng = random.Random(seed)
+    shapes = {(gpus, pool): _shape(gpus, pool) for _, gpus in SIZES for pool in POOLS}
+    names = [f"team/q{at}" for at in range(queues)]
+    holdings, free = _hold(rng, nodes, names, shapes, busy)
+    return State(
+        now_s=NOW_S,
+        waiting=tuple(_wait(rng, waiting, names, shapes)),
+        holdings=tuple(holdings),
+        nodes=tuple(free),
+        queues=tuple(
+            Queue(key=name, weight=1 + at % 5, cohort=f"c{at % 10}", quota=Limits(gpus=nodes))
+            for at, name in enumerate(names)
+        ),
+        starts=tuple(
+            Start(holding.queue, holding.let_in_s, Turn(at * 10**9, at * 10**9)) for at, holding in enumerate(holdings)
+        ),
+    )
+
+
+def _shape(gpus: int, pool: str) -> Shape:
+    return Shape(
+        (("cpu", gpus * 8000), ("memory", gpus * 100 * GIB), (GPU, gpus)),
+        selector=(("pool", pool),),
+        tolerations=(Toleration(GPU, "Exists"),),
+        affinity=((Requirement("zone", "In", ("a", "b")),),),
+    )
+
+
+def _wait(rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], Shape]) -> Iterator[Waiting]:
+    for at in range(count):
+        pods, gpus = rng.choices(SIZES, WEIGHTS)[0]
+        yield Waiting(
+            key=f"team/wait-{at}",
+            queue=rng.choice(names),
+            namespace="team",
+            since_s=NOW_S - rng.randrange(100_000),
+            pods=pods,
+            shape=shapes[gpus, rng.choice(POOLS)],
+            demand=Demand(gpus=pods * gpus, cpus=pods * gpus * 8000, memory=pods * gpus * 100 * GIB),
+            priority=rng.choice((0, 0, 0, 10)),
+            lasts_s=rng.choice((None, 3600.0)),
+        )
+
+
+def _hold(
+    rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], Shape], busy: float
+) -> tuple[list[Holding], list[Node]]:
+    """Fills nodes one after the other with gangs, and returns both."""
+    used = [0] * count
+    holdings: list[Holding] = []
+    for pool_at, pool in enumerate(POOLS):
+        mine = list(range(pool_at, count, len(POOLS)))
+        mine = mine[: int(len(mine) * busy)]
+        while mine:
+            pods, gpus = rng.choices(SIZES, WEIGHTS)[0]
+            placed: list[tuple[str, int]] = []
+            for at in list(mine):
+                if len(placed) < pods and used[at] + gpus <= 8:
+                    used[at] += gpus
+                    placed.append((f"node-{at}", 1))
+                if len(placed) == pods:
+                    break
+            mine = [at for at in mine if used[at] < 8]
+            if len(placed) < pods:
+                if gpus == 1:
+                    break
+                mine = mine[1:]
+                continue
+            at_s = NOW_S - rng.randrange(50_000)
+            holdings.append(
+                Holding(
+                    key=f"team/run-{len(holdings)}",
+                    queue=rng.choice(names),
+                    namespace="team",
+                    pods=pods,
+                    shape=shapes[gpus, pool],
+                    demand=Demand(gpus=pods * gpus),
+                    let_in_s=at_s,
+                    ends_s=rng.choice((None, NOW_S + 7200.0)),
+                    placed=tuple(placed),
+                    settled=True,
+                )
+            )
+    nodes = [
+        Node(
+            name=f"node-{at}",
+            allocatable={"cpu": 96_000, "memory": 1000 * GIB, GPU: 8, "pods": 110},
+            used={"cpu": used[at] * 8000, "memory": used[at] * 100 * GIB, GPU: used[at], "pods": used[at]},
+            labels={"pool": POOLS[at % len(POOLS)], "zone": "ab"[at % 2], "kubernetes.io/hostname": f"node-{at}"},
+        )
+        for at in range(count)
+    ]
+    return holdings, nodes

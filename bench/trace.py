@@ -1,0 +1,319 @@
+"""Plays a month of a cluster under the coordinator, beside plain FIFO and without reservations.
+
+`python -m bench.trace` prints a table.
+
+The jobs have the shape of Microsoft's Philly trace (Jeon et al., USENIX ATC 2019) in the form in which Gavel (Narayanan
+et al., OSDI 2020) made it a standard of simulations: Poisson arrivals; 70 % of the jobs have one GPU, 10 % two, 15 %
+four, 5 % eight; four in five run 10^x minutes with x even between 1.5 and 3, the others between 3 and 4. That trace has
+few jobs of several nodes, and those are the ones that may starve: 2 % of the jobs are made 2, 4 or 8 nodes of eight
+GPUs. Half of the jobs have a deadline of twice the time that they take.
+
+Pods are placed as kube-scheduler does by default: on the node with most GPUs free. Nothing fails and starting takes no
+time.
+"""
+
+import heapq
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from statistics import mean
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from bench.figures import percentile
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.decision import Decision, Preempt
+from torchctl.controllers.coordinator.values import (
+    Demand,
+    Holding,
+    Node,
+    Preemption,
+    Queue,
+    Settings,
+    Shape,
+    Start,
+    State,
+    Waiting,
+)
+
+__all__ = ["Outcome", "Philly", "play", "strict_fifo"]
+
+GPU = "nvidia.com/gpu"
+PER_NODE = 8
+SIZES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8))
+"""Pods and GPUs of each."""
+
+SHARES = (0.70, 0.10, 0.15, 0.05)
+LARGE_SHARES = (0.5, 0.3, 0.2)
+LARGE = 0.02
+GRACE_S = 60.0
+_RECENT = 300
+"""Recorded starts that the decision gets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Philly:
+    """How many jobs come to which cluster.
+
+    Args:
+        load: GPU time that the jobs ask for, of the GPU time that the cluster has while they come.
+        urgent: Share of the jobs with a higher priority.
+    """
+
+    jobs: int = 10_000
+    nodes: int = 64
+    load: float = 0.9
+    urgent: float = 0.05
+    seed: int = 1
+
+    def arrivals(self, queues: tuple[Queue, ...]) -> Iterator[tuple[Waiting, float]]:
+        """Yields the jobs in the order in which they come, each with the seconds that it takes."""
+        rng = random.Random(self.seed)
+        drawn = [self._draw(rng) for _ in range(self.jobs)]
+        work = sum(pods * gpus * takes_s for (pods, gpus), takes_s in drawn)
+        gap_s = work / (self.nodes * PER_NODE * self.load) / self.jobs
+        shapes = {gpus: Shape(((GPU, gpus),)) for _, gpus in SIZES}
+        weights = [queue.weight for queue in queues]
+        now_s = 0.0
+        for at, ((pods, gpus), takes_s) in enumerate(drawn):
+            now_s += rng.expovariate(1 / gap_s)
+            yield (
+                Waiting(
+                    key=f"job-{at}",
+                    queue=rng.choices(queues, weights)[0].key,
+                    namespace="team",
+                    since_s=now_s,
+                    pods=pods,
+                    shape=shapes[gpus],
+                    demand=Demand(gpus=pods * gpus),
+                    priority=10 if rng.random() < self.urgent else 0,
+                    lasts_s=2 * takes_s if rng.random() < 0.5 else None,
+                ),
+                takes_s,
+            )
+
+    def _draw(self, rng: random.Random) -> tuple[tuple[int, int], float]:
+        if rng.random() < LARGE:
+            size = rng.choices(SIZES[len(SHARES) :], LARGE_SHARES)[0]
+        else:
+            size = rng.choices(SIZES[: len(SHARES)], SHARES)[0]
+        exponent = rng.uniform(1.5, 3) if rng.random() < 0.8 else rng.uniform(3, 4)
+        return size, 60 * 10**exponent
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it.
+
+    Args:
+        waits_s: Seconds from arrival to the last start, by GPUs of the job.
+        busy_gpu_s: GPU time in use until the last job came.
+        came_s: When that was.
+    """
+
+    waits_s: dict[int, list[float]] = field(default_factory=dict)
+    preemptions: int = 0
+    busy_gpu_s: float = 0.0
+    came_s: float = 0.0
+    ended_s: float = 0.0
+    unstarted: int = 0
+
+    def utilisation(self, nodes: int) -> float:
+        """Returns the share of the cluster's GPU time that was in use until the last job came."""
+        return self.busy_gpu_s / (nodes * PER_NODE * self.came_s) if self.came_s else 0.0
+
+
+def strict_fifo(state: State) -> Decision:
+    """Lets the oldest gang in if it fits, and nobody else: what a plain queue does."""
+    oldest = min(state.waiting, key=lambda gang: (gang.since_s, gang.key), default=None)
+    return decide(replace(state, waiting=() if oldest is None else (oldest,)))
+
+
+class Cluster:
+    """The cluster while it is played."""
+
+    def __init__(self, trace: Philly, queues: tuple[Queue, ...], settings: Settings) -> None:
+        self._queues, self._settings = queues, settings
+        self._free = {f"n{at}": PER_NODE for at in range(trace.nodes)}
+        self._pods = dict.fromkeys(self._free, 0)
+        self.waiting: dict[str, Waiting] = {}
+        self.holdings: dict[str, Holding] = {}
+        self.starts: list[Start] = []
+
+    def state(self, now_s: float) -> State:
+        return State(
+            now_s=now_s,
+            waiting=tuple(self.waiting.values()),
+            holdings=tuple(self.holdings.values()),
+            nodes=tuple(
+                Node(
+                    name=name,
+                    allocatable={GPU: PER_NODE, "pods": 110},
+                    used={GPU: PER_NODE - free, "pods": self._pods[name]},
+                )
+                for name, free in self._free.items()
+            ),
+            queues=self._queues,
+            starts=tuple(self.starts[-_RECENT:]),
+            settings=self._settings,
+        )
+
+    def start(self, key: str, start: Start) -> Waiting:
+        """Places the pods of a gang, each on the node with most free."""
+        gang = self.waiting.pop(key)
+        gpus = gang.shape.requests[0][1]
+        placed: dict[str, int] = {}
+        for _ in range(gang.pods):
+            name = max(self._free, key=lambda name: (self._free[name], name))
+            if self._free[name] < gpus:
+                raise RuntimeError(f"half a gang: {key}")
+            self._move(name, gpus)
+            placed[name] = placed.get(name, 0) + 1
+        self.holdings[key] = Holding(
+            key=key,
+            queue=gang.queue,
+            namespace=gang.namespace,
+            pods=gang.pods,
+            shape=gang.shape,
+            demand=gang.demand,
+            let_in_s=start.at_s,
+            priority=gang.priority,
+            ends_s=None if gang.lasts_s is None else start.at_s + gang.lasts_s,
+            placed=tuple(placed.items()),
+            settled=True,
+        )
+        self.starts.append(start)
+        return gang
+
+    def end(self, key: str) -> Holding:
+        holding = self.holdings.pop(key)
+        gpus = holding.shape.requests[0][1]
+        for name, count in holding.placed:
+            for _ in range(count):
+                self._move(name, -gpus)
+        return holding
+
+    def leave(self, victim: Preempt) -> None:
+        self.holdings[victim.key] = replace(self.holdings[victim.key], leaving_for=victim.leaving_for)
+
+    def reserve(self, keys: tuple[str, ...]) -> None:
+        for gang in list(self.waiting.values()):
+            if gang.reserved != (gang.key in keys):
+                self.waiting[gang.key] = replace(gang, reserved=gang.key in keys)
+
+    def _move(self, name: str, gpus: int) -> None:
+        self._free[name] -= gpus
+        self._pods[name] += 1 if gpus > 0 else -1
+
+
+def play(
+    trace: Philly,
+    queues: tuple[Queue, ...],
+    settings: Settings,
+    *,
+    choose: Callable[[State], Decision] = decide,
+    until_s: float = float("inf"),
+) -> Outcome:
+    """Plays a trace until every job has ended.
+
+    Args:
+        choose: Decides; at every arrival and every end.
+        until_s: When to stop at the latest.
+
+    Raises:
+        RuntimeError: A gang that was let in finds no place for one of its pods.
+    """
+    cluster, outcome = Cluster(trace, queues, settings), Outcome()
+    events: list[tuple[float, int, str, str]] = []
+    jobs: dict[str, tuple[Waiting, float]] = {}
+    for gang, takes_s in trace.arrivals(queues):
+        jobs[gang.key] = (gang, takes_s)
+        heapq.heappush(events, (gang.since_s, len(events), "come", gang.key))
+    number, runs, began, before_s = len(events), dict.fromkeys(jobs, 0), dict[str, float](), 0.0
+    outcome.came_s = max(gang.since_s for gang, _ in jobs.values())
+    while events and events[0][0] <= until_s:
+        now_s, _, what, key = heapq.heappop(events)
+        busy_s = max(0.0, min(now_s, outcome.came_s) - before_s)
+        outcome.busy_gpu_s += busy_s * sum(held.demand.gpus for held in cluster.holdings.values())
+        before_s = now_s
+        name, _, run = key.partition("/")
+        if what == "come":
+            cluster.waiting[name] = jobs[name][0]
+        elif int(run) == runs[name] and name in cluster.holdings:
+            cluster.end(name)
+            if what == "leave":
+                cluster.waiting[name] = jobs[name][0]
+            else:
+                _count(outcome, jobs[name], began[name], now_s)
+        while True:
+            decision = choose(cluster.state(now_s))
+            for given in decision.let_in:
+                gang = cluster.start(given.key, Start(given.queue, now_s, given.turn, given.cohort_turn))
+                runs[gang.key] += 1
+                began[gang.key] = now_s
+                number += 1
+                heapq.heappush(events, (now_s + jobs[gang.key][1], number, "end", f"{gang.key}/{runs[gang.key]}"))
+            for victim in decision.preempt:
+                cluster.leave(victim)
+                outcome.preemptions += 1
+                number += 1
+                heapq.heappush(events, (now_s + GRACE_S, number, "leave", f"{victim.key}/{runs[victim.key]}"))
+            cluster.reserve(decision.reserved)
+            if not decision.let_in:
+                break
+    outcome.unstarted = len(cluster.waiting)
+    return outcome
+
+
+def _count(outcome: Outcome, job: tuple[Waiting, float], began_s: float, now_s: float) -> None:
+    gang, _ = job
+    outcome.waits_s.setdefault(gang.demand.gpus, []).append(began_s - gang.since_s)
+    outcome.ended_s = now_s
+
+
+FOUR_QUEUES = tuple(Queue(key=f"q{at}", weight=weight) for at, weight in enumerate((4, 2, 1, 1)))
+
+WAYS: dict[str, tuple[tuple[Queue, ...], Settings, Callable[[State], Decision]]] = {
+    "plain FIFO": (FOUR_QUEUES, Settings(), strict_fifo),
+    "no reservation": (FOUR_QUEUES, Settings(reserve_after_s=float("inf")), decide),
+    "coordinator": (FOUR_QUEUES, Settings(), decide),
+    "and preemption": (
+        tuple(replace(queue, preemption=Preemption.WITHIN_QUEUE) for queue in FOUR_QUEUES),
+        Settings(),
+        decide,
+    ),
+}
+
+
+@click.command()
+@click.option("--jobs", default=10_000, help="Jobs that come.")
+@click.option("--nodes", default=64, help="Nodes of eight GPUs.")
+@click.option("--load", default=0.9, help="GPU time asked for, of what there is.")
+@click.option("--seed", default=1, help="Another one draws other jobs.")
+@click.option("--only", multiple=True, type=click.Choice([*WAYS]), help="Play only this way; may be repeated.")
+def main(jobs: int, nodes: int, load: float, seed: int, only: tuple[str, ...]) -> None:
+    """Print how long jobs of each size wait in each way, in hours: mean, 95th percentile, longest."""
+    trace = Philly(jobs=jobs, nodes=nodes, load=load, seed=seed)
+    names = only or tuple(WAYS)
+    outcomes = [play(trace, *WAYS[name][:2], choose=WAYS[name][2]) for name in names]
+    table = Table("GPUs of the job", "jobs", *names)
+    for gpus in sorted({gpus for outcome in outcomes for gpus in outcome.waits_s}):
+        count = str(max(len(outcome.waits_s.get(gpus, ())) for outcome in outcomes))
+        table.add_row(str(gpus), count, *(_waits(outcome.waits_s.get(gpus, [])) for outcome in outcomes))
+    table.add_row("utilisation", "", *(f"{outcome.utilisation(nodes):.1%}" for outcome in outcomes))
+    table.add_row("last job ended, days", "", *(f"{outcome.ended_s / 86400:.1f}" for outcome in outcomes))
+    table.add_row("preemptions", "", *(str(outcome.preemptions) for outcome in outcomes))
+    Console(width=130).print(table)
+
+
+def _waits(waits_s: list[float]) -> str:
+    if not waits_s:
+        return "-"
+    hours = [wait / 3600 for wait in waits_s]
+    return f"{mean(hours):.1f} / {percentile(hours, 95):.1f} / {max(hours):.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The coordinator's decision: a function of what is recorded and of the cluster as it is.
+
+One decision goes through the queues by their turns. The queue whose turn it is lets its first gang in that fits; a
+queue none of whose gangs fits is out until the next decision, and gives its turn away. While gangs are let in there is
+ever less room, so no gang has to be looked at twice.
+
+A small gang nearly always fits before a large one. So the first gang of a queue that has waited for `reserve_after_s`
+gets a
+reservation: from then on, others that want the same nodes go first only if they do not delay it. There is one
+reservation for each set of nodes that overlap, and it is recorded: it stays with its gang until that is let in.
+"""
+
+from dataclasses import replace
+
+from torchctl.controllers.coordinator.capacity import Capacity
+from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt, TakeBack
+from torchctl.controllers.coordinator.future import by_end, reserve
+from torchctl.controllers.coordinator.order import by_queue
+from torchctl.controllers.coordinator.policies import Candidate
+from torchctl.controllers.coordinator.quota import Ledger
+from torchctl.controllers.coordinator.reclaim import victims
+from torchctl.controllers.coordinator.room import Room
+from torchctl.controllers.coordinator.tell import tell
+from torchctl.controllers.coordinator.turns import Turns
+from torchctl.controllers.coordinator.values import Holding, Queue, Settings, Shape, State, Waiting
+
+__all__ = ["decide"]
+
+
+def decide(state: State) -> Decision:
+    """Decides who is let in, who has to leave, and what everybody else is told."""
+    return _Pass(state).decide()
+
+
+class _Pass:
+    """One decision while it is being made."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._settings = state, state.settings
+        self._queues = by_queue(state.waiting)
+        self._by_end = by_end(state.holdings)
+        # By identity first: there are few shapes, and many gangs share each.
+        shapes = {id(gang.shape): gang.shape for gang in state.waiting}
+        shapes |= {id(holding.shape): holding.shape for holding in state.holdings}
+        self._ledger = Ledger(state.queues, state.namespace_quotas, state.holdings)
+        self._room = Room(Capacity(state.nodes, shapes.values()), state.holdings, state.now_s)
+        self._turns = Turns(state.settings, self._ledger.queues, state.starts)
+        self._left_for = {holding.leaving_for for holding in state.holdings} - {""}
+        self._next = dict.fromkeys(self._queues, 0)
+        self._too_many: dict[Shape, int] = {}
+        self._let_in: list[LetIn] = []
+        self._preempt: list[Preempt] = []
+
+    def decide(self) -> Decision:
+        take_back = _stuck(self._state.holdings, self._state.now_s, self._settings)
+        firsts = self._firsts()
+        self._keep_quota(firsts)
+        self._keep_recorded()
+        more = self._go_round(firsts)
+        in_now = {given.key for given in self._let_in}
+        told = tell(self._state, self._queues, in_now, self._room, self._ledger, self._preempt)
+        return Decision(
+            let_in=tuple(self._let_in),
+            preempt=tuple(self._preempt),
+            take_back=take_back,
+            reserved=tuple(sorted(hold.key for hold in self._room.holds)),
+            told=told,
+            more=more,
+        )
+
+    def _firsts(self) -> dict[str, Waiting]:
+        """Returns the first gang of each queue that can start at all, at this time."""
+        found = {}
+        for name, gangs in self._queues.items():
+            if name in self._ledger.queues:
+                first = next((gang for gang in gangs if self._may_ever(gang)), None)
+                if first is not None:
+                    found[name] = first
+        return found
+
+    def _may_ever(self, gang: Waiting) -> bool:
+        if gang.not_before_s > self._state.now_s:
+            return False
+        return self._room.capacity.most(gang.shape) >= gang.pods and self._ledger.never(gang) is None
+
+    def _keep_quota(self, firsts: dict[str, Waiting]) -> None:
+        for gang in sorted(firsts.values(), key=lambda gang: (gang.since_s, gang.key)):
+            if self._is_overdue(gang):
+                self._ledger.keep(gang)
+
+    def _keep_recorded(self) -> None:
+        """Keeps quota and room for the gangs that others leave for, and for those with a recorded reservation."""
+        known = [gang for gang in self._state.waiting if gang.reserved or gang.key in self._left_for]
+        for gang in sorted(known, key=lambda gang: (gang.key not in self._left_for, gang.since_s, gang.key)):
+            if gang.queue not in self._ledger.queues or not self._may_ever(gang):
+                continue
+            self._ledger.keep(gang)
+            if gang.key in self._left_for or self._ledger.shortage(gang) is None:
+                self._reserve(gang)
+
+    def _go_round(self, firsts: dict[str, Waiting]) -> bool:
+        """Lets gangs in, queue after queue; returns whether it stopped before all queues were through."""
+        since = {name: min(gang.since_s for gang in self._queues[name]) for name in firsts}
+        active = {name: self._candidate(self._ledger.queues[name], first, since) for name, first in firsts.items()}
+        while active:
+            if len(self._let_in) >= self._settings.max_starts:
+                return True
+            candidates = list(active.values())
+            chosen = self._turns.pick(candidates)
+            gang = self._first_that_fits(chosen.queue, firsts[chosen.queue])
+            if gang is None:
+                del active[chosen.queue]
+                continue
+            turn, cohort_turn = self._turns.charge(chosen, candidates)
+            self._let_in.append(LetIn(gang.key, gang.queue, turn, cohort_turn))
+            self._ledger.take(gang)
+            self._room.take(gang)
+            left = self._queues[chosen.queue]
+            at = self._next[chosen.queue]
+            if at >= len(left):
+                del active[chosen.queue]
+            else:
+                active[chosen.queue] = chosen._replace(priority=left[at].priority, first_since_s=left[at].since_s)
+        return False
+
+    def _candidate(self, queue: Queue, first: Waiting, since: dict[str, float]) -> Candidate:
+        return Candidate(queue.key, queue.weight, since[queue.key], first.priority, first.since_s)
+
+    def _first_that_fits(self, queue: str, first: Waiting) -> Waiting | None:
+        """Returns the next gang of a queue that may start; insists on the queue's first one."""
+        gangs = self._queues[queue]
+        for at in range(self._next[queue], len(gangs)):
+            gang = gangs[at]
+            self._next[queue] = at + 1
+            if self._fits(gang):
+                return gang
+            if gang is first:
+                self._insist(gang)
+        return None
+
+    def _fits(self, gang: Waiting) -> bool:
+        if gang.pods >= self._too_many.get(gang.shape, gang.pods + 1):
+            return False
+        if gang.not_before_s > self._state.now_s or self._ledger.shortage(gang) is not None:
+            return False
+        if not self._room.fits(gang):
+            self._too_many[gang.shape] = gang.pods
+            return False
+        return self._room.keeper(gang) is None
+
+    def _insist(self, gang: Waiting) -> None:
+        """Makes others leave for the first gang of a queue, or keeps room for it once it has waited long."""
+        if self._is_kept_for_another(gang):
+            return
+        if not self._others_leave(gang):
+            found = victims(gang, self._state.holdings, self._room, self._ledger)
+            self._preempt += [Preempt(holding.key, gang.key) for holding in found]
+            if found:
+                self._leave(found)
+                self._ledger.keep(gang)
+                self._reserve(gang)
+                return
+        if self._is_overdue(gang) and self._ledger.shortage(gang) is None:
+            self._reserve(gang)
+
+    def _others_leave(self, gang: Waiting) -> bool:
+        """Whether gangs of the same queue or cohort leave for another one: what they free is not counted twice."""
+        queues = self._ledger.queues
+        group = queues[gang.queue].cohort or gang.queue
+        leaving = {holding.key: holding.leaving_for for holding in self._state.holdings if holding.leaving_for}
+        leaving |= {given.key: given.leaving_for for given in self._preempt}
+        if not leaving:
+            return False
+        return any(
+            leaving.get(holding.key, gang.key) != gang.key
+            and holding.queue in queues
+            and (queues[holding.queue].cohort or holding.queue) == group
+            for holding in self._state.holdings
+        )
+
+    def _leave(self, found: tuple[Holding, ...]) -> None:
+        leaving = {holding.key for holding in found}
+        gone = [replace(holding, leaving_for="-") for holding in self._by_end if holding.key in leaving]
+        self._by_end = gone + [holding for holding in self._by_end if holding.key not in leaving]
+
+    def _is_kept_for_another(self, gang: Waiting) -> bool:
+        """Whether room on nodes that the gang wants is kept, or quota; for the gang itself, too."""
+        return any(self._room.capacity.share_nodes(gang.shape, hold.shape) for hold in self._room.holds)
+
+    def _reserve(self, gang: Waiting) -> None:
+        if self._is_kept_for_another(gang):
+            return
+        hold = reserve(gang, self._by_end, self._room, self._state.now_s)
+        if hold is not None:
+            self._room.holds.append(hold)
+
+    def _is_overdue(self, gang: Waiting) -> bool:
+        return self._state.now_s - gang.since_s >= self._settings.reserve_after_s
+
+
+def _stuck(holdings: tuple[Holding, ...], now_s: float, settings: Settings) -> tuple[TakeBack, ...]:
+    """Returns the gangs of which some pods have had no node for long since they were let in."""
+    found = (
+        TakeBack(holding.key, holding.missing)
+        for holding in holdings
+        if holding.missing and not holding.settled and not holding.leaving_for
+        if now_s - holding.let_in_s >= settings.place_within_s
+    )
+    return tuple(sorted(found))

@@ -1,0 +1,79 @@
+"""The outcome of the coordinator's decision: who is let in, who has to leave, and what those that wait are told."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from torchctl.controllers.coordinator.values import Turn
+
+__all__ = ["Decision", "LetIn", "Preempt", "TakeBack", "Told", "Why"]
+
+
+class Why(StrEnum):
+    """Why a gang waits, as a reason of the condition Admitted."""
+
+    NO_QUEUE = "QueueNotFound"
+    NEVER_FITS = "NeverFits"
+    NODES = "NodesShort"
+    QUOTA = "QuotaShort"
+    BEHIND = "RoomKept"
+    PREEMPTING = "Preempting"
+    BACK_OFF = "PodsNotPlaced"
+    NEXT = "NextDecision"
+
+
+class LetIn(NamedTuple):
+    """A gang that is let in, and the turns to record with it."""
+
+    key: str
+    queue: str
+    turn: Turn
+    cohort_turn: Turn = Turn()
+
+
+class Preempt(NamedTuple):
+    """A gang that has to leave, and the gang that it leaves for."""
+
+    key: str
+    leaving_for: str
+
+
+class TakeBack(NamedTuple):
+    """A gang that loses its place because some of its pods found none."""
+
+    key: str
+    missing: int
+
+
+class Told(NamedTuple):
+    """What a gang that waits is told.
+
+    Args:
+        place: Its place in its queue, from 1.
+        message: What is short.
+        waits_for: The gang for which room or quota is kept; empty: none.
+        estimate_s: When it will start, by estimate: from deadlines, else from how often its queue started jobs.
+    """
+
+    key: str
+    place: int
+    why: Why
+    message: str
+    waits_for: str = ""
+    estimate_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to write, in this order: who was preempted, taken back and let in; whom room is kept for; the rest.
+
+    Args:
+        more: Whether there may be more to let in at once.
+    """
+
+    let_in: tuple[LetIn, ...] = ()
+    preempt: tuple[Preempt, ...] = ()
+    take_back: tuple[TakeBack, ...] = ()
+    reserved: tuple[str, ...] = ()
+    told: tuple[Told, ...] = ()
+    more: bool = False

@@ -1,0 +1,183 @@
+"""What queues, their cohorts and namespaces allow their gangs to hold together."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from torchctl.controllers.coordinator.values import Demand, Holding, NamespaceQuota, Queue, Waiting
+
+__all__ = ["RESOURCES", "Ledger", "QuotaShortage", "Scope"]
+
+RESOURCES = Demand._fields
+
+
+class Scope(StrEnum):
+    """Whose bound it is."""
+
+    NODES_PER_JOB = "maxNodes"
+    QUEUE = "queue"
+    COHORT = "cohort"
+    NAMESPACE = "namespace"
+    KEPT = "kept"
+
+
+class QuotaShortage(NamedTuple):
+    """A bound that keeps a gang out.
+
+    Args:
+        scope: Whose bound it is, and `name` which one's.
+        resource: What it counts.
+        asked: What the gang takes of it.
+        left: What there is.
+        never: Whether the gang takes more than the bound itself.
+    """
+
+    scope: Scope
+    name: str
+    resource: str
+    asked: int
+    left: int
+    never: bool = False
+
+
+class Ledger:
+    """Books what gangs hold against every bound. It only ever gets fuller while gangs are let in.
+
+    In a cohort, a queue may hold more than its own quota, up to `borrowing`, as long as all queues of the cohort
+    together hold no more than their quotas together. A resource for which a queue has no quota is not bounded for it
+    and not lent by it.
+    """
+
+    def __init__(self, queues: Iterable[Queue], quotas: Iterable[NamespaceQuota], holdings: Iterable[Holding]) -> None:
+        self.queues: Mapping[str, Queue] = {queue.key: queue for queue in queues}
+        self._used: dict[str, list[int]] = {key: [0] * len(RESOURCES) for key in self.queues}
+        self._cohorts: dict[str, list[Queue]] = {}
+        for queue in self.queues.values():
+            if queue.cohort:
+                self._cohorts.setdefault(queue.cohort, []).append(queue)
+        self._owned = {name: _owned(members) for name, members in self._cohorts.items()}
+        self._lent_to: dict[str, list[int]] = {name: [0] * len(RESOURCES) for name in self._cohorts}
+        self._namespaces: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        for quota in quotas:
+            self._namespaces.setdefault(quota.namespace, []).append((quota.name, dict(quota.left)))
+        self._kept: dict[str, str] = {}
+        self._kept_namespaces: dict[str, str] = {}
+        self._not_lending: dict[str, str] = {}
+        for holding in holdings:
+            self.book(holding)
+            self._book_namespace(holding.namespace, holding.pending_namespace_demand)
+
+    def used(self, queue: str) -> Demand:
+        """Returns what the gangs of a queue hold."""
+        return Demand(*self._used[queue])
+
+    def book(self, gang: Holding | Waiting, sign: int = 1) -> None:
+        """Books a gang in its queue and cohort; with sign -1 the other way round."""
+        queue = self.queues.get(gang.queue)
+        if queue is None:
+            return
+        used = self._used[queue.key]
+        for at, amount in enumerate(gang.demand):
+            used[at] += sign * amount
+            if queue.cohort and queue.quota[at] is not None:
+                self._lent_to[queue.cohort][at] += sign * amount
+
+    def take(self, gang: Waiting) -> None:
+        """Books a gang that is let in."""
+        self.book(gang)
+        self._book_namespace(gang.namespace, gang.namespace_demand)
+
+    def keep(self, gang: Waiting) -> None:
+        """Keeps what a gang needs of its quotas: its queue lets nobody else in, and its cohort lends nothing more.
+
+        Where the ResourceQuota of the namespace is short, no other gang of the namespace is let in.
+        """
+        shortage = self.shortage(gang)
+        if shortage is None or shortage.never:
+            return
+        if shortage.scope is Scope.NAMESPACE:
+            self._kept_namespaces.setdefault(gang.namespace, gang.key)
+        elif gang.queue not in self._kept:
+            self._kept[gang.queue] = gang.key
+            cohort = self.queues[gang.queue].cohort
+            if cohort and self.within_own(gang):
+                self._not_lending.setdefault(cohort, gang.key)
+
+    def shortage(self, gang: Waiting) -> QuotaShortage | None:
+        """Returns the bound that keeps a gang out now; None if no quota does."""
+        never = self.never(gang)
+        if never is not None:
+            return never
+        queue, used = self.queues[gang.queue], self._used[gang.queue]
+        for keeper in (self._kept.get(gang.queue), self._kept_namespaces.get(gang.namespace)):
+            if keeper is not None and keeper != gang.key:
+                return QuotaShortage(Scope.KEPT, keeper, "", 0, 0)
+        for at, asked in enumerate(gang.demand):
+            bound = queue.quota[at]
+            if not asked or bound is None:
+                continue
+            limit = self._limit(queue, at)
+            if limit is not None and used[at] + asked > limit:
+                return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, max(0, limit - used[at]))
+            if not queue.cohort:
+                continue
+            owned, lent = self._owned[queue.cohort][at], self._lent_to[queue.cohort][at]
+            if lent + asked > owned:
+                return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, max(0, owned - lent))
+            keeper = self._not_lending.get(queue.cohort)
+            if used[at] + asked > bound and keeper is not None and keeper != gang.key:
+                return QuotaShortage(Scope.KEPT, keeper, RESOURCES[at], asked, max(0, bound - used[at]))
+        return self._namespace_shortage(gang)
+
+    def never(self, gang: Waiting) -> QuotaShortage | None:
+        """Returns the bound that is below the gang by itself, whatever the others hold."""
+        queue = self.queues[gang.queue]
+        if queue.max_nodes is not None and gang.pods > queue.max_nodes:
+            return QuotaShortage(Scope.NODES_PER_JOB, queue.key, "nodes", gang.pods, queue.max_nodes, never=True)
+        for at, asked in enumerate(gang.demand):
+            limit = self._limit(queue, at)
+            if limit is not None and asked > limit:
+                return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, limit, never=True)
+            if queue.cohort and queue.quota[at] is not None and asked > self._owned[queue.cohort][at]:
+                owned = self._owned[queue.cohort][at]
+                return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
+        return None
+
+    def within_own(self, gang: Waiting) -> bool:
+        """Whether the gang would stay within what its queue owns. A queue without a quota owns nothing."""
+        queue, used = self.queues[gang.queue], self._used[gang.queue]
+        bounded = [(at, bound) for at, bound in enumerate(queue.quota) if bound is not None and gang.demand[at]]
+        return bool(bounded) and all(used[at] + gang.demand[at] <= bound for at, bound in bounded)
+
+    def borrows(self, queue: str) -> bool:
+        """Whether the gangs of a queue hold more than it owns."""
+        known = self.queues.get(queue)
+        if known is None:
+            return False
+        return any(bound is not None and self._used[queue][at] > bound for at, bound in enumerate(known.quota))
+
+    def _limit(self, queue: Queue, at: int) -> int | None:
+        """Returns what the queue may hold by its own settings."""
+        bound, more = queue.quota[at], queue.borrowing[at]
+        if bound is None or not queue.cohort:
+            return bound
+        return None if more is None else bound + more
+
+    def _namespace_shortage(self, gang: Waiting) -> QuotaShortage | None:
+        for name, left in self._namespaces.get(gang.namespace, ()):
+            for resource, asked in gang.namespace_demand:
+                if resource in left and asked > left[resource]:
+                    return QuotaShortage(Scope.NAMESPACE, name, resource, asked, max(0, left[resource]))
+        return None
+
+    def _book_namespace(self, namespace: str, demand: tuple[tuple[str, int], ...]) -> None:
+        for _, left in self._namespaces.get(namespace, ()):
+            for resource, amount in demand:
+                if resource in left:
+                    left[resource] -= amount
+
+
+def _owned(members: Iterable[Queue]) -> tuple[int, ...]:
+    """Returns what the queues of a cohort own together."""
+    columns = zip(*(queue.quota for queue in members), strict=True)
+    return tuple(sum(bound or 0 for bound in column) for column in columns)

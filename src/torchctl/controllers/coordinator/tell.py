@@ -1,0 +1,124 @@
+"""What each gang that waits is told: its place, what is short, for whom it waits, and an estimate."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from torchctl.api.counts import agree, counted
+from torchctl.controllers.coordinator import words
+from torchctl.controllers.coordinator.decision import Preempt, Told, Why
+from torchctl.controllers.coordinator.quota import Ledger, Scope
+from torchctl.controllers.coordinator.room import Room
+from torchctl.controllers.coordinator.values import Start, State, Waiting
+
+__all__ = ["pace", "tell"]
+
+_STARTS = 20
+"""The last starts of a queue that say how often it starts a job."""
+
+_FEWEST = 3
+"""Below that, nothing is estimated."""
+
+
+class _Answer(NamedTuple):
+    why: Why
+    message: str
+    waits_for: str = ""
+
+
+def tell(
+    state: State,
+    queues: Mapping[str, Sequence[Waiting]],
+    let_in: Collection[str],
+    room: Room,
+    ledger: Ledger,
+    preempt: Iterable[Preempt],
+) -> tuple[Told, ...]:
+    """Returns what everybody is told who is not let in, in the order of the queues."""
+    by_size: dict[tuple[int, int], _Answer] = {}
+    starts = _by_queue(state.starts)
+    leaving = _leaving(state, preempt)
+    until = {hold.key: hold.until_s for hold in room.holds}
+    told = []
+    for name, gangs in queues.items():
+        interval_s, place = pace(starts.get(name, []), state.now_s), 0
+        by_kind: dict[object, _Answer] = {}
+        for gang in gangs:
+            if gang.key in let_in:
+                continue
+            place += 1
+            answer = _own(gang, state.now_s, leaving) if leaving or gang.not_before_s else None
+            if answer is None:
+                # Gangs of one queue that ask for the same are told the same, but for place and estimate.
+                kind = (gang.pods, id(gang.shape), gang.demand, gang.namespace_demand)
+                answer = by_kind.get(kind)
+                if answer is None:
+                    answer = by_kind[kind] = _quota(gang, ledger, room) or _nodes(gang, room, by_size)
+            estimate_s = until.get(gang.key)
+            if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
+                estimate_s = state.now_s + place * interval_s
+            told.append(Told(gang.key, place, answer.why, answer.message, answer.waits_for, estimate_s))
+    return tuple(told)
+
+
+def pace(starts_s: Iterable[float], now_s: float) -> float | None:
+    """Returns the seconds between two starts of a queue, of late; None if there are too few to tell."""
+    times = sorted(starts_s)[-_STARTS:]
+    return (now_s - times[0]) / len(times) if len(times) >= _FEWEST else None
+
+
+def _by_queue(starts: Iterable[Start]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for start in starts:
+        found.setdefault(start.queue, []).append(start.at_s)
+    return found
+
+
+def _leaving(state: State, preempt: Iterable[Preempt]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key in (*(holding.leaving_for for holding in state.holdings), *(given.leaving_for for given in preempt)):
+        if key:
+            found[key] = found.get(key, 0) + 1
+    return found
+
+
+def _own(gang: Waiting, now_s: float, leaving: Mapping[str, int]) -> _Answer | None:
+    """Returns what is so for this gang alone."""
+    if gang.key in leaving:
+        number = leaving[gang.key]
+        message = f"{counted(number, 'job')} of lower rank {agree(number, 'leaves', 'leave')} for it"
+        return _Answer(Why.PREEMPTING, message)
+    if gang.not_before_s > now_s:
+        message = "some of its pods found no node although there seemed to be room: it is let in again after a pause"
+        return _Answer(Why.BACK_OFF, message)
+    return None
+
+
+def _quota(gang: Waiting, ledger: Ledger, room: Room) -> _Answer | None:
+    """Returns which quota keeps a gang out, if one does that would fit on the nodes."""
+    if gang.queue not in ledger.queues:
+        return _Answer(Why.NO_QUEUE, f"there is no TorchrunQueue {gang.queue}")
+    short = ledger.shortage(gang)
+    if short is None or (not short.never and room.capacity.most(gang.shape) < gang.pods):
+        return None
+    waits_for = short.name if short.scope is Scope.KEPT else ""
+    return _Answer(Why.NEVER_FITS if short.never else Why.QUOTA, words.quota_short(gang, short), waits_for)
+
+
+def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], _Answer]) -> _Answer:
+    """Returns what the nodes are short of, or for whom they are kept."""
+    size = (gang.pods, id(gang.shape))
+    found = known.get(size)
+    if found is not None:
+        return found
+    if room.capacity.most(gang.shape) < gang.pods:
+        found = _Answer(Why.NEVER_FITS, words.never_fits(gang, room.capacity))
+    elif not room.fits(gang):
+        left = min(room.left(gang.shape), gang.pods - 1)
+        found = _Answer(Why.NODES, words.nodes_short(gang, left))
+    else:
+        hold = room.keeper(gang)
+        if hold is None:
+            return _Answer(Why.NEXT, "there is room: the job is let in with the next decision")
+        return _Answer(Why.BEHIND, f"there is room, which is kept for job {hold.key}: it waits longer", hold.key)
+    known[size] = found
+    return found

@@ -1,0 +1,277 @@
+"""The input of the coordinator's decision: gangs, nodes, queues and quotas, as plain values.
+
+Times are seconds since the epoch. Amounts are whole numbers in the smallest unit that counts: CPUs in thousandths,
+memory in bytes, devices and pods in pieces.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = [
+    "UNBOUNDED",
+    "Demand",
+    "Holding",
+    "Limits",
+    "NamespaceQuota",
+    "Node",
+    "PolicyName",
+    "Preemption",
+    "Queue",
+    "Requirement",
+    "Settings",
+    "Shape",
+    "Start",
+    "State",
+    "Taint",
+    "Toleration",
+    "Turn",
+    "Waiting",
+]
+
+
+class PolicyName(StrEnum):
+    SMOOTH_WEIGHTED_ROUND_ROBIN = "SmoothWeightedRoundRobin"
+    WEIGHTED_ROUND_ROBIN = "WeightedRoundRobin"
+    PRIORITY = "Priority"
+    FIFO = "FIFO"
+
+
+class Preemption(StrEnum):
+    NEVER = "Never"
+    WITHIN_QUEUE = "WithinQueue"
+    RECLAIM = "Reclaim"
+
+
+class Taint(NamedTuple):
+    key: str
+    value: str
+    effect: str
+
+
+class Toleration(NamedTuple):
+    """A toleration as in a pod; an empty key or effect is every one."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(NamedTuple):
+    """A requirement of a node affinity term. The key `metadata.name` is the name of the node."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The part of a pod's spec that decides on which nodes the pod can run.
+
+    Args:
+        requests: Amounts by resource, sorted by name.
+        selector: Node labels that the pod needs.
+        affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
+        one_per_node: Whether pods of one gang exclude each other from a node.
+        unmodelled: Fields of the pod that limit the nodes in a way that is not computed here. Such a gang is let in
+            only
+            while no other gang is being placed on the same nodes.
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
+    one_per_node: bool = False
+    unmodelled: tuple[str, ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A shape is looked up far more often than made, and hashing all of it takes longer than the look-up.
+        fields = (self.requests, self.selector, self.tolerations, self.affinity, self.one_per_node, self.unmodelled)
+        object.__setattr__(self, "_hash", hash(fields))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node: what it has, and what the pods bound to it ask for. A cordoned one has that as a taint."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    used: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+
+
+class Demand(NamedTuple):
+    """The amounts of a whole gang that quotas count: CPUs in thousandths, memory in bytes."""
+
+    gpus: int = 0
+    cpus: int = 0
+    memory: int = 0
+    jobs: int = 1
+
+
+class Limits(NamedTuple):
+    """Bounds of what gangs may hold together; None: no bound."""
+
+    gpus: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    jobs: int | None = None
+
+
+UNBOUNDED = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue.
+
+    Args:
+        key: Namespace and name.
+        quota: What its gangs may hold together; in a cohort, what it owns.
+        cohort: Queues of one cohort lend each other what they do not use. Empty: none.
+        borrowing: What it may hold above its quota; None in it: as much as its cohort has.
+        max_nodes: Pods that one gang may have.
+    """
+
+    key: str
+    weight: int = 1
+    quota: Limits = UNBOUNDED
+    cohort: str = ""
+    borrowing: Limits = UNBOUNDED
+    preemption: Preemption = Preemption.NEVER
+    max_nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceQuota:
+    """A ResourceQuota of a namespace, and what it has left after what exists."""
+
+    namespace: str
+    name: str
+    left: Mapping[str, int]
+
+
+class Turn(NamedTuple):
+    """What a policy records with each start; only the policy that wrote it knows what the numbers mean.
+
+    Args:
+        clock: How far the turns of all queues are.
+        position: How far those of the queue are.
+    """
+
+    clock: int = 0
+    position: int = 0
+
+
+class Start(NamedTuple):
+    """A recorded start: of which queue, when, at which turn, and at which within a cohort with its own policy."""
+
+    queue: str
+    at_s: float
+    turn: Turn
+    cohort_turn: Turn = Turn()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A gang that is not let in.
+
+    Args:
+        key: Namespace and name of the job.
+        since_s: When it began to wait; a gang that lost its place keeps it.
+        pods: All pods, which start together.
+        lasts_s: How long it runs at most, by its deadline; None: nobody knows.
+        namespace_demand: What the whole gang takes of ResourceQuotas, by their resource names.
+        reserved: Whether a reservation is recorded for it.
+        not_before_s: When it may be let in at the earliest, after its pods found no place.
+    """
+
+    key: str
+    queue: str
+    namespace: str
+    since_s: float
+    pods: int
+    shape: Shape
+    demand: Demand
+    priority: int = 0
+    lasts_s: float | None = None
+    namespace_demand: tuple[tuple[str, int], ...] = ()
+    reserved: bool = False
+    not_before_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A gang that is let in and not gone.
+
+    Args:
+        placed: Its pods that are bound, by node; they are in `used` of their nodes.
+        done: Pods that have ended and come back no more.
+        let_in_s: When it was let in.
+        ends_s: When it ends at the latest, by its deadline; None: nobody knows.
+        settled: Whether all its pods were placed at some time.
+        leaving_for: The gang that it was preempted for; empty: none. It leaves by itself then.
+        pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
+    """
+
+    key: str
+    queue: str
+    namespace: str
+    pods: int
+    shape: Shape
+    demand: Demand
+    let_in_s: float
+    priority: int = 0
+    ends_s: float | None = None
+    placed: tuple[tuple[str, int], ...] = ()
+    done: int = 0
+    settled: bool = False
+    leaving_for: str = ""
+    pending_namespace_demand: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """The pods that are still to be placed."""
+        return max(0, self.pods - self.done - sum(count for _, count in self.placed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The coordinator's settings.
+
+    Args:
+        policy: The order of the queues.
+        cohort_policies: The order of the queues of single cohorts, which then take their turns as one queue.
+        reserve_after_s: How long the first gang of a queue waits before room is kept for it.
+        place_within_s: How long the pods of a gang that is let in may be without a node, before it loses its place.
+        max_starts: Gangs that one decision lets in at most; the next decision follows at once.
+    """
+
+    policy: PolicyName = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN
+    cohort_policies: Mapping[str, PolicyName] = field(default_factory=dict)
+    reserve_after_s: float = 600.0
+    place_within_s: float = 300.0
+    max_starts: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All that a decision is made from. The order of the tuples means nothing."""
+
+    now_s: float
+    waiting: tuple[Waiting, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    namespace_quotas: tuple[NamespaceQuota, ...] = ()
+    starts: tuple[Start, ...] = ()
+    settings: Settings = Settings()

@@ -1,0 +1,111 @@
+"""The sentences that gangs are told: what is short, and what would fit."""
+
+from fractions import Fraction
+from functools import lru_cache
+
+from torchctl.api.counts import agree, counted
+from torchctl.api.quantity import Format, Quantity
+from torchctl.controllers.coordinator.capacity import Capacity
+from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untolerated
+from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
+from torchctl.controllers.coordinator.values import Node, Shape, Waiting
+
+__all__ = ["amount", "never_fits", "nodes_short", "quota_short", "shape"]
+
+_NOUNS = {"gpus": "GPU", "jobs": "job", "nodes": "node"}
+
+
+def amount(resource: str, value: int) -> str:
+    """Returns an amount of a resource as a person writes it: 8 nvidia.com/gpu, 64 cpu, 512Gi memory."""
+    short = resource.removeprefix("requests.").removeprefix("limits.")
+    if short in ("cpu", "cpus"):
+        return f"{Quantity(Fraction(value, 1000))} {'CPUs' if value > 1000 else 'CPU'}"
+    if short in ("memory", "ephemeral-storage") or short.startswith("hugepages-"):
+        return f"{Quantity(Fraction(value), Format.BINARY)} {short}"
+    return counted(value, _NOUNS[short]) if short in _NOUNS else f"{value} {short}"
+
+
+@lru_cache(maxsize=256)
+def shape(asked: Shape) -> str:
+    """Returns what one pod asks for."""
+    said = [amount(name, value) for name, value in asked.requests if value]
+    return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:]))) or "no requests"
+
+
+def nodes_short(gang: Waiting, left: int) -> str:
+    """Says how many pods find a place now, of those that need one."""
+    return (
+        f"{left} of {counted(gang.pods, 'pod')} with {shape(gang.shape)} each {agree(left, 'finds', 'find')} "
+        f"a node now, {gang.pods - left} short"
+    )
+
+
+def quota_short(gang: Waiting, short: QuotaShortage) -> str:
+    """Says which quota keeps a gang out, and what to do if waiting does not help."""
+    asked, left = amount(short.resource, short.asked), amount(short.resource, short.left)
+    if short.scope is Scope.KEPT:
+        return f"job {short.name} waits for quota, which is kept for it"
+    if short.scope is Scope.NODES_PER_JOB:
+        return f"the job has {asked}, and queue {short.name} allows {short.left} per job (maxNodes)"
+    if short.scope is Scope.NAMESPACE:
+        return f"the job takes {asked} of ResourceQuota {short.name}, which has {left} left"
+    whose = f"queue {short.name}" if short.scope is Scope.QUEUE else f"cohort {short.name}"
+    if short.never:
+        return (
+            f"the job takes {asked}, and {whose} may hold {left} in all: ask for less, or raise quota.{short.resource}"
+        )
+    return f"the job takes {asked}, and {whose} has {left} of its quota left"
+
+
+def never_fits(gang: Waiting, capacity: Capacity) -> str:
+    """Says why a gang does not fit even if nothing else runs, and the nearest shape that would."""
+    matching = capacity.matching(gang.shape)
+    if not matching:
+        return _nothing_matches(gang.shape, capacity.nodes)
+    most = capacity.most(gang.shape)
+    if most:
+        return (
+            f"the nodes take {counted(most, 'pod')} with {shape(gang.shape)} each even if nothing else runs, "
+            f"and the job has {gang.pods}: numNodes {most} would fit"
+        )
+    return _pod_too_large(gang, capacity, matching)
+
+
+def _pod_too_large(gang: Waiting, capacity: Capacity, matching: tuple[Node, ...]) -> str:
+    """Cuts the pod down to what the node has that misses least of it."""
+
+    def share(node: Node) -> Fraction:
+        parts = (Fraction(node.allocatable.get(name, 0), value) for name, value in gang.shape.requests if value)
+        return min((min(part, Fraction(1)) for part in parts), default=Fraction(0))
+
+    best = max(matching, key=lambda node: (share(node), node.name))
+    cut = tuple((name, min(value, best.allocatable.get(name, 0))) for name, value in gang.shape.requests)
+    too_much = [
+        f"{amount(name, value)} (the nearest node has {amount(name, there)})"
+        for (name, value), (_, there) in zip(gang.shape.requests, cut, strict=True)
+        if there < value
+    ]
+    if not too_much:
+        return f"no node takes a further pod: {best.name}, the nearest one, allows none"
+    said = f"no node that matches has {', '.join(too_much)}"
+    if any(not there for (_, value), (_, there) in zip(gang.shape.requests, cut, strict=True) if value):
+        return f"{said}: ask for less of it, or bring nodes that have it"
+    smaller = Shape(cut, gang.shape.selector, gang.shape.tolerations, gang.shape.affinity, gang.shape.one_per_node)
+    return f"{said}: pods with {shape(smaller)} would fit"
+
+
+def _nothing_matches(asked: Shape, nodes: tuple[Node, ...]) -> str:
+    if not nodes:
+        return "the cluster has no nodes"
+    chosen = [node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name})]
+    if chosen:
+        taints = sorted({taint for node in chosen for taint in untolerated(asked, node.taints)})
+        said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
+        more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
+        return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
+    for key, value in asked.selector:
+        there = sorted({node.labels[key] for node in nodes if key in node.labels})
+        if value not in there:
+            known = f"it is {', '.join(there[:5])} there" if there else "no node has that label"
+            return f"no node has label {key}={value}: {known}"
+    return "no node matches nodeSelector and required node affinity"

@@ -1,0 +1,181 @@
+"""A reservation for the first gang that waits long, and backfill beside it."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from gangs_waiting import GPU, NOW_S, after, gang, holding, let_in, node, nodes, placed, shape, state, without
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.decision import Why
+from torchctl.controllers.coordinator.values import (
+    Holding,
+    NamespaceQuota,
+    Node,
+    PolicyName,
+    Queue,
+    Settings,
+    Start,
+    Turn,
+    Waiting,
+)
+
+LARGE = gang("large", 4, since_s=0)
+
+
+def half(ends_s: float | None) -> tuple[tuple[Node, ...], tuple[Holding, ...]]:
+    """Returns four nodes of which two are taken until then."""
+    running = holding(gang("running", 2), [("n0", 1), ("n1", 1)], ends_s=ends_s)
+    return (node("n0", used=8), node("n1", used=8), *nodes(4)[2:]), (running,)
+
+
+def small(lasts_s: float | None = None, pods: int = 1, gpus: int = 8) -> Waiting:
+    return gang("small", pods, gpus, since_s=NOW_S, lasts_s=lasts_s)
+
+
+def test_before_the_bound_small_gangs_go_first() -> None:
+    there, held = half(None)
+    decision = decide(state([replace(LARGE, since_s=NOW_S - 599), small()], there, held))
+    assert (let_in(decision), decision.reserved) == (["small"], ())
+
+
+@pytest.mark.parametrize("ends_s", [None, NOW_S + 100])
+def test_from_the_bound_on_room_is_kept(ends_s: float | None) -> None:
+    there, held = half(ends_s)
+    decision = decide(state([replace(LARGE, since_s=NOW_S - 600), small()], there, held))
+    assert (let_in(decision), decision.reserved) == ([], ("large",))
+    large, little = decision.told
+    assert (large.why, large.estimate_s) == (Why.NODES, ends_s)
+    assert (little.why, little.waits_for) == (Why.BEHIND, "large")
+    assert little.message == "there is room, which is kept for job large: it waits longer"
+
+
+@pytest.mark.parametrize(("lasts_s", "goes"), [(100.0, True), (101.0, False), (None, False)])
+def test_backfill_ends_before_the_room_is_there(lasts_s: float | None, goes: bool) -> None:
+    there, held = half(NOW_S + 100)
+    assert (let_in(decide(state([LARGE, small(lasts_s)], there, held))) == ["small"]) is goes
+
+
+def test_nothing_ends_before_an_end_that_nobody_knows() -> None:
+    there, held = half(None)
+    assert let_in(decide(state([LARGE, small(1.0)], there, held))) == []
+
+
+@pytest.mark.parametrize(("pods", "goes"), [(1, True), (2, False)])
+def test_backfill_fits_beside(pods: int, goes: bool) -> None:
+    """Five nodes will be free and the large gang needs four."""
+    there, held = half(None)
+    assert (let_in(decide(state([LARGE, small(pods=pods)], (*there, node("n4")), held))) == ["small"]) is goes
+
+
+def test_each_backfill_leaves_less_for_the_next() -> None:
+    there, held = half(None)
+    decision = decide(state([LARGE, small(), replace(small(), key="tiny")], (*there, node("n4")), held))
+    assert let_in(decision) == ["small"]
+
+
+def test_backfill_is_counted_by_what_it_may_break() -> None:
+    """A pod of one GPU may be placed on any node: two of them may take two nodes of eight."""
+    there, held = half(None)
+    able = (*there, node("n4"))
+    assert let_in(decide(state([LARGE, small(pods=1, gpus=1)], able, held))) == ["small"]
+    assert let_in(decide(state([LARGE, small(pods=2, gpus=1)], able, held))) == []
+
+
+def test_other_nodes_are_nobody_s_concern() -> None:
+    there, held = half(None)
+    elsewhere = gang("cpu", 2, shape=shape(0, selector=(("pool", "cpu"),)))
+    pool = node("c0", 0, labels={"pool": "cpu"})
+    tainted = tuple(replace(n, labels={"pool": "gpu"}) for n in there)
+    large = replace(LARGE, shape=shape(8, selector=(("pool", "gpu"),)))
+    assert let_in(decide(state([large, elsewhere], (*tainted, pool), held))) == ["cpu"]
+
+
+def test_a_recorded_reservation_stays_with_its_gang() -> None:
+    """Whichever queue is next: else two large gangs could take the room from each other for ever."""
+    there, held = half(None)
+    second = gang("second", 4, queue="a", since_s=-1)
+    queues = (Queue(key="a"), Queue(key="q"))
+    assert decide(state([LARGE, second], there, held, queues)).reserved == ("second",)
+    assert decide(state([replace(LARGE, reserved=True), second], there, held, queues)).reserved == ("large",)
+
+
+def test_no_room_is_kept_for_a_gang_without_quota() -> None:
+    there, held = half(None)
+    poor = replace(LARGE, namespace_demand=(("pods", 4),))
+
+    quota = NamespaceQuota(namespace="team", name="few", left={"pods": 2})
+    assert decide(state([poor], there, held, namespace_quotas=(quota,))).reserved == ()
+
+
+def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:
+    """They do not belong to gangs, so nothing says that they end: small gangs go on."""
+    there = (node("n0", used=8), node("n1", used=8), *nodes(4)[2:])
+    decision = decide(state([LARGE, small()], there))
+    assert (let_in(decision), decision.reserved) == (["small"], ())
+
+
+@given(seed=st.integers(0, 2**32), policy=st.sampled_from([*PolicyName]))
+@settings(max_examples=25, deadline=None)
+def test_a_large_gang_starts_however_many_small_ones_come(seed: int, policy: PolicyName) -> None:
+    """An endless stream that keeps the nodes full; without a reservation the large gang would never start."""
+    rng = random.Random(seed)
+    given_settings = Settings(policy=policy, reserve_after_s=50)
+    now = state([LARGE], nodes(4), queues=(Queue(key="q"), Queue(key="s", weight=5)), settings=given_settings)
+    now = replace(now, waiting=(replace(LARGE, since_s=NOW_S + 20),))
+    number = 0
+    for _ in range(200):
+        while len(now.waiting) < 20:
+            number += 1
+            queue, size = rng.choice("qs"), rng.choice([1, 2, 4, 8])
+            lasts_s = rng.choice([None, 20.0, 200.0])
+            new = gang(f"g{number}", 1, size, queue=queue, since_s=now.now_s, lasts_s=lasts_s)
+            now = replace(now, waiting=(*now.waiting, new))
+        decision = decide(now)
+        if "large" in let_in(decision):
+            return
+        now = placed(after(now, decision), rng)
+        ended = [held.key for held in now.holdings if rng.random() < 0.2 or (held.ends_s or 1e9) <= now.now_s + 10]
+        now = replace(without(now, ended), now_s=now.now_s + 10)
+    raise AssertionError("the large gang never started")
+
+
+@given(
+    weights=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=15, deadline=None)
+def test_starts_of_a_full_cluster_follow_the_weights(weights: list[int], seed: int) -> None:
+    """All queues always have work, one pod ends at a time, and each decision begins from what is recorded."""
+    rng = random.Random(seed)
+    queues = tuple(Queue(key=f"q{at}", weight=weight) for at, weight in enumerate(weights))
+    now, number, started = state([], nodes(2), queues=queues), 0, list[str]()
+    rounds = 6
+    while len(started) < rounds * sum(weights) + 2:
+        for queue in queues:
+            while sum(w.queue == queue.key for w in now.waiting) < 3:
+                number += 1
+                now = replace(now, waiting=(*now.waiting, gang(f"g{number}", queue=queue.key, since_s=now.now_s)))
+        decision = decide(now)
+        started += [given.queue for given in decision.let_in]
+        now = placed(after(now, decision), rng)
+        now = replace(without(now, [rng.choice(now.holdings).key]), now_s=now.now_s + 1)
+    for queue in queues:
+        assert abs(started.count(queue.key) - len(started) * queue.weight / sum(weights)) <= 2
+
+
+def test_each_gang_hears_its_place() -> None:
+    waiting = [gang("b", since_s=2), gang("a", since_s=1), gang("c", since_s=3, priority=1)]
+    told = decide(state(waiting, [node("n", used=8)])).told
+    assert [(given.key, given.place) for given in told] == [("c", 1), ("a", 2), ("b", 3)]
+
+
+def test_an_estimate_comes_from_how_often_the_queue_starts_jobs() -> None:
+
+    starts = tuple(Start("q", NOW_S - 60 * at, Turn()) for at in (1, 2, 3))
+    full = [node("n", used=8, labels={GPU: "yes"})]
+    told = decide(state([gang("a", since_s=1), gang("b", since_s=2)], full, starts=starts)).told
+    assert [given.estimate_s for given in told] == [NOW_S + 60, NOW_S + 120]
+    assert decide(state([gang("a", since_s=1)], full, starts=starts[:2])).told[0].estimate_s is None
