@@ -247,8 +247,8 @@ class Membership:
         self._formed = formed = self._formed or half_told(candidates, goal, self._dissolved)
         if formed:
             waiting = (one for one in candidates if is_startable(one) and one.epoch < formed.world.epoch)
-            told = {one.incarnation: order for one in waiting if (order := formed.order(one.incarnation))}
-            return told | orders
+            told = (one.incarnation for one in waiting if one.incarnation in formed.orders)
+            return {incarnation: formed.orders[incarnation] for incarnation in told} | orders
         if not self._may_form(candidates, view, goal):
             return orders | self._swaps(candidates, goal, orders)
         if orders or not all(_has(report, goal) for report in candidates):
@@ -258,8 +258,8 @@ class Membership:
     def _proceed(self, candidates: list[Report], goal: str) -> dict[str, Order]:
         """Everybody has the tree: stop what runs, put it in place, and form the world once all are ready."""
         if all(is_startable(report) and report.revision == goal for report in candidates):
-            self._formed = formed = form(candidates, goal)
-            return {one.incarnation: order for one in candidates if (order := formed.order(one.incarnation))}
+            self._formed = form(candidates, goal)
+            return dict(self._formed.orders)
         stop = {
             report.incarnation: report
             for report in candidates

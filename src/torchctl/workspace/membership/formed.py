@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -22,12 +23,11 @@ class Formed:
     world: World
     members: tuple[Report, ...]
 
-    def order(self, incarnation: str) -> Order | None:
-        """Returns what a member is told, None for others."""
-        for rank, member in enumerate(self.members):
-            if member.incarnation == incarnation:
-                return Order(OrderKind.RUN, world=msgspec.structs.replace(self.world, rank=rank))
-        return None
+    @cached_property
+    def orders(self) -> dict[str, Order]:
+        """What each member is told, by its incarnation."""
+        ranked = ((member, msgspec.structs.replace(self.world, rank=rank)) for rank, member in enumerate(self.members))
+        return {member.incarnation: Order(OrderKind.RUN, world=world) for member, world in ranked}
 
     def can_come_about(self, reports: Mapping[str, Report]) -> bool:
         """Whether each member, by its report of now, runs in the world already or still can."""
