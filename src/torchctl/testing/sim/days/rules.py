@@ -11,6 +11,7 @@ from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
 from torchctl.api.phases import TERMINAL
 from torchctl.testing.fake.objects import Changed, Objects
 from torchctl.testing.fake.served import Served
+from torchctl.testing.gangs import POD_GROUP_NAME as GANG
 
 __all__ = ["Rules", "at_rest"]
 
@@ -29,6 +30,9 @@ class _Known:
     counted: Counter[int] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
     pods: dict[str, int] = field(default_factory=dict)
+    placed: dict[int, set[str]] = field(default_factory=dict)
+    least: int = 1
+    causes: Counter[str] = field(default_factory=Counter)
 
 
 class Rules:
@@ -41,8 +45,15 @@ class Rules:
     def __init__(self) -> None:
         self.broken: list[str] = []
         self.ends: Counter[str] = Counter()
-        self.incidents: Counter[str] = Counter()
         self._known: dict[str, _Known] = {}
+
+    @property
+    def causes(self) -> dict[str, Counter[str]]:
+        """The incidents of each job by their cause; jobs of one name together."""
+        found: dict[str, Counter[str]] = {}
+        for known in self._known.values():
+            found[known.name] = found.get(known.name, Counter()) + known.causes
+        return found
 
     def on_change(self, changed: Changed) -> None:
         kind = changed.served.kind
@@ -63,6 +74,7 @@ class Rules:
     def _see_torchrun_job(self, changed: Changed) -> None:
         meta, status = changed.new["metadata"], changed.new.get("status", {})
         known = self._known.setdefault(meta["uid"], _Known(meta["name"]))
+        known.least = changed.new["spec"].get("elastic", {}).get("minNodes", changed.new["spec"]["numNodes"])
         if changed.old is not None and changed.old["spec"].get("suspend") and not changed.new["spec"].get("suspend"):
             known.resumes += 1
         self._see_end(known, status.get("phase", ""))
@@ -72,8 +84,7 @@ class Rules:
         if total != sum(by_cause.values()):
             self._break(known, f"{total} incidents, and {by_cause} by cause")
         self._see_incidents(known, total, attempt, elastic="elastic" in changed.new["spec"])
-        before = {} if changed.old is None else changed.old.get("status", {}).get("restarts", {}).get("byCause", {})
-        self.incidents += Counter(by_cause) - Counter(before)
+        known.causes = Counter(by_cause)
         if attempt < known.attempt:
             self._break(known, f"attempt {attempt} follows attempt {known.attempt}")
         if attempt > total + known.resumes:
@@ -104,6 +115,16 @@ class Rules:
             known.pods.pop(meta["uid"], None)
         else:
             known.pods[meta["uid"]] = int(meta["labels"][ATTEMPT])
+            if GANG in meta.get("annotations", {}):
+                self._see_member(known, changed.new)
+
+    def _see_member(self, known: _Known, pod: Json) -> None:
+        """A pod of a gang: none runs before as many are placed as the gang needs."""
+        placed = known.placed.setdefault(int(pod["metadata"]["labels"][ATTEMPT]), set())
+        if pod["spec"].get("nodeName"):
+            placed.add(pod["metadata"]["uid"])
+        if pod["status"].get("phase") == "Running" and len(placed) < known.least:
+            self._break(known, f"{pod['metadata']['name']} runs, and {len(placed)} of {known.least} have a node")
 
     def _see_new_job(self, known: _Known, job: Json) -> None:
         name, attempt = job["metadata"]["name"], int(job["metadata"]["labels"][ATTEMPT])
