@@ -131,7 +131,19 @@ def _lose_answers(chance: random.Random, at_s: float, known: list[Submit]) -> It
     yield LoseAnswers(at_s, round(chance.uniform(10, 300), 3), round(chance.uniform(0.02, 0.3), 3))
 
 
+def _burst(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    """Several things that happen to one job within seconds, and to the operator."""
+    job = [chance.choice(known[-4:])]
+    for _ in range(chance.randint(2, 5)):
+        happens = chance.choice((*BURSTS, *(happens for _, happens in RATES[1:])))
+        yield from happens(chance, round(at_s + chance.choice((0.5, 5, 40)) * chance.random(), 3), job)
+
+
+BURSTS: tuple[Draw, ...] = (_fail, _fail, _evict, _delete_pod, _delete_pod, _suspend, _scale, _kill_leader)
+"""What often happens in a burst."""
+
 RATES: tuple[tuple[float, Draw], ...] = (
+    (6.0, _burst),
     (3.0, _suspend),
     (2.0, _scale),
     (2.5, _delete),
