@@ -60,7 +60,7 @@ async def _live(day: Day, setups: Sequence[Setup]) -> Told:
     fates: dict[str, Fate] = {}
     cluster = Cluster(day.seed, setups, script=script(fates), nodes=default_nodes(NODES))
     journal, rules = Journal(cluster.world), Rules()
-    cluster.world.objects.listeners.append(rules.on_change)
+    cluster.world.objects.listeners += (rules.on_change, lambda changed: rules.see_leaders(cluster.leaders))
     broken: list[str] = []
     async with cluster.run(replicas=2):
         doing = Doing(cluster, fates)

@@ -1,13 +1,13 @@
 """The rules that hold after every change of every object, and at rest: what docs/design/simulator.md lists. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, POD, PVC
-from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
+from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_SYNC, ROLE_WORKER
 from torchctl.api.phases import TERMINAL
 from torchctl.testing.fake.objects import Changed, Objects
 from torchctl.testing.fake.served import Served
@@ -28,7 +28,7 @@ class _Known:
     attempt: int = 0
     resumes: int = 0
     counted: Counter[int] = field(default_factory=Counter)
-    jobs: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
     pods: dict[str, int] = field(default_factory=dict)
     placed: dict[int, set[str]] = field(default_factory=dict)
     least: int = 1
@@ -67,6 +67,10 @@ class Rules:
             self._see_pod(known, changed)
         elif kind == JOB and changed.type == "ADDED":
             self._see_new_job(known, changed.new)
+
+    def see_leaders(self, leaders: Sequence[object]) -> None:
+        if len(leaders) > 1:
+            self.broken.append(f"{len(leaders)} replicas lead at once")
 
     def _break(self, known: _Known, what: str) -> None:
         self.broken.append(f"{known.name}: {what}")
@@ -109,6 +113,8 @@ class Rules:
 
     def _see_pod(self, known: _Known, changed: Changed) -> None:
         meta = changed.new["metadata"]
+        if changed.type == "ADDED" and meta["labels"].get(ROLE) == ROLE_SYNC:
+            self._see_new(known, f"sync pod {meta['name']}")
         if meta["labels"].get(ROLE) != ROLE_WORKER:
             return
         if changed.type == "DELETED" or changed.new["status"].get("phase") in ("Succeeded", "Failed"):
@@ -128,13 +134,17 @@ class Rules:
 
     def _see_new_job(self, known: _Known, job: Json) -> None:
         name, attempt = job["metadata"]["name"], int(job["metadata"]["labels"][ATTEMPT])
-        if name in known.jobs:
-            self._break(known, f"Job {name} of attempt {attempt} was created twice")
-        known.jobs.add(name)
-        if known.ended:
-            self._break(known, f"had ended as {known.ended}, and Job {name} was created")
+        self._see_new(known, f"Job {name}")
         if earlier := sorted({other for other in known.pods.values() if other < attempt}):
             self._break(known, f"Job {name} was created while pods of attempt {earlier[0]} had not ended")
+
+    def _see_new(self, known: _Known, child: str) -> None:
+        """A child whose name belongs to one attempt, or to one try of the workspace."""
+        if child in known.made:
+            self._break(known, f"{child} was created twice")
+        known.made.add(child)
+        if known.ended:
+            self._break(known, f"had ended as {known.ended}, and {child} was created")
 
 
 def at_rest(objects: Objects, kinds: Iterable[Served]) -> list[str]:
