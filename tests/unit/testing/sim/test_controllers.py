@@ -179,9 +179,7 @@ def test_job_goes_after_its_ttl_and_takes_its_pods_with_it() -> None:
 def test_what_is_not_simulated_is_refused() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         with pytest.raises(Invalid, match="is not simulated"):
-            await client.create(
-                JOB, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec}, "team"
-            )
+            await client.create(JOB, a_job(backoffLimitPerIndex=1), "team")
 
     live(story)
 
