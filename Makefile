@@ -15,6 +15,11 @@ OBJECTS ?= 2000
 WORKERS ?= 10
 ROUNDS ?= 3
 
+# Of sim.
+SEED ?= 1
+HOURS ?= 24
+DAYS ?= 1
+
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -51,6 +56,9 @@ sweep: venv control-plane ## Kill operator, plugin, receiver, companion and laun
 
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
+
+sim: venv ## Live through random days of a simulated cluster (SEED=1 HOURS=24 DAYS=1); a failing one is shrunk and kept
+	$(BIN)/python -m torchctl.testing.sim --seed $(SEED) --hours $(HOURS) --days $(DAYS)
 
 check: lint types ## Before each commit: lint, types and unit tests with fewer random examples
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest $(PARALLEL) tests/unit
@@ -117,4 +125,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos unit e2e bench-node test-kai kai-bin test-volcano volcano-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos sim unit e2e bench-node test-kai kai-bin test-volcano volcano-bin image lint types fmt manifests drift bench bench-peers lock clean

@@ -154,6 +154,8 @@ def decoded(tree: Mapping[str, Any], path: Path = ()) -> set[Path]:
 
 
 def _compare(old: Value, new: Value, schema: Schema, path: Path, into: Comparison) -> None:
+    if old is new:
+        return  # most of an object is shared with its last state
     if all(_is_leaf(value, schema) or not value for value in (old, new)) or _differ_in_form(old, new):
         if old is MISSING:
             into.added.add(path)

@@ -68,6 +68,11 @@ class Cluster:
                 replica.kill()
             tasks.cancel_scope.cancel()
 
+    @property
+    def leaders(self) -> list[Replica]:
+        """The replicas that would write now, at most one."""
+        return [one for one in self.replicas if one.leads]
+
     def client(self, purpose: str) -> Client:
         """Returns a client of somebody else than the operator."""
         chance = self.world.chance(purpose)

@@ -64,7 +64,8 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        return self.elector.is_leader
+        """Whether it would write now."""
+        return self.elector.is_leader and not self.ended.is_set()
 
     def start(self, tasks: TaskGroup) -> None:
         tasks.start_soon(self._run)

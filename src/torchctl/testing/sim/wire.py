@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from torchctl.runtime.client.errors import Unavailable
+from torchctl.runtime.client.errors import Timeout, Unavailable
 from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.testing.sim.world import World
@@ -14,6 +14,8 @@ from torchctl.testing.sim.world import World
 __all__ = ["Wire"]
 
 LEAST_S, MOST_S = 0.001, 0.02
+SILENCE_S = 10.0
+"""Seconds after which a request without an answer is given up."""
 
 
 class Wire:
@@ -21,11 +23,13 @@ class Wire:
 
     Attributes:
         cut: Nothing passes any more, as when the process at this end was killed.
+        parted: Nothing passes for now, and nobody says so: requests and streams are silent until they time out.
         loses: The share of requests whose answer is lost although they were carried out.
     """
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self.cut = False
+        self.parted = False
         self.loses = 0.0
         self._world = world
         self._chance = chance
@@ -34,9 +38,12 @@ class Wire:
         if gate is not None:
             gate()
         await self._pass()
+        if self.parted:
+            await anyio.sleep(SILENCE_S)
+            raise Timeout("no answer came")
         answer = await self._world.server.send(request)
         await anyio.sleep(self._chance.uniform(LEAST_S, MOST_S))
-        lost = self._chance.random() < self.loses
+        lost = self._chance.random() < self.loses or self.parted
         if self.cut or lost:
             raise Unavailable("the connection broke", outcome_unknown=request.method != "GET")
         return answer
@@ -45,9 +52,34 @@ class Wire:
     async def stream(self, request: HttpRequest) -> AsyncGenerator[LineStream]:
         await self._pass()
         async with self._world.server.stream(request) as stream:
-            yield stream
+            yield _Stream(stream, self)
 
     async def _pass(self) -> None:
         await anyio.sleep(self._chance.uniform(LEAST_S, MOST_S))
         if self.cut or self._world.away:
             raise Unavailable("connection refused")
+
+
+class _Stream:
+    """A stream that is silent while its wire is parted; what came meanwhile is lost with the connection."""
+
+    def __init__(self, stream: LineStream, wire: Wire) -> None:
+        self._stream = stream
+        self._wire = wire
+        self.status = stream.status
+        self.headers = stream.headers
+
+    async def read_body(self) -> bytes:
+        return await self._stream.read_body()
+
+    async def readline(self, timeout_s: float) -> bytes:
+        return await self._passed(await self._stream.readline(timeout_s), timeout_s)
+
+    async def readlines(self, timeout_s: float) -> bytes:
+        return await self._passed(await self._stream.readlines(timeout_s), timeout_s)
+
+    async def _passed(self, lines: bytes, timeout_s: float) -> bytes:
+        if self._wire.parted:
+            await anyio.sleep(timeout_s)
+            raise Timeout("nothing came on this watch")
+        return lines

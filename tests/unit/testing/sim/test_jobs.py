@@ -54,7 +54,7 @@ def test_new_job_starts_and_gets_a_pod_for_each_index() -> None:
 
 def test_first_failure_stops_the_rest_and_counts_all() -> None:
     todo = look(a_job(), a_pod(0, "Failed", code=1), a_pod(1))
-    assert todo.delete == ("job-1-x",)
+    assert (todo.delete, todo.forget) == (("job-1-x",), ())
     assert todo.before is not None
     assert todo.before["uncountedTerminatedPods"] == {"failed": ["uid-0", "uid-1"]}
     assert todo.release == ("job-0-x", "job-1-x")
@@ -123,8 +123,10 @@ def test_pod_failure_policy_ignores_or_fails_by_exit_code() -> None:
 
 def test_suspension_deletes_and_resuming_starts_anew() -> None:
     todo = look(a_job({"startTime": "2029"}, suspend=True), a_pod(0))
-    assert todo.delete == ("job-0-x",)
+    assert todo.delete == todo.forget == ("job-0-x",)
     assert types(todo.after) == ["Suspended"]
+    assert todo.after is not None
+    assert "startTime" not in todo.after
     again = look(a_job(todo.after)).after
     assert again is not None
     assert (again["startTime"], again["conditions"][0]["status"]) == (NOW, "False")

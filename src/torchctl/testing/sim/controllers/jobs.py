@@ -67,6 +67,8 @@ class JobController(Component):
         self._carry_out(key, job, todo)
 
     def _carry_out(self, key: Key, job: Json, todo: Todo) -> None:
+        for name in todo.forget:
+            self._release(Key(key.namespace, name))
         for name in todo.delete:
             self.world.delete(POD, Key(key.namespace, name))
         for index in todo.create:

@@ -17,6 +17,7 @@ __all__ = [
     "LoseAnswers",
     "LoseNode",
     "Outage",
+    "Part",
     "Resume",
     "Scale",
     "StopLeader",
@@ -130,6 +131,13 @@ class StopLeader(msgspec.Struct, frozen=True, tag=True):
     at_s: float
 
 
+class Part(msgspec.Struct, frozen=True, tag=True):
+    """The network of the leading replica is silent for a while."""
+
+    at_s: float
+    for_s: float
+
+
 class BreakWatches(msgspec.Struct, frozen=True, tag=True):
     """All watches break."""
 
@@ -170,6 +178,7 @@ Action = (
     | LoseNode
     | KillLeader
     | StopLeader
+    | Part
     | BreakWatches
     | Compact
     | Outage

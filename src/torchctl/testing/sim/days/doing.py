@@ -28,6 +28,7 @@ from torchctl.testing.sim.days.actions import (
     LoseAnswers,
     LoseNode,
     Outage,
+    Part,
     Resume,
     Scale,
     StopLeader,
@@ -35,6 +36,7 @@ from torchctl.testing.sim.days.actions import (
     Suspend,
 )
 from torchctl.testing.sim.jobs.pods import INDEX
+from torchctl.testing.sim.replica import Replica
 
 __all__ = ["Doing"]
 
@@ -68,7 +70,7 @@ class Doing:
         """Ends all trouble: nodes answer, and jobs that were suspended go on."""
         self._world.away = False
         for replica in self._cluster.replicas:
-            replica.wire.loses = 0.0
+            replica.wire.loses, replica.wire.parted = 0.0, False
         for node in sorted(self._cluster.kubelets.silent):
             self._cluster.kubelets.restore(node)
         for job in self._world.all(TORCHRUN_JOB):
@@ -155,17 +157,24 @@ class Doing:
 
     @_act.register
     def _(self, action: KillLeader) -> None:
-        leader = next((one for one in self._cluster.replicas if one.leads), None)
+        leader = next(iter(self._cluster.leaders), None)
         if leader is not None:
             leader.kill()
             self._later(action.back_s, self._start_replica)
 
     @_act.register
     def _(self, action: StopLeader) -> None:
-        leader = next((one for one in self._cluster.replicas if one.leads), None)
+        leader = next(iter(self._cluster.leaders), None)
         if leader is not None:
             self._start_replica()
             leader.stop()
+
+    @_act.register
+    def _(self, action: Part) -> None:
+        leader = next(iter(self._cluster.leaders), None)
+        if leader is not None:
+            leader.wire.parted = True
+            self._later(action.for_s, lambda: self._join(leader))
 
     @_act.register
     def _(self, action: BreakWatches) -> None:
@@ -189,6 +198,9 @@ class Doing:
 
     def _start_replica(self) -> None:
         self._cluster.start_replica(skew_s=self._chance.uniform(-SKEW_S, SKEW_S))
+
+    def _join(self, replica: Replica) -> None:
+        replica.wire.parted = False
 
     def _answer_again(self) -> None:
         self._world.away = False

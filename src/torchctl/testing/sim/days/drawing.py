@@ -18,6 +18,7 @@ from torchctl.testing.sim.days.actions import (
     LoseAnswers,
     LoseNode,
     Outage,
+    Part,
     Resume,
     Scale,
     StopLeader,
@@ -123,6 +124,10 @@ def _kill_leader(chance: random.Random, at_s: float, known: list[Submit]) -> Ite
     yield KillLeader(at_s, round(chance.uniform(1, 60), 3))
 
 
+def _part(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    yield Part(at_s, round(chance.choice((5, 30, 150)) * chance.random(), 3))
+
+
 def _outage(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
     yield Outage(at_s, round(chance.choice((3, 30, 120)) * chance.random(), 3))
 
@@ -131,7 +136,19 @@ def _lose_answers(chance: random.Random, at_s: float, known: list[Submit]) -> It
     yield LoseAnswers(at_s, round(chance.uniform(10, 300), 3), round(chance.uniform(0.02, 0.3), 3))
 
 
+def _burst(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    """Several things that happen to one job within seconds, and to the operator."""
+    job = [chance.choice(known[-4:])]
+    for _ in range(chance.randint(2, 5)):
+        happens = chance.choice((*BURSTS, *(happens for _, happens in RATES[1:])))
+        yield from happens(chance, round(at_s + chance.choice((0.5, 5, 40)) * chance.random(), 3), job)
+
+
+BURSTS: tuple[Draw, ...] = (_fail, _fail, _evict, _delete_pod, _delete_pod, _suspend, _scale, _kill_leader, _part)
+"""What often happens in a burst."""
+
 RATES: tuple[tuple[float, Draw], ...] = (
+    (6.0, _burst),
     (3.0, _suspend),
     (2.0, _scale),
     (2.5, _delete),
@@ -141,6 +158,7 @@ RATES: tuple[tuple[float, Draw], ...] = (
     (2.0, _evict),
     (1.0, _lose_node),
     (2.0, _kill_leader),
+    (1.5, _part),
     (0.7, lambda chance, at_s, known: iter([StopLeader(at_s)])),
     (4.0, lambda chance, at_s, known: iter([BreakWatches(at_s)])),
     (1.5, lambda chance, at_s, known: iter([Compact(at_s)])),

@@ -16,6 +16,7 @@ from torchctl.testing.fake.objects import Changed
 from torchctl.testing.fleet import default_nodes
 from torchctl.testing.sim.cluster import Cluster
 from torchctl.testing.sim.days.actions import Day, Fate
+from torchctl.testing.sim.days.causes import unfounded
 from torchctl.testing.sim.days.doing import Doing
 from torchctl.testing.sim.days.drawing import NODES
 from torchctl.testing.sim.days.jobs import script
@@ -59,7 +60,7 @@ async def _live(day: Day, setups: Sequence[Setup]) -> Told:
     fates: dict[str, Fate] = {}
     cluster = Cluster(day.seed, setups, script=script(fates), nodes=default_nodes(NODES))
     journal, rules = Journal(cluster.world), Rules()
-    cluster.world.objects.listeners.append(rules.on_change)
+    cluster.world.objects.listeners += (rules.on_change, lambda changed: rules.see_leaders(cluster.leaders))
     broken: list[str] = []
     async with cluster.run(replicas=2):
         doing = Doing(cluster, fates)
@@ -68,7 +69,10 @@ async def _live(day: Day, setups: Sequence[Setup]) -> Told:
         if not rules.broken:
             broken = await _come_to_rest(cluster, doing, rules)
         seconds = anyio.current_time()
-    return Told((*rules.broken, *broken), seconds, journal.changes, journal.digest, rules.ends, rules.incidents)
+    causes = rules.causes
+    broken += unfounded(day, causes)
+    incidents = sum(causes.values(), Counter[str]())
+    return Told((*rules.broken, *broken), seconds, journal.changes, journal.digest, rules.ends, incidents)
 
 
 async def _until(seconds: float, rules: Rules) -> None:

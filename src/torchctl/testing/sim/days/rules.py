@@ -1,16 +1,17 @@
 """The rules that hold after every change of every object, and at rest: what docs/design/simulator.md lists. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, POD, PVC
-from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
+from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_SYNC, ROLE_WORKER
 from torchctl.api.phases import TERMINAL
 from torchctl.testing.fake.objects import Changed, Objects
 from torchctl.testing.fake.served import Served
+from torchctl.testing.gangs import POD_GROUP_NAME as GANG
 
 __all__ = ["Rules", "at_rest"]
 
@@ -27,8 +28,11 @@ class _Known:
     attempt: int = 0
     resumes: int = 0
     counted: Counter[int] = field(default_factory=Counter)
-    jobs: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
     pods: dict[str, int] = field(default_factory=dict)
+    placed: dict[int, set[str]] = field(default_factory=dict)
+    least: int = 1
+    causes: Counter[str] = field(default_factory=Counter)
 
 
 class Rules:
@@ -41,8 +45,15 @@ class Rules:
     def __init__(self) -> None:
         self.broken: list[str] = []
         self.ends: Counter[str] = Counter()
-        self.incidents: Counter[str] = Counter()
         self._known: dict[str, _Known] = {}
+
+    @property
+    def causes(self) -> dict[str, Counter[str]]:
+        """The incidents of each job by their cause; jobs of one name together."""
+        found: dict[str, Counter[str]] = {}
+        for known in self._known.values():
+            found[known.name] = found.get(known.name, Counter()) + known.causes
+        return found
 
     def on_change(self, changed: Changed) -> None:
         kind = changed.served.kind
@@ -57,12 +68,17 @@ class Rules:
         elif kind == JOB and changed.type == "ADDED":
             self._see_new_job(known, changed.new)
 
+    def see_leaders(self, leaders: Sequence[object]) -> None:
+        if len(leaders) > 1:
+            self.broken.append(f"{len(leaders)} replicas lead at once")
+
     def _break(self, known: _Known, what: str) -> None:
         self.broken.append(f"{known.name}: {what}")
 
     def _see_torchrun_job(self, changed: Changed) -> None:
         meta, status = changed.new["metadata"], changed.new.get("status", {})
         known = self._known.setdefault(meta["uid"], _Known(meta["name"]))
+        known.least = changed.new["spec"].get("elastic", {}).get("minNodes", changed.new["spec"]["numNodes"])
         if changed.old is not None and changed.old["spec"].get("suspend") and not changed.new["spec"].get("suspend"):
             known.resumes += 1
         self._see_end(known, status.get("phase", ""))
@@ -72,8 +88,7 @@ class Rules:
         if total != sum(by_cause.values()):
             self._break(known, f"{total} incidents, and {by_cause} by cause")
         self._see_incidents(known, total, attempt, elastic="elastic" in changed.new["spec"])
-        before = {} if changed.old is None else changed.old.get("status", {}).get("restarts", {}).get("byCause", {})
-        self.incidents += Counter(by_cause) - Counter(before)
+        known.causes = Counter(by_cause)
         if attempt < known.attempt:
             self._break(known, f"attempt {attempt} follows attempt {known.attempt}")
         if attempt > total + known.resumes:
@@ -98,22 +113,38 @@ class Rules:
 
     def _see_pod(self, known: _Known, changed: Changed) -> None:
         meta = changed.new["metadata"]
+        if changed.type == "ADDED" and meta["labels"].get(ROLE) == ROLE_SYNC:
+            self._see_new(known, f"sync pod {meta['name']}")
         if meta["labels"].get(ROLE) != ROLE_WORKER:
             return
         if changed.type == "DELETED" or changed.new["status"].get("phase") in ("Succeeded", "Failed"):
             known.pods.pop(meta["uid"], None)
         else:
             known.pods[meta["uid"]] = int(meta["labels"][ATTEMPT])
+            if GANG in meta.get("annotations", {}):
+                self._see_member(known, changed.new)
+
+    def _see_member(self, known: _Known, pod: Json) -> None:
+        """A pod of a gang: none runs before as many are placed as the gang needs."""
+        placed = known.placed.setdefault(int(pod["metadata"]["labels"][ATTEMPT]), set())
+        if pod["spec"].get("nodeName"):
+            placed.add(pod["metadata"]["uid"])
+        if pod["status"].get("phase") == "Running" and len(placed) < known.least:
+            self._break(known, f"{pod['metadata']['name']} runs, and {len(placed)} of {known.least} have a node")
 
     def _see_new_job(self, known: _Known, job: Json) -> None:
         name, attempt = job["metadata"]["name"], int(job["metadata"]["labels"][ATTEMPT])
-        if name in known.jobs:
-            self._break(known, f"Job {name} of attempt {attempt} was created twice")
-        known.jobs.add(name)
-        if known.ended:
-            self._break(known, f"had ended as {known.ended}, and Job {name} was created")
+        self._see_new(known, f"Job {name}")
         if earlier := sorted({other for other in known.pods.values() if other < attempt}):
             self._break(known, f"Job {name} was created while pods of attempt {earlier[0]} had not ended")
+
+    def _see_new(self, known: _Known, child: str) -> None:
+        """A child whose name belongs to one attempt, or to one try of the workspace."""
+        if child in known.made:
+            self._break(known, f"{child} was created twice")
+        known.made.add(child)
+        if known.ended:
+            self._break(known, f"had ended as {known.ended}, and {child} was created")
 
 
 def at_rest(objects: Objects, kinds: Iterable[Served]) -> list[str]:

@@ -48,6 +48,7 @@ def decide(look: Look) -> Todo:
     succeeded = known | {pod.index for pod in fresh if pod.phase == "Succeeded"}
     done = len(succeeded) if look.is_indexed else status.get("succeeded", 0) + _count(fresh, "Succeeded")
     end, again_s = _end(look, fresh, succeeded)
+    managed = end is None and not look.leaves
     if end is not None:
         plan = _stopped(look)
     elif look.leaves:
@@ -60,6 +61,7 @@ def decide(look: Look) -> Todo:
     status |= {"active": plan.active, "terminating": plan.terminating, "ready": plan.ready}
     waits = [seconds for seconds in (again_s, plan.again_s) if seconds is not None]
     todo = Todo(
+        forget=tuple(pod.name for pod in plan.delete if pod.tracked) if managed else (),
         delete=tuple(pod.name for pod in plan.delete),
         create=plan.create,
         again_s=min(waits, default=None),
@@ -200,6 +202,7 @@ def _suspend(look: Look, status: Json) -> None:
     known = next((one for one in status["conditions"] if one["type"] == SUSPENDED), None)
     if look.is_suspended and (known is None or known["status"] != "True"):
         put(status, condition(look, SUSPENDED, "JobSuspended", "Job suspended"))
+        status.pop("startTime", None)
     elif not look.is_suspended and known is not None and known["status"] == "True":
         put(status, condition(look, SUSPENDED, "JobResumed", "Job resumed") | {"status": "False"})
         status["startTime"] = look.now

@@ -87,6 +87,7 @@ class Todo:
     """What follows, in this order: delete and create pods, write a status, remove finalizers, write the last status.
 
     Attributes:
+        forget: Pods that lose their finalizer before they are deleted, so that they do not count as failed.
         delete: Pods to delete.
         create: Indexes to create pods for; None for a pod of a Job that is not Indexed.
         before: The status that is written while the counted pods still have their finalizers; None without a change.
@@ -95,6 +96,7 @@ class Todo:
         again_s: Seconds after which time alone changes what is to be done.
     """
 
+    forget: tuple[str, ...] = ()
     delete: tuple[str, ...] = ()
     create: tuple[int | None, ...] = ()
     before: Json | None = None

@@ -1,0 +1,190 @@
+"""Random days of a simulated cluster: drawn, lived through, judged, shrunk and replayed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import JOB, POD
+from torchctl.runtime.kinds import Key
+from torchctl.testing import virtualtime
+from torchctl.testing.gangs import POD_GROUP_NAME
+from torchctl.testing.sim import World
+from torchctl.testing.sim.days.actions import Day, Evict, Fail, Fate, Submit, read_day, write_day
+from torchctl.testing.sim.days.causes import unfounded
+from torchctl.testing.sim.days.drawing import draw
+from torchctl.testing.sim.days.jobs import KINDS, job
+from torchctl.testing.sim.days.living import live
+from torchctl.testing.sim.days.rules import Rules, at_rest
+from torchctl.testing.sim.days.shrinking import shorten, shrink
+from torchctl.testing.sim.kinds import cluster_kinds
+from torchctl.testing.sim.operators import operator
+
+FAILURES = sorted((Path(__file__).parent / "failures").glob("*.json"))
+"""Days that once broke a rule, shrunk."""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_rule_breaks_on_a_short_day(seed: int) -> None:
+    told = live(draw(seed, 0.3), operator)
+    assert told.broken == ()
+    assert told.ends.total() > 1
+
+
+def test_a_day_lived_twice_is_the_same() -> None:
+    day = draw(5, 0.2)
+    assert live(day, operator).digest == live(day, operator).digest
+
+
+@pytest.mark.parametrize("path", FAILURES, ids=lambda path: path.stem)
+def test_days_that_broke_a_rule_break_none_now(path: Path) -> None:
+    assert live(read_day(path.read_text()), operator).broken == ()
+
+
+def test_days_are_read_as_they_are_written() -> None:
+    assert read_day(write_day(draw(3, 5))) == draw(3, 5)
+
+
+@given(st.sets(st.integers(0, 60), min_size=1, max_size=4))
+def test_shrinking_leaves_what_is_needed(needed: set[int]) -> None:
+    assert {*shorten([*range(61)], lambda items: needed <= {*items})} == needed
+
+
+def test_shrinking_gives_up_after_so_many_days() -> None:
+    lived: list[Day] = []
+    shrink(draw(1, 5), lambda day: bool(lived.append(day)), most=3)  # type: ignore[func-returns-value]  # never
+    assert len(lived) == 3
+
+
+def submitted(world: World, kind: str = "plain") -> str:
+    body = job(Submit(0, "job", kind, 2, Fate(10)))
+    uid: str = world.create(TORCHRUN_JOB, "team", body)["metadata"]["uid"]
+    return uid
+
+
+def has(world: World, **status: Any) -> None:
+    world.report(TORCHRUN_JOB, Key("team", "job"), status)
+
+
+def made(world: World, uid: str, attempt: int = 0) -> Key:
+    labels = {"torchrun.ai/job-uid": uid, "torchrun.ai/attempt": str(attempt), "torchrun.ai/role": "worker"}
+    name = f"job-r{attempt}"
+    template: dict[str, Any] = {"spec": {"containers": []}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels}}
+    world.create(JOB, "team", {**body, "spec": {"template": template}})
+    return Key("team", name)
+
+
+def runs(world: World, uid: str, attempt: int = 0, annotations: dict[str, str] | None = None) -> Key:
+    labels = {"torchrun.ai/job-uid": uid, "torchrun.ai/attempt": str(attempt), "torchrun.ai/role": "worker"}
+    meta = {"name": f"pod-{attempt}", "labels": labels, "annotations": annotations or {}}
+    world.create(POD, "team", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": []}})
+    return Key("team", f"pod-{attempt}")
+
+
+def runs_again(world: World, uid: str) -> None:
+    has(world, phase="Failed")
+    has(world, phase="Running")
+
+
+def is_made_twice(world: World, uid: str) -> None:
+    world.delete(JOB, made(world, uid))
+    made(world, uid)
+
+
+def is_made_after_the_end(world: World, uid: str) -> None:
+    has(world, phase="Succeeded")
+    made(world, uid)
+
+
+def overlaps(world: World, uid: str) -> None:
+    runs(world, uid)
+    made(world, uid, attempt=1)
+
+
+def counts_twice(world: World, uid: str) -> None:
+    has(world, restarts={"total": 1, "byCause": {"Error": 1}})
+    has(world, restarts={"total": 2, "byCause": {"Error": 2}})
+
+
+def forgets_an_incident(world: World, uid: str) -> None:
+    has(world, restarts={"total": 1, "byCause": {"Error": 1}})
+    has(world, restarts={"total": 0, "byCause": {}})
+
+
+def miscounts(world: World, uid: str) -> None:
+    has(world, restarts={"total": 1, "byCause": {}})
+
+
+def restarts_for_nothing(world: World, uid: str) -> None:
+    has(world, attempt=1)
+
+
+def goes_back(world: World, uid: str) -> None:
+    has(world, attempt=1, restarts={"total": 1, "byCause": {"Error": 1}})
+    has(world, attempt=0, restarts={"total": 1, "byCause": {"Error": 1}})
+
+
+def half_a_gang(world: World, uid: str) -> None:
+    pod = runs(world, uid, annotations={POD_GROUP_NAME: "pg"})
+    world.change(POD, pod, lambda old: {**old, "spec": {**old["spec"], "nodeName": "node-0"}})
+    world.report(POD, pod, {"phase": "Running"})
+
+
+@pytest.mark.parametrize(
+    "breach",
+    [
+        half_a_gang,
+        runs_again,
+        is_made_twice,
+        is_made_after_the_end,
+        overlaps,
+        counts_twice,
+        forgets_an_incident,
+        miscounts,
+        restarts_for_nothing,
+        goes_back,
+    ],
+    ids=lambda breach: breach.__name__,
+)
+def test_breaches_are_noticed(breach: Callable[[World, str], None]) -> None:
+    async def main() -> list[str]:
+        world, rules = World(cluster_kinds(), 1), Rules()
+        world.objects.listeners.append(rules.on_change)
+        uid = submitted(world)
+        assert rules.broken == []
+        breach(world, uid)
+        return rules.broken
+
+    assert len(virtualtime.run(main)) == 1
+
+
+def test_causes_that_nobody_brought_about_are_noticed() -> None:
+    day = Day(1, 1, (Submit(0, "job", "plain", 2, Fate(10)), Evict(1, "job", 0), Fail(1, "other", 0, 1)))
+    assert unfounded(day, {"job": {"Evicted": 2}, "other": {"Error": 1}}) == []
+    assert len(unfounded(day, {"job": {"Error": 1, "NodeLost": 1}})) == 2
+
+
+def test_leaks_and_unfinished_jobs_are_noticed_at_rest() -> None:
+    async def main() -> list[str]:
+        world = World(cluster_kinds(), 1)
+        uid = submitted(world)
+        runs(world, uid)
+        made(world, "nobody")
+        return at_rest(world.objects, world.server.kinds)
+
+    unfinished, running, leaked = virtualtime.run(main)
+    assert "job: is new" in unfinished
+    assert "pod-0: runs although" in running
+    assert "job-r0: its TorchrunJob is gone" in leaked
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_job_ends_when_nothing_happens_to_it(kind: str) -> None:
+    day = Day(1, 0.1, (Submit(1.0, "job", kind, 2, Fate(60)),))
+    told = live(day, operator)
+    assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 1})
