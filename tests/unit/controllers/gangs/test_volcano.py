@@ -163,6 +163,20 @@ def test_pod_group_of_a_job_that_ended_holds_no_queue(world: type[World], ends: 
     assert not [kind for kind, _ in w.objects if kind == "PodGroup"]
 
 
+def test_suspended_job_holds_no_queue_either(world: type[World]) -> None:
+    w = queued(world).runs()
+    w.edit(suspend=True)
+    w.settle()
+    assert group_in(w)  # its pods have yet to stop
+    w.remove("Pod", "demo-0-x")
+    w.remove("Pod", "demo-1-x")
+    w.settle()
+    assert not [kind for kind, _ in w.objects if kind == "PodGroup"]
+    w.edit(suspend=False)
+    w.settle()
+    assert group_in(w)["metadata"]["name"].startswith("pg-demo-r1-")
+
+
 def test_pod_group_that_somebody_deletes_comes_back(world: type[World]) -> None:
     """Pods that are not bound would wait in silence without it."""
     w = queued(world)
