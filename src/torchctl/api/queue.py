@@ -303,7 +303,8 @@ class QueueSpec(Model):
             field="kaiQueuePolicy",
         ),
         Rule(
-            cel="!has(self.kaiQueue) || !(self.?scheduling.?scheduler.orValue('') in ['auto', 'kubernetes', 'volcano'])",
+            cel="!has(self.kaiQueue) "
+            "|| !(self.?scheduling.?scheduler.orValue('') in ['auto', 'kubernetes', 'volcano'])",
             message="kaiQueue names its scheduler, KAI: leave scheduling.scheduler out",
             holds=lambda self: self.kai_queue is None or self.scheduling.scheduler not in (AUTO, NATIVE, VOLCANO),
             field="scheduling",
