@@ -53,7 +53,7 @@ async def running_volcano(cluster: ControlPlane, directory: Path) -> AsyncIterat
     Args:
         directory: Where the scheduler's configuration is written.
     """
-    await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(_directory() / "crds"))
+    await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str((_directory() / "crds").resolve()))
     await established(cluster)
     configuration = directory / "volcano-scheduler.conf"
     configuration.write_text(CONFIGURATION)

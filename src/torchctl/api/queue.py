@@ -25,7 +25,7 @@ from torchctl.api.fields import (
     Open,
 )
 from torchctl.api.model import KeptModel, Model
-from torchctl.api.names import AUTO, GPU_RESOURCE, GROUP, VERSION, VOLCANO
+from torchctl.api.names import AUTO, GPU_RESOURCE, GROUP, NATIVE, VERSION, VOLCANO
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
@@ -303,9 +303,10 @@ class QueueSpec(Model):
             field="kaiQueuePolicy",
         ),
         Rule(
-            cel="!has(self.kaiQueue) || self.?scheduling.?scheduler.orValue('') != 'auto'",
-            message="kaiQueue names its scheduler: leave scheduling.scheduler auto out",
-            holds=lambda self: self.kai_queue is None or self.scheduling.scheduler != AUTO,
+            cel="!has(self.kaiQueue) "
+            "|| !(self.?scheduling.?scheduler.orValue('') in ['auto', 'kubernetes', 'volcano'])",
+            message="kaiQueue names its scheduler, KAI: leave scheduling.scheduler out",
+            holds=lambda self: self.kai_queue is None or self.scheduling.scheduler not in (AUTO, NATIVE, VOLCANO),
             field="scheduling",
         ),
         Rule(

@@ -94,9 +94,10 @@ def test_operators_default_is_for_queues_that_name_none(
     assert taken(started(world, queue=queue, there=there, default=default)) == scheduler
 
 
-def test_auto_beside_a_kai_queue_is_refused(world: type[World]) -> None:
-    w = started(world, queue="{image: a:1, kaiQueue: gpus, scheduling: {scheduler: auto}}", there=EVERY)
-    assert "leave scheduling.scheduler auto out" in w.condition("QueueFound")[2]
+@pytest.mark.parametrize("scheduler", ["auto", "kubernetes", "volcano"])
+def test_another_gang_scheduler_beside_a_kai_queue_is_refused(world: type[World], scheduler: str) -> None:
+    w = started(world, queue=f"{{image: a:1, kaiQueue: gpus, scheduling: {{scheduler: {scheduler}}}}}", there=EVERY)
+    assert "leave scheduling.scheduler out" in w.condition("QueueFound")[2]
 
 
 def test_every_kind_of_pod_group_can_be_chosen() -> None:

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import gangjobs
 import pytest
+from gangjobs import ELASTIC, TWO, group_in
 from specs import decoded
 from world import World
 
@@ -14,21 +16,12 @@ from torchctl.controllers.gangs.scheduler import Gang, Said
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 
 QUEUE = "{image: a:1, scheduling: {scheduler: kubernetes}}"
-TWO = "{jobQueue: research, numNodes: 2, command: a}"
-ELASTIC = "{jobQueue: research, numNodes: 3, command: a, elastic: {minNodes: 2, maxNodes: 4}}"
 NATIVE = FrozenNative(gang=True)
 
 
 def queued(world: type[World], job: str = TWO, queue: str = QUEUE) -> World:
     """A job that was started and waits for kube-scheduler."""
-    w = world(job, queue)
-    w.settle()
-    return w
-
-
-def group_in(w: World) -> dict[str, Any]:
-    (group,) = (body for (kind, _), body in w.objects.items() if kind == "PodGroup")
-    return group
+    return gangjobs.queued(world, job, queue)
 
 
 def waiting(index: int, group: str) -> Pod:

@@ -1,8 +1,7 @@
-"""What Volcano is told of a job, and what becomes of its answers: waiting, missing Queues, preemption."""
-
-from typing import Any
+"""What Volcano is told of a job, and what becomes of what it does: preemption, absence, a Queue that closes."""
 
 import pytest
+from gangjobs import ELASTIC, PREEMPTED, QUEUE, TRAIN, TWO, group_in, queued
 from world import World
 
 from torchctl.api.kube import KaiPodGroup
@@ -10,44 +9,8 @@ from torchctl.api.volcano import VOLCANO_PODGROUP, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import groups_of, kind_of
 from torchctl.controllers.gangs.none import NoGangScheduler
 from torchctl.controllers.gangs.scheduler import Gang, GangScheduler, Said
-from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.kinds import ObjectMeta
-
-QUEUE = "{image: a:1, nodeResources: {gpus: 8}, scheduling: {volcanoQueue: train}}"
-TWO = "{jobQueue: research, numNodes: 2, command: a}"
-ELASTIC = "{jobQueue: research, numNodes: 3, command: a, elastic: {minNodes: 2, maxNodes: 4}}"
-TRAIN = FrozenVolcano(queue="train", gang=True)
-FITS_NOT = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
-PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "volcano: ..."}
-
-
-def condition(type_: str, at: str, message: str = "", reason: str = "") -> dict[str, Any]:
-    return {
-        "type": type_,
-        "status": "True",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": f"2026-01-01T00:00:{at}Z",
-        "transitionID": "changes-with-every-session",
-    }
-
-
-UNSCHEDULABLE = condition("Unschedulable", "10", FITS_NOT, "NotEnoughResources")
-SCHEDULED = condition("Scheduled", "20", "tasks in gang are ready to be scheduled")
-
-
-def queued(world: type[World], job: str = TWO, queue: str = QUEUE) -> World:
-    """A job that was started and waits for Volcano."""
-    w = world(job, queue)
-    w.settle()
-    return w
-
-
-def group_in(w: World) -> dict[str, Any]:
-    (group,) = (body for (kind, _), body in w.objects.items() if kind == "PodGroup")
-    return group
-
 
 # What Volcano is told.
 
@@ -120,109 +83,6 @@ def test_users_annotation_does_not_choose_another_pod_group(world: type[World]) 
     )
     pod = w.spec("Job", "demo")["template"]
     assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group_in(w)["metadata"]["name"]
-
-
-# What Volcano says.
-
-
-def test_volcanos_words_are_the_admitted_message(world: type[World]) -> None:
-    w = queued(world)
-    w.volcano_says("Inqueue", UNSCHEDULABLE)
-    w.settle()
-    name = group_in(w)["metadata"]["name"]
-    assert w.condition("Admitted") == ("False", "WaitingForAdmission", f"PodGroup {name}: {FITS_NOT}")
-    assert w.phase == "Queued"
-
-
-def test_gang_that_volcano_has_not_seen_waits_in_its_queue(world: type[World]) -> None:
-    assert queued(world).condition("Admitted")[2] == "waits for 16 GPUs in Volcano's Queue train"
-
-
-@pytest.mark.parametrize(
-    ("phase", "conditions", "words"),
-    [
-        ("Pending", [UNSCHEDULABLE], FITS_NOT),
-        ("Inqueue", [UNSCHEDULABLE], FITS_NOT),
-        ("Unknown", [SCHEDULED, condition("Unschedulable", "30", "1 Pending, 1 Running")], "1 Pending, 1 Running"),
-        ("Inqueue", [UNSCHEDULABLE, SCHEDULED], ""),
-        ("Inqueue", [condition("Unschedulable", "20", FITS_NOT), SCHEDULED], FITS_NOT),
-        ("Inqueue", [SCHEDULED, condition("Unschedulable", "20", FITS_NOT)], FITS_NOT),
-        ("Inqueue", [condition("Unschedulable", "10", "", "NotEnoughResources")], "NotEnoughResources"),
-        ("Running", [UNSCHEDULABLE], ""),
-        ("Completed", [UNSCHEDULABLE, SCHEDULED], ""),
-        ("Inqueue", [], ""),
-        ("", [], ""),
-    ],
-)
-def test_youngest_condition_of_a_waiting_pod_group_counts(
-    world: type[World], phase: str, conditions: list[dict[str, Any]], words: str
-) -> None:
-    """Volcano turns no condition False, so that an old wait is still True on a gang that runs."""
-    w = queued(world)
-    w.volcano_says(phase, *conditions)
-    assert w.seen.podgroup is not None
-    assert TRAIN.said(w.seen.podgroup, "Open") == Said(words)
-
-
-@pytest.mark.parametrize(
-    ("state", "says"),
-    [
-        ("", "its Queue train does not exist; create it, or name another in"),
-        ("Closed", "its Queue train is Closed and takes in no more pods; open it"),
-        ("Closing", "its Queue train is Closing"),
-    ],
-)
-def test_queue_that_takes_no_pods_is_named(world: type[World], state: str, says: str) -> None:
-    """Of a missing Queue the PodGroup says nothing for ever, of a closed one something about 0 tasks."""
-    w = queued(world)
-    w.volcano_says("Pending" if state else "", *([UNSCHEDULABLE] if state else []))
-    w.volcano_queue_is(state)
-    w.settle()
-    status, reason, message = w.condition("Admitted")
-    assert (status, reason) == ("False", "WaitingForAdmission")
-    assert says in message
-
-
-def test_queue_of_unknown_state_hides_nothing() -> None:
-    group = VolcanoPodGroup(ObjectMeta(name="pg"))
-    assert [TRAIN.said(group, state) for state in (None, "Open", "Unknown")] == [Said()] * 3
-
-
-def test_gang_whose_pods_are_placed_is_admitted_whatever_conditions_say(world: type[World]) -> None:
-    w = queued(world)
-    w.volcano_says("Inqueue", UNSCHEDULABLE)
-    w.runs()
-    assert w.condition("Admitted")[:2] == ("True", "Admitted")
-    w.volcano_says("Unknown", UNSCHEDULABLE)
-    w.volcano_queue_is("Closed")
-    w.settle()
-    assert w.condition("Admitted")[:2] == ("True", "Admitted")
-
-
-def test_smaller_pod_group_is_reported(world: type[World]) -> None:
-    """Somebody has made the PodGroup smaller, and pods say that they are in it."""
-    w = queued(world)
-    w.volcano_says("Inqueue", UNSCHEDULABLE)
-    group = w.seen.podgroup
-    assert group is not None
-    smaller = VolcanoPodGroup(group.metadata, {**group.spec, "minMember": 1})
-    w.is_in({smaller.metadata.name: smaller}, 0, 1)
-    w.settle()
-    status, reason, message = w.condition("Admitted")
-    assert (status, reason) == ("False", "GangTooSmall")
-    assert "whose minMember is 1 and not 2" in message
-    assert "scheduling.k8s.io/group-name" in message
-
-
-def test_pod_that_would_fit_is_no_problem_of_the_gang(world: type[World]) -> None:
-    """Volcano marks pods that fit as not scheduled too, with reason Schedulable."""
-    w = queued(world)
-    scheduled = {"type": "PodScheduled", "status": "False"}
-    w.worker(0, "Pending", node="", conditions=[scheduled | {"reason": "Schedulable", "message": "can be assigned"}])
-    w.worker(1, "Pending", node="", conditions=[scheduled | {"reason": "Unschedulable", "message": "no GPUs"}])
-    w.settle()
-    _, reason, message = w.condition("WorkersReady")
-    assert (reason, message.partition(";")[0]) == ("Unschedulable", "pod demo-1-x: no GPUs")
 
 
 # What Volcano does.
@@ -301,6 +161,20 @@ def test_pod_group_of_a_job_that_ended_holds_no_queue(world: type[World], ends: 
     w.settle()
     assert w.phase == ("Succeeded" if ends == "succeeds" else "Failed")
     assert not [kind for kind, _ in w.objects if kind == "PodGroup"]
+
+
+def test_suspended_job_holds_no_queue_either(world: type[World]) -> None:
+    w = queued(world).runs()
+    w.edit(suspend=True)
+    w.settle()
+    assert group_in(w)  # its pods have yet to stop
+    w.remove("Pod", "demo-0-x")
+    w.remove("Pod", "demo-1-x")
+    w.settle()
+    assert not [kind for kind, _ in w.objects if kind == "PodGroup"]
+    w.edit(suspend=False)
+    w.settle()
+    assert group_in(w)["metadata"]["name"].startswith("pg-demo-r1-")
 
 
 def test_pod_group_that_somebody_deletes_comes_back(world: type[World]) -> None:

@@ -13,6 +13,7 @@ from torchctl.api.phases import Phase
 from torchctl.controllers.gangs.groups import holds_queue, kind_of
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
+from torchctl.controllers.job.attempts.stage import is_suspended
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
@@ -61,7 +62,7 @@ def after_the_end(case: Case) -> Actions:
 
 
 def _released(observed: Observed) -> list[Removal]:
-    """The PodGroup of the last attempt, if others wait for it to go, once no pod is in it any more."""
+    """The PodGroup of the attempt, which is over, if others wait for it to go, once no pod is in it any more."""
     group = observed.podgroup
     if group is None or not holds_queue(group) or _is_leaving(group) or not all(map(pods.has_ended, observed.pods)):
         return []
@@ -86,7 +87,8 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late if not pods.was_forced(pod)]
     over = all(map(pods.has_ended, observed.old_pods))
     groups = [_removal(kind_of(group), group) for group in observed.old_groups if over and not _is_leaving(group)]
-    return (*gone, *forced, *groups, *_old_templates(observed))
+    released = _released(observed) if is_suspended(case.status) else []
+    return (*gone, *forced, *groups, *released, *_old_templates(observed))
 
 
 def stopped(case: Case) -> tuple[Child, ...]:

@@ -14,27 +14,21 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceSource
-from torchctl.api.names import AUTO, KAI_DEFAULT_QUEUE, KAI_SCHEDULER, NATIVE, TRAINER, VOLCANO
-from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
+from torchctl.api.names import TRAINER
+from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.written import plain
-from torchctl.controllers.gangs.choice import choose
-from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
 from torchctl.controllers.job.children import preflight
 from torchctl.controllers.job.template import conflicts, gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
     FrozenElastic,
-    FrozenKai,
-    FrozenNative,
     FrozenRendezvous,
     FrozenTemplate,
-    FrozenTopology,
-    FrozenVolcano,
     FrozenWorkspace,
 )
+from torchctl.controllers.job.template.gangs import placement
 from torchctl.controllers.job.template.sizing import Node, Shape
-from torchctl.controllers.queuespec.scheduling import scheduler_of
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Kind
 
@@ -87,10 +81,7 @@ def render(
             "spec.volumes.workspace and submit the job again",
         )
     checkpoints = _checkpoints(base, spec, shape)
-    asked = scheduler_of(base, settings.default_scheduler)
-    auto = asked == AUTO
-    gangs = base.scheduling.gang
-    scheduler = asked if not auto else choose(absent, elastic=spec.elastic is not None) if gangs else ""
+    placed = placement(base, spec, settings.default_scheduler, absent, name)
     parts = podspec.Parts(
         template=given,
         queue=base,
@@ -98,7 +89,7 @@ def render(
         shape=shape,
         claimed=node.claimed,
         gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
-        scheduler="" if scheduler == NATIVE else scheduler,
+        scheduler=placed.scheduler_name,
         workspace=workspace,
         checkpoints=checkpoints,
         rendezvous=rendezvous,
@@ -130,10 +121,10 @@ def render(
         operator_image=settings.image,
         workspace=workspace,
         checkpoints=checkpoints,
-        kai=_kai(base) if scheduler == KAI_SCHEDULER else None,
-        volcano=_volcano(base) if scheduler == VOLCANO else None,
-        native=_native(base, spec, name) if scheduler == NATIVE else None,
-        auto=auto,
+        kai=placed.kai,
+        volcano=placed.volcano,
+        native=placed.native,
+        auto=placed.auto,
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
@@ -162,41 +153,6 @@ def _node(queue: QueueSpec, trainer: dict[str, Any]) -> Node:
         return Node(resources.gpus_per_node, claimed=True)
     there = trainer.get("resources", {}).get("limits", {}).get(resources.gpu_resource_name, 0)
     return Node(resources.gpus or int(quantity.parse(there).value))
-
-
-def _kai(queue: QueueSpec) -> FrozenKai:
-    """Returns KAI's settings.
-
-    A gang has a queue in any case: without one it could have no PodGroup of its own, and no gang KAI would make of it.
-    """
-    default = KAI_DEFAULT_QUEUE if queue.scheduling.gang else ""
-    return FrozenKai(queue=queue.kai_queue or default, gang=queue.scheduling.gang, topology=_topology(queue.scheduling))
-
-
-def _volcano(queue: QueueSpec) -> FrozenVolcano:
-    return FrozenVolcano(queue=queue.scheduling.volcano_queue or DEFAULT_QUEUE, gang=queue.scheduling.gang)
-
-
-def _native(queue: QueueSpec, job: JobSpec, name: str) -> FrozenNative:
-    """Returns the settings of Kubernetes' own gangs.
-
-    Raises:
-        Impossible: The job is elastic.
-    """
-    if job.elastic is not None and queue.scheduling.gang:
-        raise Impossible(
-            JobReason.INVALID_SPEC,
-            f"spec.elastic does not go with scheduling.scheduler {NATIVE} of TorchrunQueue {name}: gangs of Kubernetes "
-            "itself cannot change their size; set scheduling.gang to false there, or submit the job to another queue",
-        )
-    return FrozenNative(gang=queue.scheduling.gang)
-
-
-def _topology(scheduling: Scheduling) -> FrozenTopology | None:
-    asked = scheduling.topology
-    if asked is None:
-        return None
-    return FrozenTopology(name=asked.name, required=asked.required or "", preferred=asked.preferred or "")
 
 
 def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Sequence[str]) -> FrozenWorkspace | None:

@@ -1,10 +1,10 @@
-"""A cluster without KAI-Scheduler: a condition says what is missing, and all goes on by itself when it is there."""
+"""A cluster without a gang scheduler: a condition says which is missing, and all goes on by itself when it is there."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 import pytest_asyncio
-from clusters import install, install_kai
+from clusters import install, install_kai, install_volcano
 from jobs import Place
 from operators import running_operator
 from waiting import until
@@ -12,6 +12,7 @@ from waiting import until
 from torchctl.api.kube import JOB, KAI_PODGROUP, KAI_QUEUE
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
@@ -23,8 +24,8 @@ KAI_CRDS = ("queues.scheduling.run.ai", "podgroups.scheduling.run.ai")
 
 
 @dataclass(frozen=True)
-class WithoutKai:
-    """A control plane of its own, whose API server does not know KAI's kinds yet."""
+class WithoutGangs:
+    """A control plane of its own, whose API server does not know the kinds of gang schedulers yet."""
 
     plane: ControlPlane
     admin: Client
@@ -40,15 +41,15 @@ async def installed() -> AsyncGenerator[tuple[ControlPlane, Client, Connection]]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def cluster(installed: tuple[ControlPlane, Client, Connection]) -> WithoutKai:
+async def cluster(installed: tuple[ControlPlane, Client, Connection]) -> WithoutGangs:
     plane, admin, account = installed
     await plane.kubectl("delete", "crd", "--ignore-not-found", *KAI_CRDS)
     place = Place(admin, fresh_name("team"))
     await create_namespace(admin, place.namespace)
-    return WithoutKai(plane, admin, account, place)
+    return WithoutGangs(plane, admin, account, place)
 
 
-async def test_queue_and_job_wait_until_kai_is_installed(cluster: WithoutKai) -> None:
+async def test_queue_and_job_wait_until_kai_is_installed(cluster: WithoutGangs) -> None:
     admin, place = cluster.admin, cluster.place
     await place.queue(kaiQueue="research")
     await place.queue("plain")
@@ -69,7 +70,32 @@ async def test_queue_and_job_wait_until_kai_is_installed(cluster: WithoutKai) ->
         assert group.spec["minMember"] == 2
 
 
-async def test_queue_goes_after_the_kai_crd_was_removed(cluster: WithoutKai) -> None:
+async def test_job_waits_until_volcano_is_installed(cluster: WithoutGangs) -> None:
+    admin, place = cluster.admin, cluster.place
+    await place.queue(scheduling={"scheduler": "volcano"})
+    await place.queue("any", scheduling={"scheduler": "auto"})
+    await place.job()
+    await place.job("early", jobQueue="any")
+    async with ScriptedKubelet(admin), running_operator(cluster.account, place.namespace):
+        found = await place.condition("Admitted", "VolcanoNotInstalled")
+        assert "podgroups.scheduling.volcano.sh" in found.message
+        early = await place.condition("Admitted", "NoGang", "early")
+        assert early.message.endswith("; scheduler auto took none")
+        assert not await place.exists(JOB, "job")
+        await install_volcano(cluster.plane)
+        await place.reaches(Phase.SUCCEEDED, timeout_s=90)
+        await place.job("late", jobQueue="any")
+        late = await place.condition("Admitted", "Admitted", "late", timeout_s=60)
+        assert late.message.endswith("; scheduler auto took volcano")
+        await place.reaches(Phase.SUCCEEDED, "late", timeout_s=60)
+
+        async def none_left() -> bool:
+            return not await admin.list(VOLCANO_PODGROUP, namespace=place.namespace)
+
+        await until(none_left)
+
+
+async def test_queue_goes_after_the_kai_crd_was_removed(cluster: WithoutGangs) -> None:
     """No deletion of its KAI Queue was ever seen."""
     place = cluster.place
     await install_kai(cluster.plane)
