@@ -52,7 +52,8 @@ sweep: venv control-plane ## Kill operator, plugin, receiver, companion and laun
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
 
-check: lint types unit ## Before each commit: lint, types and unit tests
+check: lint types ## Before each commit: lint, types and unit tests with fewer random examples
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest $(PARALLEL) tests/unit
 
 unit: venv ## Unit tests only: pure rules, and programs on loopback
 	$(BIN)/pytest $(PARALLEL) tests/unit
@@ -75,6 +76,13 @@ test-kai: kai-bin venv control-plane ## KAI-Scheduler's own programs place the p
 
 kai-bin:
 	@test -n "$(KAI_BIN)" || { echo "make test-kai KAI_BIN=dir: say where KAI's programs are, see docs/testing.md" >&2; exit 2; }
+
+test-volcano: volcano-bin venv control-plane ## Volcano's own programs place the pods: VOLCANO_BIN=dir holds them (docs/testing.md)
+	TORCHCTL_VOLCANO_BIN=$(abspath $(VOLCANO_BIN)) TORCHCTL_VOLCANO_CRDS=$(abspath $(VOLCANO_BIN))/crds \
+		$(BIN)/pytest tests/volcano tests/envtest/test_volcano_contract.py
+
+volcano-bin:
+	@test -n "$(VOLCANO_BIN)" || { echo "make test-volcano VOLCANO_BIN=dir: say where Volcano's programs are, see docs/testing.md" >&2; exit 2; }
 
 image: venv ## Build the operator's image as an OCI archive, without a container engine (root, debootstrap)
 	$(BIN)/python hack/image.py --output dist/torchctl-image.tar
@@ -109,4 +117,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos unit e2e bench-node test-kai kai-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos unit e2e bench-node test-kai kai-bin test-volcano volcano-bin image lint types fmt manifests drift bench bench-peers lock clean

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import cached, commands, coordinator, latency, logs, memory, requests, sync, upload
+from bench import cached, commands, coordinator, latency, logs, memory, pauses, requests, sync, upload
 from bench.compared import Baseline
 from bench.compared import load as load_baseline
 from bench.figures import Figure
@@ -24,6 +24,7 @@ BENCHES: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "coordinator": coordinator.measure,
     "commands": commands.measure,
     "cached": cached.measure,
+    "pauses": pauses.measure,
     "sync": sync.measure,
     "upload": upload.measure,
     "latency": latency.measure,

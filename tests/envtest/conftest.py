@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
-from clusters import clear, install, install_kai
+from clusters import clear, install, install_kai, install_volcano
 from jobs import Place
 from operators import background_operator
 from rights import asked, granted, used
@@ -36,8 +36,9 @@ async def operator_account(control_plane: ControlPlane) -> AsyncGenerator[Connec
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def kubelet(control_plane: ControlPlane, admin: Client) -> AsyncGenerator[ScriptedKubelet]:
-    """All nodes, played by the default script; pods of KAI's are placed by gangs."""
+    """All nodes, played by the default script; pods of KAI's are placed by gangs, those of Volcano's one by one."""
     await install_kai(control_plane)
+    await install_volcano(control_plane)
     async with ScriptedKubelet(admin, nodes=(*default_nodes(NODES), *H100)) as nodes:
         yield nodes
 

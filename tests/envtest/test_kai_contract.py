@@ -1,16 +1,14 @@
 """What the operator writes and reads of KAI is what KAI's own CRDs have: the API server drops nothing of it."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
-import yaml
 from clusters import KAI_CRDS, install_kai
+from contracts import missing, schema_of, sent
 
-from torchctl.api.casing import camel
 from torchctl.api.kube import KAI_PODGROUP, KAI_QUEUE, KaiPodGroupStatus, KaiQueueStatus
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.controllers.job.children.owner import Owner
@@ -60,16 +58,6 @@ async def installed(control_plane: ControlPlane) -> None:
     await install_kai(control_plane)
 
 
-async def sent(cluster: ControlPlane, body: dict[str, Any]) -> dict[str, Any]:
-    """What the API server would keep of an object. Raises CommandFailed where it has a field that it does not know."""
-    text = await cluster.kubectl(
-        *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-o", "yaml", "-f-"),
-        input=yaml.safe_dump(body),
-    )
-    kept: dict[str, Any] = yaml.safe_load(text)
-    return kept
-
-
 @pytest.mark.parametrize("template", [FIXED, ELASTIC], ids=["fixed", "elastic"])
 async def test_the_pod_group_of_an_attempt_is_one_of_kais(
     control_plane: ControlPlane, namespace: str, template: FrozenTemplate
@@ -101,33 +89,5 @@ UNKNOWN_TO_KAI = {"status.phase"}
     ids=["PodGroup", "Queue"],
 )
 def test_each_status_field_that_is_read_exists_in_kai(kind: Kind[Any], status: type) -> None:
-    schema = next(crd for crd in _crds() if crd["spec"]["names"]["kind"] == kind.kind)["spec"]["versions"]
-    (version,) = (version for version in schema if version["name"] == kind.version)
-    properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]
-    missing = set(_missing(status, properties, "status"))
-    assert missing <= UNKNOWN_TO_KAI
-
-
-def _crds() -> list[dict[str, Any]]:
-    files = sorted(Path(os.environ[KAI_CRDS]).glob("*.yaml"))
-    return [document for path in files for document in yaml.safe_load_all(path.read_text()) if document]
-
-
-def _missing(struct: type, schema: dict[str, Any], path: str) -> list[str]:
-    """Fields of a struct, at every level, for which the schema has no property."""
-    found: list[str] = []
-    for field in msgspec.structs.fields(struct):
-        name, properties = camel(field.name), schema.get("properties", {})
-        if name not in properties:
-            found.append(f"{path}.{name}")
-        inner = _struct_in(field.type)
-        if inner is not None and name in properties:
-            found += _missing(inner, properties[name].get("items", properties[name]), f"{path}.{name}")
-    return found
-
-
-def _struct_in(annotation: Any) -> type | None:
-    """The struct that a field holds, on its own, optional or in a tuple."""
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return annotation
-    return next(filter(None, map(_struct_in, getattr(annotation, "__args__", ()))), None)
+    found = missing(status, schema_of(os.environ[KAI_CRDS], kind), "status")
+    assert set(found) <= UNKNOWN_TO_KAI

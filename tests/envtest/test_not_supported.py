@@ -12,7 +12,6 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.testing.kubelet import ScriptedKubelet
 
 QUEUES: dict[str, dict[str, Any]] = {
-    "spec.scheduling.scheduler volcano": {"scheduling": {"scheduler": "volcano"}},
     "spec.weight": {"weight": 2},
     "spec.maxNodes": {"maxNodes": 4},
     "spec.quota.gpus": {"quota": {"gpus": 8}},

@@ -9,7 +9,7 @@ import pytest
 from clusters import OPERATOR_NAMESPACE, quota_noted
 from jobs import Place, a_kai_queue
 from operators import operator_settings, running_operator
-from rights import IN_ADMISSION, asked, granted, used
+from rights import ALPHA, IN_ADMISSION, asked, granted, used
 from stories import STORIES
 from waiting import until
 
@@ -18,6 +18,7 @@ from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP
 from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.controllers.job.steps import workers
 from torchctl.runtime.access.core import Access
 from torchctl.runtime.access.readers import Readers
@@ -66,7 +67,7 @@ async def test_every_right_is_used_and_no_request_is_denied(
     requests = asked(log, start)
     # An API server that other tests restart denies until its authorizer is in sync.
     assert [request for request in requests if request.was_denied] == []
-    assert granted() - used(requests) - IN_ADMISSION == set()
+    assert granted() - used(requests) - IN_ADMISSION - ALPHA == set()
 
 
 async def _be_scraped(client: Client, token: str) -> None:
@@ -82,6 +83,7 @@ async def _use_all(place: Place) -> None:
     await place.gone(POD, "served-sync-0")
     await _stock(place)
     await _outlive(place)
+    await _be_placed_by_volcano(place)
     await place.job("held", suspend=True)
     for _ in range(2):  # the same Event twice is one that is counted up
         await place.condition("QueueFound", "QueueNotFound", "held")
@@ -117,6 +119,19 @@ async def _outlive(place: Place) -> None:
     await place.admin.delete(POD, pod.metadata.name, namespace=place.namespace)
     await place.gone(TORCHRUN_JOB, "short", timeout_s=60.0)
     await place.admin.delete(TORCHRUN_QUEUE, "short", namespace=place.namespace)
+
+
+async def _be_placed_by_volcano(place: Place) -> None:
+    """A gang of Volcano's, whose PodGroup goes when the job has ended."""
+    await place.queue("volcano", scheduling={"scheduler": "volcano"})
+    await place.job("volcano", jobQueue="volcano")
+    await place.reaches(Phase.SUCCEEDED, "volcano")
+
+    async def none_left() -> bool:
+        return not await place.admin.list(VOLCANO_PODGROUP, namespace=place.namespace)
+
+    await until(none_left)
+    await place.admin.delete(TORCHRUN_QUEUE, "volcano", namespace=place.namespace)
 
 
 async def _a_worker(place: Place, name: str) -> Pod | None:
@@ -157,6 +172,7 @@ _OTHERS: dict[Kind[Any], dict[str, Any]] = {
     KAI_PODGROUP: {"spec": {"minMember": 1}},
     KAI_QUEUE: a_kai_queue("others"),
     POD: {"spec": {"containers": [_CONTAINER]}},
+    VOLCANO_PODGROUP: {"spec": {"minMember": 1}},
     PVC: {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
     SERVICE: {"spec": {"clusterIP": "None"}},
 }

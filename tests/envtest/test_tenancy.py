@@ -146,6 +146,17 @@ async def test_s01_kai_queue_needs_the_right_to_use_it(here: Team, spec: Json, n
     assert await refusal(make(here.admin, TORCHRUN_QUEUE, a_queue(here.namespace, "attack", **spec))) == ""
 
 
+async def test_s01_volcano_queue_needs_the_right_to_use_it(here: Team) -> None:
+    """Volcano's Queues belong to no namespace either; the right to use one is given by name."""
+    theirs, shared = ({"scheduling": {"volcanoQueue": name}} for name in ("other", "shared"))
+    for role in ("author", "delegate", "developer"):
+        said = await refusal(define(here, role, **theirs))
+        assert "TorchrunQueue attack: spec.scheduling.volcanoQueue" in said
+        assert "use on queues.scheduling.volcano.sh other" in said
+    assert await refusal(define(here, "delegate", **shared)) == ""
+    assert await refusal(define(here, "author", scheduling={"scheduler": "volcano"})) == ""
+
+
 async def test_s01_right_to_use_a_kai_queue_is_by_name(here: Team) -> None:
     """The right to use a KAI queue is given by name, in a namespace."""
     assert await refusal(define(here, "delegate", kaiQueue="mine", parentKaiQueue="department")) == ""

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 import yaml
 from clusters import install
+from gangcluster import ENDLESS, FEW_RIGHTS, URGENT, clear, node
 from jobs import Place
-from kaicluster import ENDLESS, FEW_RIGHTS, URGENT, clear, node
 from kaiprograms import KAI_BIN, MISSING, Kai, running_kai
 from operators import background_operator
 

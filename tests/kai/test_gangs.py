@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 import yaml
+from gangcluster import ENDLESS, FEW_RIGHTS, RACK, clear, node, told, workers
 from jobs import Place
-from kaicluster import ENDLESS, FEW_RIGHTS, RACK, clear, node, told, workers
 from waiting import until
 
 from torchctl.api import labels
 from torchctl.api.kube import KAI_PODGROUP, KAI_QUEUE, KaiQueue, Pod
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE, QueueStatus
-from torchctl.controllers.job.steps.admission import groups_of
+from torchctl.controllers.gangs.groups import groups_of
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import ScriptedKubelet
 

@@ -1,15 +1,15 @@
 """KAI takes the place of a whole gang for a more important one: that is one incident, and no person's deletion is."""
 
 import pytest
+from gangcluster import URGENT, workers
 from jobs import Place
-from kaicluster import URGENT, workers
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
-from torchctl.api.names import kai_pod_group
+from torchctl.api.names import pod_group
 from torchctl.api.phases import Phase
-from torchctl.controllers.job.failure.evictions import evicted_around
+from torchctl.controllers.gangs.evictions import evicted_around
 from torchctl.controllers.job.pods import told_at
 
 pytestmark = pytest.mark.usefixtures("podgrouper")
@@ -75,5 +75,5 @@ def _evicted(pod: Pod, group: KaiPodGroup) -> bool:
 
 
 async def _group(place: Place, job: TorchrunJob) -> KaiPodGroup:
-    name = kai_pod_group(job.metadata.name, job.metadata.uid)
+    name = pod_group(job.metadata.name, job.metadata.uid)
     return await place.admin.get(KAI_PODGROUP, name, place.namespace)

@@ -1,4 +1,4 @@
-"""What a cluster has before anything of a test: our kinds and rights, KAI's kinds."""
+"""What a cluster has before anything of a test: our kinds and rights, the kinds of KAI and Volcano."""
 
 import json
 import os
@@ -22,10 +22,12 @@ __all__ = [
     "KAI_CRDS",
     "OPERATOR",
     "OPERATOR_NAMESPACE",
+    "VOLCANO_CRDS",
     "clear",
     "established",
     "install",
     "install_kai",
+    "install_volcano",
     "quota_noted",
 ]
 
@@ -37,7 +39,11 @@ OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:torchctl"
 KAI_CRDS = "TORCHCTL_KAI_CRDS"
 """Environment variable: a directory with the CRDs that KAI-Scheduler ships."""
 
+VOLCANO_CRDS = "TORCHCTL_VOLCANO_CRDS"
+"""The same of Volcano."""
+
 MINIMAL_KAI_CRDS = Path(__file__).parent / "kai"
+MINIMAL_VOLCANO_CRDS = Path(__file__).parent / "volcano"
 DAY_S = 86_400
 """Nobody renews the operator's token here, and a slow machine has hours of work with it."""
 ESTABLISHED = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
@@ -79,7 +85,15 @@ async def quota_noted(cluster: ControlPlane, namespace: str, name: str) -> None:
 
 async def install_kai(cluster: ControlPlane) -> None:
     """KAI's kinds, without KAI: the real ones where `TORCHCTL_KAI_CRDS` says where they are."""
-    directory = os.environ.get(KAI_CRDS) or str(MINIMAL_KAI_CRDS)
+    await _install_kinds(cluster, os.environ.get(KAI_CRDS) or str(MINIMAL_KAI_CRDS))
+
+
+async def install_volcano(cluster: ControlPlane) -> None:
+    """Volcano's kinds, without Volcano: the real ones where `TORCHCTL_VOLCANO_CRDS` says where they are."""
+    await _install_kinds(cluster, os.environ.get(VOLCANO_CRDS) or str(MINIMAL_VOLCANO_CRDS))
+
+
+async def _install_kinds(cluster: ControlPlane, directory: str) -> None:
     await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", directory)
     await established(cluster)
 

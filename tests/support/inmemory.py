@@ -11,6 +11,7 @@ from specs import decoded
 from torchctl.api import labels
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, Job, Pod
 from torchctl.controllers.finding import Refusal
+from torchctl.controllers.gangs.groups import GROUP_KINDS
 from torchctl.runtime.kinds import Kind
 
 __all__ = ["InMemoryCluster"]
@@ -78,7 +79,9 @@ class InMemoryCluster(Readings):
             return "checkpoints" if name.endswith("-checkpoints") else "workspace"
         if kind == SERVICE:
             return None if name.endswith("-workspace") else "service"
-        return {CONTROLLER_REVISION: "revision", JOB: "worker_job", KAI_PODGROUP: "podgroup"}.get(kind)
+        if kind in GROUP_KINDS:
+            return "podgroup"
+        return {CONTROLLER_REVISION: "revision", JOB: "worker_job"}.get(kind)
 
     def pod(self, pod: Pod) -> None:
         """Puts a pod there, in place of one of its name."""

@@ -74,7 +74,7 @@ class Operated(InMemoryCluster):
             podgroup=None,
             old_jobs=(*seen.old_jobs, *filter(None, (seen.worker_job,))),
             old_pods=(*seen.old_pods, *seen.pods),
-            old_groups=(*seen.old_groups, *filter(None, (seen.podgroup,))),
+            old_groups=(*seen.old_groups, *((seen.podgroup,) if seen.podgroup is not None else ())),
         )
 
     def settle(self, limit: int = 20) -> None:

@@ -9,7 +9,7 @@ from clusters import CONFIG, OPERATOR
 
 from torchctl.testing.audit import AuditedRequest, read_audit_log
 
-__all__ = ["IN_ADMISSION", "asked", "granted", "used"]
+__all__ = ["ALPHA", "IN_ADMISSION", "asked", "granted", "used"]
 
 Right = tuple[str, str, str]
 """API group, resource with its subresource, and verb."""
@@ -17,6 +17,9 @@ Right = tuple[str, str, str]
 IN_ADMISSION = {("torchrun.ai", "torchrunjobs/finalizers", "update"), ("operator.torchrun.ai", "identity", "assume")}
 """Asked for by the admission plugin OwnerReferencesPermissionEnforcement, and by our own admission policies: neither
 makes a request."""
+
+ALPHA = {("scheduling.k8s.io", "podgroups", verb) for verb in ("create", "delete", "get", "list", "patch", "watch")}
+"""Asked for if the API server serves Kubernetes' own gangs. The control plane of test_native_gangs does."""
 
 
 def asked(log: Path, offset: int = 0) -> list[AuditedRequest]:

@@ -46,11 +46,12 @@ ROLES: Mapping[str, tuple[Json, ...]] = {
     "user": (JOBS, READS, _rule("", "configmaps", "persistentvolumeclaims", "secrets", verbs=["use"])),
     # Writes queues too.
     "author": (JOBS, READS, _rule("torchrun.ai", "torchrunqueues")),
-    # The same, below one KAI queue and in another.
+    # The same, below one KAI queue and in another, and in one of Volcano's.
     "delegate": (
         JOBS,
         _rule("torchrun.ai", "torchrunqueues"),
         _rule("scheduling.run.ai", "queues", verbs=["use"], names=["department", "shared"]),
+        _rule("scheduling.volcano.sh", "queues", verbs=["use"], names=["shared"]),
     ),
     # Writes pods and all that ours consist of, and every subresource of our kinds: a role as written in a hurry.
     "developer": (

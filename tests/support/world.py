@@ -10,8 +10,12 @@ from specs import EPOCH, decoded, elastic, job, queue_of
 
 from torchctl.api import names
 from torchctl.api.kube import KAI_PODGROUP, POD, PVC, PersistentVolumeClaim
+from torchctl.api.labels import VOLCANO_POD_GROUP
+from torchctl.api.volcano import VOLCANO_PODGROUP
+from torchctl.controllers.gangs.groups import PodGroup
+from torchctl.controllers.job.pods import INDEX_KEY
 from torchctl.controllers.job.template.digest import seal
-from torchctl.runtime.kinds import Condition
+from torchctl.runtime.kinds import Condition, Kind
 
 __all__ = ["EPOCH", "World", "elastic", "job"]
 
@@ -129,7 +133,32 @@ class World(Operated):
         self.seen = replace(self.seen, job=msgspec.structs.replace(job, spec=spec, metadata=meta))
 
     def kai(self, available: bool) -> None:
-        self.seen = replace(self.seen, kai_available=available)
+        self.lacks(*(() if available else (KAI_PODGROUP,)))
+
+    def lacks(self, *kinds: Kind[Any]) -> None:
+        """The kinds of PodGroups that the API server does not serve."""
+        self.seen = replace(self.seen, absent=frozenset(kinds))
+
+    def volcano(self, available: bool) -> None:
+        self.lacks(*(() if available else (VOLCANO_PODGROUP,)))
+
+    def volcano_queue_is(self, state: str | None) -> None:
+        """The state of the Volcano Queue that the PodGroup is in; empty: there is none."""
+        self.seen = replace(self.seen, queue_state=state)
+
+    def volcano_says(self, phase: str, *conditions: dict[str, Any]) -> None:
+        """What Volcano writes on the attempt's PodGroup."""
+        group = self.seen.podgroup
+        assert group is not None
+        body = {"metadata": msgspec.to_builtins(group.metadata), "spec": group.spec}
+        self.group_is(VOLCANO_PODGROUP, body | {"status": {"phase": phase, "conditions": [*conditions]}})
+
+    def is_in(self, groups: dict[str, PodGroup], *indexes: int) -> None:
+        """Workers that wait say that they are in these PodGroups, of which there is one."""
+        self.seen = replace(self.seen, groups=groups)
+        for index in indexes:
+            annotations = {VOLCANO_POD_GROUP: next(iter(groups)), INDEX_KEY: str(index)}
+            self.worker(index, "Pending", node="", metadata={"annotations": annotations})
 
     def says_why(self, message: str) -> None:
         self.seen = replace(self.seen, create_failure=message)
@@ -139,8 +168,11 @@ class World(Operated):
         self.seen = replace(self.seen, warning=message)
 
     def pod_group_says(self, conditions: list[dict[str, Any]]) -> None:
-        body = {"metadata": {"name": "pg"}, "status": {"schedulingConditions": conditions}}
-        self.seen = replace(self.seen, podgroup=decoded(KAI_PODGROUP, body))
+        self.group_is(KAI_PODGROUP, {"metadata": {"name": "pg"}, "status": {"schedulingConditions": conditions}})
+
+    def group_is(self, kind: Kind[Any], body: dict[str, Any]) -> None:
+        """The attempt's PodGroup, and what its scheduler has written on it."""
+        self.seen = replace(self.seen, podgroup=decoded(kind, body))
 
     def sync_runs(self, number: int = 0) -> None:
         """The container fetch starts now."""

@@ -192,21 +192,34 @@ class JobReason(Reason):
     WAITING_FOR_ADMISSION = (
         "WaitingForAdmission",
         (JobCondition.ADMITTED,),
-        "KAI has not placed the pods yet; the message has its reasons.",
-        "Wait, free GPUs, or raise the quota or limit of the KAI Queue.",
+        "The gang scheduler has not placed the pods yet; the message has its reasons.",
+        "Wait, free GPUs, or raise what its own queue (KAI's or Volcano's) may use.",
         EventType.NONE,
     )
     GANG_TOO_SMALL = (
         "GangTooSmall",
         (JobCondition.ADMITTED,),
-        "The pods are not in the PodGroup that was made for them, but in one that does not place them all together.",
-        "Run KAI-Scheduler 0.15 or later, whose podgrouper heeds kai.scheduler/skip-podgrouper.",
+        "The pods are not in the PodGroup that was made for them, but in none, or in one that does not place them all "
+        "together.",
+        "Do what the message says. With KAI: run 0.15 or later, whose podgrouper heeds kai.scheduler/skip-podgrouper.",
     )
     KAI_NOT_INSTALLED = (
         "KaiNotInstalled",
         (JobCondition.ADMITTED,),
         "The queue asks for KAI, and the cluster has no PodGroups of KAI.",
         "Install KAI-Scheduler; the job goes on by itself. Or submit to a queue without kaiQueue.",
+    )
+    VOLCANO_NOT_INSTALLED = (
+        "VolcanoNotInstalled",
+        (JobCondition.ADMITTED,),
+        "The queue asks for Volcano, and the cluster has no PodGroups of Volcano.",
+        "Install Volcano; the job goes on by itself. Or submit to a queue of another scheduler.",
+    )
+    NATIVE_GANGS_OFF = (
+        "NativeGangsOff",
+        (JobCondition.ADMITTED,),
+        "The queue asks for Kubernetes' own gangs, and the API server does not serve them: they are alpha.",
+        "Switch them on as the message says; the job goes on by itself. Or submit to a queue of another scheduler.",
     )
     SUSPENDED_BY_OTHERS = (
         "SuspendedByOthers",

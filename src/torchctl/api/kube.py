@@ -38,6 +38,7 @@ __all__ = [
     "PodStatus",
     "Running",
     "SchedulingCondition",
+    "SchedulingGroup",
     "SchedulingReason",
     "Service",
     "Terminated",
@@ -81,10 +82,16 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_
     last_state: ContainerState = ContainerState()
 
 
+class SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    pod_group_name: str = ""
+
+
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
     node_name: str = ""
     scheduler_name: str = ""
     active_deadline_seconds: int | None = None
+    scheduling_group: SchedulingGroup | None = None
+    """Alpha: the API server drops it without an error while Kubernetes' own gangs are switched off."""
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):

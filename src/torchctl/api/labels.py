@@ -30,6 +30,7 @@ __all__ = [
     "ROLE_RESOURCE",
     "ROLE_SYNC",
     "ROLE_WORKER",
+    "VOLCANO_POD_GROUP",
     "WORKSPACE_KEPT",
     "WORKSPACE_REVISION",
     "attempt_of",
@@ -73,6 +74,9 @@ KAI_QUEUE = "kai.scheduler/queue"
 KAI_SKIP_PODGROUPER = "kai.scheduler/skip-podgrouper"
 KAI_BATCH_MIN_MEMBER = "kai.scheduler/batch-min-member"
 KAI_POD_GROUP = "pod-group-name"
+VOLCANO_POD_GROUP = "scheduling.k8s.io/group-name"
+"""The only annotation that puts a pod into a PodGroup of Volcano; with `scheduling.volcano.sh/group-name` alone Volcano
+makes another one."""
 PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
 """Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 

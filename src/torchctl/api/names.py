@@ -5,6 +5,7 @@ A name belongs to one attempt for ever, so that neither a duplicate nor a resurr
 
 __all__ = [
     "API_VERSION",
+    "AUTO",
     "ETCD_PORT",
     "FIELD_MANAGER",
     "GPU_RESOURCE",
@@ -16,6 +17,7 @@ __all__ = [
     "MASTER_PORT",
     "MAX_JOB_NAME",
     "MAX_QUEUE_NAME",
+    "NATIVE",
     "PREFLIGHT_CONTAINER",
     "QUEUE_FINALIZER",
     "RESOURCES_FINALIZER",
@@ -23,9 +25,10 @@ __all__ = [
     "TRAINER",
     "UPLOAD_PORT",
     "VERSION",
+    "VOLCANO",
     "checkpoints_claim",
-    "kai_pod_group",
     "master_host",
+    "pod_group",
     "pod_host",
     "rendezvous_id",
     "revision",
@@ -54,6 +57,12 @@ INIT_CONTAINER = "workspace"
 PREFLIGHT_CONTAINER = "preflight"
 """The init container of a worker that asks whether the workers can meet at all."""
 KAI_SCHEDULER = "kai-scheduler"
+VOLCANO = "volcano"
+"""The scheduler's name of Volcano."""
+AUTO = "auto"
+"""Stands for the first gang scheduler that the cluster has when a job is started."""
+NATIVE = "kubernetes"
+"""Stands for kube-scheduler with Kubernetes' own gangs: no scheduler has this name."""
 KAI_DEFAULT_QUEUE = "default-queue"
 """The KAI Queue in which KAI puts pods that name none."""
 
@@ -124,8 +133,8 @@ def master_host(child: str, job: str, namespace: str, cluster_domain: str) -> st
     return pod_host(child, 0, job, namespace, cluster_domain)
 
 
-def kai_pod_group(child: str, job_uid: str) -> str:
-    """The KAI PodGroup of an attempt. KAI ignores the namespace, so the name is unique in the cluster."""
+def pod_group(child: str, job_uid: str) -> str:
+    """The PodGroup of an attempt. KAI ignores the namespace, so the name is unique in the cluster."""
     return f"pg-{child}-{job_uid}"
 
 

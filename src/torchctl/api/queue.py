@@ -25,7 +25,7 @@ from torchctl.api.fields import (
     Open,
 )
 from torchctl.api.model import KeptModel, Model
-from torchctl.api.names import GPU_RESOURCE, GROUP, VERSION
+from torchctl.api.names import AUTO, GPU_RESOURCE, GROUP, VERSION, VOLCANO
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
@@ -209,13 +209,26 @@ class Scheduling(Model):
             holds=lambda self: not (self.priority_class_name or "").startswith("system-"),
             field="priorityClassName",
         ),
+        Rule(
+            cel="!has(self.volcanoQueue) || self.?scheduler.orValue('volcano') == 'volcano'",
+            message="volcanoQueue is for the scheduler volcano",
+            holds=lambda self: self.volcano_queue is None or self.scheduler in (None, VOLCANO),
+            field="volcanoQueue",
+        ),
         qualified_keys("node_selector"),
     )
 
     scheduler: DnsName | None = Field(
         default=None,
-        description="Name of the scheduler: kai-scheduler or another; volcano is refused, it is not supported yet. "
-        "Default: kai-scheduler when kaiQueue is set, else the cluster's default.",
+        description="Name of the scheduler: kai-scheduler, volcano or another. kubernetes is kube-scheduler with its "
+        "own gangs, which are alpha and not for elastic jobs. auto takes the first of these three that the cluster has "
+        "when a job starts, else the cluster's default. Default: kai-scheduler when kaiQueue is set, volcano when "
+        "volcanoQueue is, else the operator's --default-scheduler.",
+    )
+    volcano_queue: DnsName | None = Field(
+        default=None,
+        description="Name of Volcano's Queue. It is the admin's, has to exist, and is never written. Default: default, "
+        "which Volcano makes itself.",
     )
     node_selector: Labels | None = Field(default=None, description="Node labels that worker pods need. Default: none.")
     affinity: Open | None = Field(default=None, description="Affinity of worker pods, as in a pod. Default: none.")
@@ -288,6 +301,18 @@ class QueueSpec(Model):
             message="kaiQueuePolicy Reference needs kaiQueue: the name of the admin's queue",
             holds=lambda self: self.kai_queue_policy is not KaiQueuePolicy.REFERENCE or self.kai_queue is not None,
             field="kaiQueuePolicy",
+        ),
+        Rule(
+            cel="!has(self.kaiQueue) || self.?scheduling.?scheduler.orValue('') != 'auto'",
+            message="kaiQueue names its scheduler: leave scheduling.scheduler auto out",
+            holds=lambda self: self.kai_queue is None or self.scheduling.scheduler != AUTO,
+            field="scheduling",
+        ),
+        Rule(
+            cel="!has(self.kaiQueue) || !has(self.scheduling) || !has(self.scheduling.volcanoQueue)",
+            message="kaiQueue and scheduling.volcanoQueue are queues of different schedulers: set one of them",
+            holds=lambda self: self.kai_queue is None or self.scheduling.volcano_queue is None,
+            field="scheduling",
         ),
     )
 

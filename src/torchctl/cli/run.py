@@ -70,6 +70,7 @@ def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
 @_option("--image", envvar="TORCHCTL_IMAGE", required=True, help="Image of torchctl: sync and init containers.")
 @_option("--cluster-domain", default=None, help="Domain of the cluster's DNS. Default: as in /etc/resolv.conf.")
 @_option("--etcd-endpoint", default="etcd.etcd-system.svc:2379", help="For jobs that meet in etcd.")
+@_option("--default-scheduler", default="", help="Of queues that name none: auto, volcano, ... Default: the cluster's.")
 @_option("--gpu-type-label", default="", help="Node label that gpuType selects. Default: the GPU vendor's own.")
 @_option("--max-nodes", default=1024, type=click.IntRange(1), help="Nodes that one job may ask for.")
 @_option("--kai-parent-queues", default=None, help="KAI queues, comma separated, that may be parents. Default: all.")
@@ -152,6 +153,7 @@ def _settings(options: dict[str, Any]) -> Operator:
             or cluster_domain_of(resolv_conf.read_text() if resolv_conf.exists() else ""),
             etcd_endpoint=options["etcd_endpoint"],
             gpu_type_label=options["gpu_type_label"],
+            default_scheduler=options["default_scheduler"],
             max_nodes=options["max_nodes"],
             queue_status_period_s=options["queue_status_period"],
             job_status_period_s=options["job_status_period"],

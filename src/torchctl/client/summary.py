@@ -119,7 +119,7 @@ def _size(job: JobView) -> str:
 def _restarts(job: JobView) -> str:
     restarts = job.status.restarts
     causes = ", ".join(f"{count} {cause}" for cause, count in sorted(restarts.by_cause.items()))
-    return f" after {restarts.total} incidents ({causes})" if restarts.total else ""
+    return f" after {counted(restarts.total, 'incident')} ({causes})" if restarts.total else ""
 
 
 def _failure(job: JobView) -> str:

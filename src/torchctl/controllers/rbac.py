@@ -13,7 +13,9 @@ import msgspec
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.names import GROUP, VERSION
+from torchctl.api.nativegangs import NATIVE_PODGROUP
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.runtime.access.reviews import ACCESS_REVIEW, TOKEN_REVIEW
 from torchctl.runtime.kinds import EVENT, LEASE, Kind, ObjectMeta
 
@@ -83,6 +85,9 @@ JOB_CONTROLLER = (
     Permission(SERVICE, (*READ, *APPLY)),
     Permission(JOB, (*READ, *APPLY, "delete")),  # delete: of an earlier attempt
     Permission(KAI_PODGROUP, (*READ, *APPLY, "delete")),
+    Permission(VOLCANO_PODGROUP, (*READ, *APPLY, "delete")),
+    Permission(VOLCANO_QUEUE, WATCH),
+    Permission(NATIVE_PODGROUP, (*READ, *APPLY, "delete")),
 )
 
 

@@ -43,6 +43,8 @@ class OperatorSettings:
         etcd_endpoint: `host:port` for the rendezvous backends etcd and etcd-v2 if neither job nor queue names one.
         gpu_type_label: Node label that nodeResources.gpuType selects; empty: the one of the vendor's labeller.
         max_nodes: Nodes that one job may have. It keeps a typing mistake from making pods by the thousand.
+        default_scheduler: The scheduler of queues that name none, neither by itself nor by its queue; `auto` and
+            `kubernetes` as in a queue, empty for the cluster's default.
         kai_parent_queues: KAI queues under which a TorchrunQueue may create its own; None: all, and none at all.
         queue_status_period_s: Seconds by which the counts in a queue's status may lag behind its jobs. Changes within
             that time are one write; 0 writes each of them.
@@ -56,6 +58,7 @@ class OperatorSettings:
     etcd_endpoint: str = "etcd.etcd-system.svc:2379"
     gpu_type_label: str = ""
     max_nodes: int = 1024
+    default_scheduler: str = ""
     kai_parent_queues: frozenset[str] | None = None
     queue_status_period_s: float = 1.0
     job_status_period_s: float = 0.5

@@ -11,6 +11,7 @@ Losing the lease cancels the controllers and nothing else; the process campaigns
 of the list that ends by itself ends the process with an error that names it.
 """
 
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -50,6 +51,9 @@ log = structlog.get_logger("torchctl.manager")
 class Manager:
     """Runs controllers over one client and one shared cache.
 
+    Args:
+        rng: Gives the jitter of the watches' delays.
+
     Attributes:
         client: For reads that must be live, and for writes. Writes are fenced by leadership.
         cache: Shared by all controllers. Register further kinds and indexes here before `run`.
@@ -67,13 +71,14 @@ class Manager:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         elector: LeaderElector | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.client = client
         self.settings = settings if settings is not None else RuntimeSettings()
         self.metrics = metrics if metrics is not None else Metrics()
         self.clock = clock if clock is not None else SystemClock()
         self.health = HealthChecks()
-        self.cache = Cache(client, metrics=self.metrics, clock=self.clock, namespace=self.settings.namespace)
+        self.cache = Cache(client, metrics=self.metrics, clock=self.clock, rng=rng, namespace=self.settings.namespace)
         self.applier = Applier(client, self.cache)
         self.events = EventRecorder(client, client.field_manager, metrics=self.metrics, clock=self.clock)
         self.webhooks = Webhooks(self.settings.webhooks, client.codec, self.metrics, self.clock)

@@ -8,9 +8,10 @@ import gc
 
 __all__ = ["relax", "settle"]
 
-THRESHOLDS = (100_000, 50, 1000)
-"""Allocations before a young, an older and a full collection. Python's own 700 make a list of dicts take three times as
-long; decoded objects have no cycles, so nothing waits to be found."""
+THRESHOLDS = (50_000, 50, 1000)
+"""Allocations before a young, an older and a full collection. A young one of twice as many stops the event loop for
+25 ms. Python's own 700 make a list of dicts take three times as long; decoded objects have no cycles, so nothing waits
+to be found."""
 
 
 def relax() -> None:

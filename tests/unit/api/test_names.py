@@ -70,4 +70,4 @@ def test_an_attempt_is_told_from_another_everywhere() -> None:
     assert names.worker_job("job") == "job"
     assert names.worker_job("job", 2) == "job-r2"
     assert names.rendezvous_id("uid", 2) == "uid-2"
-    assert names.kai_pod_group("job-r2", "uid") == "pg-job-r2-uid"
+    assert names.pod_group("job-r2", "uid") == "pg-job-r2-uid"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from world import World
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.queueconditions import QueueReason
@@ -24,7 +25,7 @@ KINDS = (
 )
 STEPS = {str(reason): reason.step for reason in (*QueueReason, *JobReason)} | NEXT_STEPS
 FIELD = r"\b(spec|runPolicy|elastic|storage)\.[a-z]\w+|\bspec: "
-NAMED = re.compile(rf"\b({'|'.join(KINDS)}) ?[a-z0-9.-]+|{FIELD}|[a-z]+\.scheduling\.run\.ai")
+NAMED = re.compile(rf"\b({'|'.join(KINDS)}) ?[a-z0-9.-]+|{FIELD}|[a-z]+\.scheduling\.(run\.ai|volcano\.sh)")
 """An object by kind and name, a field, or a resource of the cluster."""
 
 
@@ -35,6 +36,12 @@ def is_worded(found: Finding) -> None:
     if found.warn:
         assert NAMED.search(found.message), f"names no object: {found}"
         assert STEPS[found.reason], f"no next step: {found}"
+
+
+@pytest.fixture(scope="session")
+def world() -> type[World]:
+    """The world of one job."""
+    return World
 
 
 @pytest.fixture(scope="module", autouse=True)

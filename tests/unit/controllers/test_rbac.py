@@ -25,7 +25,7 @@ def test_leases_are_reached_in_one_namespace_and_by_name() -> None:
 
 
 def test_each_resource_has_one_rule_with_all_its_verbs() -> None:
-    resources = [rule["resources"][0] for rule in CLUSTER]
+    resources = [(rule["apiGroups"][0], rule["resources"][0]) for rule in CLUSTER]
     assert len(resources) == len(set(resources))
     (queues,) = (rule for rule in CLUSTER if rule["resources"] == ["torchrunqueues"])
     assert queues["verbs"] == ["list", "patch", "watch"]

@@ -29,8 +29,10 @@ ROOTS = (CLONE, CLONE / "src" / "torchctl", CLONE / "src" / "torchctl" / "runtim
 OF_OTHERS = {
     "--default-staleness-grace-period": "KAI's scheduler",
     "--enable-v2": "etcd",
+    "--feature-gates": "Kubernetes' own programs",
     "--force-conflicts": "kubectl",
     "--nproc-per-node": "torchrun",
+    "--runtime-config": "kube-apiserver",
     "--strict": "mypy",
     "--update-pod-eviction-condition": "KAI's scheduler",
 }

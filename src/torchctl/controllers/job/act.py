@@ -1,7 +1,8 @@
 """Carries out what a plan decided: deletes, ends and applies a job's children."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -14,10 +15,13 @@ from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import reference
 from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.client.errors import ApiError, NotFound
-from torchctl.runtime.kinds import Key, Kind, key_of
+from torchctl.runtime.kinds import Key, Kind, Object, key_of
 from torchctl.runtime.manager import Manager
 
-__all__ = ["Actor"]
+__all__ = ["Actor", "Seen"]
+
+Seen = Mapping[tuple[Kind[Any], Key], Object | None]
+"""Children as they were when their plan was made, by kind and key; None for one that was not there."""
 
 
 class Actor:
@@ -26,8 +30,16 @@ class Actor:
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
 
-    async def carry_out(self, job: TorchrunJob, todo: Actions) -> tuple[Refusal, ...]:
-        """Does what is to be done for a job, and returns what the API server refused.
+    def look(self, todo: Actions) -> Seen:
+        """Returns the plan's children as the cache has them now. Call it before anything is awaited.
+
+        A child that goes between plan and apply is not made again so: its job may have been deleted, and what was made
+        for it goes in any order.
+        """
+        return {(child.kind, child.key): self._manager.cache.get(child.kind, child.key) for child in todo.children}
+
+    async def carry_out(self, job: TorchrunJob, todo: Actions, seen: Seen) -> tuple[Refusal, ...]:
+        """Does what is to be done for a job whose children were as `seen`, and returns what the API server refused.
 
         RBAC: get, create, patch and delete on the kinds of the children.
 
@@ -38,7 +50,7 @@ class Actor:
         for stage in todo.stages:
             if not self._is_there(job):
                 return ()  # a child of a job that is deleted meanwhile would run until somebody deletes it
-            refusals = await self._apply_all(stage)
+            refusals = await self._apply_all(stage, seen)
             if refusals:
                 return (*stay, *refusals)
         return stay
@@ -53,21 +65,21 @@ class Actor:
         found = self._manager.cache.get(TORCHRUN_JOB, key_of(job))
         return found is not None and found.metadata.uid == job.metadata.uid and not found.metadata.deletion_timestamp
 
-    async def _apply_all(self, stage: Sequence[Child]) -> tuple[Refusal, ...]:
+    async def _apply_all(self, stage: Sequence[Child], seen: Seen) -> tuple[Refusal, ...]:
         """Applies children at once, and returns the refusals in the children's order.
 
         Raises:
             ApiError: As `_apply`, of the first child in their order. All have been tried.
         """
-        ends = await asyncio.gather(*map(self._apply, stage), return_exceptions=True)
+        ends = await asyncio.gather(*map(partial(self._apply, seen), stage), return_exceptions=True)
         for error in ends:
             if isinstance(error, BaseException):
                 raise error
         return tuple(end for end in ends if isinstance(end, Refusal))
 
-    async def _apply(self, child: Child) -> Refusal | None:
+    async def _apply(self, seen: Seen, child: Child) -> Refusal | None:
         try:
-            await self._manager.applier.apply(child.kind, child.body, child.ours)
+            await self._manager.applier.apply_to(seen[child.kind, child.key], child.kind, child.body, child.ours)
         except (ForeignObject, StillDeleting, ApiError) as error:
             if not is_refusal(error):
                 raise

@@ -1,7 +1,8 @@
 """Reads one job and everything that belongs to it from the cache, into one frozen value."""
 
 from collections.abc import Iterable
-from typing import TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
 from torchctl.api import labels, names
 from torchctl.api.conditions import JobCondition
@@ -9,20 +10,19 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import (
     CONTROLLER_REVISION,
     JOB,
-    KAI_PODGROUP,
     POD,
     PVC,
     SERVICE,
     ControllerRevision,
     Job,
-    KaiPodGroup,
     PersistentVolumeClaim,
     Pod,
 )
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoPodGroup
+from torchctl.controllers.gangs.groups import GROUP_KINDS, PodGroup, groups_of
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.pods import told_at
-from torchctl.controllers.job.steps.admission import groups_of
 from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.conditions import find, is_true
@@ -51,7 +51,7 @@ def _of(namespace: str, uid: str) -> str:
 def observe(cache: Cache, key: Key) -> Observed | None:
     """Reads a job and its surroundings; returns None if there is no such job.
 
-    The kinds read must be registered: pods, Jobs, ControllerRevisions and KAI's PodGroup (optional) with the index
+    The kinds read must be registered: pods, Jobs, ControllerRevisions and the PodGroups (optional) with the index
     `BY_JOB`, claims without a label selector, since a job may name a claim that is the user's.
     """
     job = cache.get(TORCHRUN_JOB, key)
@@ -59,7 +59,11 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         return None
     uid, name = job.metadata.uid, job.metadata.name
     child = names.worker_job(name, job.status.attempt)
-    kai, belongs = cache.informer(KAI_PODGROUP).available, _of(key.namespace, job.metadata.uid)
+    belongs = _of(key.namespace, uid)
+    served = [kind for kind in GROUP_KINDS if cache.informer(kind).available]
+    own_groups = (_own(cache, kind, key, names.pod_group(child, uid), uid) for kind in served)
+    podgroup = next(filter(None, own_groups), None)
+    groups = chain.from_iterable(cache.by_index(kind, BY_JOB, belongs) for kind in served)
     old_jobs = _earlier(cache.by_index(JOB, BY_JOB, belongs), job)
     pods = cache.by_index(POD, BY_JOB, belongs)
     revision = _own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid)
@@ -80,14 +84,15 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         service=_own(cache, SERVICE, key, names.service(name), uid),
         worker_job=worker_job,
         pods=workers,
-        podgroup=_own(cache, KAI_PODGROUP, key, names.kai_pod_group(child, uid), uid) if kai else None,
-        groups=_groups(cache, key, workers) if kai else {},
+        podgroup=podgroup,
+        queue_state=_queue_state(cache, podgroup),
+        groups=_groups(cache, served, key, workers),
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
-        old_groups=_earlier(cache.by_index(KAI_PODGROUP, BY_JOB, belongs), job) if kai else (),
+        old_groups=_earlier(groups, job),
         upstream=upstream(cache, job),
         awaited=is_awaited(cache, job),
-        kai_available=kai,
+        absent=frozenset(GROUP_KINDS).difference(served),
     )
 
 
@@ -105,13 +110,24 @@ def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None
     return found if found is not None and controlled_by(uid)(found.metadata) else None
 
 
-def _groups(cache: Cache, job: Key, workers: Iterable[Pod]) -> dict[str, KaiPodGroup]:
+def _groups(cache: Cache, served: Iterable[Kind[Any]], job: Key, workers: Iterable[Pod]) -> dict[str, PodGroup]:
     """Returns the PodGroups that the workers are in, by name, as far as the cache has them.
 
     Of the groups that KAI's podgrouper makes, the cache has those for our Job, because they have its labels.
     """
-    found = {name: cache.get(KAI_PODGROUP, Key(job.namespace, name)) for name in groups_of(workers)}
-    return {name: group for name, group in found.items() if group is not None}
+    named = groups_of(workers)
+    found = (cache.get(kind, Key(job.namespace, name)) for kind in served for name in named)
+    return {group.metadata.name: group for group in found if group is not None}
+
+
+def _queue_state(cache: Cache, group: PodGroup | None) -> str | None:
+    """The state of the Volcano Queue that a PodGroup is in, empty if it does not exist; None if nobody can know."""
+    if not isinstance(group, VolcanoPodGroup) or not cache.informer(VOLCANO_QUEUE).available:
+        return None
+    queue = cache.get(VOLCANO_QUEUE, Key("", str(group.spec.get("queue", ""))))
+    if queue is None:
+        return ""
+    return (queue.status.state if queue.status is not None else "") or None
 
 
 def _kept(cache: Cache, job: Key, uid: str) -> PersistentVolumeClaim | None:

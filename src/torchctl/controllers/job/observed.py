@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TorchrunJob
-from torchctl.api.kube import ControllerRevision, Job, KaiPodGroup, PersistentVolumeClaim, Pod, Service
+from torchctl.api.kube import ControllerRevision, Job, PersistentVolumeClaim, Pod, Service
 from torchctl.api.queue import TorchrunQueue
+from torchctl.controllers.gangs.groups import PodGroup
+from torchctl.controllers.gangs.scheduler import GangScheduler
 from torchctl.controllers.job.steps.dependencies import Upstream
 from torchctl.runtime.conditions import is_true
+from torchctl.runtime.kinds import Kind
 
 __all__ = ["Observed"]
 
@@ -29,10 +33,12 @@ class Observed:
         groups: The PodGroups that the workers say they are in, by name, whoever made them.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
-        old_groups: KAI's PodGroups of earlier attempts.
+        old_groups: The PodGroups of earlier attempts.
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         awaited: Whether another job waits for this one.
-        kai_available: Whether the cluster has KAI's kinds.
+        queue_state: The state of the gang scheduler's own queue in its words: empty if there is no such queue, None
+            if that is not known.
+        absent: The kinds of PodGroups that the API server does not serve.
         warning: The newest Warning Event about the first late worker, if the plan asked for it.
         create_failure: The Job controller's words on why it cannot create the workers, if the plan asked for them.
     """
@@ -49,14 +55,15 @@ class Observed:
     service: Service | None = None
     worker_job: Job | None = None
     pods: tuple[Pod, ...] = ()
-    podgroup: KaiPodGroup | None = None
-    groups: Mapping[str, KaiPodGroup] = field(default_factory=dict)
+    podgroup: PodGroup | None = None
+    groups: Mapping[str, PodGroup] = field(default_factory=dict)
     old_jobs: tuple[Job, ...] = ()
     old_pods: tuple[Pod, ...] = ()
-    old_groups: tuple[KaiPodGroup, ...] = ()
+    old_groups: tuple[PodGroup, ...] = ()
     upstream: Upstream = field(default_factory=dict)
     awaited: bool = False
-    kai_available: bool = True
+    queue_state: str | None = None
+    absent: frozenset[Kind[Any]] = frozenset()
     create_failure: str = ""
     warning: str = ""
 
@@ -80,3 +87,11 @@ class Observed:
         Its pods outlive it for a moment, and tell of it as well.
         """
         return bool(self.job.status.attempt_start_time or self.worker_job or self.pods)
+
+    def lacks(self, scheduler: GangScheduler) -> bool:
+        """Whether the cluster does not have this gang scheduler: its PodGroups are not served."""
+        return scheduler.kind is not None and scheduler.kind in self.absent
+
+    def makes_group(self, scheduler: GangScheduler) -> bool:
+        """Whether the attempt gets a PodGroup, and can."""
+        return scheduler.own_group and not self.lacks(scheduler)

@@ -40,7 +40,8 @@ __all__ = ["REFUSAL_REQUEUE_S", "Idle", "Plan", "Question", "Steps", "again_s", 
 
 REFUSAL_REQUEUE_S = 60.0
 """Seconds until a refused child is tried again, because quotas and policies change without telling us."""
-KAI_REQUEUE_S = 30.0
+GANG_REQUEUE_S = 30.0
+"""Seconds until the next look for a gang scheduler that the cluster does not have."""
 
 
 class Question(Enum):
@@ -175,14 +176,14 @@ def _is_written(found: Found, life: Life) -> bool:
 
 def _look_again_s(case: Case, life: Life, state: Syncing) -> float | None:
     template, runs = case.template, isinstance(life.stage, Run)
-    waits_for_kai = template is not None and template.kai is not None and not case.observed.kai_available
+    waits_for_gangs = template is not None and case.observed.lacks(template.gang_scheduler)
     return earliest(
         life.look_again_s,
         state.look_again_s,
         retention.look_again_s(case),
         workers.look_again_s(case.observed, template, case.now) if runs and template is not None else None,
         delays.look_again_s(case.observed, case.now) if runs else None,
-        KAI_REQUEUE_S if waits_for_kai else None,
+        GANG_REQUEUE_S if waits_for_gangs else None,
     )
 
 
@@ -204,5 +205,5 @@ def _asks(found: Found, life: Life) -> Question | None:
 
 def _is_bereft(observed: Observed, template: FrozenTemplate) -> bool:
     """Whether something is gone that was made before the workers' Job, which is there."""
-    grouped = template.kai is not None and template.kai.own_group and observed.kai_available
+    grouped = observed.makes_group(template.gang_scheduler)
     return None in (observed.revision, observed.service, *((observed.podgroup,) if grouped else ()))

@@ -59,6 +59,8 @@ NEXT_STEPS = {
 """Next steps for a person, by the state that Kubernetes reports of a pod."""
 UNBOUND = "unbound immediate PersistentVolumeClaims"
 """Words of kube-scheduler's message while a claim is not bound (pkg/scheduler/framework/plugins/volumebinding)."""
+FITS = "Schedulable"
+"""Volcano's reason for a pod of a waiting gang that would fit: what keeps it is said of its peers."""
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 """The pattern of a reason in metav1.Condition. A pod's conditions may have any text there: schedulers are many."""
 _MAX_MESSAGE = 1024
@@ -203,7 +205,8 @@ def waits_for_claim(pod: Pod) -> bool:
 
 def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
     scheduled = find(pod.status.conditions, "PodScheduled")
-    if scheduled is not None and scheduled.status == "False" and not waits_for_claim(pod):
+    waits_for_peers = scheduled is not None and scheduled.reason == FITS
+    if scheduled is not None and scheduled.status == "False" and not waits_for_claim(pod) and not waits_for_peers:
         yield scheduled.reason if _WORD.fullmatch(scheduled.reason) else "Unschedulable", scheduled.message
     for status in _statuses(pod):
         waiting = status.state.waiting

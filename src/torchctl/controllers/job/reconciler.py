@@ -4,11 +4,13 @@ from datetime import datetime
 from functools import partial
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, PersistentVolumeClaim
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition
+from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE, VolcanoPodGroup, VolcanoQueue
+from torchctl.controllers.gangs.groups import GROUP_KINDS
 from torchctl.controllers.indexes import (
     JOBS_BY_CLAIM,
     JOBS_BY_DEPENDENCY,
@@ -19,7 +21,7 @@ from torchctl.controllers.indexes import (
     dependencies_of,
     queue_of,
 )
-from torchctl.controllers.job.act import Actor
+from torchctl.controllers.job.act import Actor, Seen
 from torchctl.controllers.job.live_reads import LiveReads
 from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, Steps, again_s, plan
@@ -40,6 +42,9 @@ from torchctl.runtime.reconcile import Request, Result
 
 __all__ = ["JobReconciler", "setup"]
 
+GROUPS_BY_QUEUE = "volcano-queue"
+"""Index of Volcano's PodGroups by the name of their Queue."""
+
 OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 """Label selector of the children: objects of others in the cluster are neither watched nor cached."""
 
@@ -53,7 +58,10 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     cache.register(POD, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(JOB, labels=OURS, indexes={BY_JOB: by_job})
     cache.register(CONTROLLER_REVISION, labels=OURS, indexes={BY_JOB: by_job})
-    cache.register(KAI_PODGROUP, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
+    for kind in GROUP_KINDS:
+        cache.register(kind, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
+    cache.index(VOLCANO_PODGROUP, GROUPS_BY_QUEUE, queue_of_group)
+    cache.register(VOLCANO_QUEUE, optional=True)
     controller = Controller(
         "torchrunjob",
         JobReconciler(manager, settings).reconcile,
@@ -61,7 +69,9 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     ).for_(TORCHRUN_JOB)
     for kind in (CONTROLLER_REVISION, SERVICE, JOB):
         controller.owns(kind, labels=OURS)
-    controller.owns(KAI_PODGROUP, labels=OURS, optional=True)
+    for kind in GROUP_KINDS:
+        controller.owns(kind, labels=OURS, optional=True)
+    controller.watches(VOLCANO_QUEUE, partial(jobs_in_volcano_queue, cache), predicate=state_turned, optional=True)
     controller.watches(POD, job_of_child, labels=OURS)
     controller.watches(PVC, partial(jobs_of_claim, cache))
     controller.watches(TORCHRUN_JOB, partial(jobs_that_wait, cache), predicate=upstream_turned)
@@ -102,6 +112,26 @@ queue_turned = Predicate(_turned)
 """The parts of a queue's status that jobs wait for. Its counts change with every job, and matter to no other."""
 
 
+def queue_of_group(group: VolcanoPodGroup) -> tuple[str, ...]:
+    """The index function of `GROUPS_BY_QUEUE`."""
+    return (str(group.spec.get("queue", "")),)
+
+
+def jobs_in_volcano_queue(cache: Cache, queue: VolcanoQueue) -> tuple[Request, ...]:
+    """Returns the jobs that have a PodGroup in a Volcano Queue."""
+    groups = cache.by_index(VOLCANO_PODGROUP, GROUPS_BY_QUEUE, queue.metadata.name)
+    return tuple(request for group in groups for request in job_of_child(group))
+
+
+def _state_turned(change: Change[VolcanoQueue]) -> bool:
+    before, after = (one.status.state if one is not None and one.status else None for one in (change.old, change.new))
+    return change.old is None or change.new is None or before != after
+
+
+state_turned = Predicate(_state_turned)
+"""The part of a Volcano Queue's status that jobs wait for: its amounts change with every pod."""
+
+
 def jobs_of_queue(cache: Cache, queue: TorchrunQueue) -> tuple[Request, ...]:
     return tuple(key_of(job) for job in cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key_of(queue))))
 
@@ -124,8 +154,8 @@ class JobReconciler:
             self._live_reads.forget(request)
             return None
         now = self._manager.clock.now()
-        observed, todo = await self._plan(observed, now)
-        refusals = await self._actor.carry_out(observed.job, todo.actions)
+        observed, todo, seen = await self._plan(observed, now)
+        refusals = await self._actor.carry_out(observed.job, todo.actions, seen)
         status = derive(observed, todo, refusals, now)
         old, due_s = observed.job.status, again_s(todo, refusals)
         left_s = self._throttle.left_s(request, old, status, self._manager.clock.monotonic())
@@ -135,10 +165,12 @@ class JobReconciler:
         await self._reporter.report(TORCHRUN_JOB, observed.job, status, transitions(old, status))
         return Result(requeue_after_s=due_s, back_off=soon)
 
-    async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan]:
+    async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan, Seen]:
         todo = plan(observed, self._settings, now)
+        seen = self._actor.look(todo.actions)
         asks = todo.asks if isinstance(todo, Steps) else None
         if asks is None:
-            return observed, todo
+            return observed, todo, seen
         known = await self._live_reads.answered(observed, asks, self._manager.clock.monotonic(), now)
-        return known, plan(known, self._settings, now)
+        todo = plan(known, self._settings, now)
+        return known, todo, {**self._actor.look(todo.actions), **seen}

@@ -9,10 +9,11 @@ import msgspec
 from torchctl.api import names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import JobStatus, NodeCounts, WorkerCounts
-from torchctl.api.kube import JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.api.kube import JOB, POD, PVC, SERVICE
 from torchctl.api.labels import ROLE_WORKER, selector
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.controllers.finding import Finding, Refusal
+from torchctl.controllers.gangs.groups import GROUP_KINDS
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.attempts.stage import Run
@@ -134,7 +135,7 @@ def _step_of(refusal: Refusal, job: str) -> JobCondition:
         PVC.kind: JobCondition.WORKSPACE_READY,
         SERVICE.kind: JobCondition.WORKSPACE_READY,
         POD.kind: JobCondition.WORKSPACE_READY,
-        KAI_PODGROUP.kind: JobCondition.ADMITTED,
+        **{kind.kind: JobCondition.ADMITTED for kind in GROUP_KINDS},
         JOB.kind: JobCondition.WORKERS_READY,
     }.get(refusal.kind, JobCondition.ACCEPTED)
 

@@ -2,15 +2,12 @@
 
 from torchctl.api.queue import QueueSpec
 
-__all__ = ["VOLCANO", "unsupported_in_queue"]
-
-VOLCANO = "volcano"
+__all__ = ["unsupported_in_queue"]
 
 
 def unsupported_in_queue(spec: QueueSpec) -> tuple[str, ...]:
     """Returns the fields of a TorchrunQueue that do not work yet, with the value if other values work."""
     asked = {
-        "spec.scheduling.scheduler volcano": spec.scheduling.scheduler == VOLCANO,
         "spec.weight": spec.weight != 1,
         "spec.maxNodes": spec.max_nodes is not None,
         "spec.quota.gpus": spec.quota.gpus is not None,

@@ -14,7 +14,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 def collect(objects: Objects) -> None:
     """Deletes, releases and orphans until there is nothing left to do."""
-    while any(_step(objects, served, body) for served, body in objects.everything()):
+    while sum(_step(objects, *found) for uid in objects.uids() if (found := objects.by_uid(uid)) is not None):
         pass
 
 
@@ -24,7 +24,7 @@ def _step(objects: Objects, served: Served, body: Body) -> bool:
     finalizers = meta.get("finalizers", ())
     if "deletionTimestamp" in meta:
         if ORPHAN in finalizers:
-            for dependent, child in _dependents(objects, meta["uid"]):
+            for dependent, child in objects.dependents(meta["uid"]):
                 _release(objects, dependent, child, {meta["uid"]})
             return _finish(objects, served, body, ORPHAN)
         if FOREGROUND in finalizers:
@@ -36,18 +36,18 @@ def _step(objects: Objects, served: Served, body: Body) -> bool:
         return False
     if solid:
         return _release(objects, served, body, {uid for uid, state in states.items() if state != "solid"})
-    waits = "waiting" in states.values() and any(_dependents(objects, meta["uid"]))
+    waits = "waiting" in states.values() and any(objects.dependents(meta["uid"]))
     objects.delete(served, key_of(body), {"propagationPolicy": "Foreground" if waits else _policy(finalizers)})
     return True
 
 
 def _delete_dependents(objects: Objects, served: Served, body: Body) -> bool:
     uid = body["metadata"]["uid"]
-    if any(_step(objects, *dependent) for dependent in _dependents(objects, uid)):
+    if any(_step(objects, *dependent) for dependent in objects.dependents(uid)):
         return True  # all dependents come before their owner, those that do not block it too
     blocking = [
         (dependent, child)
-        for dependent, child in _dependents(objects, uid)
+        for dependent, child in objects.dependents(uid)
         if any(
             owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in child["metadata"]["ownerReferences"]
         )
@@ -58,19 +58,11 @@ def _delete_dependents(objects: Objects, served: Served, body: Body) -> bool:
 
 
 def _state(objects: Objects, uid: str, namespace: str) -> str:
-    for _, body in objects.everything():
-        meta = body["metadata"]
-        if meta["uid"] == uid and meta.get("namespace", "") in ("", namespace):
-            return "waiting" if "deletionTimestamp" in meta and FOREGROUND in meta.get("finalizers", ()) else "solid"
-    return "absent"
-
-
-def _dependents(objects: Objects, uid: str) -> list[tuple[Served, Body]]:
-    return [
-        (served, body)
-        for served, body in objects.everything()
-        if any(owner["uid"] == uid for owner in body["metadata"].get("ownerReferences", ()))
-    ]
+    found = objects.by_uid(uid)
+    if found is None or found[1]["metadata"].get("namespace", "") not in ("", namespace):
+        return "absent"
+    meta = found[1]["metadata"]
+    return "waiting" if "deletionTimestamp" in meta and FOREGROUND in meta.get("finalizers", ()) else "solid"
 
 
 def _release(objects: Objects, served: Served, body: Body, owners: set[str]) -> bool:

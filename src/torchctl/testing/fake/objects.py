@@ -3,22 +3,22 @@
 Everything here is in memory and takes no time. A change is one version, and one event for those who watch.
 """
 
-import copy
 import random
 import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from torchctl.runtime.kinds import Key
-from torchctl.testing.fake.fields import null_in
+from torchctl.testing.fake.forms import Body, check_nulls, empty_in, key_of, spec_of, tidy, timeless, written_part
+from torchctl.testing.fake.grace import grace_s_of, later, leaves
 from torchctl.testing.fake.ownership import Actor, FieldConflict, applied, updated
+from torchctl.testing.fake.rejection import Rejection
 from torchctl.testing.fake.served import Served
 
-__all__ = ["Body", "Changed", "Objects", "Rejection"]
+__all__ = ["Body", "Changed", "Objects", "Rejection", "key_of"]
 
-Body = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 HISTORY = 10_000
@@ -36,15 +36,6 @@ FIXED = (
 """Metadata that no update changes."""
 
 
-class Rejection(Exception):
-    """The API server refuses a request."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-
-
 @dataclass(frozen=True)
 class Changed:
     """One change: the object before and after, as a watch needs them."""
@@ -56,8 +47,17 @@ class Changed:
     new: Body
 
 
+GARBAGE = {"foregroundDeletion": "Foreground", "orphan": "Orphan"}
+"""The finalizers of the garbage collector, by the propagation policy that sets them."""
+
+
 class Objects:
     """All objects of all kinds, by kind, namespace and name.
+
+    Attributes:
+        latest: The version of the last change of each kind.
+        dropped: The version of the last change of each kind that is forgotten.
+        listeners: Called with each change.
 
     Args:
         now: Returns the time in RFC 3339.
@@ -69,12 +69,23 @@ class Objects:
         self.compacted = 1
         self.history: deque[Changed] = deque(maxlen=HISTORY)
         self.dry = False
+        self.listeners: list[Callable[[Changed], None]] = []
+        self.latest: dict[Served, int] = {}
+        self.dropped: dict[Served, int] = {}
         self._now = now
         self._rng = rng
         self._objects: dict[Served, dict[Key, Body]] = {}
+        self._places: dict[str, tuple[Served, Key]] = {}
+        self._dependents: dict[str, dict[str, None]] = {}
         # An apply leaves empty metadata fields in a custom resource as it is stored. They are never shown, but the next
         # write that drops them is a change.
         self._hidden: dict[tuple[Served, Key], frozenset[str]] = {}
+
+    def compact(self) -> None:
+        """Forgets all changes so far."""
+        self.compacted = self.version
+        self.dropped |= self.latest
+        self.history.clear()
 
     # Reading.
 
@@ -91,15 +102,25 @@ class Objects:
         """Returns the objects of a kind in the order of a list."""
         return [body for _, body in sorted(self._of(served).items())]
 
-    def everything(self) -> list[tuple[Served, Body]]:
-        return [(served, body) for served, bodies in self._objects.items() for body in bodies.values()]
+    def uids(self) -> list[str]:
+        """Returns the uids of all objects, in the order of their creation."""
+        return [*self._places]
+
+    def by_uid(self, uid: str) -> tuple[Served, Body] | None:
+        place = self._places.get(uid)
+        return None if place is None else (place[0], self._of(place[0])[place[1]])
+
+    def dependents(self, uid: str) -> list[tuple[Served, Body]]:
+        """Returns the objects with an owner reference to this uid."""
+        return [found for child in self._dependents.get(uid, ()) if (found := self.by_uid(child)) is not None]
 
     def _of(self, served: Served) -> dict[Key, Body]:
         return self._objects.setdefault(served, {})
 
     # Writing.
 
-    def create(self, served: Served, namespace: str, body: Body, actor: Actor) -> Body:
+    def create(self, served: Served, namespace: str, body: Body, actor: Actor | None) -> Body:
+        """Creates an object. Without an actor it has no managedFields, and gets none from updates either."""
         if body.get("metadata", {}).get("resourceVersion"):
             raise Rejection(500, "InternalError", "resourceVersion should not be set on objects to be created")
         meta = {name: value for name, value in body.get("metadata", {}).items() if name != "managedFields"}
@@ -108,8 +129,10 @@ class Objects:
         new = tidy(served, {**body, "metadata": meta})
         if self.find(served, Key(namespace, meta["name"])) is not None:
             raise Rejection(409, "AlreadyExists", f'{served.kind.resource} "{meta["name"]}" already exists')
-        empty = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {}}
-        return self._add(served, namespace, updated(empty, new, actor, served.marks, served.ignored(""), self._now()))
+        if actor is not None:
+            empty = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {}}
+            new = updated(empty, new, actor, served.marks, served.ignored(""), self._now())
+        return self._add(served, namespace, new)
 
     def _add(self, served: Served, namespace: str, body: Body) -> Body:
         new = {name: value for name, value in body.items() if not (served.status and name == "status")}
@@ -118,7 +141,7 @@ class Objects:
         meta |= {"namespace": namespace} if namespace else {}
         meta |= {"generation": 1} if served.generation else {}
         check_nulls(served, new)
-        stored = {**new, "metadata": meta}
+        stored = served.admit(None, {**new, "metadata": meta})
         return self._commit(served, None, tidy(served, stored), hidden=empty_in(served, stored))
 
     def replace(self, served: Served, key: Key, body: Body, actor: Actor) -> Body:
@@ -131,9 +154,9 @@ class Objects:
         return self._update(served, key, old, body, actor.subresource, actor)
 
     def change(self, served: Served, key: Key, change: Callable[[Body], Body], actor: Actor) -> Body:
-        """Applies a patch to an object."""
+        """Replaces an object by what `change` makes of it, which must not change the old one in place."""
         old = self.get(served, key)
-        return self._update(served, key, old, change(copy.deepcopy(old)), actor.subresource, actor)
+        return self._update(served, key, old, change(old), actor.subresource, actor)
 
     def apply(self, served: Served, key: Key, config: Body, actor: Actor, *, force: bool) -> Body:
         old = self.find(served, key)
@@ -168,22 +191,23 @@ class Objects:
         if actor is not None:
             new = tidy(served, new)
             new = updated(old, new, actor, served.marks, served.ignored(subresource), self._now())
-        return self._settle(served, old, _written_part(served, old, new, subresource))
+        return self._settle(served, old, written_part(served, old, new, subresource))
 
     def _settle(self, served: Served, old: Body, stored: Body) -> Body:
         """Stores a changed object; nothing if nothing changed, and removes one that waited for its last finalizer."""
+        stored = served.admit(old, stored)
         new = tidy(served, stored)
         meta, before = new["metadata"], set(old["metadata"].get("finalizers", ()))
         if "deletionTimestamp" in meta and set(meta.get("finalizers", ())) - before:
             raise Rejection(422, "Invalid", "metadata.finalizers: Forbidden: none can be added to a deleted object")
-        if served.generation and _spec(new, served) != _spec(old, served):
+        if served.generation and spec_of(new, served) != spec_of(old, served):
             meta["generation"] = old["metadata"].get("generation", 0) + 1
         check_nulls(served, new)
-        if "deletionTimestamp" in meta and not meta.get("finalizers"):
+        if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
             self._remove(served, old, new)
             return new
         hidden = empty_in(served, stored)
-        if _timeless(new) == _timeless(old) and hidden == self._hidden.get((served, key_of(old)), frozenset()):
+        if timeless(new) == timeless(old) and hidden == self._hidden.get((served, key_of(old)), frozenset()):
             return old
         return self._commit(served, old, new, hidden=hidden)
 
@@ -199,11 +223,14 @@ class Objects:
         finalizers = [name for name in meta.get("finalizers", ()) if name not in GARBAGE]
         policy = options.get("propagationPolicy", "Background")
         finalizers += [name for name, meant in GARBAGE.items() if meant == policy]
-        if "deletionTimestamp" in meta and finalizers:
+        grace_s = grace_s_of(served, old, options)
+        if "deletionTimestamp" in meta and (finalizers or grace_s) and grace_s == meta["deletionGracePeriodSeconds"]:
             return old, False
-        if not finalizers:
+        if not finalizers and not grace_s:
             return self._remove(served, old, old), True
-        changes: Body = {"finalizers": finalizers, "deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0}
+        began = later(meta["deletionTimestamp"], -meta["deletionGracePeriodSeconds"]) if leaves(old) else self._now()
+        changes: Body = {"deletionTimestamp": later(began, grace_s), "deletionGracePeriodSeconds": grace_s}
+        changes |= {"finalizers": finalizers} if finalizers else {}
         if "generation" in meta:
             changes["generation"] = meta["generation"] + 1
         return self._commit(served, old, {**old, "metadata": {**meta, **changes}}), False
@@ -226,6 +253,7 @@ class Objects:
         new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
         key = key_of(new)
         self._hidden.pop((served, key), None)
+        self._index(served, key, old, None if gone else new)
         if gone:
             del self._of(served)[key]
         else:
@@ -234,64 +262,27 @@ class Objects:
                 self._hidden[served, key] = hidden
         if len(self.history) == HISTORY:
             self.compacted = self.history[0].version
-        self.history.append(
-            Changed(self.version, served, "DELETED" if gone else "ADDED" if old is None else "MODIFIED", old, new)
-        )
+            self.dropped[self.history[0].served] = self.compacted
+        type_: EventType = "DELETED" if gone else "ADDED" if old is None else "MODIFIED"
+        changed = Changed(self.version, served, type_, old, new)
+        self.history.append(changed)
+        self.latest[served] = self.version
+        for listener in self.listeners:
+            listener(changed)
         return new
 
-
-def key_of(body: Body) -> Key:
-    return Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
-
-
-def empty_in(served: Served, body: Body) -> frozenset[str]:
-    """Returns the empty metadata fields that are stored."""
-    if served.builtin:
-        return frozenset()
-    return frozenset(name for name, value in body["metadata"].items() if value in ({}, []))
-
-
-def check_nulls(served: Served, body: Body) -> None:
-    """Refuses null where the schema of a custom resource wants a value, as an apply leaves it that takes all out."""
-    if not served.builtin and (path := null_in(body, served.schema)):
-        raise Rejection(422, "Invalid", f"{path}: Invalid value: null: must be of the type in the schema")
-
-
-def tidy(served: Served, body: Body) -> Body:
-    """Returns the object without the empty fields that the API server drops when it reads one."""
-    meta = {name: value for name, value in body["metadata"].items() if value not in ({}, [], None, "")}
-    if served.builtin:
-        body = {name: value for name, value in body.items() if value not in ({}, [], None)}
-    return {**body, "metadata": meta}
-
-
-GARBAGE = {"foregroundDeletion": "Foreground", "orphan": "Orphan"}
-"""The finalizers of the garbage collector, by the propagation policy that sets them."""
-
-
-def _written_part(served: Served, old: Body, new: Body, subresource: str) -> Body:
-    """Returns what an endpoint writes of a change: the status, or all but the status."""
-    if subresource:
-        managed = {"managedFields": new["metadata"]["managedFields"]} if "managedFields" in new["metadata"] else {}
-        kept = {name: value for name, value in old.items() if name != "status"}
-        status = {"status": new["status"]} if "status" in new else {}
-        return {**kept, **status, "metadata": {**old["metadata"], **managed}}
-    if not served.status:
-        return new
-    kept = {name: value for name, value in new.items() if name != "status"}
-    return {**kept, "status": old["status"]} if "status" in old else kept
-
-
-def _spec(body: Body, served: Served) -> Body:
-    hidden = ("metadata", "status") if served.status else ("metadata",)
-    return {name: value for name, value in body.items() if name not in hidden}
-
-
-def _timeless(body: Body) -> Body:
-    """Returns the object without the times in managedFields, which alone are no change."""
-    meta = dict(body["metadata"])
-    meta["managedFields"] = [entry | {"time": ""} for entry in meta.get("managedFields", ())]
-    return {**body, "metadata": meta}
+    def _index(self, served: Served, key: Key, old: Body | None, new: Body | None) -> None:
+        for owner in old["metadata"].get("ownerReferences", ()) if old is not None else ():
+            self._dependents[owner["uid"]].pop(old["metadata"]["uid"], None)  # type: ignore[index]  # there is one
+            if not self._dependents[owner["uid"]]:
+                del self._dependents[owner["uid"]]
+        if new is None:
+            assert old is not None
+            del self._places[old["metadata"]["uid"]]
+            return
+        self._places[new["metadata"]["uid"]] = (served, key)
+        for owner in new["metadata"].get("ownerReferences", ()):
+            self._dependents.setdefault(owner["uid"], {})[new["metadata"]["uid"]] = None
 
 
 def _conflict(served: Served, key: Key, message: str) -> Rejection:

@@ -1,13 +1,16 @@
 """Says which kinds a fake API server serves, and what their schemas mark."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchctl.runtime.kinds import Kind
 from torchctl.testing.fake.fields import Path, Schema
 
-__all__ = ["Served", "served_by"]
+__all__ = ["Admit", "Served", "served_by"]
+
+Admit = Callable[[dict[str, Any] | None, dict[str, Any]], dict[str, Any]]
+"""Takes an object before (None when it is created) and after a write; returns what is stored, or refuses the write."""
 
 METADATA: Schema = {
     "properties": {
@@ -42,6 +45,8 @@ class Served:
         schema: Its OpenAPI schema. Only the marks `x-kubernetes-list-type`, `-list-map-keys`, `-map-type` and the names
             of declared fields count: nothing is validated, defaulted or pruned. The fields of the kind's struct are
             declared.
+        graceful: A deletion leaves the object until its kubelet deletes it without grace, as of pods.
+        admit: Defaults and validates what is written; raises `Rejection` to refuse it.
     """
 
     kind: Kind[Any]
@@ -49,6 +54,8 @@ class Served:
     generation: bool = False
     builtin: bool = True
     schema: Schema = field(default_factory=dict)
+    graceful: bool = False
+    admit: Admit = lambda old, new: new
 
     @property
     def marks(self) -> Schema:

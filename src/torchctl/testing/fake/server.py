@@ -1,13 +1,15 @@
 """The fake API server as a transport: a real `Client`, cache and manager run on it unchanged."""
 
+import copy
 import json
 import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.lowlevel
+import msgspec
 
 from torchctl.runtime.client.client import Client, WriteFence
 from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
@@ -24,6 +26,8 @@ from torchctl.testing.fake.watching import Bell, NoStream, Watch, is_selected
 
 __all__ = ["FakeApiServer"]
 
+T = TypeVar("T")
+
 REQUESTS = 10_000
 """The number of requests that are remembered."""
 
@@ -36,13 +40,14 @@ class FakeApiServer:
 
     It keeps resourceVersions, conflicts, field ownership, finalizers, owner references, generations, the status
     subresource and watches. It does not validate, default or prune objects, and knows no admission, no RBAC, no quota
-    and no controllers; namespaces need not be created. Dependents are collected at once, unlike in a cluster.
+    and no controllers; namespaces need not be created.
 
     Args:
         kinds: What is served. Anything else is not found.
         clock: Gives the timestamps.
         seed: Draws uids and generated names.
         intercept: Called before each request; may raise an `ApiError`, as if the server could not be reached.
+        collects: Dependents are collected at once, unlike in a cluster. False: whoever runs it collects.
     """
 
     def __init__(
@@ -52,10 +57,12 @@ class FakeApiServer:
         clock: Clock | None = None,
         seed: int = 0,
         intercept: Callable[[HttpRequest], None] = lambda request: None,
+        collects: bool = True,
     ) -> None:
         self.kinds = tuple(kinds)
         self.requests: deque[HttpRequest] = deque(maxlen=REQUESTS)
         self.intercept = intercept
+        self._collects = collects
         self._clock = clock or SystemClock()
         self.objects = Objects(lambda: self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"), random.Random(seed))
         self._bell = Bell()
@@ -72,12 +79,26 @@ class FakeApiServer:
         """Ends all streams, as a lost connection does."""
         for watch in self._watches:
             watch.broken = True
-        self._bell.ring()
+        self._bell.ring(self.kinds)
 
     def compact(self) -> None:
         """Forgets all changes so far: a watch from an earlier version is refused with 410."""
-        self.objects.compacted = self.objects.version
-        self.objects.history.clear()
+        self.objects.compact()
+
+    def act(self, change: Callable[[Objects], T]) -> T:
+        """Changes objects as a component of the control plane, in no time, and tells those who watch.
+
+        Raises:
+            Rejection: The change is refused.
+        """
+        before = {**self.objects.latest}
+        try:
+            result = change(self.objects)
+            if self._collects and not self.objects.dry:
+                collect(self.objects)
+            return result
+        finally:
+            self._bell.ring(kind for kind, version in self.objects.latest.items() if before.get(kind) != version)
 
     # The promises of a transport.
 
@@ -88,7 +109,7 @@ class FakeApiServer:
         self.intercept(request)
         self.requests.append(request)
         status, body = self._answer(request)
-        return HttpResponse(status, {}, json.dumps(body).encode())
+        return HttpResponse(status, {}, msgspec.json.encode(body))
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[LineStream]:
@@ -98,7 +119,7 @@ class FakeApiServer:
         try:
             watch = self._watch(request)
         except Rejection as rejection:
-            yield NoStream(rejection.code, json.dumps(_status(rejection)).encode())
+            yield NoStream(rejection.code, msgspec.json.encode(_status(rejection)))
             return
         self._watches.add(watch)
         try:
@@ -109,19 +130,13 @@ class FakeApiServer:
     # Answering.
 
     def _answer(self, request: HttpRequest) -> tuple[int, Body]:
-        before = self.objects.version
         try:
             self.objects.dry = _is_dry(request)
-            status, body = self._do(request, self._asked(request))
-            if not self.objects.dry:
-                collect(self.objects)
+            return self.act(lambda objects: self._do(request, self._asked(request)))
         except Rejection as rejection:
             return rejection.code, _status(rejection)
         finally:
             self.objects.dry = False
-            if self.objects.version != before:
-                self._bell.ring()
-        return status, body
 
     def _asked(self, request: HttpRequest) -> Asked:
         target = asked(request, self.kinds)
@@ -160,6 +175,7 @@ class FakeApiServer:
 
         def patched(old: Body) -> Body:
             try:
+                old = copy.deepcopy(old)
                 found: Body = json_patched(old, patch) if content_type == JSON_PATCH else merge_patched(old, patch)  # type: ignore[arg-type]  # a list
             except BadPatch as error:
                 raise Rejection(422, "Invalid", str(error)) from error

@@ -1,13 +1,13 @@
 """Watches of a fake API server: lines about the changes after a version."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import takewhile
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from torchctl.runtime.client.errors import Timeout
 from torchctl.runtime.kinds import Key
@@ -21,14 +21,19 @@ BOOKMARKS_EVERY_S = 60.0
 
 
 class Bell:
-    """Wakes all watches after a change."""
+    """Wakes the watches of a kind after a change."""
 
     def __init__(self) -> None:
-        self.rung = anyio.Event()
+        self._rung: dict[Served, anyio.Event] = {}
 
-    def ring(self) -> None:
-        self.rung.set()
-        self.rung = anyio.Event()
+    def rung(self, kind: Served) -> anyio.Event:
+        """Returns the event of the next change of a kind."""
+        return self._rung.setdefault(kind, anyio.Event())
+
+    def ring(self, kinds: Iterable[Served]) -> None:
+        for kind in kinds:
+            if kind in self._rung:
+                self._rung.pop(kind).set()
 
 
 @dataclass
@@ -98,7 +103,7 @@ class Watch:
                 break
             if now >= gives_up_at:
                 raise Timeout("nothing came on this watch")
-            rung = self._bell.rung
+            rung = self._bell.rung(self._served)
             with anyio.move_on_after(min(gives_up_at, self._ends_at, now + BOOKMARKS_EVERY_S) - now) as scope:
                 await rung.wait()
             if scope.cancelled_caught and anyio.current_time() < min(gives_up_at, self._ends_at):
@@ -107,18 +112,16 @@ class Watch:
 
     def _pending(self) -> bytes:
         lines, self._first = self._first, []
-        if self._version < self._objects.compacted:
+        if self._version < self._objects.dropped.get(self._served, 0):
             return _line("ERROR", _expired())
-        seen = self._objects.version - self._version  # versions have no gaps
-        for changed in islice(self._objects.history, max(0, len(self._objects.history) - seen), None):
-            self._version = changed.version
+        news = takewhile(lambda changed: changed.version > self._version, reversed(self._objects.history))
+        for changed in reversed([changed for changed in news if changed.served is self._served]):
             lines += self._lines(changed)
+        self._version = self._objects.version
         return b"".join(lines)
 
     def _lines(self, changed: Changed) -> Iterator[bytes]:
         """A change as those see it who watch only what the selector selects."""
-        if changed.served is not self._served:
-            return
         was = changed.old is not None and is_selected(changed.old, self._selector)
         stays = changed.type != "DELETED" and is_selected(changed.new, self._selector)
         if stays:
@@ -142,7 +145,7 @@ def is_selected(body: Body, selector: Selector) -> bool:
 
 
 def _line(type_: str, body: Body) -> bytes:
-    return json.dumps({"type": type_, "object": body}).encode() + b"\n"
+    return msgspec.json.encode({"type": type_, "object": body}) + b"\n"
 
 
 def _expired() -> Body:

@@ -16,18 +16,14 @@ A world ends by order only if another one can follow:
 A launcher that is lost between these steps is waited for, or left out if the job is elastic.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from .messages import Order, OrderKind, Report, State, World
+from .formed import Formed, form, half_told, is_startable
+from .messages import Order, OrderKind, Report, State
 
-__all__ = ["PORTS", "Membership", "Seen", "Settings", "Target"]
-
-PORTS = 8
-"""Ports that worlds use in turn, from the job's port on: an orphan of one world must not be in the next one's way."""
-_LAST_PORT = 65535
+__all__ = ["Membership", "Seen", "Settings", "Target"]
 
 WAIT = Order(OrderKind.WAIT)
 
@@ -72,14 +68,6 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class _Formed:
-    """A world that was formed here, with the reports of its members by rank."""
-
-    world: World
-    members: tuple[Report, ...]
-
-
-@dataclass(frozen=True)
 class _View:
     """What is known at one moment: the launchers that count, by index."""
 
@@ -117,7 +105,7 @@ class Membership:
     target: Target | None = None
     settings: Settings = field(default_factory=Settings)
     seen: dict[str, Seen] = field(default_factory=dict)
-    _formed: _Formed | None = None
+    _formed: Formed | None = None
     _dissolved: set[str] = field(default_factory=set)
     _ended: set[str] = field(default_factory=set)
 
@@ -256,14 +244,11 @@ class Membership:
         orders = {report.incarnation: order for report in candidates if (order := _fetch(report, goal))}
         if self._hands_off(candidates):
             return {}
-        self._formed = self._formed or _half_told(candidates, goal, self._dissolved)
-        if self._formed:
-            ranks = {member.incarnation: rank for rank, member in enumerate(self._formed.members)}
-            return {
-                report.incarnation: Order(OrderKind.RUN, world=self._told(ranks[report.incarnation]))
-                for report in candidates
-                if report.incarnation in ranks and _startable(report) and report.epoch < self._formed.world.epoch
-            } | orders
+        self._formed = formed = self._formed or half_told(candidates, goal, self._dissolved)
+        if formed:
+            waiting = (one for one in candidates if is_startable(one) and one.epoch < formed.world.epoch)
+            told = {one.incarnation: order for one in waiting if (order := formed.order(one.incarnation))}
+            return told | orders
         if not self._may_form(candidates, view, goal):
             return orders | self._swaps(candidates, goal, orders)
         if orders or not all(_has(report, goal) for report in candidates):
@@ -272,16 +257,13 @@ class Membership:
 
     def _proceed(self, candidates: list[Report], goal: str) -> dict[str, Order]:
         """Everybody has the tree: stop what runs, put it in place, and form the world once all are ready."""
-        if all(_startable(report) and report.revision == goal for report in candidates):
-            self._form(candidates, goal)
-            return {
-                report.incarnation: Order(OrderKind.RUN, world=self._told(rank))
-                for rank, report in enumerate(candidates)
-            }
+        if all(is_startable(report) and report.revision == goal for report in candidates):
+            self._formed = formed = form(candidates, goal)
+            return {one.incarnation: order for one in candidates if (order := formed.order(one.incarnation))}
         stop = {
             report.incarnation: report
             for report in candidates
-            if report.state is State.RUNNING or (_startable(report) and report.revision != goal)
+            if report.state is State.RUNNING or (is_startable(report) and report.revision != goal)
         }
         if any(report.state is State.BUSY for report in candidates):  # it is waited for, unless others were stopped
             stop = {key: report for key, report in stop.items() if _world(report) in self._dissolved}
@@ -340,38 +322,14 @@ class Membership:
         revisions = {report.revision for report in view.reports}
         return revisions.pop() if len(revisions) == 1 else ""
 
-    def _form(self, members: list[Report], goal: str) -> None:
-        epoch = max(report.epoch for report in members) + 1
-        first = members[0]
-        worlds = [report.world for report in members if report.world]
-        failed = any(report.state is State.EXITED and report.exit and report.runs == goal for report in members)
-        restarts = max((world.restarts for world in worlds if world.revision == goal), default=0) + failed
-        world = World(
-            id=_name(members, epoch, goal),
-            epoch=epoch,
-            revision=goal,
-            nodes=len(members),
-            rank=0,
-            master=first.address,
-            port=min(first.port, _LAST_PORT - PORTS + 1) + epoch % PORTS,
-            restarts=restarts,
-        )
-        self._formed = _Formed(world, tuple(members))
-
-    def _told(self, rank: int) -> World:
-        assert self._formed is not None
-        return _as_member(self._formed.world, rank)
-
     def _check_formed(self, view: _View) -> None:
         """Forget a formed world that cannot come about or is over: somebody is lost, ended, or has another tree."""
         formed = self._formed
         if formed is None:
             return
         there = {report.incarnation: report for report in view.reports}
-        reports = [there.get(member.incarnation) for member in formed.members]
-        arrived = all(report and report.epoch == formed.world.epoch for report in reports)
         stale = self.target is not None and self.target.restart and self.target.revision != formed.world.revision
-        if arrived or stale or not all(report and _can_join(report, formed.world) for report in reports):
+        if formed.has_come_about(there) or stale or not formed.can_come_about(there):
             self._formed = None
 
     def _prune(self, view: _View) -> None:
@@ -385,27 +343,6 @@ class Membership:
         if excess > 0:
             for incarnation, _ in sorted(self.seen.items(), key=lambda item: item[1].at)[:excess]:
                 del self.seen[incarnation]
-
-
-def _name(members: list[Report], epoch: int, goal: str) -> str:
-    """Return the id of a world: each other member and each other address makes another one."""
-    named = "".join(f"{report.index} {report.incarnation} {report.address}\n" for report in members)
-    digest = hashlib.sha256(f"{goal}\n{named}".encode()).hexdigest()[:12]
-    return f"{members[0].attempt}-{epoch}-{digest}"
-
-
-def _half_told(candidates: list[Report], goal: str, dissolved: set[str]) -> _Formed | None:
-    """Return the world that a companion before this one formed, and told only some of its members of."""
-    worlds = {report.world.id: report.world for report in candidates if report.state is State.RUNNING and report.world}
-    if len(worlds) != 1 or worlds.keys() & dissolved or not any(map(_startable, candidates)):
-        return None
-    [world] = worlds.values()
-    same = world.id == _name(candidates, world.epoch, goal)
-    return _Formed(world, tuple(candidates)) if same and all(_can_join(one, world) for one in candidates) else None
-
-
-def _as_member(world: World, rank: int) -> World:
-    return World(world.id, world.epoch, world.revision, world.nodes, rank, world.master, world.port, world.restarts)
 
 
 def _world(report: Report) -> str:
@@ -425,17 +362,6 @@ def _known_of(reports: list[Report]) -> int:
 
 def _age(report: Report) -> tuple[int, str]:
     return report.started, report.incarnation
-
-
-def _startable(report: Report) -> bool:
-    return report.state in (State.READY, State.EXITED)
-
-
-def _can_join(report: Report, world: World) -> bool:
-    """Whether a launcher runs in a world already, or still can. The world was formed on an earlier report of it."""
-    if report.epoch == world.epoch:
-        return report.state is State.RUNNING
-    return report.epoch < world.epoch and _startable(report) and report.revision == world.revision
 
 
 def _has(report: Report, goal: str) -> bool:

@@ -48,7 +48,7 @@ async def removed(world: type[World], client: Deletes, removal: Removal) -> None
     w = world(JOB_OF_TWO)
     applier = Applier(cast(Client, client), cast(Cache, None))
     manager = SimpleNamespace(client=client, events=None, cache=None, applier=applier)
-    await Actor(cast(Manager, manager)).carry_out(w.seen.job, Actions(remove=(removal,)))
+    await Actor(cast(Manager, manager)).carry_out(w.seen.job, Actions(remove=(removal,)), {})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ class Applies:
         self.made: list[str] = []
         self.told: list[tuple[str, ...]] = []
 
-    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
         self.made.append(f"{kind.kind} {body['metadata']['name']}")
 
     def event(self, regarding: Any, *said: str) -> None:
@@ -96,7 +96,8 @@ async def test_a_refused_deletion_is_reported_and_holds_up_nothing_else(world: t
     manager = SimpleNamespace(client=client, events=others, cache=cache, applier=others)
     child = Child(JOB, {"metadata": {"name": "demo-r1", "namespace": "team"}}, controlled_by("uid"))
     todo = Actions(remove=(Removal(JOB, Key("team", "demo"), "uid"),), children=(child,))
-    refusals = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo)
+    actor = Actor(cast(Manager, manager))
+    refusals = await actor.carry_out(w.seen.job, todo, actor.look(todo))
     assert others.made == ["Job demo-r1"]
     (refusal,) = refusals
     assert (refusal.kind, refusal.name, refusal.reason, refusal.stays) == ("Job", "demo", "Refused", True)
@@ -109,7 +110,7 @@ async def test_a_refused_halt_is_reported(world: type[World]) -> None:
     w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("pods are kept here")), Applies()
     manager = SimpleNamespace(client=client, events=others, cache=None, applier=others)
     todo = Actions(halt=(Halt(Key("team", "demo-0-x"), "uid", 5),))
-    (refusal,) = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo)
+    (refusal,) = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo, {})
     assert refusal.message.startswith("Pod demo-0-x cannot be ended: the API server refused it: pods are kept here")
     assert (refusal.stays, len(others.told)) == (True, 1)
 
@@ -145,7 +146,7 @@ class Server:
 async def test_it_is_this_pod_whose_deadline_is_over(world: type[World], gone: bool) -> None:
     w, server = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Server(gone=gone)
     manager = SimpleNamespace(client=server, events=None, cache=None, applier=server)
-    await Actor(cast(Manager, manager)).carry_out(w.seen.job, Actions(halt=(HALT,)))
+    await Actor(cast(Manager, manager)).carry_out(w.seen.job, Actions(halt=(HALT,)), {})
     patch = {"metadata": {"uid": "uid-1"}, "spec": {"activeDeadlineSeconds": 26}}
     assert server.patches == [(POD, "demo-1-x", patch, "team")]
 
@@ -163,7 +164,7 @@ class Cluster:
     def get(self, kind: Kind[Any], key: Key) -> TorchrunJob | None:
         return self.job if len(self.made) < self.after else self.then
 
-    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
         self.made.append(kind.kind)
 
 
@@ -185,8 +186,30 @@ async def test_nothing_is_made_for_a_job_that_has_left_meanwhile(world: type[Wor
     }
     cluster = Cluster(job, 1, then[becomes])
     manager = SimpleNamespace(client=None, events=None, cache=cluster, applier=cluster)
-    assert await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo) == ()
+    actor = Actor(cast(Manager, manager))
+    assert await actor.carry_out(w.seen.job, todo, actor.look(todo)) == ()
     assert cluster.made == ["ControllerRevision", "Service"]
+
+
+async def test_a_child_that_goes_after_its_plan_is_not_made_again(world: type[World]) -> None:
+    """The garbage collector takes the children of a deleted job before the cache shows that the job is deleted."""
+    w = world(JOB_OF_TWO)
+    w.step()
+    todo = plan(w.seen, w.settings, w.now).actions
+    service = next(one for one in todo.children if one.kind is SERVICE)
+    there: dict[Kind[Any], Any] = {TORCHRUN_JOB: w.seen.job, SERVICE: SimpleNamespace(metadata="as it was seen")}
+    given: dict[str, Any] = {}
+
+    async def apply_to(live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+        given[kind.kind] = live
+
+    cache = SimpleNamespace(get=lambda kind, key: there.get(kind))
+    applier = SimpleNamespace(apply_to=apply_to)
+    actor = Actor(cast(Manager, SimpleNamespace(client=None, events=None, cache=cache, applier=applier)))
+    seen = actor.look(todo)
+    gone = there.pop(SERVICE)
+    assert await actor.carry_out(w.seen.job, todo, seen) == ()
+    assert (given["Service"], given["Job"], service.name) == (gone, None, "demo")
 
 
 # Children that are applied at once.
@@ -213,8 +236,8 @@ class Refuses(Applies):
         super().__init__()
         self.errors, self.under_way = errors, anyio.Event()
 
-    async def apply(self, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
-        await super().apply(kind, body, ours)
+    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+        await super().apply_to(live, kind, body, ours)
         if len(self.made) == 3:
             self.under_way.set()
         await self.under_way.wait()
@@ -229,7 +252,8 @@ async def tried(world: type[World], applier: Refuses) -> tuple[Refusal, ...]:
     job = world(JOB_OF_TWO).seen.job
     cache = SimpleNamespace(get=lambda kind, key: job)
     manager = SimpleNamespace(client=None, events=None, cache=cache, applier=applier)
-    return await Actor(cast(Manager, manager)).carry_out(job, Actions(children=STAGE))
+    actor = Actor(cast(Manager, manager))
+    return await actor.carry_out(job, Actions(children=STAGE), actor.look(Actions(children=STAGE)))
 
 
 async def test_refusals_of_a_stage_are_told_in_order(world: type[World]) -> None:

@@ -10,9 +10,9 @@ import pytest
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
 from torchctl.controllers.finding import Finding
+from torchctl.controllers.gangs.groups import groups_of
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import admission
-from torchctl.controllers.job.steps.admission import groups_of
 from torchctl.controllers.job.template.frozen import (
     FrozenElastic,
     FrozenKai,
@@ -68,10 +68,10 @@ def group(name: str = OURS, least: int | None = 3, *said: str, reason: str = "Po
     return found
 
 
-def seen(*pods: Pod, own: KaiPodGroup | None = None, kai_available: bool = True) -> Observed:
+def seen(*pods: Pod, own: KaiPodGroup | None = None, absent: frozenset[Kind[Any]] = frozenset()) -> Observed:
     spec = {"jobQueue": "research", "numNodes": 3, "command": "python train.py"}
     job = decoded(TORCHRUN_JOB, {"metadata": {"name": "demo", "namespace": "team", "uid": "0c5f"}, "spec": spec})
-    return Observed(job=job, pods=pods, podgroup=own, kai_available=kai_available)
+    return Observed(job=job, pods=pods, podgroup=own, absent=absent)
 
 
 def waiting(name: str = OURS) -> tuple[Pod, ...]:
@@ -197,5 +197,5 @@ def test_an_elastic_gang_is_admitted_with_the_fewest_pods() -> None:
 
 
 def test_without_kai_the_condition_says_what_to_install() -> None:
-    found = assess(seen(kai_available=False), template())
+    found = assess(seen(absent=frozenset({KAI_PODGROUP})), template())
     assert (found.reason, "install KAI-Scheduler" in found.message) == ("KaiNotInstalled", True)

@@ -25,7 +25,7 @@ def test_restart_fields_and_what_already_holds_are_accepted(world: type[World], 
     ("queue", "says"),
     [
         ("{image: a:1, weight: 2}", "spec.weight"),
-        ("{image: a:1, scheduling: {scheduler: volcano}}", "spec.scheduling.scheduler"),
+        ("{image: a:1, maxNodes: 4}", "spec.maxNodes"),
         ("{image: a:1, podTemplate: {spec: {containers: [{name: main}]}}}", "must be named 'trainer'"),
     ],
 )

@@ -69,8 +69,9 @@ async def test_a_job_ends_if_its_worker_job_is_not_there(late: World, given: tup
 
 
 async def test_a_job_is_gone_only_if_the_server_says_so(late: World) -> None:
-    manager = SimpleNamespace(client=Client(Answers(answer(200, worker_job(UID)))), events=None, clock=ManualClock())
-    known, todo = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
+    client, empty = Client(Answers(answer(200, worker_job(UID)))), SimpleNamespace(get=lambda kind, key: None)
+    manager = SimpleNamespace(client=client, cache=empty, events=None, clock=ManualClock())
+    known, todo, _ = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
     assert isinstance(todo, Steps)
     assert (known.worker_job is not None, todo.life.outcome) == (True, None)
 
@@ -78,8 +79,9 @@ async def test_a_job_is_gone_only_if_the_server_says_so(late: World) -> None:
 async def test_nothing_is_asked_where_nothing_is_missed(world: type[World]) -> None:
     w, transport = world("{jobQueue: research, numNodes: 2, command: python train.py}"), Answers(answer(500, {}))
     w.settle()
-    manager = SimpleNamespace(client=Client(transport), events=None, clock=ManualClock())
-    known, _ = await JobReconciler(cast(Manager, manager), w.settings)._plan(w.seen, w.now)
+    empty = SimpleNamespace(get=lambda kind, key: None)
+    manager = SimpleNamespace(client=Client(transport), cache=empty, events=None, clock=ManualClock())
+    known, _, _ = await JobReconciler(cast(Manager, manager), w.settings)._plan(w.seen, w.now)
     assert (known is w.seen, transport.requests) == (True, [])
 
 

@@ -1,6 +1,6 @@
 """What belongs to a job is told by owner and uid; labels and names alone anyone can write."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,10 +11,18 @@ import pytest
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
 from torchctl.controllers.job.observe import BY_JOB, by_job, observe
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.reconciler import (
+    GROUPS_BY_QUEUE,
+    jobs_in_volcano_queue,
+    queue_of_group,
+    state_turned,
+)
 from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.kinds import Key, Kind
 
 KEY = Key("team", "demo")
@@ -25,20 +33,23 @@ SPEC = {"jobQueue": "research", "numNodes": 1, "command": "a"}
 class Shelf:
     """Stands for the cache: objects by kind, with the indexes that are asked for."""
 
-    def __init__(self, *objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True) -> None:
-        self.kai = kai
+    def __init__(self, *objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True, queues: bool = True) -> None:
+        self.absent = {kind for kind, there in ((KAI_PODGROUP, kai), (VOLCANO_QUEUE, queues)) if not there}
         self.objects = [(kind, msgspec.convert(body, kind.type, dec_hook=kind.dec_hook)) for kind, body in objects]
 
     def get(self, kind: Kind[Any], key: Key) -> Any:
         return next((o for k, o in self.objects if k == kind and (o.metadata.namespace, o.metadata.name) == key), None)
 
     def by_index(self, kind: Kind[Any], index: str, value: str) -> Iterable[Any]:
-        values = {BY_JOB: by_job, JOBS_BY_DEPENDENCY: dependencies_of}[index]
-        return tuple(o for k, o in self.objects if k == kind and value in values(o))
+        functions: dict[str, Callable[[Any], Iterable[str]]] = {
+            BY_JOB: by_job,
+            JOBS_BY_DEPENDENCY: dependencies_of,
+            GROUPS_BY_QUEUE: queue_of_group,
+        }
+        return tuple(o for k, o in self.objects if k == kind and value in functions[index](o))
 
     def informer(self, kind: Kind[Any]) -> Any:
-        assert kind == KAI_PODGROUP
-        return SimpleNamespace(available=self.kai)
+        return SimpleNamespace(available=kind not in self.absent)
 
 
 def meta(name: str, owner: str = "", kind: str = "TorchrunJob", **more: Any) -> dict[str, Any]:
@@ -56,8 +67,8 @@ def job(**spec: Any) -> tuple[Kind[Any], dict[str, Any]]:
     return TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC | spec}
 
 
-def seen(*objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True) -> Observed:
-    found = observe(cast(Cache, Shelf(*objects, kai=kai)), KEY)
+def seen(*objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True, queues: bool = True) -> Observed:
+    found = observe(cast(Cache, Shelf(*objects, kai=kai, queues=queues)), KEY)
     assert found is not None
     return found
 
@@ -204,10 +215,81 @@ def test_the_queue_is_of_the_same_namespace() -> None:
 
 def test_without_kais_kinds_there_is_no_pod_group_to_see() -> None:
     found = seen(job(), (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo")}), kai=False)
-    assert (found.podgroup, found.kai_available) == (None, False)
+    assert (found.podgroup, found.absent) == (None, frozenset({KAI_PODGROUP}))
 
 
 def test_a_job_that_another_waits_for_knows_it() -> None:
     train = TORCHRUN_JOB, {"metadata": meta("train"), "spec": SPEC | {"dependsOn": [{"job": "demo"}]}}
     assert seen(job(), train).awaited
     assert not seen(job()).awaited
+
+
+def a_volcano_queue(state: str, name: str = "train") -> tuple[Kind[Any], dict[str, Any]]:
+    return VOLCANO_QUEUE, {"metadata": {"name": name}, "status": {"state": state}}
+
+
+def a_volcano_group(**more: Any) -> tuple[Kind[Any], dict[str, Any]]:
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/job-name": "demo", "torchrun.ai/attempt": "0"}
+    about = meta("pg-demo-uid-demo", "uid-demo", labels=labels) | more
+    return VOLCANO_PODGROUP, {"metadata": about, "spec": {"minMember": 1, "queue": "train"}}
+
+
+@pytest.mark.parametrize(
+    ("queues", "state"),
+    [
+        ([a_volcano_queue("Open")], "Open"),
+        ([a_volcano_queue("Closed"), a_volcano_queue("Open", "other")], "Closed"),
+        ([a_volcano_queue("Open", "other")], ""),
+        ([a_volcano_queue("")], None),
+    ],
+)
+def test_state_of_the_queue_of_volcanos_pod_group(queues: list[tuple[Kind[Any], dict[str, Any]]], state: str) -> None:
+    """Empty is a Queue that does not exist; one that Volcano has not seen yet has no state that anybody knows."""
+    assert seen(job(), a_volcano_group(), *queues).queue_state == state
+
+
+def test_queue_that_cannot_be_read_is_not_missing() -> None:
+    assert seen(job(), a_volcano_group(), queues=False).queue_state is None
+
+
+def test_pod_group_of_kai_has_no_queue_of_volcanos() -> None:
+    group = (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo"), "spec": {"queue": "train"}})
+    found = seen(job(), group, a_volcano_queue("Closed"))
+    assert (found.podgroup is not None, found.queue_state) == (True, None)
+
+
+def test_pod_groups_of_both_schedulers_are_found() -> None:
+    """A queue may have changed its scheduler between two attempts."""
+    old = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/attempt": "0"}
+    second = job()
+    second[1]["status"] = {"attempt": 1}
+    found = seen(
+        second,
+        (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo", labels=old)}),
+        a_volcano_group(name="pg-demo-r1-uid-demo", labels=old | {"torchrun.ai/attempt": "1"}),
+    )
+    assert found.podgroup is not None
+    assert (found.podgroup.metadata.name, [group.metadata.name for group in found.old_groups]) == (
+        "pg-demo-r1-uid-demo",
+        ["pg-demo-uid-demo"],
+    )
+
+
+def test_queue_that_opens_wakes_the_jobs_in_it() -> None:
+    shelf = cast(Cache, Shelf(a_volcano_group(), a_volcano_queue("Open")))
+    bodies = (a_volcano_queue("Open", name)[1] for name in ("train", "other"))
+    train, other = (msgspec.convert(body, VOLCANO_QUEUE.type) for body in bodies)
+    assert (jobs_in_volcano_queue(shelf, train), jobs_in_volcano_queue(shelf, other)) == ((KEY,), ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "passes"),
+    [("Open", "Closed", True), ("Open", "Open", False), (None, "Open", True), ("Open", None, True)],
+)
+def test_only_the_state_of_a_volcano_queue_wakes_jobs(old: str | None, new: str | None, passes: bool) -> None:
+    """Its amounts change with every pod of the cluster."""
+
+    def queue(state: str | None) -> Any:
+        return msgspec.convert(a_volcano_queue(state)[1], VOLCANO_QUEUE.type) if state is not None else None
+
+    assert state_turned(Change(VOLCANO_QUEUE, "updated", queue(old), queue(new))) is passes

@@ -10,7 +10,7 @@ from world import World
 
 from torchctl.api.jobstatus import Failure, OtherLoss
 from torchctl.api.kube import KaiPodGroup
-from torchctl.controllers.job.failure.evictions import LAST_EVICTION
+from torchctl.controllers.gangs.evictions import LAST_EVICTION
 from torchctl.runtime.kinds import ObjectMeta
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

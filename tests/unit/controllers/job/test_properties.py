@@ -14,6 +14,7 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec
 from torchctl.api.names import worker_job
 from torchctl.api.phases import TERMINAL
+from torchctl.api.volcano import VolcanoPodGroup
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.pods import NEXT_STEPS
 from torchctl.controllers.job.template.errors import Impossible
@@ -132,6 +133,14 @@ HAPPENINGS = (
     "queue back",
     "kai gone",
     "kai back",
+    "volcano gone",
+    "volcano back",
+    "volcano waits",
+    "volcano is short of a member",
+    "volcano queue closed",
+    "volcano queue open",
+    "worker 1 preempted",
+    "group gone",
     "refuse",
     "accept",
     "sync ok",
@@ -159,6 +168,10 @@ HAPPENINGS = (
     "scaled",
     "long later",
 )
+
+
+def _is_volcanos(w: World) -> bool:
+    return isinstance(w.seen.podgroup, VolcanoPodGroup)
 
 
 class Walk:
@@ -191,8 +204,23 @@ class Walk:
                 w.has_queue("image: trainer:1")
             case "kai gone" | "kai back":
                 w.kai(what == "kai back")
+            case "volcano gone" | "volcano back":
+                w.volcano(what == "volcano back")
+            case "volcano waits" if _is_volcanos(w):
+                w.volcano_says("Inqueue", {"type": "Unschedulable", "status": "True", "message": "1 Pending"})
+            case "volcano is short of a member" if _is_volcanos(w):
+                w.volcano_says("Unknown", {"type": "Scheduled", "status": "True"})
+            case "volcano queue closed" | "volcano queue open" if _is_volcanos(w):
+                w.volcano_queue_is("Closed" if what == "volcano queue closed" else "Open")
+            case "worker 1 preempted" if job:
+                preempted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                w.told_to_stop(1, conditions=[preempted])
+            case "group gone" if w.seen.podgroup is not None:
+                w.remove("PodGroup", w.seen.podgroup.metadata.name)
             case "refuse":
-                w.refuse = lambda kind, name: Refusal(kind, name, "Refused", "no") if kind in ("Pod", "Job") else None
+                w.refuse = lambda kind, name: (
+                    Refusal(kind, name, "Refused", "no") if kind in ("Pod", "Job", "PodGroup") else None
+                )
             case "accept":
                 w.refuses_nothing()
             case "sync ok" if sync:
@@ -289,7 +317,15 @@ MAX_RESTARTS = 2
 SHAPES = ("", ", elastic: {minNodes: 1, maxNodes: 3}", ", queueUpdatePolicy: NextAttempt", ", suspend: true")
 
 
-@pytest.mark.parametrize("queue", ["image: trainer:1", "{image: trainer:1, kaiQueue: gpus}"])
+QUEUES = (
+    "image: trainer:1",
+    "{image: trainer:1, kaiQueue: gpus}",
+    "{image: trainer:1, scheduling: {volcanoQueue: train}}",
+    "{image: trainer:1, scheduling: {scheduler: auto}}",
+)
+
+
+@pytest.mark.parametrize("queue", QUEUES)
 @given(
     happenings=st.lists(st.sampled_from(HAPPENINGS), max_size=60),
     workspace=st.sampled_from(["", "zip", "git"]),

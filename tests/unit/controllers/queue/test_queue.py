@@ -275,7 +275,6 @@ def test_too_deep_a_spec_is_a_condition(levels: int) -> None:
         ({"weight": 2}, "spec.weight"),
         ({"maxNodes": 4}, "spec.maxNodes"),
         ({"quota": {"gpus": 8}}, "spec.quota.gpus"),
-        ({"scheduling": {"scheduler": "volcano"}}, "spec.scheduling.scheduler"),
     ],
 )
 def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], field: str) -> None:

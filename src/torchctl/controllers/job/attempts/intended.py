@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from torchctl.api import labels
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE
 from torchctl.controllers.job.actions import Child, Json
 from torchctl.controllers.job.attempts import retention
 from torchctl.controllers.job.attempts.stage import Ended, Run, Settle, Stage, Suspended, Wait
@@ -78,10 +78,11 @@ def _workers(ground: Ground) -> tuple[Child, ...]:
     found = _before_workers(ground) + _checkpoints(ground)
     if not ground.syncing.finding.ok and not started:
         return tuple(found)
-    if template.kai is not None and not observed.kai_available and not started:
+    scheduler = template.gang_scheduler
+    if observed.lacks(scheduler) and not started:
         return tuple(found)
-    if template.kai is not None and template.kai.own_group and observed.kai_available:
-        found.append(Child(KAI_PODGROUP, podgroup.pod_group(owner, template, attempt), ours))
+    if scheduler.kind is not None and observed.makes_group(scheduler):
+        found.append(Child(scheduler.kind, podgroup.pod_group(owner, template, attempt), ours))
     found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
     nodes = template.desired(observed.job.spec)
     body = workers.worker_job(owner, template, attempt, nodes=nodes, made=observed.worker_job)

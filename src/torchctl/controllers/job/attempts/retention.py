@@ -8,8 +8,9 @@ from typing import Any
 from torchctl.api import labels
 from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
-from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, Job, Pod
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, Job, Pod
 from torchctl.api.phases import Phase
+from torchctl.controllers.gangs.groups import holds_queue, kind_of
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
 from torchctl.controllers.job.case import Case
@@ -42,8 +43,8 @@ def after_the_end(case: Case) -> Actions:
     keeps = current is None or policy.pod_retention is PodRetention.ALL
     kept = [old.metadata.uid for old in _kept(case)] if keeps else []
     remove += [_removal(JOB, old) for old in observed.old_jobs if old.metadata.uid not in kept and not _is_leaving(old)]
-    remove += [_removal(KAI_PODGROUP, group) for group in observed.old_groups if not _is_leaving(group)]
-    remove += _old_templates(observed)
+    remove += [_removal(kind_of(group), group) for group in observed.old_groups if not _is_leaving(group)]
+    remove += [*_released(observed), *_old_templates(observed)]
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Actions(remove=tuple(remove), halt=halts, look_again_s=left)
@@ -57,6 +58,14 @@ def after_the_end(case: Case) -> Actions:
     read = job.status.phase == Phase.FAILED and not case.is_elastic
     halts += _halted(observed.pods, job.status.failure, case.now) if read else ()
     return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
+
+
+def _released(observed: Observed) -> list[Removal]:
+    """The PodGroup of the last attempt, if others wait for it to go, once no pod is in it any more."""
+    group = observed.podgroup
+    if group is None or not holds_queue(group) or _is_leaving(group) or not all(map(pods.has_ended, observed.pods)):
+        return []
+    return [_removal(kind_of(group), group)]
 
 
 def leftovers(case: Case) -> tuple[Removal, ...]:
@@ -76,7 +85,7 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
     forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late if not pods.was_forced(pod)]
     over = all(map(pods.has_ended, observed.old_pods))
-    groups = [_removal(KAI_PODGROUP, group) for group in observed.old_groups if over and not _is_leaving(group)]
+    groups = [_removal(kind_of(group), group) for group in observed.old_groups if over and not _is_leaving(group)]
     return (*gone, *forced, *groups, *_old_templates(observed))
 
 

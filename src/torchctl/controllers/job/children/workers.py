@@ -30,7 +30,7 @@ from torchctl.controllers.job.children.launcher import (
     launcher_volumes,
 )
 from torchctl.controllers.job.children.owner import Metadata, Owner
-from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels
+from torchctl.controllers.job.children.podgroup import gang_of
 from torchctl.controllers.job.children.preflight import preflight_containers
 from torchctl.controllers.job.children.workspace import archive_url, checkpoints_name, claim_name
 from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
@@ -64,8 +64,8 @@ def worker_job(
         ROLE_WORKER,
         attempt=attempt,
         given=template.metadata if made is None else _as_made(template.metadata, made),
-        labels=kai_labels(template),
-        annotations=job_annotations(template),
+        labels=template.gang_scheduler.labels(),
+        annotations=template.gang_scheduler.job_annotations(gang_of(owner, template, attempt)),
     )
     return body | {
         "spec": {
@@ -93,22 +93,27 @@ def _as_made(given: Metadata, made: Job) -> Metadata:
 def _pod(owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made: Job | None) -> Json:
     pod, spec = template.pod, template.pod["spec"]
     meeting = torchrun.rendezvous(template, owner.name, owner.namespace, owner.uid, attempt)
-    labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | kai_labels(template)
-    annotations = pod["metadata"].get("annotations", {}) | gang_annotations(owner, template, attempt)
+    scheduler, gang = template.gang_scheduler, gang_of(owner, template, attempt)
+    labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | scheduler.labels()
+    annotations = pod["metadata"].get("annotations", {}) | scheduler.pod_annotations(gang)
     base, *sidecars = spec["containers"]
     trainer = _reloading(owner, template, _trainer(owner, template, attempt, base), nodes, made)
     volumes = by_key("name", spec.get("volumes", ()), _volumes(owner, template))
-    spec = spec | {
-        "subdomain": names.service(owner.name),
-        "containers": [trainer, *sidecars],
-        "initContainers": [
-            *preflight_containers(template, meeting.endpoint),
-            *_init(owner, template),
-            *launcher_containers(template),
-            *spec.get("initContainers", ()),
-        ],
-        "volumes": volumes,
-    }
+    spec = (
+        spec
+        | scheduler.pod_spec(gang)
+        | {
+            "subdomain": names.service(owner.name),
+            "containers": [trainer, *sidecars],
+            "initContainers": [
+                *preflight_containers(template, meeting.endpoint),
+                *_init(owner, template),
+                *launcher_containers(template),
+                *spec.get("initContainers", ()),
+            ],
+            "volumes": volumes,
+        }
+    )
     metadata = {"labels": labels} | ({"annotations": annotations} if annotations else {})
     return {"metadata": metadata, "spec": {key: value for key, value in spec.items() if value != []}}
 

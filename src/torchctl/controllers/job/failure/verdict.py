@@ -26,10 +26,10 @@ from torchctl.api.job import Failure
 from torchctl.api.jobstatus import Incident, OtherLoss
 from torchctl.api.kube import Job, Pod
 from torchctl.api.names import TRAINER
+from torchctl.controllers.gangs.evictions import evicted_around
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence, preflights
-from torchctl.controllers.job.failure.evictions import evicted_around
 from torchctl.controllers.job.failure.rules import cause_of
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find

@@ -4,13 +4,14 @@ The PodGroup that counts is the one that the pods say they are in, which need no
 KAI's podgrouper puts the pods of a Job into one of its own if it does not know kai.scheduler/skip-podgrouper.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from torchctl.api import labels
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
-from torchctl.api.kube import Job, KaiPodGroup, Pod
+from torchctl.api.kube import Job
 from torchctl.controllers.finding import Finding
+from torchctl.controllers.gangs.groups import PodGroup, groups_of, least_of
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
@@ -18,31 +19,32 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
-__all__ = ["assess", "groups_of"]
+__all__ = ["assess"]
 
 _KUEUE = "kueue.x-k8s.io/queue-name"
-_STEPS = {
-    "NonPreemptibleOverQuota": "raise the quota of the KAI Queue, or take a priority class below 100",
-    "OverLimit": "raise the limit of the KAI Queue, or wait for its other jobs",
-    "QueueDoesNotExist": "create the KAI Queue and those that are its parents",
-}
-"""Next steps for a person, by KAI's UnschedulableReason; for other reasons: wait, or bring more nodes."""
 
 
 def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job."""
-    kai, job = template.kai, observed.worker_job
+    scheduler, job = template.gang_scheduler, observed.worker_job
     if job is not None and observed.held:
         return Finding(False, JobReason.SUSPENDED_BY_OTHERS, _held(job))
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
-    if kai is not None and not observed.kai_available:
-        message = (
-            "the cluster has no podgroups.scheduling.run.ai: install KAI-Scheduler, this job goes on by itself then"
-        )
-        return Finding(False, JobReason.KAI_NOT_INSTALLED, message, warn=True)
-    if kai is None or not kai.gang:
+    found = _judged(observed, template)
+    if not template.auto:
+        return found
+    return replace(found, message=f"{found.message}; scheduler auto took {scheduler.name or 'none'}")
+
+
+def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
+    """What the gang scheduler makes of an attempt that it has not admitted yet."""
+    scheduler = template.gang_scheduler
+    if observed.lacks(scheduler):
+        missing = scheduler.not_installed()
+        return Finding(False, missing.reason, missing.message, warn=True)
+    if not scheduler.gang:
         return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
     # A worker that is done was placed, whatever is left of its pod.
     there = success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)}
@@ -56,15 +58,11 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     why = _too_small(observed, template, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
-    why = "; ".join(filter(None, (_why(group, template) for group in known_groups.values())))
+    why = "; ".join(filter(None, (_why(group, observed, template) for group in known_groups.values())))
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
-    where = f"KAI queue {kai.queue}" if kai.queue else "KAI's default queue"
-    return Finding(
-        False,
-        JobReason.WAITING_FOR_ADMISSION,
-        f"waits for {counted(template.gpus, 'GPU') if template.gpus else counted(template.nodes, 'node')} in {where}",
-    )
+    wanted = counted(template.gpus, "GPU") if template.gpus else counted(template.nodes, "node")
+    return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"waits for {wanted} in {scheduler.place}")
 
 
 def _held(job: Job) -> str:
@@ -77,12 +75,7 @@ def _held(job: Job) -> str:
     return f"Job {name} was suspended, and not by its TorchrunJob: {who}; this job goes on when they set it to false"
 
 
-def groups_of(workers: Iterable[Pod]) -> frozenset[str]:
-    """Names of the PodGroups that pods say they are in; KAI's podgrouper may write that after a pod was made."""
-    return frozenset(name for pod in workers if (name := pod.metadata.annotations.get(labels.KAI_POD_GROUP)))
-
-
-def _own(observed: Observed) -> Mapping[str, KaiPodGroup]:
+def _own(observed: Observed) -> Mapping[str, PodGroup]:
     group = observed.podgroup
     return {group.metadata.name: group} if group is not None else {}
 
@@ -93,7 +86,7 @@ def _placed(placed: int, template: FrozenTemplate) -> str:
     return f"placed pods: {placed}, of {template.min_nodes} that {agree(template.min_nodes, 'is', 'are')} enough"
 
 
-def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> str:
+def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str, PodGroup]) -> str:
     """Explains what is wrong with the gang that the pods really are in, if some might start without the others."""
     if template.min_nodes == 1:
         return ""
@@ -102,43 +95,31 @@ def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str
         return ""
     return (
         f"{problem}: some of the {template.min_nodes} pods may start without the others; "
-        "let KAI's podgrouper heed kai.scheduler/skip-podgrouper (KAI-Scheduler 0.15 and later do)"
+        f"{template.gang_scheduler.remedy}"
     )
 
 
-def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str, KaiPodGroup]) -> Iterator[str]:
+def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str, PodGroup]) -> Iterator[str]:
     """Yields what is wrong with the PodGroups that the pods are in.
 
     `groups` need not have the PodGroups of others; one that is not in it is not the gang that was asked for.
     """
     there = sorted(groups_of(observed.pods))
+    lost = next((pod for pod in observed.pods if not template.gang_scheduler.has_member(pod)), None)
+    if lost is not None:
+        yield f"pod {lost.metadata.name} is in no PodGroup, the API server has dropped it"
     if len(there) > 1:
         yield f"the pods are in {len(there)} PodGroups, among them {there[0]} and {there[1]}"
     ours = group_name(Owner.of(observed.job), observed.job.status.attempt)
     for name in there:
         group = groups.get(name)
-        if group is not None and _least(group) < template.min_nodes:
-            yield f"the pods are in PodGroup {name}, whose minMember is {_least(group)} and not {template.min_nodes}"
-        elif group is None and name != ours and template.kai is not None and template.kai.own_group:
+        if group is not None and least_of(group) < template.min_nodes:
+            yield f"the pods are in PodGroup {name}, whose minMember is {least_of(group)} and not {template.min_nodes}"
+        elif group is None and name != ours and template.gang_scheduler.own_group:
             yield f"the pods are in PodGroup {name} and not in {ours}"
 
 
-def _least(group: KaiPodGroup) -> int:
-    """Returns minMember of a PodGroup; 1, which is no gang, if it has none, as KAI takes it."""
-    return int(group.spec.get("minMember") or 1)
-
-
-def _why(group: KaiPodGroup, template: FrozenTemplate) -> str:
-    """Returns KAI's reasons with the next steps. The order of the reasons is no information, so it is dropped."""
-    status = group.status
-    conditions = [given for given in (status.scheduling_conditions or () if status else ()) if given.status == "True"]
-    reasons = [reason for given in conditions for reason in given.reasons or ()]
-    said = {reason.message or reason.reason for reason in reasons}
-    said |= {given.message or given.reason for given in conditions if not given.reasons}
-    if not any(said):
-        return ""
-    steps = {step for reason in reasons if (step := _STEPS.get(reason.reason))}
-    if not reasons and template.kai is not None and template.kai.topology is not None:
-        steps.add(f"see whether KAI's Topology {template.kai.topology.name} has the levels that the job asks for")
-    words = pods.shorten("; ".join(sorted(said)))
-    return "; ".join((f"PodGroup {group.metadata.name}: {words}", *sorted(steps)))
+def _why(group: PodGroup, observed: Observed, template: FrozenTemplate) -> str:
+    """The gang scheduler's words on why a PodGroup waits, with the next steps; empty if it has said nothing."""
+    said = template.gang_scheduler.said(group, observed.queue_state)
+    return "; ".join((f"PodGroup {group.metadata.name}: {pods.shorten(said.words)}", *said.steps)) if said.words else ""

@@ -144,7 +144,7 @@ def _render(
     there = (*observed.claims.values(), observed.workspace)
     modes = next((access_modes(claim.spec) for claim in there if claim is not None), ())
     try:
-        template = render(job, queue, settings, claim_modes=modes)
+        template = render(job, queue, settings, claim_modes=modes, absent=observed.absent)
     except Impossible as error:
         found = Finding(False, error.reason, error.message, warn=True)
         return Frozen(found, queue_found, revision=recorded, hold=True)

@@ -10,15 +10,22 @@ import msgspec
 
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import HotReload, JobSpec, WorkspaceSource
+from torchctl.controllers.gangs.kai import FrozenKai, FrozenTopology
+from torchctl.controllers.gangs.native import FrozenNative
+from torchctl.controllers.gangs.none import NoGangScheduler
+from torchctl.controllers.gangs.scheduler import GangScheduler
+from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.template.digest import seal
 
 __all__ = [
     "FrozenCheckpoints",
     "FrozenElastic",
     "FrozenKai",
+    "FrozenNative",
     "FrozenRendezvous",
     "FrozenTemplate",
     "FrozenTopology",
+    "FrozenVolcano",
     "FrozenWorkspace",
 ]
 
@@ -89,27 +96,6 @@ class FrozenRendezvous(msgspec.Struct, frozen=True, rename="camel", omit_default
     preflight: bool = False
 
 
-class FrozenTopology(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A KAI Topology, and the levels of it that all pods must or should share."""
-
-    name: str
-    required: str = ""
-    preferred: str = ""
-
-
-class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The KAI queue that the pods are in, and whether they start together or not at all."""
-
-    queue: str = ""
-    gang: bool
-    topology: FrozenTopology | None = None
-
-    @property
-    def own_group(self) -> bool:
-        """Whether the job has a PodGroup of its own, which needs a queue."""
-        return self.gang and bool(self.queue)
-
-
 class FrozenElastic(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The fewest and the most nodes that the job may run on."""
 
@@ -142,7 +128,16 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     workspace: FrozenWorkspace | None = None
     checkpoints: FrozenCheckpoints | None = None
     kai: FrozenKai | None = None
+    volcano: FrozenVolcano | None = None
+    native: FrozenNative | None = None
+    auto: bool = False
+    """Whether the operator chose the gang scheduler, by what the cluster had when the template was made."""
     pod: dict[str, Any]
+
+    @property
+    def gang_scheduler(self) -> GangScheduler:
+        """The gang scheduler of the pods; one that asks for nothing if none makes them a gang."""
+        return self.kai or self.volcano or self.native or NoGangScheduler()
 
     @property
     def gpus(self) -> int:

@@ -230,6 +230,7 @@ ONLY_QUEUE = (
     "reclaimMinRuntime",
     "podTemplate",
     "scheduling.scheduler",
+    "scheduling.volcanoQueue",
     "scheduling.gang",
     "scheduling.topology",
     "resources",

@@ -4,7 +4,7 @@ What two of them say by name or key (environment, volumes, mounts, labels, selec
 operator owns is added last, by the renderers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -14,9 +14,11 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceSource
-from torchctl.api.names import KAI_DEFAULT_QUEUE, KAI_SCHEDULER, TRAINER
+from torchctl.api.names import AUTO, KAI_DEFAULT_QUEUE, KAI_SCHEDULER, NATIVE, TRAINER, VOLCANO
 from torchctl.api.queue import QueueSpec, Scheduling, TorchrunQueue
 from torchctl.api.written import plain
+from torchctl.controllers.gangs.choice import choose
+from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
 from torchctl.controllers.job.children import preflight
 from torchctl.controllers.job.template import conflicts, gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
@@ -24,13 +26,17 @@ from torchctl.controllers.job.template.frozen import (
     FrozenCheckpoints,
     FrozenElastic,
     FrozenKai,
+    FrozenNative,
     FrozenRendezvous,
     FrozenTemplate,
     FrozenTopology,
+    FrozenVolcano,
     FrozenWorkspace,
 )
 from torchctl.controllers.job.template.sizing import Node, Shape
+from torchctl.controllers.queuespec.scheduling import scheduler_of
 from torchctl.controllers.settings import OperatorSettings
+from torchctl.runtime.kinds import Kind
 
 __all__ = ["render"]
 
@@ -40,7 +46,12 @@ _ETCD = (RdzvBackend.ETCD, RdzvBackend.ETCD_V2)
 
 
 def render(
-    job: TorchrunJob, queue: TorchrunQueue, settings: OperatorSettings, *, claim_modes: Sequence[str] = ()
+    job: TorchrunJob,
+    queue: TorchrunQueue,
+    settings: OperatorSettings,
+    *,
+    claim_modes: Sequence[str] = (),
+    absent: Container[Kind[Any]] = (),
 ) -> FrozenTemplate:
     """The template of a job in its queue: a pure function, the same in every process.
 
@@ -48,6 +59,7 @@ def render(
         queue: A queue in which `validate.problem_of` finds nothing.
         claim_modes: Access modes of the workspace's claim, which never change: of the one that source `existing`
             names, or that an earlier attempt has made. Empty: it is made as the queue says.
+        absent: The kinds of PodGroups that the API server does not serve, for a queue whose scheduler is `auto`.
 
     Raises:
         Impossible: The two do not work together; the message names field and next step.
@@ -75,7 +87,10 @@ def render(
             "spec.volumes.workspace and submit the job again",
         )
     checkpoints = _checkpoints(base, spec, shape)
-    kai = _kai(base)
+    asked = scheduler_of(base, settings.default_scheduler)
+    auto = asked == AUTO
+    gangs = base.scheduling.gang
+    scheduler = asked if not auto else choose(absent, elastic=spec.elastic is not None) if gangs else ""
     parts = podspec.Parts(
         template=given,
         queue=base,
@@ -83,7 +98,7 @@ def render(
         shape=shape,
         claimed=node.claimed,
         gpu_type_label=gputypes.label(base.node_resources, settings.gpu_type_label, name),
-        scheduler=KAI_SCHEDULER if kai else base.scheduling.scheduler or "",
+        scheduler="" if scheduler == NATIVE else scheduler,
         workspace=workspace,
         checkpoints=checkpoints,
         rendezvous=rendezvous,
@@ -115,7 +130,10 @@ def render(
         operator_image=settings.image,
         workspace=workspace,
         checkpoints=checkpoints,
-        kai=kai,
+        kai=_kai(base) if scheduler == KAI_SCHEDULER else None,
+        volcano=_volcano(base) if scheduler == VOLCANO else None,
+        native=_native(base, spec, name) if scheduler == NATIVE else None,
+        auto=auto,
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
@@ -146,16 +164,32 @@ def _node(queue: QueueSpec, trainer: dict[str, Any]) -> Node:
     return Node(resources.gpus or int(quantity.parse(there).value))
 
 
-def _kai(queue: QueueSpec) -> FrozenKai | None:
-    """Returns KAI's settings if the queue names KAI as its scheduler, or names a KAI queue and no scheduler.
+def _kai(queue: QueueSpec) -> FrozenKai:
+    """Returns KAI's settings.
 
     A gang has a queue in any case: without one it could have no PodGroup of its own, and no gang KAI would make of it.
     """
-    scheduler = queue.scheduling.scheduler or (KAI_SCHEDULER if queue.kai_queue else "")
-    if scheduler != KAI_SCHEDULER:
-        return None
     default = KAI_DEFAULT_QUEUE if queue.scheduling.gang else ""
     return FrozenKai(queue=queue.kai_queue or default, gang=queue.scheduling.gang, topology=_topology(queue.scheduling))
+
+
+def _volcano(queue: QueueSpec) -> FrozenVolcano:
+    return FrozenVolcano(queue=queue.scheduling.volcano_queue or DEFAULT_QUEUE, gang=queue.scheduling.gang)
+
+
+def _native(queue: QueueSpec, job: JobSpec, name: str) -> FrozenNative:
+    """Returns the settings of Kubernetes' own gangs.
+
+    Raises:
+        Impossible: The job is elastic.
+    """
+    if job.elastic is not None and queue.scheduling.gang:
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"spec.elastic does not go with scheduling.scheduler {NATIVE} of TorchrunQueue {name}: gangs of Kubernetes "
+            "itself cannot change their size; set scheduling.gang to false there, or submit the job to another queue",
+        )
+    return FrozenNative(gang=queue.scheduling.gang)
 
 
 def _topology(scheduling: Scheduling) -> FrozenTopology | None:

@@ -6,7 +6,7 @@ import pytest
 from world import World
 
 from torchctl.controllers.job.children.owner import Owner
-from torchctl.controllers.job.children.podgroup import gang_annotations, job_annotations, kai_labels, pod_group
+from torchctl.controllers.job.children.podgroup import gang_of, pod_group
 from torchctl.controllers.job.template.frozen import (
     FrozenElastic,
     FrozenKai,
@@ -34,24 +34,32 @@ def template(kai: FrozenKai | None = KAI, *, elastic: FrozenElastic | None = Non
     )
 
 
+def job_annotations_of(given: FrozenTemplate) -> dict[str, str]:
+    return given.gang_scheduler.job_annotations(gang_of(OWNER, given, 0))
+
+
+def pod_annotations_of(given: FrozenTemplate, attempt: int = 0) -> dict[str, str]:
+    return given.gang_scheduler.pod_annotations(gang_of(OWNER, given, attempt))
+
+
 def test_a_gang_of_fixed_size_is_all_of_its_pods() -> None:
     body = pod_group(OWNER, template(), 0)
     assert body["spec"] == {"minMember": 4, "queue": "gpus"}
     assert body["metadata"]["labels"]["kai.scheduler/queue"] == "gpus"
-    assert job_annotations(template()) == {"kai.scheduler/batch-min-member": "4"}
+    assert job_annotations_of(template()) == {"kai.scheduler/batch-min-member": "4"}
 
 
 def test_an_elastic_gang_is_the_minimum_of_the_job() -> None:
     given = template(elastic=FrozenElastic(min_nodes=2, max_nodes=8))
     assert pod_group(OWNER, given, 0)["spec"]["minMember"] == 2
-    assert job_annotations(given) == {"kai.scheduler/batch-min-member": "2"}
+    assert job_annotations_of(given) == {"kai.scheduler/batch-min-member": "2"}
 
 
 @pytest.mark.parametrize(("attempt", "name"), [(0, "pg-demo-0c5f"), (3, "pg-demo-r3-0c5f")])
 def test_each_attempt_has_its_own_pod_group(attempt: int, name: str) -> None:
     """The pods of an attempt name the attempt's PodGroup."""
     assert pod_group(OWNER, template(), attempt)["metadata"]["name"] == name
-    assert gang_annotations(OWNER, template(), attempt) == {
+    assert pod_annotations_of(template(), attempt) == {
         "pod-group-name": name,
         "kai.scheduler/skip-podgrouper": "true",
     }
@@ -79,11 +87,11 @@ def test_a_topology_is_the_pod_groups_constraint(topology: FrozenTopology, const
 
 @pytest.mark.parametrize("kai", [None, FrozenKai(queue="gpus", gang=False), FrozenKai(queue="", gang=True)])
 def test_pods_name_no_pod_group_without_a_gang(kai: FrozenKai | None) -> None:
-    assert gang_annotations(OWNER, template(kai), 0) == {}
+    assert pod_annotations_of(template(kai)) == {}
 
 
 def test_who_is_not_kais_says_nothing_to_it() -> None:
-    assert (kai_labels(template(None)), job_annotations(template(None))) == ({}, {})
+    assert (template(None).gang_scheduler.labels(), job_annotations_of(template(None))) == ({}, {})
 
 
 def test_a_gang_without_a_queue_is_in_kais_default_queue(world: type[World]) -> None:

@@ -8,7 +8,7 @@ moment after the pods are told to stop, so an early answer may be no, and has to
 
 from datetime import UTC, datetime, timedelta
 
-from torchctl.api.kube import KaiPodGroup
+from torchctl.controllers.gangs.groups import PodGroup
 
 __all__ = ["LAST_EVICTION", "evicted_around", "last_eviction"]
 
@@ -19,13 +19,13 @@ _SLACK = timedelta(seconds=15)
 """The largest difference between KAI's and the API server's clocks; a deletion within it counts as KAI's."""
 
 
-def evicted_around(group: KaiPodGroup | None, moment: datetime) -> bool:
+def evicted_around(group: PodGroup | None, moment: datetime) -> bool:
     """Whether KAI evicted a pod of the group at about that time."""
     last = last_eviction(group)
     return last is not None and abs(last - moment) <= _SLACK
 
 
-def last_eviction(group: KaiPodGroup | None) -> datetime | None:
+def last_eviction(group: PodGroup | None) -> datetime | None:
     """The time at which KAI last evicted a pod of the group; None if it did not, or does not say so."""
     text = group.metadata.annotations.get(LAST_EVICTION, "") if group is not None else ""
     try:

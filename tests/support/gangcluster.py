@@ -1,4 +1,4 @@
-"""What tests with KAI's own programs share: nodes in racks, workers that train until they are stopped, free GPUs."""
+"""What tests with the programs of gang schedulers share: nodes in racks, endless workers, free GPUs."""
 
 from jobs import Place
 from waiting import until
@@ -17,7 +17,7 @@ RACK = "topology.test/rack"
 FEW_RIGHTS = "few rights"
 """Asks for a podgrouper that may not read TorchrunJobs."""
 URGENT = "urgent"
-"""A PriorityClass above KAI's default, `train`."""
+"""A PriorityClass above all others of these tests."""
 ENDLESS = Script().when(lambda pod: True, Play(run_s=None, stop_s=3.0))
 """Whoever is told to stop can be seen for a while."""
 

@@ -7,7 +7,7 @@ import pytest
 from world import World
 
 from torchctl.api.kube import KaiPodGroup
-from torchctl.controllers.job.failure.evictions import LAST_EVICTION, evicted_around, last_eviction
+from torchctl.controllers.gangs.evictions import LAST_EVICTION, evicted_around, last_eviction
 from torchctl.runtime.kinds import ObjectMeta
 
 TOLD = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -1,0 +1,15 @@
+"""The scheduler that a queue asks for. Pure."""
+
+from torchctl.api.names import KAI_SCHEDULER, VOLCANO
+from torchctl.api.queue import QueueSpec
+
+__all__ = ["scheduler_of"]
+
+
+def scheduler_of(spec: QueueSpec, default: str) -> str:
+    """The scheduler that a queue asks for; empty for the cluster's default.
+
+    A queue that names no scheduler has the one whose queue it names, else the operator's default.
+    """
+    implied = KAI_SCHEDULER if spec.kai_queue else VOLCANO if spec.scheduling.volcano_queue else default
+    return spec.scheduling.scheduler or implied

@@ -1,0 +1,1 @@
+"""The parts of a control plane that the fake API server lacks, as thin shells around pure rules."""

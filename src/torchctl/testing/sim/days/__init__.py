@@ -1,0 +1,1 @@
+"""Random days of a simulated cluster: people, failures and outages drawn from a seed, and rules that always hold."""

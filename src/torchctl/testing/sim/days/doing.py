@@ -1,0 +1,226 @@
+"""Does in a simulated cluster what a day says."""
+
+from collections.abc import Callable
+from functools import singledispatchmethod
+from typing import Any
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import JOB, KAI_PODGROUP, POD, SERVICE
+from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
+from torchctl.api.phases import TERMINAL
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.runtime.kinds import Key, Kind
+from torchctl.testing.fake.objects import Body, key_of
+from torchctl.testing.sim.cluster import Cluster
+from torchctl.testing.sim.days import jobs
+from torchctl.testing.sim.days.actions import (
+    Action,
+    BreakWatches,
+    Compact,
+    Day,
+    Delete,
+    DeleteChild,
+    DeletePod,
+    Evict,
+    Fail,
+    Fate,
+    KillLeader,
+    LoseAnswers,
+    LoseNode,
+    Outage,
+    Resume,
+    Scale,
+    StopLeader,
+    Submit,
+    Suspend,
+)
+from torchctl.testing.sim.jobs.pods import INDEX
+
+__all__ = ["Doing"]
+
+AGAIN_S = 5.0
+SKEW_S = 5.0
+"""The most by which a clock is wrong."""
+
+CHILDREN: dict[str, Kind[Any]] = {kind.kind: kind for kind in (JOB, SERVICE, KAI_PODGROUP)}
+PERSON = "person"
+
+
+class Doing:
+    """Carries out the actions of a day. What an action names and is not there is left alone."""
+
+    def __init__(self, cluster: Cluster, fates: dict[str, Fate]) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._fates = fates
+        self._chance = cluster.world.chance("doing")
+
+    def begin(self, day: Day) -> None:
+        """Sets the clocks, makes the queues, and puts the day's actions on the agenda."""
+        for number in range(len(self._cluster.nodes)):
+            self._cluster.kubelets.skew_s[f"node-{number}"] = self._chance.uniform(-SKEW_S, SKEW_S)
+        for queue in jobs.queues():
+            self._world.create(TORCHRUN_QUEUE, jobs.NAMESPACE, queue)
+        for action in day.actions:
+            self._world.agenda.after(action.at_s, lambda action=action: self._do(action))  # type: ignore[misc]  # bound
+
+    def tidy_up(self) -> None:
+        """Ends all trouble: nodes answer, and jobs that were suspended go on."""
+        self._world.away = False
+        for replica in self._cluster.replicas:
+            replica.wire.loses = 0.0
+        for node in sorted(self._cluster.kubelets.silent):
+            self._cluster.kubelets.restore(node)
+        for job in self._world.all(TORCHRUN_JOB):
+            self._edit(job["metadata"]["name"], suspend=False)
+
+    def delete_waiting(self) -> None:
+        """Deletes the jobs that wait for other jobs, which may never end as they should."""
+        for job in self._world.all(TORCHRUN_JOB):
+            conditions = {one["type"]: one["status"] for one in job.get("status", {}).get("conditions", ())}
+            if conditions.get("DependenciesMet") != "True" and job["spec"].get("dependsOn"):
+                self._world.delete(TORCHRUN_JOB, key_of(job))
+
+    def _do(self, action: Action) -> None:
+        if self._world.away:
+            self._world.agenda.after(AGAIN_S, lambda: self._do(action))
+        else:
+            self._act(action)
+
+    @singledispatchmethod
+    def _act(self, action: Action) -> None:
+        raise NotImplementedError(type(action).__name__)
+
+    # People.
+
+    @_act.register
+    def _(self, action: Submit) -> None:
+        if self._world.find(TORCHRUN_JOB, _key(action.job)) is None:
+            self._fates[action.job] = action.fate
+            self._world.create(TORCHRUN_JOB, jobs.NAMESPACE, jobs.job(action))
+
+    @_act.register
+    def _(self, action: Suspend) -> None:
+        self._edit(action.job, suspend=True)
+
+    @_act.register
+    def _(self, action: Resume) -> None:
+        self._edit(action.job, suspend=False)
+
+    @_act.register
+    def _(self, action: Scale) -> None:
+        self._edit(action.job, numNodes=action.nodes)
+
+    @_act.register
+    def _(self, action: Delete) -> None:
+        if self._world.find(TORCHRUN_JOB, _key(action.job)) is not None:
+            self._world.delete(TORCHRUN_JOB, _key(action.job))
+
+    @_act.register
+    def _(self, action: DeleteChild) -> None:
+        children = self._world.all(CHILDREN[action.kind])
+        for child in children:
+            if child["metadata"].get("labels", {}).get(JOB_NAME) == action.job:
+                self._world.delete(CHILDREN[action.kind], key_of(child))
+
+    @_act.register
+    def _(self, action: DeletePod) -> None:
+        pod = self._worker(action.job, action.index)
+        if pod is not None:
+            options = {"gracePeriodSeconds": 0} if action.by_force else {}
+            self._world.delete(POD, key_of(pod), **options)
+
+    # Trouble on nodes.
+
+    @_act.register
+    def _(self, action: Fail) -> None:
+        pod = self._worker(action.job, action.index)
+        if pod is not None:
+            self._cluster.kubelets.fail(pod["metadata"]["uid"], action.exit_code, action.reason or None)
+
+    @_act.register
+    def _(self, action: Evict) -> None:
+        pod = self._worker(action.job, action.index)
+        if pod is not None:
+            self._cluster.kubelets.evict(pod["metadata"]["uid"], "The node was low on resource: memory.")
+
+    @_act.register
+    def _(self, action: LoseNode) -> None:
+        kubelets = self._cluster.kubelets
+        if action.node not in kubelets.silent:
+            kubelets.lose(action.node)
+            self._later(action.for_s, lambda: kubelets.restore(action.node))
+
+    # Trouble of the operator.
+
+    @_act.register
+    def _(self, action: KillLeader) -> None:
+        leader = next((one for one in self._cluster.replicas if one.leads), None)
+        if leader is not None:
+            leader.kill()
+            self._later(action.back_s, self._start_replica)
+
+    @_act.register
+    def _(self, action: StopLeader) -> None:
+        leader = next((one for one in self._cluster.replicas if one.leads), None)
+        if leader is not None:
+            self._start_replica()
+            leader.stop()
+
+    @_act.register
+    def _(self, action: BreakWatches) -> None:
+        self._world.server.break_watches()
+
+    @_act.register
+    def _(self, action: Compact) -> None:
+        self._world.server.compact()
+        self._world.server.break_watches()
+
+    @_act.register
+    def _(self, action: Outage) -> None:
+        self._world.away = True
+        self._world.server.break_watches()
+        self._later(action.for_s, self._answer_again)
+
+    @_act.register
+    def _(self, action: LoseAnswers) -> None:
+        self._lose_answers(action.share)
+        self._later(action.for_s, lambda: self._lose_answers(0.0))
+
+    def _start_replica(self) -> None:
+        self._cluster.start_replica(skew_s=self._chance.uniform(-SKEW_S, SKEW_S))
+
+    def _answer_again(self) -> None:
+        self._world.away = False
+
+    def _lose_answers(self, share: float) -> None:
+        for replica in self._cluster.replicas:
+            replica.wire.loses = share
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        self._world.agenda.after(seconds, act)
+
+    def _edit(self, name: str, **fields: Any) -> None:
+        found = self._world.find(TORCHRUN_JOB, _key(name))
+        if found is None or found.get("status", {}).get("phase") in TERMINAL:
+            return
+        if all(found["spec"].get(field, False) == value for field, value in fields.items()):
+            return
+        self._world.change(
+            TORCHRUN_JOB, _key(name), lambda old: {**old, "spec": {**old["spec"], **fields}}, manager=PERSON
+        )
+
+    def _worker(self, job: str, index: int) -> Body | None:
+        """Returns the pod of that index, of the latest attempt."""
+        found = [
+            pod
+            for pod in self._world.all(POD)
+            if pod["metadata"].get("labels", {}).get(JOB_NAME) == job
+            and pod["metadata"]["labels"].get(ROLE) == ROLE_WORKER
+            and pod["metadata"].get("annotations", {}).get(INDEX) == str(index)
+        ]
+        return max(found, key=lambda pod: int(pod["metadata"]["resourceVersion"]), default=None)
+
+
+def _key(job: str) -> Key:
+    return Key(jobs.NAMESPACE, job)

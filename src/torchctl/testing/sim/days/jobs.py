@@ -1,0 +1,82 @@
+"""The queues and jobs of a day, as their users write them, and the plays of their workers. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
+from torchctl.api.names import API_VERSION
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.testing.nodekinds import Pod
+from torchctl.testing.script import Play, Script
+from torchctl.testing.sim.days.actions import Fate, Submit
+from torchctl.testing.sim.jobs.pods import INDEX
+
+__all__ = ["ELASTIC", "KINDS", "MOST_NODES", "NAMESPACE", "job", "queues", "script"]
+
+Json = dict[str, Any]
+
+NAMESPACE = "team"
+MOST_NODES = 4
+GIT = {"workspace": {"source": "git", "url": "https://git.example.com/team/code.git", "ref": "main"}}
+CLAIM = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
+SERVED = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteOnce"]}
+
+ELASTIC = ("elastic", "elastic-gang")
+
+KINDS: dict[str, Json] = {
+    "plain": {},
+    "shared": {"jobQueue": "code", "volumes": GIT},
+    "served": {"jobQueue": "served", "volumes": GIT},
+    "gang": {"jobQueue": "gang"},
+    "elastic": {"elastic": {"minNodes": 1, "maxNodes": MOST_NODES}},
+    "elastic-gang": {"jobQueue": "gang", "elastic": {"minNodes": 1, "maxNodes": MOST_NODES}},
+    "never": {"runPolicy": {"restartPolicy": "Never"}},
+    "by-code": {"runPolicy": {"restartPolicy": "ExitCode", "maxRestarts": 5}},
+    "deadline": {"runPolicy": {"activeDeadlineSeconds": 900}},
+    "short": {"runPolicy": {"ttlSecondsAfterFinished": 600}},
+    "keeps-all": {"runPolicy": {"podRetention": "All", "maxRestarts": 1}},
+    "chain": {},
+}
+"""The specs of jobs by kind, besides the queue, the nodes and the command."""
+
+
+def queues() -> list[Json]:
+    """Returns the queues, in which all jobs of a day run."""
+    gpus = {"nodeResources": {"gpus": 8}}
+    specs: dict[str, Json] = {
+        "plain": {},
+        "code": {"storage": {"workspace": CLAIM}},
+        "served": {"storage": {"workspace": SERVED}},
+        "gang": {"kaiQueue": "research", **gpus},
+    }
+    return [_body(TORCHRUN_QUEUE.kind, name, {"image": "trainer:1", **spec}) for name, spec in specs.items()]
+
+
+def job(submit: Submit) -> Json:
+    """Returns the TorchrunJob that a person submits."""
+    spec = {"jobQueue": "plain", "numNodes": submit.nodes, "command": "python train.py", **KINDS[submit.kind]}
+    if submit.after:
+        spec["dependsOn"] = [{"job": submit.after}]
+    return _body(TORCHRUN_JOB.kind, submit.job, spec)
+
+
+def script(fates: Mapping[str, Fate]) -> Script:
+    """Returns the plays of workers by the fates of their jobs."""
+    return Script().when(_is_worker, lambda pod: _play(pod, fates[pod.metadata.labels[JOB_NAME]]))
+
+
+def _play(pod: Pod, fate: Fate) -> Play:
+    attempt, index = int(pod.metadata.labels[ATTEMPT]), int(pod.metadata.annotations[INDEX])
+    if attempt < fate.failing_attempts and index == fate.index:
+        return Play(run_s=fate.after_s, exit_code=fate.exit_code, stop_s=fate.stop_s)
+    return Play(start_delay_s=1.0 + index, run_s=fate.run_s, stop_s=fate.stop_s)
+
+
+def _is_worker(pod: Pod) -> bool:
+    return pod.metadata.labels.get(ROLE) == ROLE_WORKER
+
+
+def _body(kind: str, name: str, spec: Json) -> Json:
+    meta = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec}

@@ -1,0 +1,149 @@
+"""The rules that hold after every change of every object, and at rest: what docs/design/simulator.md lists. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import JOB, POD, PVC
+from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
+from torchctl.api.phases import TERMINAL
+from torchctl.testing.fake.objects import Changed, Objects
+from torchctl.testing.fake.served import Served
+
+__all__ = ["Rules", "at_rest"]
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one TorchrunJob."""
+
+    name: str
+    ended: str = ""
+    incidents: int = 0
+    attempt: int = 0
+    resumes: int = 0
+    counted: Counter[int] = field(default_factory=Counter)
+    jobs: set[str] = field(default_factory=set)
+    pods: dict[str, int] = field(default_factory=dict)
+
+
+class Rules:
+    """Follows all changes and notes what breaks a rule.
+
+    Attributes:
+        broken: What has broken a rule, in the order of time.
+    """
+
+    def __init__(self) -> None:
+        self.broken: list[str] = []
+        self.ends: Counter[str] = Counter()
+        self.incidents: Counter[str] = Counter()
+        self._known: dict[str, _Known] = {}
+
+    def on_change(self, changed: Changed) -> None:
+        kind = changed.served.kind
+        if kind == TORCHRUN_JOB:
+            self._see_torchrun_job(changed)
+            return
+        known = self._known.get(changed.new["metadata"].get("labels", {}).get(JOB_UID, ""))
+        if known is None:
+            return
+        if kind == POD:
+            self._see_pod(known, changed)
+        elif kind == JOB and changed.type == "ADDED":
+            self._see_new_job(known, changed.new)
+
+    def _break(self, known: _Known, what: str) -> None:
+        self.broken.append(f"{known.name}: {what}")
+
+    def _see_torchrun_job(self, changed: Changed) -> None:
+        meta, status = changed.new["metadata"], changed.new.get("status", {})
+        known = self._known.setdefault(meta["uid"], _Known(meta["name"]))
+        if changed.old is not None and changed.old["spec"].get("suspend") and not changed.new["spec"].get("suspend"):
+            known.resumes += 1
+        self._see_end(known, status.get("phase", ""))
+        attempt = status.get("attempt", 0)
+        restarts = status.get("restarts", {})
+        total, by_cause = restarts.get("total", 0), restarts.get("byCause", {})
+        if total != sum(by_cause.values()):
+            self._break(known, f"{total} incidents, and {by_cause} by cause")
+        self._see_incidents(known, total, attempt, elastic="elastic" in changed.new["spec"])
+        before = {} if changed.old is None else changed.old.get("status", {}).get("restarts", {}).get("byCause", {})
+        self.incidents += Counter(by_cause) - Counter(before)
+        if attempt < known.attempt:
+            self._break(known, f"attempt {attempt} follows attempt {known.attempt}")
+        if attempt > total + known.resumes:
+            self._break(known, f"attempt {attempt} after {total} incidents and {known.resumes} resumes")
+        known.attempt = attempt
+
+    def _see_end(self, known: _Known, phase: str) -> None:
+        if known.ended and phase != known.ended:
+            self._break(known, f"had ended as {known.ended}, and is {phase}")
+        if phase in TERMINAL and not known.ended:
+            known.ended = phase
+            self.ends[phase] += 1
+
+    def _see_incidents(self, known: _Known, total: int, attempt: int, *, elastic: bool) -> None:
+        new = total - known.incidents
+        if new < 0:
+            self._break(known, f"{known.incidents} incidents became {total}")
+        known.counted[known.attempt] += new
+        if new > 1 or (known.counted[known.attempt] > 1 and not elastic):
+            self._break(known, f"{known.counted[known.attempt]} incidents in attempt {known.attempt}")
+        known.incidents = total
+
+    def _see_pod(self, known: _Known, changed: Changed) -> None:
+        meta = changed.new["metadata"]
+        if meta["labels"].get(ROLE) != ROLE_WORKER:
+            return
+        if changed.type == "DELETED" or changed.new["status"].get("phase") in ("Succeeded", "Failed"):
+            known.pods.pop(meta["uid"], None)
+        else:
+            known.pods[meta["uid"]] = int(meta["labels"][ATTEMPT])
+
+    def _see_new_job(self, known: _Known, job: Json) -> None:
+        name, attempt = job["metadata"]["name"], int(job["metadata"]["labels"][ATTEMPT])
+        if name in known.jobs:
+            self._break(known, f"Job {name} of attempt {attempt} was created twice")
+        known.jobs.add(name)
+        if known.ended:
+            self._break(known, f"had ended as {known.ended}, and Job {name} was created")
+        if earlier := sorted({other for other in known.pods.values() if other < attempt}):
+            self._break(known, f"Job {name} was created while pods of attempt {earlier[0]} had not ended")
+
+
+def at_rest(objects: Objects, kinds: Iterable[Served]) -> list[str]:
+    """Returns what is left that should not be, once all jobs have ended."""
+    return [*_unfinished(objects, kinds), *_leaked(objects)]
+
+
+def _unfinished(objects: Objects, kinds: Iterable[Served]) -> Iterable[str]:
+    served = next(one for one in kinds if one.kind == TORCHRUN_JOB)
+    for job in objects.all(served):
+        phase = job.get("status", {}).get("phase", "")
+        if phase not in TERMINAL:
+            conditions = job.get("status", {}).get("conditions", ())
+            told = [f"{one['type']}={one['reason']}" for one in conditions if one["status"] != "True"]
+            yield f"{job['metadata']['name']}: is {phase or 'new'} at the end of the day: {', '.join(told)}"
+
+
+def _leaked(objects: Objects) -> Iterable[str]:
+    for uid in objects.uids():
+        served, body = objects.by_uid(uid) or (None, {})
+        if served is None:
+            continue
+        meta, name = body["metadata"], f"{served.kind} {body['metadata']['name']}"
+        for owner in meta.get("ownerReferences", ()):
+            if objects.by_uid(owner["uid"]) is None:
+                yield f"{name}: its owner {owner['kind']} {owner['name']} is gone"
+        job_uid = meta.get("labels", {}).get(JOB_UID)
+        if job_uid and objects.by_uid(job_uid) is None and served.kind != PVC:
+            yield f"{name}: its TorchrunJob is gone"
+        if job_uid and served.kind == POD and body["status"].get("phase") not in ("Succeeded", "Failed"):
+            yield f"{name}: runs although its job has ended"
+        if "deletionTimestamp" in meta:
+            yield f"{name}: is being deleted for ever"

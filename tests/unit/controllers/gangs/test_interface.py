@@ -1,0 +1,65 @@
+"""Whichever gang scheduler a job has, its template says so, and the rest of the operator asks one interface."""
+
+import pytest
+from world import World
+
+from torchctl.api.kube import KAI_PODGROUP, KaiPodGroup, Pod
+from torchctl.controllers.gangs.groups import GROUP_KINDS, groups_of, kind_of, least_of
+from torchctl.controllers.gangs.kai import FrozenKai
+from torchctl.controllers.gangs.none import NoGangScheduler
+from torchctl.controllers.gangs.scheduler import Gang, GangScheduler, Said
+from torchctl.controllers.job.template.frozen import FrozenTemplate
+from torchctl.runtime.kinds import ObjectMeta
+
+GANG = Gang(group="pg-demo", least=2, most=4, priority_class="train")
+
+
+def frozen(world: type[World], queue: str) -> GangScheduler:
+    """The gang scheduler of a job of such a queue, as it is read back from its ControllerRevision."""
+    w = world("{jobQueue: research, numNodes: 2, command: a}", queue)
+    w.settle()
+    return FrozenTemplate.load(w.revision.data).gang_scheduler
+
+
+@pytest.mark.parametrize(
+    ("queue", "scheduler"),
+    [
+        ("{image: a:1}", NoGangScheduler()),
+        ("{image: a:1, scheduling: {scheduler: mine}}", NoGangScheduler()),
+        ("{image: a:1, kaiQueue: gpus}", FrozenKai(queue="gpus", gang=True)),
+        ("{image: a:1, scheduling: {scheduler: kai-scheduler, gang: false}}", FrozenKai(gang=False)),
+    ],
+)
+def test_frozen_template_names_the_gang_scheduler(world: type[World], queue: str, scheduler: GangScheduler) -> None:
+    assert frozen(world, queue) == scheduler
+
+
+def test_no_gang_scheduler_asks_for_nothing() -> None:
+    none: GangScheduler = NoGangScheduler()
+    assert (none.kind, none.gang, none.own_group) == (None, False, False)
+    assert (none.labels(), none.job_annotations(GANG), none.pod_annotations(GANG)) == ({}, {}, {})
+
+
+def test_no_gang_scheduler_says_nothing_of_anothers_pod_group() -> None:
+    assert NoGangScheduler().said(KaiPodGroup(ObjectMeta(name="pg")), None) == Said()
+
+
+def test_what_kai_is_told_is_the_smallest_gang() -> None:
+    kai: GangScheduler = FrozenKai(queue="gpus", gang=True)
+    assert kai.spec(GANG) == {"minMember": 2, "queue": "gpus", "priorityClassName": "train"}
+    assert kai.job_annotations(GANG) == {"kai.scheduler/batch-min-member": "2"}
+
+
+def test_pod_group_that_was_read_tells_its_kind() -> None:
+    """So one that an earlier attempt left can be deleted, whatever the job's scheduler is now."""
+    assert kind_of(KaiPodGroup(ObjectMeta(name="pg"))) == KAI_PODGROUP
+    assert {kind.kind for kind in GROUP_KINDS} == {"PodGroup"}
+
+
+@pytest.mark.parametrize(("spec", "least"), [({}, 1), ({"minMember": None}, 1), ({"minMember": 3}, 3)])
+def test_pod_group_without_a_minimum_is_no_gang(spec: dict[str, int], least: int) -> None:
+    assert least_of(KaiPodGroup(ObjectMeta(name="pg"), spec)) == least
+
+
+def test_pods_without_a_pod_group_are_in_none() -> None:
+    assert groups_of([Pod(ObjectMeta(name="demo-0-x"))]) == frozenset()
