@@ -43,6 +43,7 @@ __all__ = ["render"]
 _MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _READ_ONLY = frozenset({"ReadOnlyMany"})
 _ETCD = (RdzvBackend.ETCD, RdzvBackend.ETCD_V2)
+_KUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def render(
@@ -134,6 +135,9 @@ def render(
         volcano=_volcano(base) if scheduler == VOLCANO else None,
         native=_native(base, spec, name) if scheduler == NATIVE else None,
         auto=auto,
+        coordinated=settings.coordinator is not None
+        and not scheduler
+        and _KUEUE not in pod["metadata"].get("labels", {}),
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
