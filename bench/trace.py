@@ -24,7 +24,7 @@ from rich.table import Table
 
 from bench.figures import percentile
 from torchctl.controllers.coordinator.core import decide
-from torchctl.controllers.coordinator.decision import Decision, Preempt
+from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt
 from torchctl.controllers.coordinator.values import (
     Demand,
     Holding,
@@ -160,13 +160,14 @@ class Cluster:
             settings=self._settings,
         )
 
-    def start(self, key: str, start: Start) -> Waiting:
+    def start(self, given: LetIn, start: Start) -> Waiting:
         """Places the pods of a gang, each on the node with most free."""
-        gang = self.waiting.pop(key)
+        gang, key = self.waiting.pop(given.key), given.key
+        able = given.only or tuple(self._free.keys() - set(given.avoid))
         gpus = gang.shape.requests[0][1]
         placed: dict[str, int] = {}
         for _ in range(gang.pods):
-            name = max(self._free, key=lambda name: (self._free[name], name))
+            name = max(able, key=lambda name: (self._free[name], name))
             if self._free[name] < gpus:
                 raise RuntimeError(f"half a gang: {key}")
             self._move(name, gpus)
@@ -250,7 +251,7 @@ def play(
         while True:
             decision = choose(cluster.state(now_s))
             for given in decision.let_in:
-                gang = cluster.start(given.key, Start(given.queue, now_s, given.turn, given.cohort_turn))
+                gang = cluster.start(given, Start(given.queue, now_s, given.turn, given.cohort_turn))
                 runs[gang.key] += 1
                 began[gang.key] = now_s
                 number += 1

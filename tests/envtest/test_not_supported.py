@@ -1,4 +1,4 @@
-"""What does not work yet is refused by name, never silently ignored."""
+"""What only the coordinator heeds is refused by name while it is off, never silently ignored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,10 @@ async def place(kubelet: ScriptedKubelet, place: Place) -> Place:
 @pytest.mark.parametrize("field", QUEUES)
 async def test_a_queue_that_asks_for_it_is_not_accepted(place: Place, field: str) -> None:
     found = await place.condition("Accepted", "NotSupportedYet", QUEUE_NAMES[field], kind=TORCHRUN_QUEUE)
-    assert (found.status, found.message) == ("False", f"{field}: not supported yet; remove the field")
+    assert (found.status, found.message) == (
+        "False",
+        f"{field}: only with the coordinator, which is off (--coordinator); remove the field",
+    )
 
 
 async def test_a_job_of_such_a_queue_waits_for_it(place: Place) -> None:

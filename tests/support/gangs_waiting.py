@@ -6,8 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from torchctl.controllers.coordinator.capacity import slots_in
-from torchctl.controllers.coordinator.decision import Decision
-from torchctl.controllers.coordinator.values import Demand, Holding, Node, Queue, Shape, Start, State, Waiting
+from torchctl.controllers.coordinator.decision import Decision, LetIn
+from torchctl.controllers.coordinator.matching import NODE_NAME, matches
+from torchctl.controllers.coordinator.values import (
+    Demand,
+    Holding,
+    Node,
+    Queue,
+    Requirement,
+    Shape,
+    Start,
+    State,
+    Waiting,
+)
 
 GPU = "nvidia.com/gpu"
 NOW_S = 10_000.0
@@ -39,7 +50,7 @@ def holding(given: Waiting, placed: Iterable[tuple[str, int]] = (), **more: Any)
         queue=given.queue,
         namespace=given.namespace,
         pods=given.pods,
-        shape=given.shape,
+        shape=more.pop("shape", given.shape),
         demand=given.demand,
         priority=given.priority,
         placed=tuple(placed),
@@ -62,6 +73,13 @@ def let_in(decision: Decision) -> list[str]:
     return [given.key for given in decision.let_in]
 
 
+def limited(asked: Shape, given: LetIn) -> Shape:
+    """Returns the shape of a gang's pods with the nodes that it was let in for."""
+    if given.only:
+        return asked.needing(Requirement(NODE_NAME, "In", given.only))
+    return asked.needing(Requirement(NODE_NAME, "NotIn", given.avoid)) if given.avoid else asked
+
+
 class Misplaced(Exception):
     """A pod of a gang that was let in finds no node."""
 
@@ -70,7 +88,13 @@ def after(before: State, decision: Decision) -> State:
     """Returns the cluster with what was let in recorded, no pod of it placed yet, and who was preempted leaving."""
     by_key = {given.key: given for given in before.waiting}
     new = [
-        holding(by_key[given.key], let_in_s=before.now_s, settled=False, ends_s=_end(by_key[given.key], before.now_s))
+        holding(
+            by_key[given.key],
+            shape=limited(by_key[given.key].shape, given),
+            let_in_s=before.now_s,
+            settled=False,
+            ends_s=_end(by_key[given.key], before.now_s),
+        )
         for given in decision.let_in
     ]
     leaving = {given.key: given.leaving_for for given in decision.preempt}
@@ -97,13 +121,18 @@ def placed(before: State, rng: random.Random) -> State:
         Misplaced: A pod finds no node.
     """
     free = {n.name: {name: there - n.used.get(name, 0) for name, there in n.allocatable.items()} for n in before.nodes}
+    labels, taints = {n.name: n.labels for n in before.nodes}, {n.name: n.taints for n in before.nodes}
     pods = [held.key for held in before.holdings if not held.leaving_for for _ in range(held.missing)]
     rng.shuffle(pods)
     by_key = {held.key: held for held in before.holdings}
     where: dict[str, dict[str, int]] = {key: dict(held.placed) for key, held in by_key.items()}
     for key in pods:
         asked = by_key[key].shape
-        able = [name for name, left in free.items() if slots_in(asked, left)]
+        able = [
+            name
+            for name, left in free.items()
+            if slots_in(asked, left) and matches(asked, {**labels[name], NODE_NAME: name}, taints[name])
+        ]
         if asked.one_per_node:
             able = [name for name in able if name not in where[key]]
         if not able:

@@ -189,6 +189,13 @@ class JobReason(Reason):
     )
     ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed.", "", EventType.NORMAL
     NO_GANG = "NoGang", (JobCondition.ADMITTED,), "No gang scheduler: the pods are placed one by one."
+    LET_IN = (
+        "LetIn",
+        (JobCondition.ADMITTED,),
+        "The coordinator has let the job in: there is room for all its pods, which the cluster's scheduler places.",
+        "",
+        EventType.NORMAL,
+    )
     WAITING_FOR_ADMISSION = (
         "WaitingForAdmission",
         (JobCondition.ADMITTED,),

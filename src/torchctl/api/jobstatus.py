@@ -8,10 +8,38 @@ import msgspec
 from torchctl.api.casing import camel
 from torchctl.api.causes import Cause
 from torchctl.api.phases import Phase
-from torchctl.api.statusfields import CONDITIONS, COUNTED, OBSERVED_GENERATION, count, mapping, moment, nested, text
+from torchctl.api.statusfields import (
+    CONDITIONS,
+    COUNTED,
+    NODE_NAME,
+    OBSERVED_GENERATION,
+    count,
+    flag,
+    mapping,
+    moment,
+    nested,
+    node_names,
+    text,
+    turn,
+)
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["Failure", "Incident", "JobStatus", "NodeCounts", "OtherLoss", "Restarts", "WorkerCounts", "WorkspaceStatus"]
+__all__ = [
+    "NEVER_FITS",
+    "Admission",
+    "Failure",
+    "Incident",
+    "JobStatus",
+    "NodeCounts",
+    "OtherLoss",
+    "Restarts",
+    "WorkerCounts",
+    "WorkspaceStatus",
+]
+
+
+NEVER_FITS = "NeverFits"
+"""status.admission.reason of an attempt that does not fit even if nothing else runs."""
 
 
 class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
@@ -90,6 +118,32 @@ class Incident(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     other: Annotated[OtherLoss | None, nested()] = None
 
 
+class Admission(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """What the coordinator has decided about an attempt, and what it says while the attempt waits."""
+
+    attempt: Annotated[int, count("Attempt that this is about.")] = 0
+    let_in_time: Annotated[datetime | None, moment("When the attempt was let in; absent while it waits.")] = None
+    clock: Annotated[int, turn("Turns of all queues when it was let in, as the policy counts them.")] = 0
+    position: Annotated[int, turn("Turns of its queue, as the policy counts them.")] = 0
+    only_nodes: Annotated[
+        tuple[Annotated[str, NODE_NAME], ...],
+        node_names("Nodes to which its pods are limited, because they were kept for it."),
+    ] = ()
+    avoid_nodes: Annotated[
+        tuple[Annotated[str, NODE_NAME], ...],
+        node_names("Nodes on which its pods must not run, because they are kept for another job."),
+    ] = ()
+    reserved: Annotated[bool, flag("Whether room on nodes is kept for it.")] = False
+    place: Annotated[int, count("Its place in its queue, from 1.")] = 0
+    reason: Annotated[str, text("What is short, in one word.")] = ""
+    message: Annotated[str, text("What is short, and what would fit.", max_length=1024)] = ""
+    waits_for: Annotated[str, text("The job for which room or quota is kept, as namespace/name.", max_length=512)] = ""
+    estimated_start_time: Annotated[
+        datetime | None,
+        moment("When it will start, by estimate: from deadlines, else from how often its queue started jobs."),
+    ] = None
+
+
 class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     """The state that the operator saw, and the decisions that it has committed to."""
 
@@ -115,6 +169,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
     master_endpoint: Annotated[str, text("Where the workers meet: host:port of worker 0.", max_length=512)] = ""
     rendezvous_id: Annotated[str, text("torchrun's rendezvous id of the attempt.")] = ""
     queue_revision: Annotated[str, text("ControllerRevision with the template that the job runs with.")] = ""
+    admission: Annotated[Admission | None, nested()] = None
     workspace: Annotated[WorkspaceStatus | None, nested()] = None
     failure: Annotated[Failure | None, nested()] = None
     incident: Annotated[Incident | None, nested()] = None

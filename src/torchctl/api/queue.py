@@ -277,12 +277,19 @@ class ExtraResource(Model):
     )
 
 
+_OFF = "Refused while the coordinator is off."
+
+
 class QueueQuota(Model):
-    """Bounds for all jobs of the queue together."""
+    """Bounds for what the jobs of the queue hold together."""
 
     gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
-        default=None,
-        description="Not supported yet, refused: GPUs that jobs of this queue may hold together. Default: no bound.",
+        default=None, description=f"GPUs, in devices. {_OFF} Default: no bound."
+    )
+    cpus: Amount | None = Field(default=None, description=f"CPUs, as a quantity. {_OFF} Default: no bound.")
+    memory: Amount | None = Field(default=None, description=f"Memory, as a quantity: 512Gi. {_OFF} Default: no bound.")
+    jobs: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        default=None, description=f"Jobs that have been let in. {_OFF} Default: no bound."
     )
 
 
@@ -387,15 +394,24 @@ class QueueSpec(Model):
     ] = Field(default=(), description="ConfigMaps and claims that the operator keeps for this queue. Default: none.")
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1,
-        description="Not supported yet, anything but 1 is refused: share of this queue where no gang scheduler orders "
-        "the jobs. Default: 1.",
+        description="Share of the starts that this queue gets where the coordinator orders the jobs, relative to the "
+        "other queues. Anything but 1 is refused while the coordinator is off. Default: 1.",
     )
     max_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        default=None, description="Not supported yet, refused: nodes that one job may ask for. Default: no bound."
+        default=None, description=f"Nodes that one job may ask for. {_OFF} Default: no bound."
     )
     quota: QueueQuota = Field(
         default=QueueQuota(),
-        description="Not supported yet, refused: bounds for all jobs of the queue together. Default: none.",
+        description="What all jobs of the queue may hold together; in a cohort, what it owns. Default: no bounds.",
+    )
+    cohort: DnsName | None = Field(
+        default=None,
+        description="Name of the cohort: queues of one cohort lend each other what they do not use of their quotas, "
+        f"whatever their namespaces. {_OFF} Default: none.",
+    )
+    borrowing_limit: QueueQuota = Field(
+        default=QueueQuota(),
+        description="What the queue may hold above its quota, in a cohort. Default: all that the others do not use.",
     )
 
 

@@ -35,8 +35,8 @@ class QueueReason(Reason):
     NOT_SUPPORTED_YET = (
         "NotSupportedYet",
         (QueueCondition.ACCEPTED,),
-        "The spec asks for something that this version of the operator does not do.",
-        "Remove the field that the message names, or run a version that has it.",
+        "The spec asks for something that this operator does not do.",
+        "Remove the field that the message names, or have the operator's administrator do what the message says.",
     )
     PARENT_NOT_ALLOWED = (
         "ParentNotAllowed",

@@ -9,6 +9,7 @@ __all__ = [
     "AMOUNT",
     "CONDITIONS",
     "COUNTED",
+    "NODE_NAME",
     "OBSERVED_GENERATION",
     "SHOWN",
     "count",
@@ -17,7 +18,9 @@ __all__ = [
     "mapping",
     "moment",
     "nested",
+    "node_names",
     "text",
+    "turn",
 ]
 
 _MAX_COUNT = 2**31 - 1
@@ -60,6 +63,16 @@ def listed(description: str) -> Meta:
     return _meta(description, maxItems=64, **{"x-kubernetes-list-type": "atomic"})
 
 
+def turn(description: str) -> Meta:
+    """A policy's count of turns, which goes far beyond other counts."""
+    return _meta(description, minimum=0, maximum=2**62, format="int64")
+
+
+def node_names(description: str) -> Meta:
+    """Names of nodes; each write replaces them as a whole."""
+    return _meta(description, maxItems=1024, **{"x-kubernetes-list-type": "atomic"})
+
+
 def nested(*, shown: bool = False) -> Meta:
     """An object, described by its own type.
 
@@ -71,6 +84,8 @@ def nested(*, shown: bool = False) -> Meta:
 
 AMOUNT = Meta(extra_json_schema={"maxLength": 64})
 """A quantity, as the value of a map."""
+NODE_NAME = Meta(extra_json_schema={"maxLength": 253})
+"""A node's name, as an item of a list."""
 COUNTED = Meta(extra_json_schema={"minimum": 0, "maximum": _MAX_COUNT})
 """A whole number, as the value of a map."""
 OBSERVED_GENERATION = _meta(

@@ -13,9 +13,10 @@ from typing import Any
 import click
 
 from torchctl.cli.resolv import cluster_domain_of
+from torchctl.controllers.coordinator.reconciler import setup as setup_coordinator
 from torchctl.controllers.job.reconciler import setup as setup_jobs
 from torchctl.controllers.queue.reconciler import setup as setup_queues
-from torchctl.controllers.settings import OperatorSettings, Restarting
+from torchctl.controllers.settings import CoordinatorSettings, OperatorSettings, Policy, Restarting
 from torchctl.runtime import program
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.manager import Manager, Setup
@@ -48,7 +49,10 @@ async def operator(
 
 
 def _own(settings: Operator) -> Iterable[Setup]:
-    return partial(setup_queues, settings=settings.operator), partial(setup_jobs, settings=settings.operator)
+    yield partial(setup_queues, settings=settings.operator)
+    yield partial(setup_jobs, settings=settings.operator)
+    if settings.operator.coordinator is not None:
+        yield partial(setup_coordinator, settings=settings.operator.coordinator)
 
 
 def installed_setups() -> list[Setup]:
@@ -71,6 +75,17 @@ def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
 @_option("--cluster-domain", default=None, help="Domain of the cluster's DNS. Default: as in /etc/resolv.conf.")
 @_option("--etcd-endpoint", default="etcd.etcd-system.svc:2379", help="For jobs that meet in etcd.")
 @_option("--default-scheduler", default="", help="Of queues that name none: auto, volcano, ... Default: the cluster's.")
+@_option(
+    "--coordinator/--no-coordinator",
+    default=False,
+    help="Let jobs in that no gang scheduler places: whole gangs, queues in turn, quotas. Needs config/coordinator.",
+)
+@_option(
+    "--coordinator-policy",
+    default=Policy.SMOOTH_WEIGHTED_ROUND_ROBIN.value,
+    type=click.Choice([policy.value for policy in Policy]),
+    help="The order in which queues take their turns.",
+)
 @_option("--gpu-type-label", default="", help="Node label that gpuType selects. Default: the GPU vendor's own.")
 @_option("--max-nodes", default=1024, type=click.IntRange(1), help="Nodes that one job may ask for.")
 @_option("--kai-parent-queues", default=None, help="KAI queues, comma separated, that may be parents. Default: all.")
@@ -144,6 +159,8 @@ def run(**options: Any) -> None:
 
 
 def _settings(options: dict[str, Any]) -> Operator:
+    if options["coordinator"] and options["namespace"]:
+        raise ValueError("--coordinator needs the whole cluster, because all pods take room: leave --namespace out")
     parents = options["kai_parent_queues"]
     resolv_conf = Path("/etc/resolv.conf")
     return Operator(
@@ -155,6 +172,9 @@ def _settings(options: dict[str, Any]) -> Operator:
             gpu_type_label=options["gpu_type_label"],
             default_scheduler=options["default_scheduler"],
             max_nodes=options["max_nodes"],
+            coordinator=CoordinatorSettings(policy=Policy(options["coordinator_policy"]))
+            if options["coordinator"]
+            else None,
             queue_status_period_s=options["queue_status_period"],
             job_status_period_s=options["job_status_period"],
             kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from torchctl.api.capacity import BOUND_POD, NODE, RESOURCE_QUOTA
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.names import GROUP, VERSION
@@ -19,7 +20,7 @@ from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.runtime.access.reviews import ACCESS_REVIEW, TOKEN_REVIEW
 from torchctl.runtime.kinds import EVENT, LEASE, Kind, ObjectMeta
 
-__all__ = ["JOB_CONTROLLER", "QUEUE_CONTROLLER", "RUNTIME", "Permission", "leader_election", "policy"]
+__all__ = ["COORDINATOR", "JOB_CONTROLLER", "QUEUE_CONTROLLER", "RUNTIME", "Permission", "leader_election", "policy"]
 
 WATCH = ("list", "watch")
 READ = ("get", *WATCH)
@@ -89,6 +90,14 @@ JOB_CONTROLLER = (
     Permission(VOLCANO_QUEUE, WATCH),
     Permission(NATIVE_PODGROUP, (*READ, *APPLY, "delete")),
 )
+
+
+COORDINATOR = (
+    Permission(NODE, WATCH),
+    Permission(BOUND_POD, WATCH),  # of all pods, because whoever they belong to they take room
+    Permission(RESOURCE_QUOTA, WATCH),
+)
+"""What the coordinator reads besides what the others do. Granted apart, because most clusters need no coordinator."""
 
 
 def leader_election(lease: str) -> tuple[Permission, ...]:

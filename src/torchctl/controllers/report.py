@@ -17,6 +17,10 @@ __all__ = ["Reporter", "reference", "undeclared_field"]
 log = structlog.get_logger("torchctl.controllers")
 
 
+_OTHERS = frozenset({"admission"})
+"""Fields of a status that another controller writes, under a field manager of its own."""
+
+
 class Reported(Protocol):
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -70,7 +74,7 @@ class Reporter:
                 "uid": meta.uid,
                 "resourceVersion": meta.resource_version,
             },
-            "status": msgspec.to_builtins(status),
+            "status": {key: value for key, value in msgspec.to_builtins(status).items() if key not in _OTHERS},
         }
         try:
             await self._client.apply(kind, body, subresource="status", force=True)

@@ -1,8 +1,9 @@
 """The settings that the operator gets at its start."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-__all__ = ["OperatorSettings", "Restarting"]
+__all__ = ["CoordinatorSettings", "OperatorSettings", "Policy", "Restarting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,31 @@ class Restarting:
     max_preemption: int = 100
 
 
+class Policy(StrEnum):
+    """The orders in which queues may take their turns."""
+
+    SMOOTH_WEIGHTED_ROUND_ROBIN = "SmoothWeightedRoundRobin"
+    WEIGHTED_ROUND_ROBIN = "WeightedRoundRobin"
+    FIFO = "FIFO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """Settings of the coordinator.
+
+    Args:
+        policy: The order of the queues.
+        reserve_after_s: Seconds for which the first job of a queue waits before room is kept for it.
+        period_s: Seconds by which a decision may lag behind a change. Changes within that time are one decision.
+        word_period_s: Seconds for which what a job that waits is told stays as it is, unless what is short changes.
+    """
+
+    policy: Policy = Policy.SMOOTH_WEIGHTED_ROUND_ROBIN
+    reserve_after_s: float = 600.0
+    period_s: float = 0.2
+    word_period_s: float = 60.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
     """Settings of one operator. Those that a child depends on are frozen into the job's template.
@@ -51,6 +77,7 @@ class OperatorSettings:
         job_status_period_s: The same for the counts of workers in a job's status. Conditions, phase and all that is
             decided are written at once.
         restarting: Pace and number of the attempts.
+        coordinator: Lets jobs in that no gang scheduler places; None: such jobs start at once.
     """
 
     image: str
@@ -63,3 +90,4 @@ class OperatorSettings:
     queue_status_period_s: float = 1.0
     job_status_period_s: float = 0.5
     restarting: Restarting = Restarting()
+    coordinator: CoordinatorSettings | None = None

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import NamedTuple
 
-from torchctl.controllers.coordinator.matching import NODE_NAME, label_keys, matches
+from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches
 from torchctl.controllers.coordinator.values import Node, Shape, Taint
 
 __all__ = ["PODS", "Capacity", "slots_in"]
@@ -14,10 +15,19 @@ PODS = "pods"
 
 
 class Profile(NamedTuple):
-    """The labels and taints that decide whether pods may run on a node."""
+    """The labels and taints that decide whether pods may run on a node, and the gang that it is kept for."""
 
     labels: tuple[str | None, ...]
     taints: tuple[Taint, ...]
+    held: str
+
+
+class Row(NamedTuple):
+    """A node as shapes see it: what is free, and what there is if nothing runs."""
+
+    profile: Profile
+    free: tuple[int, ...]
+    whole: tuple[int, ...]
 
 
 class Capacity:
@@ -25,59 +35,73 @@ class Capacity:
 
     Args:
         nodes: The nodes.
-        shapes: Every shape that will be asked for.
+        shapes: Every shape that will be asked for, but for requirements on whom nodes are kept for.
+
+    Attributes:
+        held: The gangs that nodes are kept for, by the names of the nodes.
     """
 
     def __init__(self, nodes: Iterable[Node], shapes: Iterable[Shape]) -> None:
         self.nodes = tuple(nodes)
+        self.held: Mapping[str, str] = {}
         wanted = set(shapes)
         self._keys = label_keys(wanted)
         self._resources = tuple(sorted({name for shape in wanted for name, _ in shape.requests} | {PODS}))
-        self._profile_of = tuple(map(self._profile, self.nodes))
-        free: Counter[tuple[Profile, tuple[int, ...]]] = Counter()
-        whole: Counter[tuple[Profile, tuple[int, ...]]] = Counter()
-        resources = self._resources
-        for node, profile in zip(self.nodes, self._profile_of, strict=True):
-            there, used = node.allocatable.get, node.used.get
-            amounts = [there(name, 0) for name in resources]
-            whole[profile, tuple(amounts)] += 1
-            free[profile, tuple(amount - used(name, 0) for name, amount in zip(resources, amounts, strict=True))] += 1
-        self._free, self._whole = tuple(free.items()), tuple(whole.items())
-        self._profiles = tuple({profile for (profile, _), _ in self._whole})
+        self._rows = {node.name: self._row(node) for node in self.nodes}
+        self._classes = Counter(self._rows.values())
         self._matched: dict[Shape, frozenset[Profile]] = {}
         self._slots: dict[Shape, int] = {}
         self._most: dict[Shape, int] = {}
+
+    def keeping(self, names: Iterable[str], gang: str) -> "Capacity":
+        """Returns the same with these nodes kept for a gang that none was kept for."""
+        kept = copy(self)
+        kept.held = {**self.held, **dict.fromkeys(names, gang)}
+        kept._rows, kept._classes = dict(self._rows), Counter(self._classes)
+        for name in names:
+            row = self._rows[name]
+            kept._rows[name] = row._replace(profile=row.profile._replace(held=gang))
+            kept._classes[row] -= 1
+            kept._classes[kept._rows[name]] += 1
+        # What is counted stays right, because no shape that was counted names this gang.
+        kept._matched = {}
+        return kept
 
     def slots(self, shape: Shape) -> int:
         """Returns how many pods of this shape alone find a place now, one after the other, wherever each goes."""
         found = self._slots.get(shape)
         if found is None:
-            found = self._slots[shape] = self._count(shape, self._free)
+            found = self._slots[shape] = self._count(shape, free=True)
         return found
 
     def most(self, shape: Shape) -> int:
         """Returns how many pods of this shape the nodes take if nothing else is on them."""
         found = self._most.get(shape)
         if found is None:
-            found = self._most[shape] = self._count(shape, self._whole)
+            found = self._most[shape] = self._count(shape, free=False)
         return found
 
     def share_nodes(self, one: Shape, other: Shape) -> bool:
         """Whether there are nodes on which pods of both shapes may run."""
         return not self._matching(one).isdisjoint(self._matching(other))
 
+    def runs_on(self, shape: Shape, names: Iterable[str]) -> bool:
+        """Whether pods of this shape might run on one of these nodes."""
+        profiles = self._matching(shape)
+        return any(self._rows[name].profile in profiles for name in names)
+
     def matching(self, shape: Shape) -> tuple[Node, ...]:
         """Returns the nodes on which pods of this shape may run."""
         profiles = self._matching(shape)
-        paired = zip(self.nodes, self._profile_of, strict=True)
-        return tuple(node for node, profile in paired if profile in profiles)
+        return tuple(node for node in self.nodes if self._rows[node.name].profile in profiles)
 
-    def _count(self, shape: Shape, classes: Iterable[tuple[tuple[Profile, tuple[int, ...]], int]]) -> int:
+    def _count(self, shape: Shape, *, free: bool) -> int:
         profiles = self._matching(shape)
         needs = [(self._resources.index(name), amount) for name, amount in needs_of(shape) if amount]
         total = 0
-        for (profile, amounts), nodes in classes:
-            if profile in profiles:
+        for row, nodes in self._classes.items():
+            if row.profile in profiles:
+                amounts = row.free if free else row.whole
                 slots = min(amounts[at] // amount for at, amount in needs)
                 total += nodes * (min(slots, 1) if shape.one_per_node else slots) if slots > 0 else 0
         return total
@@ -87,15 +111,18 @@ class Capacity:
         if found is None:
             found = frozenset(
                 profile
-                for profile in self._profiles
-                if matches(shape, _present(self._keys, profile.labels), profile.taints)
+                for profile in {row.profile for row in self._classes}
+                if matches(shape, _present(self._keys, profile), profile.taints)
             )
             self._matched[shape] = found
         return found
 
-    def _profile(self, node: Node) -> Profile:
-        labels = node.labels.get
-        return Profile(tuple(node.name if key == NODE_NAME else labels(key) for key in self._keys), node.taints)
+    def _row(self, node: Node) -> Row:
+        labels, there, used = node.labels.get, node.allocatable.get, node.used.get
+        values = tuple(node.name if key == NODE_NAME else labels(key) for key in self._keys)
+        whole = tuple(there(name, 0) for name in self._resources)
+        free = tuple(amount - used(name, 0) for name, amount in zip(self._resources, whole, strict=True))
+        return Row(Profile(values, node.taints, ""), free, whole)
 
 
 def needs_of(shape: Shape) -> tuple[tuple[str, int], ...]:
@@ -109,5 +136,6 @@ def slots_in(shape: Shape, free: Mapping[str, int]) -> int:
     return min(slots, 1) if shape.one_per_node else slots
 
 
-def _present(keys: tuple[str, ...], values: tuple[str | None, ...]) -> dict[str, str]:
-    return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+def _present(keys: tuple[str, ...], profile: Profile) -> dict[str, str]:
+    found = {key: value for key, value in zip(keys, profile.labels, strict=True) if value is not None}
+    return {**found, HELD: profile.held} if profile.held else found

@@ -47,7 +47,6 @@ class _Pass:
         self._turns = Turns(state.settings, self._ledger.queues, state.starts)
         self._left_for = {holding.leaving_for for holding in state.holdings} - {""}
         self._next = dict.fromkeys(self._queues, 0)
-        self._too_many: dict[Shape, int] = {}
         self._let_in: list[LetIn] = []
         self._preempt: list[Preempt] = []
 
@@ -63,7 +62,7 @@ class _Pass:
             let_in=tuple(self._let_in),
             preempt=tuple(self._preempt),
             take_back=take_back,
-            reserved=tuple(sorted(hold.key for hold in self._room.holds)),
+            reserved=tuple(sorted(self._room.holds)),
             told=told,
             more=more,
         )
@@ -107,14 +106,15 @@ class _Pass:
                 return True
             candidates = list(active.values())
             chosen = self._turns.pick(candidates)
-            gang = self._first_that_fits(chosen.queue, firsts[chosen.queue])
-            if gang is None:
+            found = self._first_that_fits(chosen.queue, firsts[chosen.queue])
+            if found is None:
                 del active[chosen.queue]
                 continue
+            gang, shape = found
             turn, cohort_turn = self._turns.charge(chosen, candidates)
-            self._let_in.append(LetIn(gang.key, gang.queue, turn, cohort_turn))
+            self._let_in.append(LetIn(gang.key, gang.queue, turn, cohort_turn, *self._nodes(gang, shape)))
             self._ledger.take(gang)
-            self._room.take(gang)
+            self._room.take(gang, shape)
             left = self._queues[chosen.queue]
             at = self._next[chosen.queue]
             if at >= len(left):
@@ -126,27 +126,31 @@ class _Pass:
     def _candidate(self, queue: Queue, first: Waiting, since: dict[str, float]) -> Candidate:
         return Candidate(queue.key, queue.weight, since[queue.key], first.priority, first.since_s)
 
-    def _first_that_fits(self, queue: str, first: Waiting) -> Waiting | None:
-        """Returns the next gang of a queue that may start; insists on the queue's first one."""
+    def _first_that_fits(self, queue: str, first: Waiting) -> tuple[Waiting, Shape] | None:
+        """Returns the next gang of a queue that may start, and on which nodes; insists on the queue's first one."""
         gangs = self._queues[queue]
         for at in range(self._next[queue], len(gangs)):
             gang = gangs[at]
             self._next[queue] = at + 1
-            if self._fits(gang):
-                return gang
+            shape = self._way_in(gang)
+            if shape is not None:
+                return gang, shape
             if gang is first:
                 self._insist(gang)
         return None
 
-    def _fits(self, gang: Waiting) -> bool:
-        if gang.pods >= self._too_many.get(gang.shape, gang.pods + 1):
-            return False
+    def _way_in(self, gang: Waiting) -> Shape | None:
         if gang.not_before_s > self._state.now_s or self._ledger.shortage(gang) is not None:
-            return False
-        if not self._room.fits(gang):
-            self._too_many[gang.shape] = gang.pods
-            return False
-        return self._room.keeper(gang) is None
+            return None
+        return self._room.way_in(gang)
+
+    def _nodes(self, gang: Waiting, shape: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the nodes that the gang is limited to, and those that it avoids."""
+        held = self._room.capacity.held
+        if shape is gang.shape:
+            return (), ()
+        own = tuple(sorted(name for name, key in held.items() if key == gang.key))
+        return (own, ()) if own else ((), tuple(sorted(held)))
 
     def _insist(self, gang: Waiting) -> None:
         """Makes others leave for the first gang of a queue, or keeps room for it once it has waited long."""
@@ -184,15 +188,15 @@ class _Pass:
         self._by_end = gone + [holding for holding in self._by_end if holding.key not in leaving]
 
     def _is_kept_for_another(self, gang: Waiting) -> bool:
-        """Whether room on nodes that the gang wants is kept, or quota; for the gang itself, too."""
-        return any(self._room.capacity.share_nodes(gang.shape, hold.shape) for hold in self._room.holds)
+        """Whether room on nodes that the gang might run on is kept for another one, or for it already."""
+        return any(self._room.capacity.share_nodes(gang.shape, hold.gang.shape) for hold in self._room.holds.values())
 
     def _reserve(self, gang: Waiting) -> None:
         if self._is_kept_for_another(gang):
             return
         hold = reserve(gang, self._by_end, self._room, self._state.now_s)
         if hold is not None:
-            self._room.holds.append(hold)
+            self._room.keep(hold)
 
     def _is_overdue(self, gang: Waiting) -> bool:
         return self._state.now_s - gang.since_s >= self._settings.reserve_after_s

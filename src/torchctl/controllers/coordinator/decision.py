@@ -23,12 +23,19 @@ class Why(StrEnum):
 
 
 class LetIn(NamedTuple):
-    """A gang that is let in, and the turns to record with it."""
+    """A gang that is let in, and the turns to record with it.
+
+    Args:
+        only: Nodes to which its pods are limited, because they were kept for it; empty: any.
+        avoid: Nodes on which its pods must not run, because they are kept for another gang.
+    """
 
     key: str
     queue: str
     turn: Turn
     cohort_turn: Turn = Turn()
+    only: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
 
 
 class Preempt(NamedTuple):

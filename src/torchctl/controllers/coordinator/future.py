@@ -18,6 +18,7 @@ class Future:
             node.name: {name: node.allocatable.get(name, 0) - node.used.get(name, 0) for name, _ in needs_of(shape)}
             for node in capacity.matching(shape)
         }
+        self._now = {name: slots_in(shape, free) for name, free in self._free.items()}
         self.slots = capacity.slots(shape)
 
     def leave(self, holding: Holding) -> None:
@@ -31,6 +32,21 @@ class Future:
     def concerns(self, holding: Holding) -> bool:
         """Whether the gang has pods on nodes of this shape."""
         return any(name in self._free for name, _ in holding.placed)
+
+    def nodes(self, needed: int) -> frozenset[str]:
+        """Returns nodes with so many places, those that are free now last: until then they serve others."""
+        places = {name: slots_in(self._shape, free) for name, free in self._free.items()}
+        able = sorted((name for name, slots in places.items() if slots), key=lambda name: (self._now[name], name))
+        chosen = set()
+        for name in able:
+            if needed > 0:
+                chosen.add(name)
+                needed -= places[name]
+        return frozenset(chosen)
+
+    def places(self, names: Iterable[str]) -> int:
+        """Returns the places on these nodes."""
+        return sum(slots_in(self._shape, self._free[name]) for name in names)
 
     def _move(self, holding: Holding, sign: int) -> None:
         needs = needs_of(holding.shape)
@@ -64,19 +80,32 @@ def reserve(gang: Waiting, ending: Iterable[Holding], room: Room, now_s: float) 
     Args:
         ending: The gangs that hold room, by their end (`by_end`).
     """
-    shape = gang.shape
-    needed = gang.pods + room.load(shape)
-    slots = room.capacity.slots(shape)
-    if slots >= needed:
-        return Hold(gang.key, shape, gang.pods, now_s, slots - needed)
-    if room.capacity.most(shape) < gang.pods:
+    if room.capacity.most(gang.shape) < gang.pods:
         return None
-    future = Future(room.capacity, shape)
+    known, needed = tuple(ending), gang.pods
+    while True:
+        found = _kept(gang, needed, known, room, now_s)
+        if found is None:
+            return None
+        load = room.load_on(gang.shape, found.nodes)
+        if gang.pods + load <= needed:
+            return found
+        needed = gang.pods + load  # what is being placed may go to these nodes, too
+
+
+def _kept(gang: Waiting, needed: int, ending: Iterable[Holding], room: Room, now_s: float) -> Hold | None:
+    future, until_s = Future(room.capacity, gang.shape), now_s
     for holding in ending:
-        future.leave(holding)
         if future.slots >= needed:
-            return Hold(gang.key, shape, gang.pods, _known_end(holding, now_s), future.slots - needed)
-    return None
+            break
+        future.leave(holding)
+        known = _known_end(holding, now_s)
+        until_s = float("inf") if known is None else max(until_s, known)
+    if future.slots < needed:
+        return None
+    nodes = future.nodes(needed)
+    spare = future.places(nodes) - needed
+    return Hold(gang, nodes, None if until_s == float("inf") else until_s, spare)
 
 
 def _known_end(holding: Holding, now_s: float) -> float | None:

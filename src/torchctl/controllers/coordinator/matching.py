@@ -4,10 +4,13 @@ from collections.abc import Iterable, Mapping
 
 from torchctl.controllers.coordinator.values import Requirement, Shape, Taint, Toleration
 
-__all__ = ["NODE_NAME", "label_keys", "matches", "selects", "tolerated", "untolerated"]
+__all__ = ["HELD", "NODE_NAME", "label_keys", "matches", "selects", "tolerated", "untolerated"]
 
 NODE_NAME = "metadata.name"
 """The key of requirements on the node's name (matchFields)."""
+
+HELD = ":held"
+"""The key of requirements on the gang that a node is kept for. No label begins with a colon."""
 
 _KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 
@@ -16,7 +19,7 @@ def label_keys(shapes: Iterable[Shape]) -> tuple[str, ...]:
     """Returns the node labels that decide for these shapes, sorted."""
     keys = {key for shape in shapes for key, _ in shape.selector}
     keys |= {needed.key for shape in shapes for term in shape.affinity for needed in term}
-    return tuple(sorted(keys))
+    return tuple(sorted(keys - {HELD}))
 
 
 def matches(shape: Shape, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:

@@ -5,15 +5,17 @@ as if each of its pods took the worst place for everybody else: a pod of one GPU
 is let in only if, even so, it and all gangs that are still being placed find their places. As soon as pods are placed,
 the nodes themselves say what is free, and nothing has to be assumed.
 
-Room is kept for a gang (a `Hold`) as in backfilling by reservation (EASY: Lifka 1995; Mu'alem and Feitelson 2001):
-others go first only if they end before its room is there, or if enough is left then, wherever they are placed.
+Room is kept for a gang (a `Hold`) as in backfilling by reservation (EASY: Lifka 1995; Mu'alem and Feitelson 2001), on
+nodes that are chosen for it: others run there only if they end before its room is there, or if enough is left then.
+Who does not is let in for the other nodes.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchctl.controllers.coordinator.capacity import Capacity, needs_of
-from torchctl.controllers.coordinator.values import Holding, Shape, Waiting
+from torchctl.controllers.coordinator.matching import HELD
+from torchctl.controllers.coordinator.values import Holding, Requirement, Shape, Waiting
 
 __all__ = ["Hold", "Room", "taken_by"]
 
@@ -23,16 +25,25 @@ class Hold:
     """Room that is kept for a gang.
 
     Args:
-        key: The gang.
+        gang: The gang.
+        nodes: Where the room is kept.
         until_s: When its room is there at the latest; None: that rests on gangs whose end nobody knows.
-        spare: Pods of its shape for which there will be room beside it then.
+        spare: Pods of its shape for which there will be room beside it then, on the same nodes.
     """
 
-    key: str
-    shape: Shape
-    pods: int
+    gang: Waiting
+    nodes: frozenset[str]
     until_s: float | None
     spare: int
+    shape: Shape = field(init=False)
+    """The shape of the gang, on the nodes that are kept for it."""
+
+    def __post_init__(self) -> None:
+        self.shape = self.gang.shape.needing(Requirement(HELD, "In", (self.gang.key,)))
+
+    @property
+    def key(self) -> str:
+        return self.gang.key
 
 
 def taken_by(pod: Shape, shape: Shape) -> int:
@@ -53,7 +64,9 @@ class Room:
         self._coming: dict[Shape, int] = {}
         self._load: dict[Shape, int] = {}
         self._taken: dict[tuple[Shape, Shape], int] = {}
-        self.holds: list[Hold] = []
+        self._failed: dict[Shape, int] = {}
+        self._outside: dict[Shape, Shape | None] = {}
+        self.holds: dict[str, Hold] = {}
         for holding in holdings:
             if holding.missing and not holding.leaving_for:
                 self._come(holding.shape, holding.missing)
@@ -66,13 +79,60 @@ class Room:
             self._load[shape] = found
         return found
 
+    def load_on(self, shape: Shape, nodes: Iterable[str]) -> int:
+        """Returns the same for what might be placed on these nodes."""
+        names = tuple(nodes)
+        return sum(
+            pods * taken_by(coming, shape)
+            for coming, pods in self._coming.items()
+            if self.capacity.runs_on(coming, names)
+        )
+
     def left(self, shape: Shape) -> int:
         """Returns how many pods of this shape surely find a place now."""
         return max(0, self.capacity.slots(shape) - self.load(shape))
 
-    def fits(self, gang: Waiting) -> bool:
-        """Whether all pods of the gang find a place now, and those of the gangs that are being placed do, too."""
-        shape, pods = gang.shape, gang.pods
+    def keep(self, hold: Hold) -> None:
+        """Keeps room for a gang from now on."""
+        self.holds[hold.key] = hold
+        self.capacity = self.capacity.keeping(hold.nodes, hold.key)
+        self._outside = {}
+
+    def way_in(self, gang: Waiting) -> Shape | None:
+        """Returns the shape with which the gang may be let in now: its own, or limited to some nodes; None if neither.
+
+        A gang that room is kept for goes there. Another goes to the other nodes, if it would delay that one.
+        """
+        own = self.holds.get(gang.key)
+        if own is not None:
+            return next((shape for shape in (gang.shape, own.shape) if self.fits(shape, gang.pods)), None)
+        if self.fits(gang.shape, gang.pods) and self.keeper(gang) is None:
+            return gang.shape
+        outside = self._beside(gang.shape)
+        return outside if outside is not None and self.fits(outside, gang.pods) else None
+
+    def wants_held(self, shape: Shape) -> bool:
+        """Whether pods of this shape might run on nodes that are kept for a gang."""
+        return any(self.capacity.share_nodes(shape, hold.shape) for hold in self.holds.values())
+
+    def fits(self, shape: Shape, pods: int) -> bool:
+        """Whether so many pods find a place now, and those of the gangs that are being placed do, too."""
+        if pods >= self._failed.get(shape, pods + 1):
+            return False
+        if self._fits(shape, pods):
+            return True
+        self._failed[shape] = pods
+        return False
+
+    def _beside(self, shape: Shape) -> Shape | None:
+        """Returns the shape limited to nodes that are kept for nobody; None if it might run on no other."""
+        if shape not in self._outside:
+            kept_for = tuple(sorted(set(self.capacity.held.values())))
+            limited = shape.needing(Requirement(HELD, "NotIn", kept_for))
+            self._outside[shape] = limited if self.wants_held(shape) else None
+        return self._outside[shape]
+
+    def _fits(self, shape: Shape, pods: int) -> bool:
         if self.load(shape) + pods > self.capacity.slots(shape):
             return False
         for coming in self._coming:
@@ -87,15 +147,15 @@ class Room:
 
     def keeper(self, gang: Waiting) -> Hold | None:
         """Returns a hold that the gang would delay, if there is one."""
-        return next((hold for hold in self.holds if hold.key != gang.key and self._delays(gang, hold)), None)
+        return next((hold for hold in self.holds.values() if hold.key != gang.key and self._delays(gang, hold)), None)
 
-    def take(self, gang: Waiting) -> None:
-        """Lets the gang in."""
-        self.holds = [hold for hold in self.holds if hold.key != gang.key]
-        for hold in self.holds:
+    def take(self, gang: Waiting, shape: Shape) -> None:
+        """Lets the gang in, with the shape that `way_in` returned."""
+        self.holds.pop(gang.key, None)
+        for hold in self.holds.values():
             if not self._ends_before(gang, hold):
-                hold.spare -= gang.pods * self.taken(gang.shape, hold.shape)
-        self._come(gang.shape, gang.pods)
+                hold.spare -= gang.pods * self.taken(shape, hold.shape)
+        self._come(shape, gang.pods)
 
     def taken(self, pod: Shape, shape: Shape) -> int:
         """Returns how many places for pods of `shape` a pod of `pod` takes at most; 0 if they share no node."""

@@ -37,7 +37,7 @@ def tell(
     by_size: dict[tuple[int, int], _Answer] = {}
     starts = _by_queue(state.starts)
     leaving = _leaving(state, preempt)
-    until = {hold.key: hold.until_s for hold in room.holds}
+    until = {key: hold.until_s for key, hold in room.holds.items()}
     told = []
     for name, gangs in queues.items():
         interval_s, place = pace(starts.get(name, []), state.now_s), 0
@@ -112,7 +112,7 @@ def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], _Answer]) -> 
         return found
     if room.capacity.most(gang.shape) < gang.pods:
         found = _Answer(Why.NEVER_FITS, words.never_fits(gang, room.capacity))
-    elif not room.fits(gang):
+    elif not room.fits(gang.shape, gang.pods):
         left = min(room.left(gang.shape), gang.pods - 1)
         found = _Answer(Why.NODES, words.nodes_short(gang, left))
     else:

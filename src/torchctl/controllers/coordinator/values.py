@@ -97,6 +97,11 @@ class Shape:
     def __hash__(self) -> int:
         return self._hash
 
+    def needing(self, requirement: Requirement) -> "Shape":
+        """Returns the shape with a further requirement on its nodes."""
+        terms = tuple((*term, requirement) for term in self.affinity) if self.affinity else ((requirement,),)
+        return Shape(self.requests, self.selector, self.tolerations, terms, self.one_per_node, self.unmodelled)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:

@@ -27,6 +27,7 @@ class Observed:
         kai_available: Whether the cluster has KAI's Queue kind, and lets us watch it.
         kai_queues: Every KAI Queue, by name; as last seen if KAI is not available any more.
         allowed_parents: The parents under which the operator may make KAI Queues; None allows all.
+        coordinated: Whether the coordinator is on.
         objects: Existing objects under the kinds and names of spec.resources, whoever made them.
         config_maps: The ConfigMaps that the queue made.
         kept_workspaces: How many jobs have ended and still have their workspace claim.
@@ -37,6 +38,7 @@ class Observed:
     kai_available: bool
     kai_queues: Mapping[str, KaiQueue]
     allowed_parents: frozenset[str] | None = None
+    coordinated: bool = False
     objects: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     config_maps: tuple[ConfigMap, ...] = ()
     kept_workspaces: int = 0

@@ -87,7 +87,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """
     if observed.queue.metadata.deletion_timestamp is not None:
         return _plan_deletion(observed, now)
-    problem = problem_of(observed.queue, observed.allowed_parents)
+    problem = problem_of(observed.queue, observed.allowed_parents, coordinated=observed.coordinated)
     if problem is not None:
         return Plan(problem=problem)
     held, needed = observed.queue.metadata.finalizers, _needed(observed)

@@ -108,6 +108,7 @@ class QueueReconciler:
         self._cache = manager.cache
         self._client = manager.client
         self._settings = settings
+        self._coordinated = settings.coordinator is not None
         self._reporter = Reporter(manager.client, manager.events)
 
     async def reconcile(self, request: Request) -> Result | None:
@@ -157,6 +158,7 @@ class QueueReconciler:
             kai_available=self._cache.informer(KAI_QUEUE).available,
             kai_queues={found.metadata.name: found for found in self._cache.list(KAI_QUEUE)},
             allowed_parents=self._settings.kai_parent_queues,
+            coordinated=self._coordinated,
             objects=self._objects(queue),
             config_maps=self._cache.by_index(CONFIG_MAP, BY_QUEUE, queue.metadata.uid),
             kept_workspaces=sum(map(self._keeps_workspace, jobs)),
@@ -170,7 +172,9 @@ class QueueReconciler:
 
     def _objects(self, queue: TorchrunQueue) -> dict[tuple[str, str], Any]:
         """Returns the existing objects under the names that the queue asks for; none if its spec is not accepted."""
-        asked = () if problem_of(queue, self._settings.kai_parent_queues) else extras(queue)
+        asked = (
+            () if problem_of(queue, self._settings.kai_parent_queues, coordinated=self._coordinated) else extras(queue)
+        )
         found = {extra.key: self._cache.get(extra.kind, Key(queue.metadata.namespace, extra.name)) for extra in asked}
         return {key: there for key, there in found.items() if there is not None}
 

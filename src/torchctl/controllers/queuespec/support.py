@@ -1,15 +1,25 @@
-"""Finds fields that ask for behaviour that does not exist yet: they are refused by name, never ignored. Pure."""
+"""Finds fields that are of no use in this operator: they are refused by name, never ignored. Pure."""
 
-from torchctl.api.queue import QueueSpec
+from torchctl.api.queue import QueueQuota, QueueSpec
 
 __all__ = ["unsupported_in_queue"]
 
 
-def unsupported_in_queue(spec: QueueSpec) -> tuple[str, ...]:
-    """Returns the fields of a TorchrunQueue that do not work yet, with the value if other values work."""
+def unsupported_in_queue(spec: QueueSpec, *, coordinated: bool) -> tuple[str, ...]:
+    """Returns the fields of a TorchrunQueue that only the coordinator heeds, if it is off.
+
+    Args:
+        coordinated: Whether the coordinator is on.
+    """
     asked = {
         "spec.weight": spec.weight != 1,
         "spec.maxNodes": spec.max_nodes is not None,
-        "spec.quota.gpus": spec.quota.gpus is not None,
+        **_bounds("spec.quota", spec.quota),
+        "spec.cohort": spec.cohort is not None,
+        **_bounds("spec.borrowingLimit", spec.borrowing_limit),
     }
-    return tuple(path for path, is_asked in asked.items() if is_asked)
+    return () if coordinated else tuple(path for path, is_asked in asked.items() if is_asked)
+
+
+def _bounds(path: str, given: QueueQuota) -> dict[str, bool]:
+    return {f"{path}.{name}": getattr(given, name) is not None for name in type(given).model_fields}

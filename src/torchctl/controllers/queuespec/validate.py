@@ -14,12 +14,21 @@ from torchctl.controllers.queuespec.support import unsupported_in_queue
 __all__ = ["manages", "problem_of"]
 
 
-def problem_of(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> tuple[str, str] | None:
-    """Returns the first problem of a queue as (reason, message), or None."""
-    return next(_problems(queue, allowed_parents), None)
+def problem_of(
+    queue: TorchrunQueue, allowed_parents: frozenset[str] | None, *, coordinated: bool = False
+) -> tuple[str, str] | None:
+    """Returns the first problem of a queue as (reason, message), or None.
+
+    Args:
+        allowed_parents: The KAI queues that may be parents; None: all.
+        coordinated: Whether the coordinator is on.
+    """
+    return next(_problems(queue, allowed_parents, coordinated), None)
 
 
-def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> Iterator[tuple[str, str]]:
+def _problems(
+    queue: TorchrunQueue, allowed_parents: frozenset[str] | None, coordinated: bool
+) -> Iterator[tuple[str, str]]:
     for broken in nesting(queue.spec):
         yield QueueReason.INVALID_SPEC, str(broken)
     message = _container_problem(queue.spec)
@@ -27,9 +36,10 @@ def _problems(queue: TorchrunQueue, allowed_parents: frozenset[str] | None) -> I
         yield QueueReason.INVALID_SPEC, message
     for broken in problems(queue.spec):
         yield QueueReason.INVALID_SPEC, str(broken)
-    fields = unsupported_in_queue(queue.spec)
+    fields = unsupported_in_queue(queue.spec, coordinated=coordinated)
     if fields:
-        yield QueueReason.NOT_SUPPORTED_YET, f"{', '.join(fields)}: not supported yet; remove the field"
+        message = f"{', '.join(fields)}: only with the coordinator, which is off (--coordinator); remove the field"
+        yield QueueReason.NOT_SUPPORTED_YET, message
     misplaced = _topology_problem(queue.spec)
     if misplaced:
         yield QueueReason.INVALID_SPEC, f"spec.scheduling.topology: {misplaced}"

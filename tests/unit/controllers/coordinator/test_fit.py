@@ -43,11 +43,10 @@ def test_small_pods_may_break_every_node_of_a_large_gang() -> None:
 
 def test_one_pod_may_break_several_small_places() -> None:
     """A pod of three GPUs takes two places of two, also those of a gang that is being placed."""
-    pairs = gang("pairs", 4, 2, since_s=1)
-    assert let_in(decide(state([pairs, gang("odd", 1, 3, since_s=2)], nodes(1, 9)))) == ["pairs"]
-    first = holding(gang("pairs", 3, 2))
-    assert let_in(decide(state([gang("odd", 1, 3)], [node("n0", 8), node("n1", 1)], [first]))) == []
-    assert let_in(decide(state([gang("one", 1, 2)], [node("n0", 8), node("n1", 1)], [first]))) == ["one"]
+    pair = holding(gang("pair", 1, shape=shape(2, selector=(("pool", "a"),))))
+    there = [node("a", 4, labels={"pool": "a"}), node("b", 3), node("c", 3)]
+    assert let_in(decide(state([gang("odd", 1, 3)], there, [pair]))) == []
+    assert let_in(decide(state([gang("even", 1, 2)], there, [pair]))) == ["even"]
 
 
 @pytest.mark.parametrize(

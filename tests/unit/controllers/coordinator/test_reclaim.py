@@ -116,7 +116,7 @@ def test_a_borrower_is_not_pushed_below_what_it_owns() -> None:
 
 def test_the_quota_that_is_freed_is_not_lent_again() -> None:
     held = [running("own", 0, queue="b", let_in_s=1), running("lent", 1, queue="b", let_in_s=2)]
-    there = state([gang("x", 2, queue="a")], full(held, 4), held, COHORT)
+    there = state([gang("x", 2, queue="a")], full(held, 6), held, COHORT)
     leaving = after(there, decide(there))
     assert leaving.holdings[1].leaving_for == "x"
     raced = replace(leaving, waiting=(*leaving.waiting, gang("y", 1, queue="b", since_s=0)))
@@ -139,12 +139,12 @@ def test_one_victim_leaves_for_one_gang() -> None:
 
 def test_nobody_preempts_on_nodes_that_are_kept() -> None:
     """What the victim frees would not be the other's."""
-    held = [running("low", 0, queue="p")]
+    held = [running("low", 0, queue="p"), running("other", 1)]
     large = gang("large", 2, since_s=0, reserved=True)
     queues = [Queue(key="q"), replace(WITHIN, key="p")]
     there = state([large, gang("x", queue="p", priority=5)], full(held, 2), held, queues)
     assert decide(there).preempt == ()
-    assert len(decide(replace(there, waiting=there.waiting[1:], nodes=full(held, 1))).preempt) == 1
+    assert len(decide(replace(there, waiting=there.waiting[1:])).preempt) == 1
 
 
 JOBS = st.lists(

@@ -16,6 +16,7 @@ from torchctl.controllers.coordinator.values import (
     Node,
     PolicyName,
     Queue,
+    Requirement,
     Settings,
     Start,
     Turn,
@@ -76,12 +77,23 @@ def test_each_backfill_leaves_less_for_the_next() -> None:
     assert let_in(decision) == ["small"]
 
 
-def test_backfill_is_counted_by_what_it_may_break() -> None:
-    """A pod of one GPU may be placed on any node: two of them may take two nodes of eight."""
+def test_backfill_avoids_the_nodes_that_are_kept() -> None:
+    """A pod of one GPU may be placed on any node: two of them might take two nodes of eight, so they are limited."""
     there, held = half(None)
     able = (*there, node("n4"))
-    assert let_in(decide(state([LARGE, small(pods=1, gpus=1)], able, held))) == ["small"]
-    assert let_in(decide(state([LARGE, small(pods=2, gpus=1)], able, held))) == []
+    (one,) = decide(state([LARGE, small(pods=1, gpus=1)], able, held)).let_in
+    (two,) = decide(state([LARGE, small(pods=2, gpus=1)], able, held)).let_in
+    assert one.avoid == two.avoid == ("n0", "n1", "n2", "n3")
+    assert let_in(decide(state([LARGE, small(pods=9, gpus=1)], able, held))) == []
+
+
+def test_a_gang_goes_where_room_was_kept_while_others_are_being_placed() -> None:
+    """Else small gangs that come all the time would hold it up, because each might take one of the other nodes."""
+    elsewhere = shape(1).needing(Requirement("metadata.name", "NotIn", ("n0", "n1")))
+    busy = holding(gang("busy", 2, shape=elsewhere))
+    large = gang("large", 2, since_s=0, reserved=True)
+    (given_,) = decide(state([large], [*nodes(2), node("n2", used=4)], [busy])).let_in
+    assert (given_.key, given_.only) == ("large", ("n0", "n1"))
 
 
 def test_other_nodes_are_nobody_s_concern() -> None:

@@ -10,6 +10,7 @@ from torchctl.controllers.job.attempts.stage import Ended, Run, Settle, Stage, S
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import podgroup, revision, service, sync, workers, workspace
 from torchctl.controllers.job.children.owner import Owner
+from torchctl.controllers.job.steps import admission
 from torchctl.controllers.job.steps.syncing import Syncing
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.intent import Ownership, controlled_by
@@ -79,13 +80,14 @@ def _workers(ground: Ground) -> tuple[Child, ...]:
     if not ground.syncing.finding.ok and not started:
         return tuple(found)
     scheduler = template.gang_scheduler
-    if observed.lacks(scheduler) and not started:
+    if (observed.lacks(scheduler) and not started) or not admission.may_start(observed, template):
         return tuple(found)
     if scheduler.kind is not None and observed.makes_group(scheduler):
         found.append(Child(scheduler.kind, podgroup.pod_group(owner, template, attempt), ours))
     found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
     nodes = template.desired(observed.job.spec)
-    body = workers.worker_job(owner, template, attempt, nodes=nodes, made=observed.worker_job)
+    let_in = admission.granted(observed.job.status) if template.coordinated else None
+    body = workers.worker_job(owner, template, attempt, nodes=nodes, made=observed.worker_job, let_in=let_in)
     found.append(Child(JOB, body, ours))
     return tuple(found)
 

@@ -13,6 +13,7 @@ from typing import Any
 from torchctl.api import names, quantity
 from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
+from torchctl.api.jobstatus import Admission
 from torchctl.api.kube import JOB, Job
 from torchctl.api.labels import ROLE_WORKER
 from torchctl.controllers.job.children import torchrun
@@ -30,6 +31,7 @@ from torchctl.controllers.job.children.launcher import (
     launcher_volumes,
 )
 from torchctl.controllers.job.children.owner import Metadata, Owner
+from torchctl.controllers.job.children.placement import limited
 from torchctl.controllers.job.children.podgroup import gang_of
 from torchctl.controllers.job.children.preflight import preflight_containers
 from torchctl.controllers.job.children.workspace import archive_url, checkpoints_name, claim_name
@@ -49,7 +51,14 @@ _FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succ
 
 
 def worker_job(
-    owner: Owner, template: FrozenTemplate, attempt: int, *, nodes: int, made: Job | None = None, stop: bool = False
+    owner: Owner,
+    template: FrozenTemplate,
+    attempt: int,
+    *,
+    nodes: int,
+    made: Job | None = None,
+    stop: bool = False,
+    let_in: Admission | None = None,
 ) -> Json:
     """The Job of an attempt with `nodes` pods.
 
@@ -57,6 +66,7 @@ def worker_job(
         made: The Job as it is, if there is one. It keeps the users' labels and annotations that it was made with.
         stop: Ends it for good and keeps it, by a deadline that has passed. `suspend` is never said: it belongs to a
             queueing system such as Kueue, which also takes back a suspension of ours.
+        let_in: The coordinator's record, which may limit the pods to some nodes.
     """
     body = owner.body(
         JOB,
@@ -73,7 +83,7 @@ def worker_job(
             "completions": nodes,
             "parallelism": nodes,
             "podReplacementPolicy": "TerminatingOrFailed" if template.elastic else "Failed",
-            "template": _pod(owner, template, attempt, nodes, made),
+            "template": limited(_pod(owner, template, attempt, nodes, made), let_in),
         }
         | ({"activeDeadlineSeconds": 1} if stop else {})
         | (_FOR_EVER if template.elastic else _ONCE)

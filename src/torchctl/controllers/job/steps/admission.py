@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
+from torchctl.api.jobstatus import NEVER_FITS, Admission, JobStatus
 from torchctl.api.kube import Job
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.gangs.groups import PodGroup, groups_of, least_of
@@ -19,7 +20,7 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
-__all__ = ["assess"]
+__all__ = ["assess", "granted", "may_start"]
 
 _KUEUE = "kueue.x-k8s.io/queue-name"
 
@@ -29,6 +30,8 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     scheduler, job = template.gang_scheduler, observed.worker_job
     if job is not None and observed.held:
         return Finding(False, JobReason.SUSPENDED_BY_OTHERS, _held(job))
+    if template.coordinated:
+        return _coordinated(observed)
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
@@ -36,6 +39,29 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     if not template.auto:
         return found
     return replace(found, message=f"{found.message}; scheduler auto took {scheduler.name or 'none'}")
+
+
+def may_start(observed: Observed, template: FrozenTemplate) -> bool:
+    """Whether the coordinator has let the attempt in, or is not asked. Who has started was let in."""
+    return not template.coordinated or observed.was_started or granted(observed.job.status) is not None
+
+
+def _coordinated(observed: Observed) -> Finding:
+    """The coordinator's word."""
+    status = observed.job.status
+    if observed.was_started or granted(status) is not None:
+        return Finding(True, JobReason.LET_IN, "the coordinator has let the job in: there is room for all its pods")
+    told = status.admission
+    if told is None or told.attempt != status.attempt or not told.message:
+        return Finding(False, JobReason.WAITING_FOR_ADMISSION, "waits for the coordinator's decision")
+    place = f"place {told.place} of TorchrunQueue {observed.job.spec.job_queue}: " if told.place else ""
+    return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{place}{told.message}", warn=told.reason == NEVER_FITS)
+
+
+def granted(status: JobStatus) -> Admission | None:
+    """Returns the coordinator's record if it has let the current attempt in."""
+    told = status.admission
+    return told if told is not None and told.attempt == status.attempt and told.let_in_time is not None else None
 
 
 def _judged(observed: Observed, template: FrozenTemplate) -> Finding:

@@ -99,7 +99,7 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     if queue.metadata.deletion_timestamp is not None:
         message = f"TorchrunQueue {name} is being deleted; create it again, this job goes on by itself then"
         return Finding(False, JobReason.QUEUE_NOT_READY, message, warn=True)
-    problem = problem_of(queue, settings.kai_parent_queues)
+    problem = problem_of(queue, settings.kai_parent_queues, coordinated=settings.coordinator is not None)
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
     if manages(queue.spec) and _kai_queue_condition(queue) is None:

@@ -132,6 +132,8 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     native: FrozenNative | None = None
     auto: bool = False
     """Whether the operator chose the gang scheduler, by what the cluster had when the template was made."""
+    coordinated: bool = False
+    """Whether the coordinator lets each attempt in."""
     pod: dict[str, Any]
 
     @property

@@ -237,6 +237,8 @@ ONLY_QUEUE = (
     "weight",
     "maxNodes",
     "quota",
+    "cohort",
+    "borrowingLimit",
 )
 """Fields that only a queue has, and that nothing is merged with."""
 

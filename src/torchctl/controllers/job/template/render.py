@@ -37,6 +37,7 @@ __all__ = ["render"]
 _MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _READ_ONLY = frozenset({"ReadOnlyMany"})
 _ETCD = (RdzvBackend.ETCD, RdzvBackend.ETCD_V2)
+_KUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def render(
@@ -125,6 +126,9 @@ def render(
         volcano=placed.volcano,
         native=placed.native,
         auto=placed.auto,
+        coordinated=settings.coordinator is not None
+        and not (placed.scheduler_name or placed.native)
+        and _KUEUE not in pod["metadata"].get("labels", {}),
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value

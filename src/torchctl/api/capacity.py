@@ -1,0 +1,80 @@
+"""Nodes, the pods on them and ResourceQuotas, with only the fields that the coordinator reads."""
+
+from typing import Any
+
+import msgspec
+
+from torchctl.api.casing import camel
+from torchctl.runtime.kinds import Kind, ObjectMeta
+
+__all__ = ["BOUND", "BOUND_POD", "NODE", "RESOURCE_QUOTA", "BoundPod", "Node", "ResourceQuota"]
+
+BOUND = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of the pods that take room on a node."""
+
+
+class NodeTaint(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    taints: tuple[NodeTaint, ...] | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    allocatable: dict[str, str] = {}
+
+
+class Node(msgspec.Struct, frozen=True, gc=False, rename=camel):
+    """A node. One that is cordoned or not ready has a taint that says so."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Resources(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    requests: dict[str, str] | None = None
+    limits: dict[str, str] | None = None
+
+
+class BoundContainer(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    resources: Resources = Resources()
+    restart_policy: str = ""
+
+
+class BoundPodSpec(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    node_name: str = ""
+    containers: tuple[BoundContainer, ...] = ()
+    init_containers: tuple[BoundContainer, ...] | None = None
+    overhead: dict[str, str] | None = None
+
+
+class BoundPod(msgspec.Struct, frozen=True, gc=False, rename=camel):
+    """A pod that takes room on a node, whosever it is."""
+
+    metadata: ObjectMeta
+    spec: BoundPodSpec = BoundPodSpec()
+
+
+class QuotaSpec(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    scopes: tuple[str, ...] | None = None
+    scope_selector: dict[str, Any] | None = None
+
+
+class QuotaStatus(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    hard: dict[str, str] = {}
+    used: dict[str, str] = {}
+
+
+class ResourceQuota(msgspec.Struct, frozen=True, gc=False, rename=camel):
+    metadata: ObjectMeta
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()
+
+
+NODE = Kind("", "v1", "Node", "nodes", Node, namespaced=False)
+BOUND_POD = Kind("", "v1", "Pod", "pods", BoundPod)
+RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", ResourceQuota)

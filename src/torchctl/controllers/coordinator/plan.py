@@ -1,0 +1,225 @@
+"""Makes the coordinator's state out of observed objects. Pure.
+
+A job waits from the moment at which nothing but admission is left (phase Queued). One that was let in holds its place
+until its attempt is over; then it waits again for its next attempt, and keeps the age that it has.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from torchctl.api import labels, quantity
+from torchctl.api.capacity import BoundPod, Node, ResourceQuota
+from torchctl.api.job import TorchrunJob
+from torchctl.api.jobstatus import Admission
+from torchctl.api.phases import TERMINAL, Phase
+from torchctl.api.queue import QueueQuota, TorchrunQueue
+from torchctl.controllers.coordinator import values
+from torchctl.controllers.coordinator.matching import NODE_NAME
+from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.coordinator.shapes import amounts, demand_of, namespace_demand, requests_of, shape_of
+from torchctl.controllers.settings import CoordinatorSettings
+from torchctl.runtime.kinds import Key, key_of
+
+__all__ = ["admission_of", "state_of"]
+
+Template = Mapping[str, Any]
+
+
+def state_of(observed: Observed, settings: CoordinatorSettings, now: datetime) -> values.State:
+    """Returns what the decision is made from."""
+    placed = _placed(observed.pods)
+    shapes: dict[values.Shape, values.Shape] = {}
+    waiting, holdings, starts = [], [], []
+    for job in observed.jobs:
+        template = observed.templates.get(Key(job.metadata.namespace, job.status.queue_revision))
+        record = job.status.admission
+        if record is not None and record.let_in_time is not None:
+            turn = values.Turn(record.clock, record.position)
+            starts.append(values.Start(_queue(job), record.let_in_time.timestamp(), turn))
+        if template is None or not template.get("coordinated"):
+            continue
+        if _waits(job):
+            waiting.append(_waiting(job, template, shapes))
+        elif _holds(job) and record is not None and record.let_in_time is not None:
+            mine = placed.get((job.metadata.uid, str(job.status.attempt)), {})
+            holdings.append(_holding(job, template, record, record.let_in_time, mine, shapes))
+    return values.State(
+        now_s=now.timestamp(),
+        waiting=tuple(waiting),
+        holdings=tuple(holdings),
+        nodes=_nodes(observed.nodes, observed.pods),
+        queues=tuple(map(_settings_of, observed.queues)),
+        namespace_quotas=tuple(_quota(quota) for quota in observed.quotas if _counts_all(quota)),
+        starts=tuple(starts),
+        settings=values.Settings(policy=values.PolicyName(settings.policy), reserve_after_s=settings.reserve_after_s),
+    )
+
+
+def admission_of(job: TorchrunJob) -> Admission | None:
+    """Returns the record about the job's current attempt."""
+    record = job.status.admission
+    return record if record is not None and record.attempt == job.status.attempt else None
+
+
+def _waits(job: TorchrunJob) -> bool:
+    record = admission_of(job)
+    let_in = record is not None and record.let_in_time is not None
+    return job.status.phase == Phase.QUEUED and not let_in and not _is_stopped(job)
+
+
+def _holds(job: TorchrunJob) -> bool:
+    return admission_of(job) is not None and job.status.phase not in (*TERMINAL, Phase.SUSPENDED)
+
+
+def _is_stopped(job: TorchrunJob) -> bool:
+    return bool(job.spec.suspend) or job.metadata.deletion_timestamp is not None
+
+
+def _queue(job: TorchrunJob) -> str:
+    return str(Key(job.metadata.namespace, job.spec.job_queue))
+
+
+def _pods(job: TorchrunJob, template: Template) -> int:
+    asked = job.spec.num_nodes if template.get("elastic") and job.spec.num_nodes is not None else None
+    return int(asked if asked is not None else template["nodes"])
+
+
+def _shape(template: Template, record: Admission | None, shapes: dict[values.Shape, values.Shape]) -> values.Shape:
+    """Returns the shape of a job's pods; equal ones as one object, which is what the decision compares first."""
+    pod = template["pod"]
+    found = shape_of(pod["spec"], pod["metadata"].get("labels") or {})
+    if record is not None and record.only_nodes:
+        found = found.needing(values.Requirement(NODE_NAME, "In", record.only_nodes))
+    elif record is not None and record.avoid_nodes:
+        found = found.needing(values.Requirement(NODE_NAME, "NotIn", record.avoid_nodes))
+    return shapes.setdefault(found, found)
+
+
+def _waiting(job: TorchrunJob, template: Template, shapes: dict[values.Shape, values.Shape]) -> values.Waiting:
+    spec, pods, record = template["pod"]["spec"], _pods(job, template), admission_of(job)
+    created, lasts_s = job.metadata.creation_timestamp, _lasts_s(job, template)
+    return values.Waiting(
+        key=str(key_of(job)),
+        queue=_queue(job),
+        namespace=job.metadata.namespace,
+        since_s=created.timestamp() if created is not None else 0.0,
+        pods=pods,
+        shape=_shape(template, None, shapes),
+        demand=demand_of(spec, pods, template.get("gpuResource", "")),
+        lasts_s=lasts_s,
+        namespace_demand=namespace_demand(spec, pods),
+        reserved=record is not None and record.reserved,
+    )
+
+
+def _holding(
+    job: TorchrunJob,
+    template: Template,
+    record: Admission,
+    let_in: datetime,
+    placed: Mapping[str, int],
+    shapes: dict[values.Shape, values.Shape],
+) -> values.Holding:
+    spec, pods, lasts_s = template["pod"]["spec"], _pods(job, template), _lasts_s(job, template)
+    there = sum(placed.values())
+    begun = job.status.attempt_active_time or let_in
+    return values.Holding(
+        key=str(key_of(job)),
+        queue=_queue(job),
+        namespace=job.metadata.namespace,
+        pods=pods,
+        shape=_shape(template, record, shapes),
+        demand=demand_of(spec, pods, template.get("gpuResource", "")),
+        let_in_s=let_in.timestamp(),
+        ends_s=None if lasts_s is None else begun.timestamp() + lasts_s,
+        placed=tuple(sorted(placed.items())),
+        done=job.status.workers.succeeded,
+        settled=job.status.attempt_ready_time is not None,
+        pending_namespace_demand=namespace_demand(spec, max(0, pods - max(there, _made(job)))),
+    )
+
+
+def _made(job: TorchrunJob) -> int:
+    """The pods that exist, by the last count: a ResourceQuota counts them already."""
+    counts = job.status.workers
+    return counts.pending + counts.running + counts.succeeded + counts.failed
+
+
+def _lasts_s(job: TorchrunJob, template: Template) -> float | None:
+    """Returns how long the job may still run, by its deadline."""
+    own = job.spec.run_policy.active_deadline_seconds
+    bound = own if own is not None else (template.get("queueRunPolicy") or {}).get("activeDeadlineSeconds")
+    return None if bound is None else max(0.0, float(bound) - job.status.active_seconds)
+
+
+def _settings_of(queue: TorchrunQueue) -> values.Queue:
+    spec = queue.spec
+    return values.Queue(
+        key=str(key_of(queue)),
+        weight=spec.weight,
+        quota=_limits(spec.quota),
+        cohort=spec.cohort or "",
+        borrowing=_limits(spec.borrowing_limit),
+        max_nodes=spec.max_nodes,
+    )
+
+
+def _limits(given: QueueQuota) -> values.Limits:
+    cpus = None if given.cpus is None else quantity.parse(given.cpus).milli
+    memory = None if given.memory is None else int(quantity.parse(given.memory).ceil().value)
+    return values.Limits(gpus=given.gpus, cpus=cpus, memory=memory, jobs=given.jobs)
+
+
+def _placed(pods: Iterable[BoundPod]) -> dict[tuple[str, str], dict[str, int]]:
+    """Returns how many workers are on which node, by the uid of their job and the attempt."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for pod in pods:
+        given = pod.metadata.labels
+        if given.get(labels.ROLE) == labels.ROLE_WORKER:
+            nodes = found.setdefault((given.get(labels.JOB_UID, ""), given.get(labels.ATTEMPT, "")), {})
+            nodes[pod.spec.node_name] = nodes.get(pod.spec.node_name, 0) + 1
+    return found
+
+
+def _nodes(nodes: Iterable[Node], pods: Iterable[BoundPod]) -> tuple[values.Node, ...]:
+    used: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        mine = used.setdefault(pod.spec.node_name, {})
+        for name, amount in {**requests_of(msgspec.to_builtins(pod.spec)), "pods": 1}.items():
+            mine[name] = mine.get(name, 0) + amount
+    return tuple(
+        values.Node(
+            name=node.metadata.name,
+            allocatable=amounts(node.status.allocatable),
+            used=used.get(node.metadata.name, {}),
+            labels=node.metadata.labels,
+            taints=tuple(values.Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()),
+        )
+        for node in nodes
+        if node.metadata.deletion_timestamp is None
+    )
+
+
+def _counts_all(quota: ResourceQuota) -> bool:
+    """Whether it counts every pod. One with scopes may count the workers or not; the API server has the last word."""
+    return not quota.spec.scopes and not quota.spec.scope_selector
+
+
+def _quota(quota: ResourceQuota) -> values.NamespaceQuota:
+    used = quota.status.used
+    return values.NamespaceQuota(
+        namespace=quota.metadata.namespace,
+        name=quota.metadata.name,
+        left={
+            name: _amount(name, hard) - _amount(name, used.get(name, "0")) for name, hard in quota.status.hard.items()
+        },
+    )
+
+
+def _amount(name: str, given: str) -> int:
+    """Returns an amount in the units of `namespace_demand`: CPUs in thousandths."""
+    found = quantity.parse(given)
+    return found.milli if name in ("cpu", "requests.cpu", "limits.cpu") else int(found.ceil().value)

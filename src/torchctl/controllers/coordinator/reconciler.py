@@ -1,0 +1,103 @@
+"""The coordinator's reconciler: reads the cluster, decides, writes status.admission. Every rule is beside it.
+
+There is one key, the cluster: each decision is about all jobs.
+"""
+
+import msgspec
+
+from torchctl.api.capacity import BOUND, BOUND_POD, NODE, RESOURCE_QUOTA
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.jobstatus import Admission
+from torchctl.api.kube import CONTROLLER_REVISION
+from torchctl.api.labels import APP_MANAGED_BY
+from torchctl.api.names import FIELD_MANAGER
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.records import records
+from torchctl.controllers.settings import CoordinatorSettings
+from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.controller import Controller
+from torchctl.runtime.kinds import Key, Object, key_of
+from torchctl.runtime.manager import Manager
+from torchctl.runtime.reconcile import Request, Result
+
+__all__ = ["MANAGER", "Coordinator", "setup"]
+
+MANAGER = f"{FIELD_MANAGER}-coordinator"
+"""The field manager of status.admission."""
+
+CLUSTER = Key("", "cluster")
+OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
+
+
+def setup(manager: Manager, settings: CoordinatorSettings) -> None:
+    """Adds the coordinator to a manager."""
+    cache, period_s = manager.cache, settings.period_s
+    cache.register(CONTROLLER_REVISION, labels=OURS)
+    controller = Controller("coordinator", Coordinator(manager, settings).reconcile, workers=1)
+    controller.watches(TORCHRUN_JOB, everything, delay_s=period_s)
+    for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA):
+        controller.watches(kind, everything, delay_s=period_s)
+    controller.watches(BOUND_POD, everything, fields=BOUND, delay_s=period_s)
+    manager.add(controller)
+
+
+def everything(_: Object) -> tuple[Request, ...]:
+    return (CLUSTER,)
+
+
+def observe(cache: Cache) -> Observed:
+    """Reads the cluster from the cache."""
+    jobs = tuple(cache.list(TORCHRUN_JOB))
+    names = {Key(job.metadata.namespace, job.status.queue_revision) for job in jobs if job.status.queue_revision}
+    revisions = ((name, cache.get(CONTROLLER_REVISION, name)) for name in names)
+    return Observed(
+        jobs=jobs,
+        templates={name: revision.data for name, revision in revisions if revision is not None},
+        queues=tuple(cache.list(TORCHRUN_QUEUE)),
+        nodes=tuple(cache.list(NODE)),
+        pods=tuple(cache.list(BOUND_POD)),
+        quotas=tuple(cache.list(RESOURCE_QUOTA)),
+    )
+
+
+class Coordinator:
+    """Lets jobs in, and tells those that wait why."""
+
+    def __init__(self, manager: Manager, settings: CoordinatorSettings) -> None:
+        self._manager, self._client, self._settings = manager, manager.client, settings
+        self._spoke_s = float("-inf")
+        """When places and estimates were written last; that they are written a little more often does no harm."""
+
+    async def reconcile(self, _: Request) -> Result | None:
+        observed, now = observe(self._manager.cache), self._manager.clock.now()
+        decision = decide(state_of(observed, self._settings, now))
+        at_s = self._manager.clock.monotonic()
+        words = at_s - self._spoke_s >= self._settings.word_period_s
+        for job, record in records(decision, observed.jobs, now, words=words):
+            await self._write(job, record)
+        self._spoke_s = at_s if words else self._spoke_s
+        again_s = self._settings.period_s if decision.more else self._settings.word_period_s
+        return Result(requeue_after_s=again_s) if decision.told or decision.more else None
+
+    async def _write(self, job: TorchrunJob, record: Admission) -> None:
+        """Applies a record to the version of the job that was decided on.
+
+        Raises:
+            Conflict: The job has changed since. The decision is made again.
+        """
+        key = key_of(job)
+        body = {
+            "apiVersion": TORCHRUN_JOB.api_version,
+            "kind": TORCHRUN_JOB.kind,
+            "metadata": {
+                "name": key.name,
+                "namespace": key.namespace,
+                "uid": job.metadata.uid,
+                "resourceVersion": job.metadata.resource_version,
+            },
+            "status": {"admission": msgspec.to_builtins(record)},
+        }
+        await self._client.apply(TORCHRUN_JOB, body, subresource="status", force=True, field_manager=MANAGER)

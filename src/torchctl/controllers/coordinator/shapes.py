@@ -1,0 +1,162 @@
+"""Reads from pod specs what decides about their nodes: requests, selectors, tolerations, affinity.
+
+A pod's requests are those that kube-scheduler counts: of all containers together, or of the init container that asks
+for most if that is more, sidecars (init containers that are always restarted) beside both, and the overhead of the
+runtime class.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from torchctl.api import quantity
+from torchctl.controllers.coordinator.matching import NODE_NAME
+from torchctl.controllers.coordinator.values import Demand, Requirement, Shape, Toleration
+
+__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "shape_of"]
+
+Json = Mapping[str, Any]
+
+_HOSTNAME = "kubernetes.io/hostname"
+_UNMODELLED = ("resourceClaims", "nodeName", "schedulingGates", "resources")
+"""Fields of a pod's spec that limit its nodes, or hold it back, in a way that is not computed."""
+
+
+def amounts(given: Mapping[str, Any]) -> dict[str, int]:
+    """Returns amounts as whole numbers: CPUs in thousandths, all else in units, rounded up as kube-scheduler does."""
+    return {
+        name: quantity.parse(value).milli if name == "cpu" else int(quantity.parse(value).ceil().value)
+        for name, value in given.items()
+    }
+
+
+def requests_of(spec: Json, *, field: str = "requests") -> dict[str, int]:
+    """Returns what one pod asks for. A resource with a limit alone is asked for as much, as the API server defaults it.
+
+    Args:
+        field: `requests`, or `limits` for what a ResourceQuota of limits counts.
+    """
+    total: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _of(container, field))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        asked = _of(container, field)
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, asked)
+            asked = dict(sidecars)
+        else:
+            _add(asked, sidecars)
+        for name, amount in asked.items():
+            peak[name] = max(peak.get(name, 0), amount)
+    _add(total, sidecars)
+    found = {name: max(total.get(name, 0), peak.get(name, 0)) for name in {**total, **peak}}
+    _add(found, amounts(spec.get("overhead") or {}))
+    return found
+
+
+def shape_of(spec: Json, labels: Mapping[str, str]) -> Shape:
+    """Returns the shape of a gang's pods.
+
+    Args:
+        spec: The spec of its pod template.
+        labels: The labels of the pods, by which their anti-affinity finds each other.
+    """
+    affinity: Json = spec.get("affinity") or {}
+    alone, unmodelled = _anti_affinity(affinity.get("podAntiAffinity") or {}, labels)
+    odd = [*unmodelled, *_limits(spec)]
+    if (affinity.get("podAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
+        odd.append("affinity.podAffinity")
+    return Shape(
+        requests=tuple(sorted((name, amount) for name, amount in requests_of(spec).items() if amount)),
+        selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        tolerations=tuple(_toleration(given) for given in spec.get("tolerations") or ()),
+        affinity=_terms(affinity.get("nodeAffinity") or {}),
+        one_per_node=alone or _takes_host_ports(spec),
+        unmodelled=tuple(sorted(odd)),
+    )
+
+
+def demand_of(spec: Json, pods: int, gpu_resource: str) -> Demand:
+    """Returns what a gang takes of its queue's quota."""
+    asked = requests_of(spec)
+    return Demand(
+        gpus=pods * asked.get(gpu_resource, 0), cpus=pods * asked.get("cpu", 0), memory=pods * asked.get("memory", 0)
+    )
+
+
+def namespace_demand(spec: Json, pods: int) -> tuple[tuple[str, int], ...]:
+    """Returns what so many pods take of a ResourceQuota, by the names that it has for them."""
+    requests, limits = requests_of(spec), requests_of(spec, field="limits")
+    found = {"pods": 1, "count/pods": 1}
+    found |= {f"requests.{name}": amount for name, amount in requests.items()}
+    found |= {name: requests[name] for name in ("cpu", "memory", "ephemeral-storage") if name in requests}
+    found |= {f"limits.{name}": amount for name, amount in limits.items()}
+    return tuple(sorted((name, pods * amount) for name, amount in found.items()))
+
+
+def _of(container: Json, field: str) -> dict[str, int]:
+    resources: Json = container.get("resources") or {}
+    limits = resources.get("limits") or {}
+    if field == "limits":
+        return amounts(limits)
+    return amounts({**limits, **(resources.get("requests") or {})})
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _toleration(given: Json) -> Toleration:
+    fields = ("key", "operator", "value", "effect")
+    known = {name: str(given[name]) for name in fields if given.get(name) is not None}
+    return Toleration(**known)
+
+
+def _terms(node_affinity: Json) -> tuple[tuple[Requirement, ...], ...]:
+    required: Json = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return tuple(tuple(_requirements(term)) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _requirements(term: Json) -> Iterator[Requirement]:
+    for given in term.get("matchExpressions") or ():
+        yield Requirement(str(given.get("key")), str(given.get("operator")), tuple(given.get("values") or ()))
+    for given in term.get("matchFields") or ():
+        # The API server knows no other field than the name; of another one nothing would be known.
+        key = NODE_NAME if given.get("key") == NODE_NAME else f"field:{given.get('key')}"
+        yield Requirement(key, str(given.get("operator")), tuple(given.get("values") or ()))
+
+
+def _anti_affinity(given: Json, labels: Mapping[str, str]) -> tuple[bool, list[str]]:
+    """Returns whether the pods exclude each other from a node, and what else there is, which is not computed."""
+    terms = given.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    own = [term for term in terms if term.get("topologyKey") == _HOSTNAME and _selects(term, labels)]
+    return bool(own), ["affinity.podAntiAffinity"] if terms else []
+
+
+def _selects(term: Json, labels: Mapping[str, str]) -> bool:
+    selector: Json = term.get("labelSelector") or {}
+    wanted: Json = selector.get("matchLabels") or {}
+    if selector.get("matchExpressions"):
+        return False
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _limits(spec: Json) -> Iterator[str]:
+    for name in _UNMODELLED:
+        if spec.get(name):
+            yield name
+    constraints: Iterable[Json] = spec.get("topologySpreadConstraints") or ()
+    if any(constraint.get("whenUnsatisfiable") != "ScheduleAnyway" for constraint in constraints):
+        yield "topologySpreadConstraints"
+    volumes: Iterable[Json] = spec.get("volumes") or ()
+    if any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in volumes):
+        yield "volumes"
+
+
+def _takes_host_ports(spec: Json) -> bool:
+    """Whether two of the pods cannot run on one node, because both would take the same port of it."""
+    containers: Iterable[Json] = spec.get("containers") or ()
+    ports = [port for container in containers for port in container.get("ports") or ()]
+    return any(port.get("hostPort") or (spec.get("hostNetwork") and port.get("containerPort")) for port in ports)

@@ -1,0 +1,203 @@
+"""From observed objects to the state of a decision, and from its outcome to what is written."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from torchctl.api.capacity import BoundPod, Node, ResourceQuota
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.jobstatus import Admission
+from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.decision import Decision, LetIn, Told, Why
+from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.records import MOST_NODES, records
+from torchctl.controllers.coordinator.values import Demand, Limits, Requirement, State, Turn
+from torchctl.controllers.settings import CoordinatorSettings
+from torchctl.runtime.kinds import Key
+
+NOW = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+TEMPLATE: dict[str, Any] = {
+    "coordinated": True,
+    "nodes": 2,
+    "gpuResource": GPU,
+    "pod": {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": {"limits": {GPU: "8"}}}]}},
+}
+QUEUED = {"phase": "Queued", "queueRevision": "job-1"}
+
+
+def a_job(name: str = "job", status: dict[str, Any] | None = None, **spec: Any) -> TorchrunJob:
+    body = {
+        "metadata": {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-03-01T07:00:00Z"},
+        "spec": {"jobQueue": "queue", "numNodes": 2, "command": "python train.py", **spec},
+        "status": QUEUED if status is None else status,
+    }
+    return msgspec.convert(body, TorchrunJob, dec_hook=TORCHRUN_JOB.dec_hook)
+
+
+def a_queue(**spec: Any) -> TorchrunQueue:
+    body = {"metadata": {"name": "queue", "namespace": "team"}, "spec": spec}
+    return msgspec.convert(body, TorchrunQueue, dec_hook=TORCHRUN_QUEUE.dec_hook)
+
+
+def a_node(name: str = "n0", **spec: Any) -> Node:
+    body = {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {GPU: "8", "cpu": "4", "pods": "10"}}}
+    return msgspec.convert(body, Node)
+
+
+def a_pod(node: str, labels: dict[str, str] | None = None, gpus: int = 8) -> BoundPod:
+    containers = [{"resources": {"limits": {GPU: str(gpus)}}}]
+    body = {"metadata": {"labels": labels or {}}, "spec": {"nodeName": node, "containers": containers}}
+    return msgspec.convert(body, BoundPod)
+
+
+def seen(*jobs: TorchrunJob, template: dict[str, Any] = TEMPLATE, **more: Any) -> State:
+    more.setdefault("queues", (a_queue(),))
+    observed = Observed(jobs=jobs, templates={Key("team", "job-1"): template}, **more)
+    return state_of(observed, CoordinatorSettings(), NOW)
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {"attempt": 0, "letInTime": "2026-03-01T07:30:00Z", "clock": 3, "position": 2, **fields}
+
+
+def test_a_job_with_nothing_left_but_admission_waits() -> None:
+    (waiting,) = seen(a_job()).waiting
+    assert (waiting.key, waiting.queue, waiting.pods) == ("team/job", "team/queue", 2)
+    assert waiting.since_s == (NOW - timedelta(hours=1)).timestamp()
+    assert waiting.demand == Demand(gpus=16)
+    assert waiting.lasts_s is None
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Syncing", "Restarting", "Suspended", "Succeeded", "Failed", "Running"])
+def test_other_jobs_do_not_wait(phase: str) -> None:
+    assert seen(a_job(status=QUEUED | {"phase": phase})).waiting == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "template"),
+    [
+        (a_job(suspend=True), TEMPLATE),
+        (a_job(), TEMPLATE | {"coordinated": False}),
+        (a_job(status=QUEUED | {"queueRevision": "other"}), TEMPLATE),
+    ],
+)
+def test_a_job_that_is_nobody_s_concern_does_not_wait(job: TorchrunJob, template: dict[str, Any]) -> None:
+    assert seen(job, template=template).waiting == ()
+
+
+def test_a_job_that_was_let_in_holds_its_place() -> None:
+    """From the record on, before any of its pods exists."""
+    state = seen(a_job(status=QUEUED | {"admission": record(avoidNodes=["n9"])}))
+    (holding,) = state.holdings
+    assert (state.waiting, holding.missing, holding.settled) == ((), 2, False)
+    assert holding.shape.affinity == ((Requirement("metadata.name", "NotIn", ("n9",)),),)
+    assert [(start.queue, start.turn) for start in state.starts] == [("team/queue", Turn(3, 2))]
+
+
+def test_placed_pods_are_counted_on_their_nodes_and_for_their_job() -> None:
+    mine = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
+    state = seen(
+        a_job(status=QUEUED | {"phase": "Starting", "admission": record()}),
+        nodes=(a_node("n0"), a_node("n1")),
+        pods=(a_pod("n0", mine), a_pod("n1", gpus=2)),
+    )
+    (holding,) = state.holdings
+    assert (holding.placed, holding.missing) == ((("n0", 1),), 1)
+    assert [dict(node.used) for node in state.nodes] == [{GPU: 8, "pods": 1}, {GPU: 2, "pods": 1}]
+
+
+def test_the_next_attempt_waits_again_and_keeps_its_age() -> None:
+    state = seen(a_job(status=QUEUED | {"attempt": 1, "admission": record()}))
+    assert (len(state.waiting), state.holdings, len(state.starts)) == (1, (), 1)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Suspended"])
+def test_a_job_that_is_over_holds_nothing(phase: str) -> None:
+    assert seen(a_job(status=QUEUED | {"phase": phase, "admission": record()})).holdings == ()
+
+
+def test_a_deadline_says_when_a_job_ends() -> None:
+    own = seen(a_job(runPolicy={"activeDeadlineSeconds": 100}))
+    of_queue = seen(a_job(), template=TEMPLATE | {"queueRunPolicy": {"activeDeadlineSeconds": 200}})
+    status = QUEUED | {"phase": "Running", "activeSeconds": 40, "admission": record()}
+    running = seen(a_job(status=status, runPolicy={"activeDeadlineSeconds": 100}))
+    assert (own.waiting[0].lasts_s, of_queue.waiting[0].lasts_s) == (100.0, 200.0)
+    assert running.holdings[0].ends_s == (NOW - timedelta(minutes=30)).timestamp() + 60
+
+
+def test_a_queue_s_settings_are_read_in_the_units_of_the_decision() -> None:
+    bounds = {"gpus": 8, "cpus": "1500m", "memory": "1Gi", "jobs": 2}
+    (queue,) = seen(
+        queues=(a_queue(weight=3, maxNodes=4, quota=bounds, cohort="c", borrowingLimit={"gpus": 1}),)
+    ).queues
+    assert (queue.key, queue.weight, queue.max_nodes, queue.cohort) == ("team/queue", 3, 4, "c")
+    assert (queue.quota, queue.borrowing) == (Limits(8, 1500, 2**30, 2), Limits(gpus=1))
+
+
+def test_a_resource_quota_without_scopes_counts() -> None:
+    def quota(name: str, **spec: Any) -> ResourceQuota:
+        status = {"hard": {"requests.cpu": "4", "pods": "10"}, "used": {"requests.cpu": "500m"}}
+        return msgspec.convert(
+            {"metadata": {"name": name, "namespace": "team"}, "spec": spec, "status": status}, ResourceQuota
+        )
+
+    (found,) = seen(quotas=(quota("all"), quota("some", scopes=["BestEffort"]))).namespace_quotas
+    assert (found.name, dict(found.left)) == ("all", {"requests.cpu": 3500, "pods": 10})
+
+
+def test_a_tainted_node_keeps_pods_away() -> None:
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    state = seen(a_job(numNodes=1), template=TEMPLATE | {"nodes": 1}, nodes=(a_node(taints=taints),))
+    assert decide(state).told[0].why is Why.NEVER_FITS
+
+
+@pytest.mark.proves("TorchrunJob.status.admission.reserved", "TorchrunJob.status.admission.estimatedStartTime")
+def test_who_is_let_in_is_written_first() -> None:
+    decision = Decision(
+        let_in=(LetIn("team/b", "team/queue", Turn(5, 4), only=("n0",)),),
+        told=(Told("team/a", 1, Why.NODES, "short", estimate_s=NOW.timestamp() + 90),),
+        reserved=("team/a",),
+    )
+    found = records(decision, [a_job("a"), a_job("b")], NOW, words=False)
+    assert [(job.metadata.name, written) for job, written in found] == [
+        ("b", Admission(attempt=0, let_in_time=NOW, clock=5, position=4, only_nodes=("n0",))),
+        (
+            "a",
+            Admission(
+                reserved=True,
+                place=1,
+                reason="NodesShort",
+                message="short",
+                estimated_start_time=NOW + timedelta(minutes=1),
+            ),
+        ),
+    ]
+
+
+@pytest.mark.proves("TorchrunJob.status.admission.waitsFor")
+@pytest.mark.parametrize(
+    ("told", "words", "written"),
+    [
+        (Told("team/job", 2, Why.NODES, "3 short"), False, False),
+        (Told("team/job", 2, Why.NODES, "3 short"), True, True),
+        (Told("team/job", 1, Why.NODES, "4 short"), True, False),
+        (Told("team/job", 1, Why.QUOTA, "4 short"), False, True),
+        (Told("team/job", 1, Why.NODES, "4 short", waits_for="team/x"), False, True),
+    ],
+)
+def test_words_are_written_when_they_matter_or_are_due(told: Told, words: bool, written: bool) -> None:
+    """Each start changes the place of all others: to write all that at once would be a write for each job and start."""
+    before = {"attempt": 0, "place": 1, "reason": "NodesShort", "message": "4 short"}
+    job = a_job(status=QUEUED | {"admission": before})
+    assert bool(records(Decision(told=(told,)), [job], NOW, words=words)) is written
+
+
+def test_a_record_names_a_bounded_number_of_nodes() -> None:
+    many = tuple(f"n{at}" for at in range(MOST_NODES + 1))
+    decision = Decision(let_in=(LetIn("team/job", "team/queue", Turn(), avoid=many),))
+    assert records(decision, [a_job()], NOW, words=False) == []
