@@ -84,8 +84,16 @@ def test_a_pod_keeps_what_is_read_and_drops_the_rest() -> None:
     assert not hasattr(pod.spec, "containers")
 
 
-@pytest.mark.parametrize("kind", [kube.JOB, kube.PVC, kube.SERVICE, kube.KAI_QUEUE, kube.KAI_PODGROUP])
-def test_the_whole_spec_of_what_is_applied_is_kept(kind: Kind[Any]) -> None:
+def test_a_job_keeps_what_is_read_and_drops_the_rest() -> None:
+    trainer = {"name": "trainer", "command": ["torchrun"], "env": [{"name": "A", "value": "1"}]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [trainer], "volumes": []}}
+    job = decode(kube.JOB, spec={"suspend": True, "completions": 2, "backoffLimit": 0, "template": template})
+    kept = {"spec": {"containers": [{"command": ["torchrun"]}]}}
+    assert job.spec == {"suspend": True, "completions": 2, "template": kept}
+
+
+@pytest.mark.parametrize("kind", [kube.PVC, kube.KAI_QUEUE, kube.KAI_PODGROUP])
+def test_the_whole_spec_of_what_is_small_is_kept(kind: Kind[Any]) -> None:
     assert decode(kind, spec={"any": {"thing": [1]}}).spec == {"any": {"thing": [1]}}
 
 
