@@ -1,6 +1,6 @@
 """Tells a scheduler's eviction of a pod from a deletion by a person.
 
-kube-scheduler records it in the pod's condition DisruptionTarget. KAI-Scheduler records it there only with
+kube-scheduler and Volcano record it in the pod's condition DisruptionTarget. KAI-Scheduler records it there only with
 `--update-pod-eviction-condition`; by default its eviction is a plain DELETE, for which it notes the time of the last
 one in an annotation of the PodGroup (0.17 and later). So the two times are compared. The annotation is written a
 moment after the pods are told to stop, so an early answer may be no, and has to be asked for again. Pure.
