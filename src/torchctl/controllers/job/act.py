@@ -67,13 +67,20 @@ class Actor:
 
     async def _apply(self, child: Child) -> Refusal | None:
         try:
-            await self._manager.applier.apply(child.kind, child.body, child.ours)
+            await self._make(child)
         except (ForeignObject, StillDeleting, ApiError) as error:
             if not is_refusal(error):
                 raise
             reason, message = refusal_reason(error, f"{child.kind} {child.name}")
             return Refusal(child.kind.kind, child.name, reason, message, fields=complaints(error, child.body))
         return None
+
+    async def _make(self, child: Child) -> None:
+        applier = self._manager.applier
+        if child.seen is None:
+            await applier.apply(child.kind, child.body, child.ours)
+        else:
+            await applier.apply_to(child.seen, child.kind, child.body, child.ours)
 
     async def _remove(self, job: TorchrunJob, removal: Removal) -> Refusal | None:
         key = removal.key

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchctl.api.kube import JOB, POD, PVC
 from torchctl.runtime.intent import Ownership
-from torchctl.runtime.kinds import Key, Kind
+from torchctl.runtime.kinds import Key, Kind, Object
 
 __all__ = ["Actions", "Child", "Halt", "Json", "Removal", "earliest"]
 
@@ -19,11 +19,16 @@ ALONE = frozenset({JOB, POD, PVC})
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object that should exist, in its JSON form."""
+    """An object that should exist, in its JSON form.
+
+    With `seen` it is changed only if it is still the object that the plan saw, and never made again: a Job that was
+    deleted since would run a second time.
+    """
 
     kind: Kind[Any]
     body: Json
     ours: Ownership
+    seen: Object | None = None
 
     @property
     def name(self) -> str:

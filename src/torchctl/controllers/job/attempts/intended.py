@@ -85,7 +85,7 @@ def _workers(ground: Ground) -> tuple[Child, ...]:
     found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
     nodes = template.desired(observed.job.spec)
     body = workers.worker_job(owner, template, attempt, nodes=nodes, made=observed.worker_job)
-    found.append(Child(JOB, body, ours))
+    found.append(Child(JOB, body, ours, seen=observed.worker_job))
     return tuple(found)
 
 

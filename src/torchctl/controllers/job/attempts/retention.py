@@ -109,7 +109,7 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
     owner, attempt = Owner.of(case.observed.job), labels.attempt_of(job.metadata.labels)
     nodes = int(job.spec.get("completions") or case.template.nodes)
     body = workers.worker_job(owner, case.template, attempt, nodes=nodes, made=job, stop=True)
-    return (Child(JOB, body, controlled_by(owner.uid)),)
+    return (Child(JOB, body, controlled_by(owner.uid), seen=job),)
 
 
 def has_ended(job: Job) -> bool:
