@@ -15,7 +15,7 @@ import structlog
 from torchctl.testing.sim.days.actions import Day, read_day, write_day
 from torchctl.testing.sim.days.drawing import draw
 from torchctl.testing.sim.days.living import Told, live
-from torchctl.testing.sim.days.shrinking import shrink
+from torchctl.testing.sim.days.shrinking import cut, shrink
 from torchctl.testing.sim.operators import operator
 
 __all__ = ["main"]
@@ -36,7 +36,7 @@ def main(seed: int, hours: float, days: int, replay: Path | None, keep: Path, *,
     chosen = [read_day(replay.read_text())] if replay else [draw(each, hours) for each in range(seed, seed + days)]
     began = time.monotonic()
     told = [_live(day) for day in chosen]
-    failing = [day for day, one in zip(chosen, told, strict=True) if one.broken]
+    failing = [cut(day, one.seconds) for day, one in zip(chosen, told, strict=True) if one.broken]
     click.echo(_summary(told, time.monotonic() - began))
     for day in failing:
         _keep(shrink(day, _fails) if shrinks else day, keep)

@@ -6,6 +6,7 @@ from typing import Any, cast
 import anyio
 import msgspec
 import pytest
+from specs import decoded
 from world import World
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -22,6 +23,7 @@ from torchctl.runtime.client.errors import Conflict, Forbidden, NotFound, Unavai
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind
 from torchctl.runtime.manager import Manager
+from torchctl.testing.fake import FakeApiServer, Served
 
 JOB_OF_TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
 
@@ -113,6 +115,27 @@ async def test_a_refused_halt_is_reported(world: type[World]) -> None:
     (refusal,) = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo, {})
     assert refusal.message.startswith("Pod demo-0-x cannot be ended: the API server refused it: pods are kept here")
     assert (refusal.stays, len(others.told)) == (True, 1)
+
+
+async def test_job_that_vanished_since_the_plan_is_not_made_again(world: type[World]) -> None:
+    """Its pods may still run, and a name belongs to one attempt for ever. The next pass sees that it is gone."""
+    w, server = world(JOB_OF_TWO), FakeApiServer([Served(JOB, status=True, generation=True)])
+    cache = SimpleNamespace(get=lambda kind, key: w.seen.job if kind == TORCHRUN_JOB else None)
+    client = server.client()
+    manager = SimpleNamespace(client=client, events=None, cache=cache, applier=Applier(client, cast(Cache, cache)))
+    body: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "demo", "namespace": "team"},
+        "spec": {},
+    }
+    owner = {"apiVersion": "v1", "kind": "Owner", "name": "demo", "uid": "owner", "controller": True}
+    seen = decoded(JOB, {**body, "metadata": {**body["metadata"], "uid": "uid", "ownerReferences": [owner]}})
+    child = Child(JOB, body, controlled_by("owner"))
+    with pytest.raises(Conflict):
+        actor = Actor(cast(Manager, manager))
+        await actor.carry_out(w.seen.job, Actions(children=(child,)), {(JOB, child.key): seen})
+    assert await client.list(JOB, namespace="team") == []
 
 
 def test_a_refused_deletion_does_not_change_status(world: type[World]) -> None:

@@ -20,7 +20,7 @@ from torchctl.testing.sim.days.drawing import draw
 from torchctl.testing.sim.days.jobs import KINDS, job
 from torchctl.testing.sim.days.living import live
 from torchctl.testing.sim.days.rules import Rules, at_rest
-from torchctl.testing.sim.days.shrinking import shorten, shrink
+from torchctl.testing.sim.days.shrinking import cut, shorten, shrink
 from torchctl.testing.sim.kinds import cluster_kinds
 from torchctl.testing.sim.operators import operator
 
@@ -46,12 +46,21 @@ def test_days_that_broke_a_rule_break_none_now(path: Path) -> None:
 
 
 def test_days_are_read_as_they_are_written() -> None:
-    assert read_day(write_day(draw(3, 5))) == draw(3, 5)
+    for day in (draw(3, 5), cut(draw(3, 5), 60.0)):
+        assert read_day(write_day(day)) == day
 
 
 @given(st.sets(st.integers(0, 60), min_size=1, max_size=4))
 def test_shrinking_leaves_what_is_needed(needed: set[int]) -> None:
     assert {*shorten([*range(61)], lambda items: needed <= {*items})} == needed
+
+
+def test_a_day_is_cut_where_it_broke_a_rule() -> None:
+    day = draw(1, 5)
+    first = cut(day, 3600.0)
+    assert (first.hours, first.rests) == (1.0, False)
+    assert first.actions == tuple(action for action in day.actions if action.at_s <= 3600)
+    assert cut(day, 9e9) == day
 
 
 def test_shrinking_gives_up_after_so_many_days() -> None:

@@ -66,7 +66,7 @@ async def _live(day: Day, setups: Sequence[Setup]) -> Told:
         doing = Doing(cluster, fates)
         doing.begin(day)
         await _until(day.hours * 3600.0, rules)
-        if not rules.broken:
+        if day.rests and not rules.broken:
             broken = await _come_to_rest(cluster, doing, rules)
         seconds = anyio.current_time()
     causes = rules.causes

@@ -7,9 +7,17 @@ import msgspec
 
 from torchctl.testing.sim.days.actions import Action, Day
 
-__all__ = ["shorten", "shrink"]
+__all__ = ["cut", "shorten", "shrink"]
 
 T = TypeVar("T")
+
+
+def cut(day: Day, seconds: float) -> Day:
+    """Returns the day up to a moment, at which a rule was broken; all of it if that was when it came to rest."""
+    if seconds > day.hours * 3600:
+        return day
+    actions = tuple(action for action in day.actions if action.at_s <= seconds)
+    return msgspec.structs.replace(day, hours=seconds / 3600, actions=actions, rests=False)
 
 
 def shrink(day: Day, fails: Callable[[Day], bool], *, most: int = 400) -> Day:
