@@ -1,6 +1,7 @@
 """From observed objects to the state of a decision, and from its outcome to what is written."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Told, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.records import MOST_NODES, records
 from torchctl.controllers.coordinator.values import Demand, Limits, Requirement, State, Turn
 from torchctl.controllers.settings import CoordinatorSettings
@@ -27,6 +29,7 @@ TEMPLATE: dict[str, Any] = {
     "gpuResource": GPU,
     "pod": {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": {"limits": {GPU: "8"}}}]}},
 }
+NUMBERS = count()
 QUEUED = {"phase": "Queued", "queueRevision": "job-1"}
 
 
@@ -45,13 +48,18 @@ def a_queue(**spec: Any) -> TorchrunQueue:
 
 
 def a_node(name: str = "n0", **spec: Any) -> Node:
-    body = {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {GPU: "8", "cpu": "4", "pods": "10"}}}
+    body = {
+        "metadata": {"name": name, "uid": name},
+        "spec": spec,
+        "status": {"allocatable": {GPU: "8", "cpu": "4", "pods": "10"}},
+    }
     return msgspec.convert(body, Node)
 
 
 def a_pod(node: str, labels: dict[str, str] | None = None, gpus: int = 8) -> BoundPod:
     containers = [{"resources": {"limits": {GPU: str(gpus)}}}]
-    body = {"metadata": {"labels": labels or {}}, "spec": {"nodeName": node, "containers": containers}}
+    metadata = {"uid": f"pod-{next(NUMBERS)}", "labels": labels or {}}
+    body = {"metadata": metadata, "spec": {"nodeName": node, "containers": containers}}
     return msgspec.convert(body, BoundPod)
 
 
@@ -88,6 +96,20 @@ def test_other_jobs_do_not_wait(phase: str) -> None:
 )
 def test_a_job_that_is_nobody_s_concern_does_not_wait(job: TorchrunJob, template: dict[str, Any]) -> None:
     assert seen(job, template=template).waiting == ()
+
+
+def test_what_was_read_is_read_once_and_dropped_with_its_object() -> None:
+    readings, node, pod = Readings(), a_node(), a_pod("n0")
+    observed = Observed(jobs=(a_job(),), templates={Key("team", "job-1"): TEMPLATE}, nodes=(node,), pods=(pod,))
+    first = state_of(observed, CoordinatorSettings(), NOW, readings)
+    again = state_of(observed, CoordinatorSettings(), NOW, readings)
+    assert again == first
+    assert again.waiting[0].shape is first.waiting[0].shape
+    assert readings.pod(pod) is readings.pod(pod)
+    before = readings.pod(pod), readings.node(node)
+    state_of(Observed(templates={}), CoordinatorSettings(), NOW, readings)
+    assert readings.pod(pod) is not before[0]
+    assert readings.node(node) is not before[1]
 
 
 def test_a_job_that_was_let_in_holds_its_place() -> None:
