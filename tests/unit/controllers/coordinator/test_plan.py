@@ -219,6 +219,29 @@ def test_words_are_written_when_they_matter_or_are_due(told: Told, words: bool, 
     assert bool(records(Decision(told=(told,)), [job], NOW, words=words)) is written
 
 
+@pytest.mark.parametrize(
+    ("before", "told", "written"),
+    [
+        ({"place": 50}, {"place": 46}, False),
+        ({"place": 50}, {"place": 44}, True),
+        ({"place": 50, "message": "4 short"}, {"place": 50, "message": "3 short"}, False),
+        ({"place": 10, "message": "4 short"}, {"place": 10, "message": "3 short"}, True),
+        ({"place": 50}, {"place": 50, "estimate_s": 3600.0}, True),
+        ({"place": 50, "estimatedStartTime": "2026-03-01T09:00:00Z"}, {"place": 50, "estimate_s": 3000.0}, False),
+        ({"place": 50, "estimatedStartTime": "2026-03-01T09:00:00Z"}, {"place": 50, "estimate_s": 1800.0}, True),
+        ({"place": 50, "estimatedStartTime": "2026-03-01T08:02:00Z"}, {"place": 50, "estimate_s": 400.0}, False),
+    ],
+)
+def test_what_nobody_would_notice_is_not_written(before: dict[str, Any], told: dict[str, Any], written: bool) -> None:
+    """Thousands wait, and each start moves them all."""
+    job = a_job(status=QUEUED | {"admission": {"reason": "NodesShort", "message": "4 short"} | before})
+    given: dict[str, Any] = {"message": "4 short"} | told
+    if "estimate_s" in given:
+        given["estimate_s"] += NOW.timestamp()
+    decision = Decision(told=(Told("team/job", why=Why.NODES, **given),))
+    assert bool(records(decision, [job], NOW, words=True)) is written
+
+
 def test_a_record_names_a_bounded_number_of_nodes() -> None:
     many = tuple(f"n{at}" for at in range(MOST_NODES + 1))
     decision = Decision(let_in=(LetIn("team/job", "team/queue", Turn(), avoid=many),))
