@@ -2,7 +2,8 @@
 
 from statistics import mean
 
-from bench.trace import WAYS, Outcome, Philly, play
+from bench.philly import Philly
+from bench.trace import WAYS, Outcome, play
 
 LARGE = 16
 """GPUs from which on a job counts as large: two nodes and more."""
