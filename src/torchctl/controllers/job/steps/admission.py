@@ -41,6 +41,9 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
 def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
     """What the gang scheduler makes of an attempt that it has not admitted yet."""
     scheduler = template.gang_scheduler
+    refusal = observed.refusal(scheduler)
+    if refusal:
+        return Finding(False, JobReason.POD_GROUPS_REFUSED, refusal, warn=True)
     if observed.lacks(scheduler):
         missing = scheduler.not_installed()
         return Finding(False, missing.reason, missing.message, warn=True)
