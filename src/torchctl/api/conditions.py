@@ -188,7 +188,7 @@ class JobReason(Reason):
         "Do what the message says of the last try; submit the job again, with a longer timeoutSeconds if it needs one.",
     )
     ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed.", "", EventType.NORMAL
-    NO_GANG = "NoGang", (JobCondition.ADMITTED,), "No gang scheduler: the pods are placed one by one."
+    NO_GANG = "NoGang", (JobCondition.ADMITTED,), "No gang: the pods are placed one by one."
     WAITING_FOR_ADMISSION = (
         "WaitingForAdmission",
         (JobCondition.ADMITTED,),
