@@ -139,6 +139,10 @@ class World(Operated):
         """The kinds of PodGroups that the API server does not serve."""
         self.seen = replace(self.seen, absent=frozenset(kinds))
 
+    def may_not_read(self, *kinds: Kind[Any]) -> None:
+        """The API server refuses these kinds of PodGroups, so that nobody knows whether they are there."""
+        self.seen = replace(self.seen, refused=dict.fromkeys(kinds, "podgroups is forbidden"))
+
     def volcano(self, available: bool) -> None:
         self.lacks(*(() if available else (VOLCANO_PODGROUP,)))
 

@@ -188,7 +188,7 @@ class JobReason(Reason):
         "Do what the message says of the last try; submit the job again, with a longer timeoutSeconds if it needs one.",
     )
     ADMITTED = "Admitted", (JobCondition.ADMITTED,), "All pods are placed.", "", EventType.NORMAL
-    NO_GANG = "NoGang", (JobCondition.ADMITTED,), "No gang scheduler: the pods are placed one by one."
+    NO_GANG = "NoGang", (JobCondition.ADMITTED,), "No gang: the pods are placed one by one."
     LET_IN = (
         "LetIn",
         (JobCondition.ADMITTED,),
@@ -227,6 +227,13 @@ class JobReason(Reason):
         (JobCondition.ADMITTED,),
         "The queue asks for Kubernetes' own gangs, and the API server does not serve them: they are alpha.",
         "Switch them on as the message says; the job goes on by itself. Or submit to a queue of another scheduler.",
+    )
+    POD_GROUPS_REFUSED = (
+        "PodGroupsRefused",
+        (JobCondition.ACCEPTED, JobCondition.ADMITTED),
+        "The API server does not let the operator read the PodGroups of the gang scheduler, so that nobody knows "
+        "whether it is there. A queue with scheduler auto takes none meanwhile, since the choice holds for the job.",
+        "Apply config/rbac of the operator's version; the job goes on by itself.",
     )
     SUSPENDED_BY_OTHERS = (
         "SuspendedByOthers",

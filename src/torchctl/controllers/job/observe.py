@@ -60,10 +60,9 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     uid, name = job.metadata.uid, job.metadata.name
     child = names.worker_job(name, job.status.attempt)
     belongs = _of(key.namespace, uid)
-    served = [kind for kind in GROUP_KINDS if cache.informer(kind).available]
-    own_groups = (_own(cache, kind, key, names.pod_group(child, uid), uid) for kind in served)
+    own_groups = (_own(cache, kind, key, names.pod_group(child, uid), uid) for kind in GROUP_KINDS)
     podgroup = next(filter(None, own_groups), None)
-    groups = chain.from_iterable(cache.by_index(kind, BY_JOB, belongs) for kind in served)
+    groups = chain.from_iterable(cache.by_index(kind, BY_JOB, belongs) for kind in GROUP_KINDS)
     old_jobs = _earlier(cache.by_index(JOB, BY_JOB, belongs), job)
     pods = cache.by_index(POD, BY_JOB, belongs)
     revision = _own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid)
@@ -86,13 +85,14 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         pods=workers,
         podgroup=podgroup,
         queue_state=_queue_state(cache, podgroup),
-        groups=_groups(cache, served, key, workers),
+        groups=_groups(cache, key, workers),
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
         old_groups=_earlier(groups, job),
         upstream=upstream(cache, job),
         awaited=is_awaited(cache, job),
-        absent=frozenset(GROUP_KINDS).difference(served),
+        absent=frozenset(kind for kind in GROUP_KINDS if cache.informer(kind).absent),
+        refused=_refused(cache),
     )
 
 
@@ -110,13 +110,18 @@ def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None
     return found if found is not None and controlled_by(uid)(found.metadata) else None
 
 
-def _groups(cache: Cache, served: Iterable[Kind[Any]], job: Key, workers: Iterable[Pod]) -> dict[str, PodGroup]:
+def _refused(cache: Cache) -> dict[Kind[Any], str]:
+    unknown = (informer for informer in map(cache.informer, GROUP_KINDS) if not informer.follows)
+    return {informer.kind: informer.unavailable_reason for informer in unknown if not informer.absent}
+
+
+def _groups(cache: Cache, job: Key, workers: Iterable[Pod]) -> dict[str, PodGroup]:
     """Returns the PodGroups that the workers are in, by name, as far as the cache has them.
 
     Of the groups that KAI's podgrouper makes, the cache has those for our Job, because they have its labels.
     """
     named = groups_of(workers)
-    found = (cache.get(kind, Key(job.namespace, name)) for kind in served for name in named)
+    found = (cache.get(kind, Key(job.namespace, name)) for kind in GROUP_KINDS for name in named)
     return {group.metadata.name: group for group in found if group is not None}
 
 

@@ -39,6 +39,7 @@ class Observed:
         queue_state: The state of the gang scheduler's own queue in its words: empty if there is no such queue, None
             if that is not known.
         absent: The kinds of PodGroups that the API server does not serve.
+        refused: The kinds of PodGroups that it has never let us read, with its words: whether they are there is open.
         warning: The newest Warning Event about the first late worker, if the plan asked for it.
         create_failure: The Job controller's words on why it cannot create the workers, if the plan asked for them.
     """
@@ -64,6 +65,7 @@ class Observed:
     awaited: bool = False
     queue_state: str | None = None
     absent: frozenset[Kind[Any]] = frozenset()
+    refused: Mapping[Kind[Any], str] = field(default_factory=dict)
     create_failure: str = ""
     warning: str = ""
 
@@ -89,8 +91,18 @@ class Observed:
         return bool(self.job.status.attempt_start_time or self.worker_job or self.pods)
 
     def lacks(self, scheduler: GangScheduler) -> bool:
-        """Whether the cluster does not have this gang scheduler: its PodGroups are not served."""
-        return scheduler.kind is not None and scheduler.kind in self.absent
+        """Whether the gang scheduler's PodGroups cannot be used: they are not served, or kept from us."""
+        return scheduler.kind is not None and (scheduler.kind in self.absent or scheduler.kind in self.refused)
+
+    def refusal(self, scheduler: GangScheduler) -> str:
+        """Explains why nobody knows whether the gang scheduler is there, with the next step; empty if it is known."""
+        kind = scheduler.kind
+        if kind is None or kind not in self.refused:
+            return ""
+        return (
+            f"the operator may not read {kind.resource}: {self.refused[kind]}; give its ServiceAccount the rights of "
+            "this version, this job goes on by itself then"
+        )
 
     def makes_group(self, scheduler: GangScheduler) -> bool:
         """Whether the attempt gets a PodGroup, and can."""

@@ -41,7 +41,7 @@ __all__ = ["REFUSAL_REQUEUE_S", "Idle", "Plan", "Question", "Steps", "again_s", 
 REFUSAL_REQUEUE_S = 60.0
 """Seconds until a refused child is tried again, because quotas and policies change without telling us."""
 GANG_REQUEUE_S = 30.0
-"""Seconds until the next look for a gang scheduler that the cluster does not have."""
+"""Seconds until the next look for a gang scheduler that the cluster does not have, or keeps from us."""
 
 
 class Question(Enum):
@@ -145,7 +145,8 @@ def _revision(found: Found, life: Life) -> str:
 def _actions(found: Found, life: Life) -> Actions:
     case, frozen, state = found.case, found.frozen, found.syncing
     if case.template is None or state is None:
-        return Actions(look_again_s=life.look_again_s)
+        waits_for_gangs = frozen.accepted.reason == JobReason.POD_GROUPS_REFUSED
+        return Actions(look_again_s=earliest(life.look_again_s, GANG_REQUEUE_S if waits_for_gangs else None))
     if life.outcome is not None:
         return Actions()
     look_again_s = _look_again_s(case, life, state)

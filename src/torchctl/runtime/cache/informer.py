@@ -61,6 +61,9 @@ class Informer(Generic[T]):
 
     A reflector feeds it, everybody else reads it. Handlers are called in the order in which they were added, once for
     each change, in the server's order. If one raises, that is reported and the others are still called.
+
+    It is `available` while the server answers, and `absent` if the server does not serve the kind: a single 404 is
+    proof only as long as no list was cached. While it is neither, the server refuses us, or has only begun to say 404.
     """
 
     def __init__(
@@ -274,6 +277,9 @@ class Informer(Generic[T]):
             level("resource unavailable", resource=self.kind.resource, reason=refusal.reason)
             self._refused_at = self._clock.monotonic()
         self.available, self.unavailable_reason = False, refusal.reason
+        if not self.synced:
+            # Nothing is forgotten, so the first answer is believed. What was cached is kept until `Absent`.
+            self.absent = refusal.missing
         if self.optional and refusal.missing:
             self.heard()
         self._settled.set()

@@ -71,6 +71,46 @@ def test_scheduler_that_is_installed_later_changes_no_job(world: type[World]) ->
     assert (taken(w), [kind for kind, _ in w.objects if kind == "PodGroup"]) == ("", [])
 
 
+def test_auto_waits_while_it_may_not_see_a_scheduler(world: type[World]) -> None:
+    """A 403 says neither that the scheduler is there nor that it is not, and the choice holds for ever."""
+    w = world(TWO, AUTO)
+    w.lacks(KAI_PODGROUP)
+    w.may_not_read(VOLCANO_PODGROUP)
+    w.settle()
+    assert w.condition("Accepted") == (
+        "False",
+        "PodGroupsRefused",
+        "scheduler auto waits: the operator may not read podgroups.scheduling.volcano.sh: podgroups is forbidden; give "
+        "its ServiceAccount the rights of this version, this job goes on by itself then",
+    )
+    assert (w.look_again_s(), [*w.objects]) == (30, [])
+    w.may_not_read()
+    w.settle()
+    assert taken(w) == "volcano"
+
+
+@pytest.mark.parametrize(("job", "queue"), [(TWO, AUTO), (ELASTIC, AUTO), (TWO, "{image: a:1}")])
+def test_refusal_of_another_scheduler_delays_no_job(world: type[World], job: str, queue: str) -> None:
+    w = world(job, queue)
+    w.may_not_read(*EVERY[1:])
+    w.settle()
+    assert w.has("Job", "demo")
+
+
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "volcano", "kubernetes"])
+def test_named_scheduler_that_is_kept_from_us_is_not_missing(world: type[World], scheduler: str) -> None:
+    w = world(TWO, f"{{image: a:1, scheduling: {{scheduler: {scheduler}}}}}")
+    w.may_not_read(*EVERY)
+    w.settle()
+    status, reason, message = w.condition("Admitted")
+    assert (status, reason, "install" in message) == ("False", "PodGroupsRefused", False)
+    assert message.startswith("the operator may not read podgroups.")
+    assert (w.look_again_s(), w.has("Job", "demo")) == (30, False)
+    w.may_not_read()
+    w.settle()
+    assert w.has("Job", "demo")
+
+
 def test_auto_without_a_gang_takes_none(world: type[World]) -> None:
     w = started(world, queue="{image: a:1, scheduling: {scheduler: auto, gang: false}}", there=EVERY)
     assert (taken(w), w.condition("Admitted")[:2]) == ("", ("True", "NoGang"))

@@ -86,6 +86,32 @@ def test_queue_that_takes_no_pods_is_named(world: type[World], state: str, says:
     assert says in message
 
 
+SINGLY = "{image: a:1, scheduling: {volcanoQueue: train, gang: false}}"
+
+
+@pytest.mark.parametrize("state", ["", "Closed", "Closing"])
+def test_pods_without_a_gang_wait_for_their_queue_too(world: type[World], state: str) -> None:
+    w = queued(world, queue=SINGLY)
+    w.volcano_queue_is(state)
+    w.settle()
+    status, reason, message = w.condition("Admitted")
+    assert (status, reason, "its Queue train" in message) == ("False", "WaitingForAdmission", True)
+    w.volcano_queue_is("Open")
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("True", "NoGang")
+
+
+def test_queue_that_closes_later_says_nothing_of_placed_pods(world: type[World]) -> None:
+    w = queued(world, queue=SINGLY).runs()
+    w.volcano_queue_is("Closed")
+    w.settle()
+    assert w.condition("Admitted") == (
+        "True",
+        "NoGang",
+        "no gang: the pods are placed one by one in Volcano's Queue train",
+    )
+
+
 def test_queue_of_unknown_state_hides_nothing() -> None:
     group = VolcanoPodGroup(ObjectMeta(name="pg"))
     assert [TRAIN.said(group, state) for state in (None, "Open", "Unknown")] == [Said()] * 3

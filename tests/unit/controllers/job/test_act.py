@@ -132,8 +132,8 @@ async def test_job_that_vanished_since_the_plan_is_not_made_again(world: type[Wo
     owner = {"apiVersion": "v1", "kind": "Owner", "name": "demo", "uid": "owner", "controller": True}
     seen = decoded(JOB, {**body, "metadata": {**body["metadata"], "uid": "uid", "ownerReferences": [owner]}})
     child = Child(JOB, body, controlled_by("owner"))
+    actor = Actor(cast(Manager, manager))
     with pytest.raises(Conflict):
-        actor = Actor(cast(Manager, manager))
         await actor.carry_out(w.seen.job, Actions(children=(child,)), {(JOB, child.key): seen})
     assert await client.list(JOB, namespace="team") == []
 

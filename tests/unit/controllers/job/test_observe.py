@@ -1,10 +1,11 @@
 """What belongs to a job is told by owner and uid; labels and names alone anyone can write."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
 import msgspec
 import pytest
 
@@ -22,8 +23,11 @@ from torchctl.controllers.job.reconciler import (
     state_turned,
 )
 from torchctl.runtime.cache.cache import Cache
-from torchctl.runtime.cache.informer import Change
+from torchctl.runtime.cache.informer import Change, Informer
 from torchctl.runtime.kinds import Key, Kind
+from torchctl.runtime.watch.events import Absent, InitDone, Unavailable
+from torchctl.runtime.watch.selector import Selector
+from torchctl.testing.clock import ManualClock
 
 KEY = Key("team", "demo")
 MOMENT = datetime(2026, 1, 1, 12, 0, 1, tzinfo=UTC)
@@ -33,8 +37,11 @@ SPEC = {"jobQueue": "research", "numNodes": 1, "command": "a"}
 class Shelf:
     """Stands for the cache: objects by kind, with the indexes that are asked for."""
 
-    def __init__(self, *objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True, queues: bool = True) -> None:
-        self.absent = {kind for kind, there in ((KAI_PODGROUP, kai), (VOLCANO_QUEUE, queues)) if not there}
+    def __init__(self, *objects: tuple[Kind[Any], dict[str, Any]], queues: bool = True) -> None:
+        there = Informer(POD, Selector(), clock=ManualClock())
+        self.informers: dict[Kind[Any], Informer[Any]] = defaultdict(lambda: there)
+        if not queues:
+            self.informers[VOLCANO_QUEUE] = heard(VOLCANO_QUEUE, REFUSED)
         self.objects = [(kind, msgspec.convert(body, kind.type, dec_hook=kind.dec_hook)) for kind, body in objects]
 
     def get(self, kind: Kind[Any], key: Key) -> Any:
@@ -49,7 +56,18 @@ class Shelf:
         return tuple(o for k, o in self.objects if k == kind and value in functions[index](o))
 
     def informer(self, kind: Kind[Any]) -> Any:
-        return SimpleNamespace(available=kind not in self.absent)
+        return self.informers[kind]
+
+
+REFUSED, MISSING, LIST = Unavailable("podgroups is forbidden"), Unavailable("not found", missing=True), InitDone("10")
+
+
+def heard(kind: Kind[Any], *answers: InitDone | Unavailable | Absent) -> Informer[Any]:
+    """The informer of an optional kind, after these answers of the API server."""
+    informer: Informer[Any] = Informer(kind, Selector(), clock=ManualClock(), optional=True)
+    for answer in answers:
+        anyio.run(informer.feed, answer)
+    return informer
 
 
 def meta(name: str, owner: str = "", kind: str = "TorchrunJob", **more: Any) -> dict[str, Any]:
@@ -67,8 +85,8 @@ def job(**spec: Any) -> tuple[Kind[Any], dict[str, Any]]:
     return TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC | spec}
 
 
-def seen(*objects: tuple[Kind[Any], dict[str, Any]], kai: bool = True, queues: bool = True) -> Observed:
-    found = observe(cast(Cache, Shelf(*objects, kai=kai, queues=queues)), KEY)
+def seen(*objects: tuple[Kind[Any], dict[str, Any]], queues: bool = True) -> Observed:
+    found = observe(cast(Cache, Shelf(*objects, queues=queues)), KEY)
     assert found is not None
     return found
 
@@ -213,9 +231,27 @@ def test_the_queue_is_of_the_same_namespace() -> None:
     assert seen(job(), (TORCHRUN_QUEUE, {"metadata": meta("research"), "spec": {}})).queue is not None
 
 
-def test_without_kais_kinds_there_is_no_pod_group_to_see() -> None:
-    found = seen(job(), (KAI_PODGROUP, {"metadata": meta("pg-demo-uid-demo", "uid-demo")}), kai=False)
-    assert (found.podgroup, found.absent) == (None, frozenset({KAI_PODGROUP}))
+@pytest.mark.parametrize(
+    ("answers", "absent", "refused"),
+    [
+        ([], False, ""),
+        ([LIST], False, ""),
+        ([MISSING], True, ""),
+        ([LIST, MISSING], False, ""),
+        ([LIST, MISSING, Absent()], True, ""),
+        ([REFUSED], False, "podgroups is forbidden"),
+        ([LIST, REFUSED], False, ""),
+    ],
+)
+def test_passing_refusal_says_nothing_of_a_scheduler(
+    answers: list[InitDone | Unavailable | Absent], absent: bool, refused: str
+) -> None:
+    """A kind that was listed once is there until it is missing for long; one that never was may be kept from us."""
+    shelf = Shelf(job())
+    shelf.informers[KAI_PODGROUP] = heard(KAI_PODGROUP, *answers)
+    found = observe(cast(Cache, shelf), KEY)
+    assert found is not None
+    assert (KAI_PODGROUP in found.absent, found.refused.get(KAI_PODGROUP, "")) == (absent, refused)
 
 
 def test_a_job_that_another_waits_for_knows_it() -> None:

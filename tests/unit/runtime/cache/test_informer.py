@@ -227,6 +227,29 @@ async def test_what_is_cached_outlives_the_resource(informer: Informer[Lease]) -
     assert informer.reader.get(A) is not None
 
 
+@pytest.mark.parametrize(
+    ("before", "answers", "absent"),
+    [
+        (False, [Unavailable("no such resource", missing=True)], True),
+        (False, [Unavailable("forbidden")], False),
+        (False, [Unavailable("no such resource", missing=True), Unavailable("forbidden")], False),
+        (True, [Unavailable("no such resource", missing=True)], False),
+        (True, [Unavailable("no such resource", missing=True), Absent()], True),
+    ],
+)
+async def test_only_a_kind_that_was_cached_has_to_be_missing_for_long(
+    clock: ManualClock, before: bool, answers: list[Unavailable | Absent], absent: bool
+) -> None:
+    informer: Informer[Lease] = Informer(LEASE, Selector(), clock=clock, optional=True)
+    if before:
+        await fill(informer, 10, lease("a", 3))
+    for answer in answers:
+        await informer.feed(answer)
+    assert informer.absent == absent
+    await fill(informer, 20)
+    assert not informer.absent
+
+
 async def test_optional_kind_that_is_gone_leaves_no_ghosts(clock: ManualClock) -> None:
     informer: Informer[Lease] = Informer(LEASE, Selector(), clock=clock, optional=True)
     await fill(informer, 10, lease("a", 3), lease("b", 4))

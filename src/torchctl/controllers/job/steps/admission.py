@@ -67,28 +67,40 @@ def granted(status: JobStatus) -> Admission | None:
 def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
     """What the gang scheduler makes of an attempt that it has not admitted yet."""
     scheduler = template.gang_scheduler
+    refusal = observed.refusal(scheduler)
+    if refusal:
+        return Finding(False, JobReason.POD_GROUPS_REFUSED, refusal, warn=True)
     if observed.lacks(scheduler):
         missing = scheduler.not_installed()
         return Finding(False, missing.reason, missing.message, warn=True)
-    if not scheduler.gang:
-        return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
     # A worker that is done was placed, whatever is left of its pod.
     there = success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)}
     placed = len(there)
+    known_groups = observed.groups or _own(observed)
+    if not scheduler.gang:
+        # A Queue that takes in no pods also keeps those that come one by one.
+        waits = scheduler.own_group and placed < template.min_nodes
+        return _one_by_one(scheduler.place, _whys(known_groups, observed, template) if waits else "")
     if placed >= template.min_nodes and 0 not in there and template.meets_at_worker_0:
         message = f"{_placed(placed, template)}, but not worker 0, at which the others meet"
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, message)
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
-    known_groups = observed.groups or _own(observed)
     why = _too_small(observed, template, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
-    why = "; ".join(filter(None, (_why(group, observed, template) for group in known_groups.values())))
+    why = _whys(known_groups, observed, template)
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
     wanted = counted(template.gpus, "GPU") if template.gpus else counted(template.nodes, "node")
     return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"waits for {wanted} in {scheduler.place}")
+
+
+def _one_by_one(place: str, why: str) -> Finding:
+    if why:
+        return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
+    where = f"no gang: the pods are placed one by one in {place}"
+    return Finding(True, JobReason.NO_GANG, where if place else "no gang scheduler: the pods are placed one by one")
 
 
 def _held(job: Job) -> str:
@@ -143,6 +155,10 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
             yield f"the pods are in PodGroup {name}, whose minMember is {least_of(group)} and not {template.min_nodes}"
         elif group is None and name != ours and template.gang_scheduler.own_group:
             yield f"the pods are in PodGroup {name} and not in {ours}"
+
+
+def _whys(groups: Mapping[str, PodGroup], observed: Observed, template: FrozenTemplate) -> str:
+    return "; ".join(filter(None, (_why(group, observed, template) for group in groups.values())))
 
 
 def _why(group: PodGroup, observed: Observed, template: FrozenTemplate) -> str:

@@ -152,5 +152,9 @@ def _render(
     if observed.was_started and name != recorded:
         # The running workers were made from a template that nobody can name any more; they are left as they are.
         return Frozen(accepted, queue_found, revision=recorded, hold=True)
+    refusal = observed.refusal(template.gang_scheduler) if template.auto and name != recorded else ""
+    if refusal:
+        found = Finding(False, JobReason.POD_GROUPS_REFUSED, f"scheduler auto waits: {refusal}", warn=True)
+        return Frozen(found, queue_found, revision=recorded, hold=True)
     renamed = recorded not in ("", name)
     return Frozen(with_caveats(accepted, observed, template), queue_found, template, name, renamed=renamed)
