@@ -114,19 +114,22 @@ def _end(given: Waiting, now_s: float) -> float | None:
     return None if given.lasts_s is None else now_s + given.lasts_s
 
 
-def placed(before: State, rng: random.Random) -> State:
-    """Places every missing pod, in any order and on any node that takes it, as an unlucky scheduler would.
+def placed(before: State, rng: random.Random, *, pods: int | None = None) -> State:
+    """Places missing pods, in any order and on any node that takes them, as an unlucky scheduler would.
+
+    Args:
+        pods: How many are placed at most; None: all.
 
     Raises:
         Misplaced: A pod finds no node.
     """
     free = {n.name: {name: there - n.used.get(name, 0) for name, there in n.allocatable.items()} for n in before.nodes}
     labels, taints = {n.name: n.labels for n in before.nodes}, {n.name: n.taints for n in before.nodes}
-    pods = [held.key for held in before.holdings if not held.leaving_for for _ in range(held.missing)]
-    rng.shuffle(pods)
+    missing = [held.key for held in before.holdings if not held.leaving_for for _ in range(held.missing)]
+    rng.shuffle(missing)
     by_key = {held.key: held for held in before.holdings}
     where: dict[str, dict[str, int]] = {key: dict(held.placed) for key, held in by_key.items()}
-    for key in pods:
+    for key in missing[:pods]:
         asked = by_key[key].shape
         able = [
             name
@@ -147,7 +150,11 @@ def placed(before: State, rng: random.Random) -> State:
             for n in before.nodes
         ),
         holdings=tuple(
-            replace(h, placed=tuple(where[h.key].items()), settled=h.settled or h.key in set(pods))
+            replace(
+                h,
+                placed=tuple(where[h.key].items()),
+                settled=h.settled or sum(where[h.key].values()) + h.done >= h.pods,
+            )
             for h in before.holdings
         ),
     )

@@ -6,7 +6,7 @@ from copy import copy
 from typing import NamedTuple
 
 from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches
-from torchctl.controllers.coordinator.values import Node, Shape, Taint
+from torchctl.controllers.coordinator.values import Holding, Node, Shape, Taint
 
 __all__ = ["PODS", "Capacity", "slots_in"]
 
@@ -90,21 +90,31 @@ class Capacity:
         profiles = self._matching(shape)
         return any(self._rows[name].profile in profiles for name in names)
 
+    def lost_to(self, holding: Holding) -> int:
+        """Returns how many places that `slots` counts the gang cannot use: its own pods on these nodes exclude more."""
+        if not holding.shape.one_per_node:
+            return 0
+        profiles, needs = self._matching(holding.shape), self._needs(holding.shape)
+        rows = (self._rows[name] for name, _ in holding.placed if name in self._rows)
+        return sum(row.profile in profiles and _slots(row.free, needs) > 0 for row in rows)
+
     def matching(self, shape: Shape) -> tuple[Node, ...]:
         """Returns the nodes on which pods of this shape may run."""
         profiles = self._matching(shape)
         return tuple(node for node in self.nodes if self._rows[node.name].profile in profiles)
 
     def _count(self, shape: Shape, *, free: bool) -> int:
-        profiles = self._matching(shape)
-        needs = [(self._resources.index(name), amount) for name, amount in needs_of(shape) if amount]
+        profiles, needs = self._matching(shape), self._needs(shape)
         total = 0
         for row, nodes in self._classes.items():
             if row.profile in profiles:
-                amounts = row.free if free else row.whole
-                slots = min(amounts[at] // amount for at, amount in needs)
+                slots = _slots(row.free if free else row.whole, needs)
                 total += nodes * (min(slots, 1) if shape.one_per_node else slots) if slots > 0 else 0
         return total
+
+    def _needs(self, shape: Shape) -> list[tuple[int, int]]:
+        """Returns what one pod takes, by the place of the resource in a row."""
+        return [(self._resources.index(name), amount) for name, amount in needs_of(shape) if amount]
 
     def _matching(self, shape: Shape) -> frozenset[Profile]:
         found = self._matched.get(shape)
@@ -134,6 +144,10 @@ def slots_in(shape: Shape, free: Mapping[str, int]) -> int:
     """Returns how many pods of this shape fit into these amounts."""
     slots = max(0, min(free.get(name, 0) // amount for name, amount in needs_of(shape) if amount))
     return min(slots, 1) if shape.one_per_node else slots
+
+
+def _slots(amounts: tuple[int, ...], needs: list[tuple[int, int]]) -> int:
+    return min(amounts[at] // amount for at, amount in needs)
 
 
 def _present(keys: tuple[str, ...], profile: Profile) -> dict[str, str]:

@@ -62,6 +62,7 @@ class Room:
         self.capacity = capacity
         self._now_s = now_s
         self._coming: dict[Shape, int] = {}
+        self._lost: dict[Shape, int] = {}
         self._load: dict[Shape, int] = {}
         self._taken: dict[tuple[Shape, Shape], int] = {}
         self._failed: dict[Shape, int] = {}
@@ -70,13 +71,17 @@ class Room:
         for holding in holdings:
             if holding.missing and not holding.leaving_for:
                 self._come(holding.shape, holding.missing)
+                self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
 
     def load(self, shape: Shape) -> int:
-        """Returns how many places for pods of this shape may go to what is let in and not yet placed."""
+        """Returns how many places for pods of this shape may go to what is let in and not yet placed.
+
+        Those that such a gang of this shape cannot use itself, because it has a pod there, count too.
+        """
         found = self._load.get(shape)
         if found is None:
             found = sum(pods * self.taken(coming, shape) for coming, pods in self._coming.items())
-            self._load[shape] = found
+            found = self._load[shape] = found + self._lost.get(shape, 0)
         return found
 
     def load_on(self, shape: Shape, nodes: Iterable[str]) -> int:
