@@ -163,6 +163,8 @@ REFUSED_JOBS: list[tuple[str, dict[str, Any]]] = [
             "kai.scheduler/queue",
             "torchrun.ai/job-name",
             "pod-group-name",
+            "scheduling.k8s.io/group-name",
+            "scheduling.volcano.sh/queue-name",
             "torchrun-job-name",
             "app.kubernetes.io/name",
             "batch.kubernetes.io/job-completion-index",

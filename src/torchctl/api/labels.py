@@ -1,7 +1,7 @@
 """Labels, annotations and environment variables that the operator sets, and those that users may not set.
 
 A TorchrunJob that sets a key of the operator is refused, not corrected in silence: such a key could put its pods into
-another team's KAI Queue, or give a process a rank that torchrun did not assign.
+another team's queue or gang, or give a process a rank that torchrun did not assign.
 """
 
 from collections.abc import Mapping
@@ -80,9 +80,10 @@ makes another one."""
 PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
 """Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 
-OWNED_KEY_PREFIXES = ("kai.scheduler/", "torchrun.ai/", "batch.kubernetes.io/")
+OWNED_KEY_PREFIXES = ("kai.scheduler/", "scheduling.volcano.sh/", "torchrun.ai/", "batch.kubernetes.io/")
 OWNED_KEYS = (
     KAI_POD_GROUP,
+    VOLCANO_POD_GROUP,
     LEGACY_JOB_NAME,
     APP_NAME,
     APP_INSTANCE,

@@ -64,8 +64,8 @@ def no_owned_keys(field: str) -> Rule:
     return Rule(
         cel=f"!has(self.{field}) || self.{field}.all(k, !(k in {_listed(OWNED_KEYS)} "
         f"|| {_starts('k', OWNED_KEY_PREFIXES)}))",
-        message=f"{field} must not have keys of the operator: kai.scheduler/*, torchrun.ai/*, batch.kubernetes.io/*, "
-        + ", ".join(OWNED_KEYS),
+        message=f"{field} must not have keys of the operator: "
+        + ", ".join((*(f"{prefix}*" for prefix in OWNED_KEY_PREFIXES), *OWNED_KEYS)),
         holds=holds,
         field=field,
     )

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import TypeAdapter, ValidationError
 
+from torchctl.api.fields import DnsName
 from torchctl.cli.resolv import cluster_domain_of
 from torchctl.controllers.coordinator.reconciler import setup as setup_coordinator
 from torchctl.controllers.job.reconciler import setup as setup_jobs
@@ -68,13 +70,26 @@ def _seconds(name: str, default: float, text: str) -> Callable[[Any], Any]:
     return _option(name, default=default, type=click.FloatRange(0), help=text)
 
 
+def _scheduler(_: click.Context, __: click.Parameter, given: str) -> str:
+    """Refuses what a queue could not name either: it would stand in every pod, and no scheduler would take it."""
+    try:
+        return given and TypeAdapter(DnsName).validate_python(given)
+    except ValidationError as error:
+        raise click.BadParameter(f"{given!r} is not the name of a scheduler, such as auto or volcano") from error
+
+
 @click.command()
 @_option("--kubeconfig", help="Path to a kubeconfig. Default: $KUBECONFIG, ~/.kube/config, the pod's account.")
 @_option("--context", help="Context of the kubeconfig.")
 @_option("--image", envvar="TORCHCTL_IMAGE", required=True, help="Image of torchctl: sync and init containers.")
 @_option("--cluster-domain", default=None, help="Domain of the cluster's DNS. Default: as in /etc/resolv.conf.")
 @_option("--etcd-endpoint", default="etcd.etcd-system.svc:2379", help="For jobs that meet in etcd.")
-@_option("--default-scheduler", default="", help="Of queues that name none: auto, volcano, ... Default: the cluster's.")
+@_option(
+    "--default-scheduler",
+    default="",
+    callback=_scheduler,
+    help="Of queues that name none: auto, volcano, ... Default: the cluster's.",
+)
 @_option(
     "--coordinator/--no-coordinator",
     default=False,

@@ -1,6 +1,7 @@
 """The PodGroups of all gang schedulers: their kinds, and which pods are in them."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from torchctl.api import labels
@@ -25,14 +26,14 @@ def kind_of(group: PodGroup) -> Kind[Any]:
 
 
 def groups_of(pods: Iterable[Pod]) -> frozenset[str]:
-    """Names of the PodGroups that pods say they are in; KAI's podgrouper may write that after a pod was made."""
-    return frozenset(filter(None, map(_group_of, pods)))
+    """Names of all PodGroups that pods name, of whatever scheduler; each scheduler heeds its own, see `group_of`."""
+    return frozenset(filter(None, chain.from_iterable(map(_named, pods))))
 
 
-def _group_of(pod: Pod) -> str:
+def _named(pod: Pod) -> tuple[str, ...]:
     said, native = pod.metadata.annotations, pod.spec.scheduling_group
     ours = native.pod_group_name if native is not None else ""
-    return ours or said.get(labels.KAI_POD_GROUP) or said.get(labels.VOLCANO_POD_GROUP) or ""
+    return ours, said.get(labels.KAI_POD_GROUP, ""), said.get(labels.VOLCANO_POD_GROUP, "")
 
 
 def least_of(group: PodGroup) -> int:

@@ -85,6 +85,9 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     def pod_spec(self, gang: Gang) -> dict[str, Any]:
         return {}
 
+    def group_of(self, pod: Pod) -> str:
+        return pod.metadata.annotations.get(labels.KAI_POD_GROUP, "")
+
     def has_member(self, pod: Pod) -> bool:
         return True
 

@@ -12,7 +12,7 @@ from torchctl.api import names
 from torchctl.api.conditions import JobReason
 from torchctl.api.kube import Pod
 from torchctl.api.nativegangs import NATIVE_PODGROUP, NativePodGroup
-from torchctl.controllers.gangs.groups import PodGroup, groups_of
+from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Kind
@@ -63,8 +63,11 @@ class FrozenNative(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     def pod_spec(self, gang: Gang) -> dict[str, Any]:
         return {"schedulingGroup": {"podGroupName": gang.group}} if self.gang else {}
 
+    def group_of(self, pod: Pod) -> str:
+        return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else ""
+
     def has_member(self, pod: Pod) -> bool:
-        return bool(groups_of([pod]))
+        return bool(self.group_of(pod))
 
     def not_installed(self) -> NotInstalled:
         what = (

@@ -36,6 +36,9 @@ class NoGangScheduler:
     def pod_spec(self, gang: Gang) -> dict[str, Any]:
         return {}
 
+    def group_of(self, pod: Pod) -> str:
+        return ""
+
     def has_member(self, pod: Pod) -> bool:
         return True
 

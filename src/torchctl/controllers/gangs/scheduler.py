@@ -89,6 +89,13 @@ class GangScheduler(Protocol):
     def pod_spec(self, gang: Gang) -> dict[str, Any]:
         """Fields of the pods' spec."""
 
+    def group_of(self, pod: Pod) -> str:
+        """The name of the PodGroup in which this scheduler sees a pod, as the pod says now; empty if it is in none.
+
+        KAI's podgrouper may write it after the pod was made. Another scheduler's key may be there too, and is no news:
+        with the gate WorkloadWithJob the Job controller puts pods into a group of Kubernetes' own.
+        """
+
     def has_member(self, pod: Pod) -> bool:
         """Whether a pod of the attempt is in a PodGroup, as far as that is in doubt: the API server may drop it."""
 

@@ -39,7 +39,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The Volcano Queue that the pods are in, and whether they start together or not at all."""
 
-    queue: str
+    queue: str = ""
     gang: bool
 
     @property
@@ -57,7 +57,7 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     @property
     def place(self) -> str:
-        return f"Volcano's Queue {self.queue}"
+        return f"Volcano's Queue {self.queue or DEFAULT_QUEUE}"
 
     @property
     def remedy(self) -> str:
@@ -65,7 +65,10 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     def spec(self, gang: Gang) -> dict[str, Any]:
         least = gang.least if self.gang else 1
-        spec: dict[str, Any] = {"minMember": least, "queue": self.queue}
+        spec: dict[str, Any] = {"minMember": least}
+        if self.queue:
+            # If left out, it is Volcano's to set: its webhook takes the Queue that the namespace names.
+            spec["queue"] = self.queue
         if gang.priority_class:
             # Volcano orders gangs by this one alone, and not by the pods' own.
             spec["priorityClassName"] = gang.priority_class
@@ -85,6 +88,9 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     def pod_spec(self, gang: Gang) -> dict[str, Any]:
         return {}
 
+    def group_of(self, pod: Pod) -> str:
+        return pod.metadata.annotations.get(labels.VOLCANO_POD_GROUP, "")
+
     def has_member(self, pod: Pod) -> bool:
         return True
 
@@ -94,11 +100,12 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """Why Volcano places none of the PodGroup's pods: its Queue first, which no condition tells of."""
+        queue = group.spec.get("queue") or DEFAULT_QUEUE
         if queue_state == "":
             steps = ("create it, or name another in the TorchrunQueue's spec.scheduling.volcanoQueue",)
-            return Said(f"its Queue {self.queue} does not exist", steps)
+            return Said(f"its Queue {queue} does not exist", steps)
         if queue_state in ("Closing", "Closed"):
-            return Said(f"its Queue {self.queue} is {queue_state} and takes in no more pods", ("open it",))
+            return Said(f"its Queue {queue} is {queue_state} and takes in no more pods", ("open it",))
         status = group.status if isinstance(group, VolcanoPodGroup) else None
         if status is None or status.phase not in _WAITING:
             return Said()

@@ -21,6 +21,7 @@ from torchctl.api.kube import (
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import GROUP_KINDS, PodGroup, groups_of
+from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.pods import told_at
 from torchctl.controllers.job.upstream import is_awaited, upstream
@@ -129,7 +130,7 @@ def _queue_state(cache: Cache, group: PodGroup | None) -> str | None:
     """The state of the Volcano Queue that a PodGroup is in, empty if it does not exist; None if nobody can know."""
     if not isinstance(group, VolcanoPodGroup) or not cache.informer(VOLCANO_QUEUE).available:
         return None
-    queue = cache.get(VOLCANO_QUEUE, Key("", str(group.spec.get("queue", ""))))
+    queue = cache.get(VOLCANO_QUEUE, Key("", str(group.spec.get("queue") or DEFAULT_QUEUE)))
     if queue is None:
         return ""
     return (queue.status.state if queue.status is not None else "") or None

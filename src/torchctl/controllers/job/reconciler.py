@@ -11,6 +11,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.queueconditions import QueueCondition
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE, VolcanoPodGroup, VolcanoQueue
 from torchctl.controllers.gangs.groups import GROUP_KINDS
+from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
 from torchctl.controllers.indexes import (
     JOBS_BY_CLAIM,
     JOBS_BY_DEPENDENCY,
@@ -114,7 +115,7 @@ queue_turned = Predicate(_turned)
 
 def queue_of_group(group: VolcanoPodGroup) -> tuple[str, ...]:
     """The index function of `GROUPS_BY_QUEUE`."""
-    return (str(group.spec.get("queue", "")),)
+    return (str(group.spec.get("queue") or DEFAULT_QUEUE),)
 
 
 def jobs_in_volcano_queue(cache: Cache, queue: VolcanoQueue) -> tuple[Request, ...]:

@@ -1,13 +1,16 @@
 """Whichever gang scheduler a job has, its template says so, and the rest of the operator asks one interface."""
 
 import pytest
+from specs import decoded
 from world import World
 
-from torchctl.api.kube import KAI_PODGROUP, KaiPodGroup, Pod
+from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
 from torchctl.controllers.gangs.groups import GROUP_KINDS, groups_of, kind_of, least_of
 from torchctl.controllers.gangs.kai import FrozenKai
+from torchctl.controllers.gangs.native import FrozenNative
 from torchctl.controllers.gangs.none import NoGangScheduler
 from torchctl.controllers.gangs.scheduler import Gang, GangScheduler, Said
+from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.kinds import ObjectMeta
 
@@ -63,3 +66,35 @@ def test_pod_group_without_a_minimum_is_no_gang(spec: dict[str, int], least: int
 
 def test_pods_without_a_pod_group_are_in_none() -> None:
     assert groups_of([Pod(ObjectMeta(name="demo-0-x"))]) == frozenset()
+
+
+IN_THREE: Pod = decoded(
+    POD,
+    {
+        "metadata": {
+            "name": "a",
+            "annotations": {"pod-group-name": "kais", "scheduling.k8s.io/group-name": "volcanos"},
+        },
+        "spec": {"schedulingGroup": {"podGroupName": "natives"}},
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "name"),
+    [
+        (FrozenKai(queue="gpus", gang=True), "kais"),
+        (FrozenVolcano(queue="train", gang=True), "volcanos"),
+        (FrozenNative(gang=True), "natives"),
+        (NoGangScheduler(), ""),
+    ],
+)
+def test_each_scheduler_heeds_its_own_key_of_a_pod(scheduler: GangScheduler, name: str) -> None:
+    """The Job controller may add a group of Kubernetes' own to pods of KAI's or Volcano's (gate WorkloadWithJob)."""
+    assert scheduler.group_of(IN_THREE) == name
+    assert groups_of([IN_THREE]) == {"kais", "volcanos", "natives"}
+
+
+def test_anothers_annotation_makes_no_member_of_a_native_gang() -> None:
+    pod: Pod = decoded(POD, {"metadata": {"name": "a", "annotations": {"pod-group-name": "kais"}}})
+    assert not FrozenNative(gang=True).has_member(pod)

@@ -1,5 +1,7 @@
 """What Volcano is told of a job, and what becomes of what it does: preemption, absence, a Queue that closes."""
 
+import json
+
 import pytest
 from gangjobs import ELASTIC, PREEMPTED, QUEUE, TRAIN, TWO, group_in, queued
 from world import World
@@ -34,7 +36,8 @@ def test_pod_group_is_made_before_its_pods(world: type[World]) -> None:
 
 def test_scheduler_volcano_alone_means_its_default_queue(world: type[World]) -> None:
     w = queued(world, queue="{image: a:1, scheduling: {scheduler: volcano}}")
-    assert group_in(w)["spec"] == {"minMember": 2, "queue": "default"}
+    assert group_in(w)["spec"] == {"minMember": 2}
+    assert w.condition("Admitted")[2].endswith("Volcano's Queue default")
 
 
 def test_least_of_an_elastic_gang_keeps_worker_0(world: type[World]) -> None:
@@ -77,12 +80,39 @@ def test_frozen_template_reads_volcano_back(world: type[World]) -> None:
     assert FrozenTemplate.load(queued(world).revision.data).gang_scheduler == TRAIN
 
 
-def test_users_annotation_does_not_choose_another_pod_group(world: type[World]) -> None:
-    w = queued(
-        world, "{jobQueue: research, numNodes: 2, command: a, annotations: {scheduling.k8s.io/group-name: theirs}}"
-    )
-    pod = w.spec("Job", "demo")["template"]
-    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group_in(w)["metadata"]["name"]
+FOREIGN = {
+    "scheduling.k8s.io/group-name": "theirs",
+    "scheduling.volcano.sh/group-name": "theirs",
+    "scheduling.volcano.sh/queue-name": "theirs",
+}
+"""Keys by which pods would be counted for another gang, or be in a Queue that nobody let them use."""
+
+
+@pytest.mark.parametrize("scheduling", [{"volcanoQueue": "train"}, {"scheduler": "volcano-2"}])
+def test_no_pod_template_chooses_queue_or_pod_group(world: type[World], scheduling: dict[str, str]) -> None:
+    """Nor that of the sync pods: with another schedulerName they would be a second Volcano's."""
+    given = {
+        "metadata": {"labels": FOREIGN, "annotations": FOREIGN | {"note": "kept"}},
+        "spec": {"schedulingGroup": {"podGroupName": "theirs"}},
+    }
+    queue = {"image": "a:1", "scheduling": scheduling, "podTemplate": given}
+    queue["storage"] = {"workspace": {"podTemplate": given}}
+    job = "{jobQueue: research, numNodes: 2, command: a, volumes: {workspace: {source: git, url: https://a.b/c.git}}}"
+    w = queued(world, job, json.dumps(queue))
+    sync = w.objects["Pod", "demo-sync-0"]
+    w.sync_serves()
+    w.settle()
+    for pod in (sync, w.spec("Job", "demo")["template"]):
+        assert pod["metadata"]["annotations"]["note"] == "kept"
+        assert "theirs" not in json.dumps(pod)
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_no_job_chooses_queue_or_pod_group(world: type[World], field: str, key: str) -> None:
+    w = queued(world, f"{{jobQueue: research, numNodes: 2, command: a, {field}: {{{key}: theirs}}}}")
+    _, reason, message = w.condition("Accepted")
+    assert (reason, f"{field} must not have keys of the operator" in message) == ("InvalidSpec", True)
 
 
 # What Volcano does.

@@ -8,6 +8,7 @@ from world import World
 
 from torchctl.api.volcano import VolcanoPodGroup
 from torchctl.controllers.gangs.scheduler import Said
+from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.runtime.kinds import ObjectMeta
 
 FITS_NOT = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
@@ -110,6 +111,13 @@ def test_queue_that_closes_later_says_nothing_of_placed_pods(world: type[World])
         "NoGang",
         "no gang: the pods are placed one by one in Volcano's Queue train",
     )
+
+
+def test_queue_that_volcano_chose_is_the_one_that_is_named() -> None:
+    """Its webhook moves a PodGroup that names none to the Queue of the namespace."""
+    group = VolcanoPodGroup(ObjectMeta(name="pg"), {"minMember": 2, "queue": "of-the-team"})
+    said = FrozenVolcano(gang=True).said(group, "Closed")
+    assert said.words == "its Queue of-the-team is Closed and takes in no more pods"
 
 
 def test_queue_of_unknown_state_hides_nothing() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod
+from torchctl.api.kube import KAI_PODGROUP, POD, KaiPodGroup, Pod, SchedulingGroup
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.gangs.groups import groups_of
 from torchctl.controllers.job.observed import Observed
@@ -80,6 +80,16 @@ def waiting(name: str = OURS) -> tuple[Pod, ...]:
 
 def test_the_pod_groups_of_pods_are_those_that_they_name() -> None:
     assert groups_of((pod(0), pod(1, THEIRS), pod(2, ""))) == {OURS, THEIRS}
+
+
+def test_group_of_kubernetes_own_is_no_news_of_kais_gang() -> None:
+    """With the gate WorkloadWithJob the Job controller puts every fixed job's pods into one."""
+    both = SchedulingGroup(pod_group_name="workloads")
+    pods = (
+        msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_group=both)) for one in waiting()
+    )
+    found = assess(seen(*pods), template(), {OURS: group(OURS, 3), "workloads": group("workloads", 1)})
+    assert (found.ok, found.reason) == (False, "WaitingForAdmission")
 
 
 def test_a_waiting_gang_lists_kais_reasons_in_stable_order() -> None:

@@ -407,7 +407,7 @@ def test_a_security_context_lies_over_the_defaults_at_every_depth(pod: Json, con
     assert dropped["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
 
 
-OWNED = ("restartPolicy", "subdomain", "hostname", "schedulerName", "activeDeadlineSeconds")
+OWNED = ("restartPolicy", "subdomain", "hostname", "schedulerName", "schedulingGroup", "activeDeadlineSeconds")
 
 
 @merges("the rest of the pod")

@@ -22,7 +22,9 @@ from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.template.sizing import Node, shape
 
 STANDS_IN = {str(reason): reason.conditions for reason in JobReason}
-OWNED_KEYS = st.sampled_from([*labels.OWNED_KEYS, labels.KAI_QUEUE, labels.JOB_UID, labels.ATTEMPT, "torchrun.ai/x"])
+OWNED_KEYS = st.sampled_from(
+    [*labels.OWNED_KEYS, labels.KAI_QUEUE, labels.JOB_UID, labels.ATTEMPT, "torchrun.ai/x", "scheduling.volcano.sh/x"]
+)
 OWNED_ENV = st.sampled_from([*labels.OWNED_ENV, "PET_NNODES", "PET_RDZV_ID", "TORCHRUN_JOB_ID", "PET_X"])
 
 

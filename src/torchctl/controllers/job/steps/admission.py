@@ -12,7 +12,7 @@ from torchctl.api.counts import agree, counted, every
 from torchctl.api.jobstatus import NEVER_FITS, Admission, JobStatus
 from torchctl.api.kube import Job
 from torchctl.controllers.finding import Finding
-from torchctl.controllers.gangs.groups import PodGroup, groups_of, least_of
+from torchctl.controllers.gangs.groups import PodGroup, least_of
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
@@ -76,7 +76,8 @@ def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
     # A worker that is done was placed, whatever is left of its pod.
     there = success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)}
     placed = len(there)
-    known_groups = observed.groups or _own(observed)
+    named = _named(observed, template)
+    known_groups = {name: group for name, group in observed.groups.items() if name in named} or _own(observed)
     if not scheduler.gang:
         # A Queue that takes in no pods also keeps those that come one by one.
         waits = scheduler.own_group and placed < template.min_nodes
@@ -142,7 +143,7 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
 
     `groups` need not have the PodGroups of others; one that is not in it is not the gang that was asked for.
     """
-    there = sorted(groups_of(observed.pods))
+    there = sorted(_named(observed, template))
     lost = next((pod for pod in observed.pods if not template.gang_scheduler.has_member(pod)), None)
     if lost is not None:
         yield f"pod {lost.metadata.name} is in no PodGroup, the API server has dropped it"
@@ -155,6 +156,11 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
             yield f"the pods are in PodGroup {name}, whose minMember is {least_of(group)} and not {template.min_nodes}"
         elif group is None and name != ours and template.gang_scheduler.own_group:
             yield f"the pods are in PodGroup {name} and not in {ours}"
+
+
+def _named(observed: Observed, template: FrozenTemplate) -> frozenset[str]:
+    """Names of the PodGroups in which the job's own scheduler sees the pods."""
+    return frozenset(filter(None, map(template.gang_scheduler.group_of, observed.pods)))
 
 
 def _whys(groups: Mapping[str, PodGroup], observed: Observed, template: FrozenTemplate) -> str:

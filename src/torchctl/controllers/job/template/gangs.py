@@ -9,7 +9,6 @@ from torchctl.api.job import JobSpec
 from torchctl.api.names import AUTO, KAI_DEFAULT_QUEUE, KAI_SCHEDULER, NATIVE, VOLCANO
 from torchctl.api.queue import QueueSpec, Scheduling
 from torchctl.controllers.gangs.choice import choose
-from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import FrozenKai, FrozenNative, FrozenTopology, FrozenVolcano
 from torchctl.controllers.queuespec.scheduling import scheduler_of
@@ -81,4 +80,4 @@ def _topology(scheduling: Scheduling) -> FrozenTopology | None:
 
 
 def _volcano(queue: QueueSpec) -> FrozenVolcano:
-    return FrozenVolcano(queue=queue.scheduling.volcano_queue or DEFAULT_QUEUE, gang=queue.scheduling.gang)
+    return FrozenVolcano(queue=queue.scheduling.volcano_queue or "", gang=queue.scheduling.gang)

@@ -179,7 +179,7 @@ RULES = (
         How.LAST,
         "Kept as it is, init containers too. Containers beside `trainer` become native sidecars, unless the "
         "podTemplate's annotation `torchrun.ai/plain-containers` has their names. restartPolicy, subdomain, hostname, "
-        "schedulerName and activeDeadlineSeconds are the operator's.",
+        "schedulerName, schedulingGroup and activeDeadlineSeconds are the operator's.",
     ),
     Rule(
         "workspace",

@@ -15,7 +15,7 @@ from torchctl.controllers.job.template.sizing import Shape
 
 __all__ = ["Parts", "merge_pod", "sync_template"]
 
-_OURS = ("restartPolicy", "subdomain", "hostname", "schedulerName", "activeDeadlineSeconds")
+_OURS = ("restartPolicy", "subdomain", "hostname", "schedulerName", "schedulingGroup", "activeDeadlineSeconds")
 """Fields of a pod that a podTemplate may have and that only the operator decides."""
 
 Json = dict[str, Any]
