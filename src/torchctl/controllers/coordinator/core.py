@@ -124,7 +124,8 @@ class _Pass:
         return False
 
     def _candidate(self, queue: Queue, first: Waiting, since: dict[str, float]) -> Candidate:
-        return Candidate(queue.key, queue.weight, since[queue.key], first.priority, first.since_s)
+        # The API allows no weight below 1; a queue that has one all the same must not stop the others.
+        return Candidate(queue.key, max(1, queue.weight), since[queue.key], first.priority, first.since_s)
 
     def _first_that_fits(self, queue: str, first: Waiting) -> tuple[Waiting, Shape] | None:
         """Returns the next gang of a queue that may start, and on which nodes; insists on the queue's first one."""

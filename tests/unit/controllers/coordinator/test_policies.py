@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
+from gangs_waiting import gang, let_in, nodes, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.policies import Candidate, policy
 from torchctl.controllers.coordinator.policies.smooth import MOST_OWED
 from torchctl.controllers.coordinator.turns import Turns
@@ -68,6 +70,20 @@ def test_weights_of_5_1_1_give_aaaaabc_in_rounds(every: int) -> None:
 def test_smooth_order_is_nginx_order(weights: dict[str, int], every: int) -> None:
     count = 3 * sum(weights.values())
     assert Play(SMOOTH, every=every).picks(weights, count) == nginx(weights, count)
+
+
+def test_turns_stay_in_status_for_46_million_starts() -> None:
+    """A lone queue of weight 1 takes the longest steps."""
+    alone = candidates({"a": 1})
+    step = policy(SMOOTH, ()).charge(alone[0], alone)
+    assert 46_000_000 * max(step) < 2**62  # the bound of the CRD
+
+
+@pytest.mark.parametrize("name", [SMOOTH, WEIGHTED])
+def test_a_queue_of_weight_0_stops_nobody(name: PolicyName) -> None:
+    queues = [Queue(key="a", weight=0), Queue(key="b")]
+    waiting = [gang(f"{queue}{at}", 1, queue=queue) for queue in "ab" for at in range(2)]
+    assert len(let_in(decide(state(waiting, nodes(4), queues=queues, settings=Settings(policy=name))))) == 4
 
 
 @pytest.mark.parametrize("name", [SMOOTH, WEIGHTED])
