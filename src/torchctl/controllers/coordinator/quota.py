@@ -57,9 +57,9 @@ class Ledger:
                 self._cohorts.setdefault(queue.cohort, []).append(queue)
         self._owned = {name: _owned(members) for name, members in self._cohorts.items()}
         self._lent_to: dict[str, list[int]] = {name: [0] * len(RESOURCES) for name in self._cohorts}
-        self._namespaces: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        self._namespaces: dict[str, list[tuple[NamespaceQuota, dict[str, int]]]] = {}
         for quota in quotas:
-            self._namespaces.setdefault(quota.namespace, []).append((quota.name, dict(quota.left)))
+            self._namespaces.setdefault(quota.namespace, []).append((quota, dict(quota.left)))
         self._kept: dict[str, str] = {}
         self._kept_namespaces: dict[str, str] = {}
         self._not_lending: dict[str, str] = {}
@@ -141,6 +141,11 @@ class Ledger:
             if queue.cohort and queue.quota[at] is not None and asked > self._owned[queue.cohort][at]:
                 owned = self._owned[queue.cohort][at]
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
+        for quota, _ in self._namespaces.get(gang.namespace, ()):
+            for resource, asked in gang.namespace_demand:
+                if asked > quota.hard.get(resource, asked):
+                    hard = quota.hard[resource]
+                    return QuotaShortage(Scope.NAMESPACE, quota.name, resource, asked, hard, never=True)
         return None
 
     def within_own(self, gang: Waiting) -> bool:
@@ -164,10 +169,10 @@ class Ledger:
         return None if more is None else bound + more
 
     def _namespace_shortage(self, gang: Waiting) -> QuotaShortage | None:
-        for name, left in self._namespaces.get(gang.namespace, ()):
+        for quota, left in self._namespaces.get(gang.namespace, ()):
             for resource, asked in gang.namespace_demand:
                 if resource in left and asked > left[resource]:
-                    return QuotaShortage(Scope.NAMESPACE, name, resource, asked, max(0, left[resource]))
+                    return QuotaShortage(Scope.NAMESPACE, quota.name, resource, asked, max(0, left[resource]))
         return None
 
     def _book_namespace(self, namespace: str, demand: tuple[tuple[str, int], ...]) -> None:

@@ -158,10 +158,11 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuota:
-    """A ResourceQuota of a namespace, and what it has left after what exists."""
+    """A ResourceQuota of a namespace: what it allows in all, and what it has left after what exists."""
 
     namespace: str
     name: str
+    hard: Mapping[str, int]
     left: Mapping[str, int]
 
 

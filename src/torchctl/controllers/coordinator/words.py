@@ -47,6 +47,8 @@ def quota_short(gang: Waiting, short: QuotaShortage) -> str:
         return f"job {short.name} waits for quota, which is kept for it"
     if short.scope is Scope.NODES_PER_JOB:
         return f"the job has {asked}, and queue {short.name} allows {short.left} per job (maxNodes)"
+    if short.scope is Scope.NAMESPACE and short.never:
+        return f"the job takes {asked}, and ResourceQuota {short.name} allows {left} in all: ask for less, or raise it"
     if short.scope is Scope.NAMESPACE:
         return f"the job takes {asked} of ResourceQuota {short.name}, which has {left} left"
     whose = f"queue {short.name}" if short.scope is Scope.QUEUE else f"cohort {short.name}"

@@ -55,7 +55,8 @@ def test_a_job_of_no_queue_waits() -> None:
 
 
 def test_a_resource_quota_of_the_namespace_is_asked_before() -> None:
-    quota = NamespaceQuota(namespace="team", name="compute", left={f"requests.{GPU}": 20, "pods": 3})
+    there = {f"requests.{GPU}": 20, "pods": 4}
+    quota = NamespaceQuota(namespace="team", name="compute", hard=there, left={**there, "pods": 3})
     asked = ((f"requests.{GPU}", 16), ("pods", 2))
     waiting = [gang("a", 2, since_s=1, namespace_demand=asked), gang("b", 2, since_s=2, namespace_demand=asked)]
     decision = decide(state(waiting, nodes(8), namespace_quotas=(quota,)))
@@ -65,6 +66,19 @@ def test_a_resource_quota_of_the_namespace_is_asked_before() -> None:
     )
     being_made = holding(gang("a", 2), pending_namespace_demand=asked)
     assert let_in(decide(state(waiting[1:], nodes(8), [being_made], namespace_quotas=(quota,)))) == []
+
+
+def test_a_job_above_a_resource_quota_holds_up_nobody() -> None:
+    """However long it waits, the quota is not kept for it."""
+    quota = NamespaceQuota(namespace="team", name="few", hard={"pods": 4}, left={"pods": 4})
+    huge = gang("huge", 8, since_s=0, namespace_demand=(("pods", 8),))
+    small = [gang(f"s{at}", 1, since_s=NOW_S, namespace_demand=(("pods", 1),)) for at in range(3)]
+    decision = decide(state([huge, *small], nodes(8), namespace_quotas=(quota,)))
+    assert let_in(decision) == ["s0", "s1", "s2"]
+    assert decision.told[0].why is Why.NEVER_FITS
+    assert decision.told[0].message == (
+        "the job takes 8 pods, and ResourceQuota few allows 4 pods in all: ask for less, or raise it"
+    )
 
 
 def test_a_cohort_lends_what_it_does_not_use() -> None:
