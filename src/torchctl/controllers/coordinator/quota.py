@@ -90,14 +90,15 @@ class Ledger:
     def keep(self, gang: Waiting) -> None:
         """Keeps what a gang needs of its quotas: its queue lets nobody else in, and its cohort lends nothing more.
 
-        Where the ResourceQuota of the namespace is short, no other gang of the namespace is let in.
+        Where the ResourceQuota of the namespace is short, no other gang of the namespace is let in. Nothing is kept
+        for a gang that has to borrow what other queues use: its own queue would wait for them.
         """
         shortage = self.shortage(gang)
         if shortage is None or shortage.never:
             return
         if shortage.scope is Scope.NAMESPACE:
             self._kept_namespaces.setdefault(gang.namespace, gang.key)
-        elif gang.queue not in self._kept:
+        elif gang.queue not in self._kept and not self._waits_for_owners(gang):
             self._kept[gang.queue] = gang.key
             cohort = self.queues[gang.queue].cohort
             if cohort and self.within_own(gang):
@@ -153,6 +154,17 @@ class Ledger:
         queue, used = self.queues[gang.queue], self._used[gang.queue]
         bounded = [(at, bound) for at, bound in enumerate(queue.quota) if bound is not None and gang.demand[at]]
         return bool(bounded) and all(used[at] + gang.demand[at] <= bound for at, bound in bounded)
+
+    def _waits_for_owners(self, gang: Waiting) -> bool:
+        """Whether the gang wants more than its queue owns, of which other queues hold so much that it is not there."""
+        queue, used = self.queues[gang.queue], self._used[gang.queue]
+        if not queue.cohort:
+            return False
+        owned, lent = self._owned[queue.cohort], self._lent_to[queue.cohort]
+        return any(
+            bound is not None and asked > bound and lent[at] - used[at] + asked > owned[at]
+            for at, (asked, bound) in enumerate(zip(gang.demand, queue.quota, strict=True))
+        )
 
     def borrows(self, queue: str) -> bool:
         """Whether the gangs of a queue hold more than it owns."""

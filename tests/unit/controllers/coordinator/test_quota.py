@@ -120,6 +120,17 @@ def test_a_cohort_lends_nothing_while_an_owner_waits_long() -> None:
     assert let_in(decide(there)) == []
 
 
+def test_a_gang_that_must_borrow_does_not_starve_its_queue() -> None:
+    """Queue b uses what it owns; keeping what a owns would not help the large gang, and idle eight GPUs."""
+    queues = [queue("a", 8, cohort="c"), queue("b", 8, cohort="c")]
+    owner = holding(gang("owner", 1, queue="b"), [("n0", 1)])
+    large, next_ = gang("large", 2, queue="a", since_s=0), gang("next", 1, queue="a")
+    assert let_in(decide(state([large, next_], nodes(4), [owner], queues))) == ["next"]
+    # Once b has ended, gangs of a are all that the large one waits for.
+    own = holding(gang("own", 1, 4, queue="a"), [("n0", 1)])
+    assert let_in(decide(state([large, replace(next_, pods=1)], nodes(4), [own], queues))) == []
+
+
 QUEUES = st.lists(
     st.tuples(st.sampled_from([None, 4, 8, 16, 24]), st.sampled_from(["", "c", "d"]), st.sampled_from([None, 0, 8])),
     min_size=1,
