@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from gangs_waiting import gang, let_in, nodes, state
+from gangs_waiting import NOW_S, gang, let_in, node, nodes, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +12,7 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.policies import Candidate, policy
 from torchctl.controllers.coordinator.policies.smooth import MOST_OWED
 from torchctl.controllers.coordinator.turns import Turns
-from torchctl.controllers.coordinator.values import PolicyName, Queue, Settings, Start
+from torchctl.controllers.coordinator.values import PolicyName, Queue, Settings, Start, Waiting
 
 SMOOTH, WEIGHTED = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN, PolicyName.WEIGHTED_ROUND_ROBIN
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 20), min_size=1, max_size=6)
@@ -154,6 +154,27 @@ def test_priority_goes_by_the_first_gangs() -> None:
 def test_fifo_goes_by_who_waits_longest() -> None:
     first, second = Candidate("b", 1, 0.0, 0, 1.0), Candidate("a", 9, 0.0, 9, 2.0)
     assert policy(PolicyName.FIFO, ()).pick([second, first]) == first
+
+
+@pytest.mark.parametrize("first", [gang("big", 9, queue="a", since_s=0), gang("big", 2, queue="a", since_s=0)])
+def test_fifo_holds_across_queues_if_a_first_gang_does_not_fit(first: Waiting) -> None:
+    """Whether it can never fit or only not now: the next gang of its queue has its own age."""
+    waiting = [first, gang("young", queue="a", since_s=90), gang("old", queue="b", since_s=50)]
+    there = [node("n0"), node("n1", used=8)]
+    chosen = Settings(policy=PolicyName.FIFO, reserve_after_s=NOW_S + 1)
+    assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == ["old"]
+
+
+@pytest.mark.parametrize("pods", [9, 2])
+def test_priority_holds_across_queues_if_a_first_gang_does_not_fit(pods: int) -> None:
+    waiting = [
+        gang("big", pods, queue="a", priority=9),
+        gang("low", queue="a", since_s=0),
+        gang("mid", queue="b", priority=5),
+    ]
+    there = [node("n0"), node("n1", used=8)]
+    chosen = Settings(policy=PolicyName.PRIORITY)
+    assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == ["mid"]
 
 
 def test_a_cohort_with_its_own_policy_takes_turns_as_one_queue() -> None:
