@@ -100,7 +100,7 @@ class _Pass:
 
     def _go_round(self, firsts: dict[str, Waiting]) -> bool:
         """Lets gangs in, queue after queue; returns whether it stopped before all queues were through."""
-        since = {name: min(gang.since_s for gang in self._queues[name]) for name in firsts}
+        since = {name: self._works_since(name, first) for name, first in firsts.items()}
         active = {name: self._candidate(self._ledger.queues[name], first, since) for name, first in firsts.items()}
         while active:
             if len(self._let_in) >= self._settings.max_starts:
@@ -126,6 +126,14 @@ class _Pass:
             else:
                 del active[queue]
         return False
+
+    def _works_since(self, queue: str, first: Waiting) -> float:
+        """Returns since when the queue has had a gang that can start at all: others earn it no turns."""
+        since_s = first.since_s
+        for gang in self._queues[queue]:
+            if gang.since_s < since_s and self._may_ever(gang):
+                since_s = gang.since_s
+        return since_s
 
     def _candidate(self, queue: Queue, first: Waiting, since: dict[str, float]) -> Candidate:
         # The API allows no weight below 1; a queue that has one all the same must not stop the others.

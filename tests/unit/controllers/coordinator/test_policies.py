@@ -12,7 +12,7 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.policies import Candidate, policy
 from torchctl.controllers.coordinator.policies.smooth import MOST_OWED
 from torchctl.controllers.coordinator.turns import Turns
-from torchctl.controllers.coordinator.values import PolicyName, Queue, Settings, Start, Waiting
+from torchctl.controllers.coordinator.values import PolicyName, Queue, Settings, Start, Turn, Waiting
 
 SMOOTH, WEIGHTED = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN, PolicyName.WEIGHTED_ROUND_ROBIN
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 20), min_size=1, max_size=6)
@@ -124,6 +124,16 @@ def test_idling_earns_nothing() -> None:
     found = [play.pick({"a": 1, "b": 1}, back_s) for _ in range(10)]
     assert sorted(found) == ["a"] * 5 + ["b"] * 5
     assert "bb" not in "".join(found)
+
+
+def test_a_job_that_can_never_start_earns_no_turns() -> None:
+    """Queue b has had nothing else for long: it comes back as if it had been empty."""
+    starts = [Start("b", 1.0, Turn(1, 1)), *(Start("a", 10.0 + at, Turn(at * 10**11, at * 10**11)) for at in range(9))]
+    parked = gang("parked", 99, queue="b", since_s=0, priority=1)
+    waiting = [gang(f"{queue}{at}", queue=queue, since_s=100.0 + at) for queue in "ab" for at in range(6)]
+    queues = [Queue(key="a"), Queue(key="b")]
+    decision = decide(state([parked, *waiting], nodes(6), queues=queues, starts=starts))
+    assert sorted(let_in(decision)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
 
 
 def test_an_empty_queue_gives_its_turns_to_the_others() -> None:
