@@ -104,6 +104,10 @@ class Ledger:
             if cohort and self.within_own(gang):
                 self._not_lending.setdefault(cohort, gang.key)
 
+    def keepers(self) -> frozenset[str]:
+        """Returns the gangs that quota is kept for."""
+        return frozenset((*self._kept.values(), *self._kept_namespaces.values(), *self._not_lending.values()))
+
     def shortage(self, gang: Waiting) -> QuotaShortage | None:
         """Returns the bound that keeps a gang out now; None if no quota does."""
         never = self.never(gang)

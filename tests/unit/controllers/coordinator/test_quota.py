@@ -131,6 +131,16 @@ def test_a_gang_that_must_borrow_does_not_starve_its_queue() -> None:
     assert let_in(decide(state([large, replace(next_, pods=1)], nodes(4), [own], queues))) == []
 
 
+def test_a_gang_that_quota_is_kept_for_does_not_wait_for_itself() -> None:
+    """Although it asks for the same as one before it in its queue, which is of higher priority and younger."""
+    quota = NamespaceQuota(namespace="team", name="few", hard={"pods": 4}, left={"pods": 1})
+    asked = (("pods", 2),)
+    urgent = gang("urgent", 2, priority=1, namespace_demand=asked)
+    keeper = gang("keeper", 2, since_s=0, namespace_demand=asked, reserved=True, shape=urgent.shape)
+    told = decide(state([urgent, keeper], nodes(4), namespace_quotas=(quota,))).told
+    assert [(given.key, given.waits_for) for given in told] == [("urgent", "keeper"), ("keeper", "")]
+
+
 QUEUES = st.lists(
     st.tuples(st.sampled_from([None, 4, 8, 16, 24]), st.sampled_from(["", "c", "d"]), st.sampled_from([None, 0, 8])),
     min_size=1,
