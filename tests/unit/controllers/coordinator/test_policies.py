@@ -166,17 +166,23 @@ def test_fifo_goes_by_who_waits_longest() -> None:
     assert policy(PolicyName.FIFO, ()).pick([second, first]) == first
 
 
-@pytest.mark.parametrize("first", [gang("big", 9, queue="a", since_s=0), gang("big", 2, queue="a", since_s=0)])
-def test_fifo_holds_across_queues_if_a_first_gang_does_not_fit(first: Waiting) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "expected"),
+    [
+        ([gang("big", 3, queue="a", since_s=0)], ["old", "young"]),
+        ([gang("first", queue="a", since_s=0), gang("huge", 9, queue="a", since_s=1)], ["first", "old"]),
+    ],
+)
+def test_fifo_holds_across_queues_if_a_gang_does_not_fit(ahead: list[Waiting], expected: list[str]) -> None:
     """Whether it can never fit or only not now: the next gang of its queue has its own age."""
-    waiting = [first, gang("young", queue="a", since_s=90), gang("old", queue="b", since_s=50)]
-    there = [node("n0"), node("n1", used=8)]
+    waiting = [*ahead, gang("young", queue="a", since_s=90), gang("old", queue="b", since_s=50)]
+    there = [node("n0"), node("n1"), node("n2", used=8)]
     chosen = Settings(policy=PolicyName.FIFO, reserve_after_s=NOW_S + 1)
-    assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == ["old"]
+    assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == expected
 
 
 @pytest.mark.parametrize("pods", [9, 2])
-def test_priority_holds_across_queues_if_a_first_gang_does_not_fit(pods: int) -> None:
+def test_priority_holds_across_queues_if_a_gang_does_not_fit(pods: int) -> None:
     waiting = [
         gang("big", pods, queue="a", priority=9),
         gang("low", queue="a", since_s=0),
