@@ -6,8 +6,7 @@ queue none of whose gangs fits is out until the next decision. While gangs are l
 gang that did not fit is looked at twice.
 
 A small gang nearly always fits before a large one. So the first gang of a queue that has waited for `reserve_after_s`
-gets a
-reservation: from then on, others that want the same nodes go first only if they do not delay it. There is one
+gets a reservation: from then on, others that want the same nodes go first only if they do not delay it. There is one
 reservation for each set of nodes that overlap, and it is recorded: it stays with its gang until that is let in.
 """
 
