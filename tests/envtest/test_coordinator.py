@@ -105,6 +105,25 @@ async def test_of_two_gangs_that_want_all_nodes_one_waits(
         assert (await place.condition("Admitted", "LetIn", second)).status == "True"
 
 
+async def test_the_next_operator_goes_on_from_what_is_recorded(
+    cluster: tuple[Client, Connection, ScriptedKubelet], place: Place
+) -> None:
+    """It lets nobody in twice, and nobody beside the one that holds the nodes."""
+    _, account, kubelet = cluster
+    await place.queue(nodeResources={"gpus": 8})
+    await place.job("one", numNodes=8)
+    async with running_operator(account, settings=coordinated()):
+        await place.reaches(Phase.RUNNING, "one")
+    before = (await job_of(place, "one")).status.admission
+    await place.job("two", numNodes=8)
+    async with running_operator(account, settings=coordinated()):
+        assert (await told(place, "two")).reason == "NodesShort"
+        assert not await place.exists(JOB, "two")
+        assert (await job_of(place, "one")).status.admission == before
+        await end(place, kubelet, "one")
+        await place.reaches(Phase.RUNNING, "two")
+
+
 async def _running(place: Place, *names: str) -> str:
     """Returns the job that runs; empty if none does."""
     jobs = [await job_of(place, name) for name in names]

@@ -47,6 +47,8 @@ class _Pass:
         self._turns = Turns(state.settings, self._ledger.queues, state.starts)
         self._left_for = {holding.leaving_for for holding in state.holdings} - {""}
         self._next = dict.fromkeys(self._queues, 0)
+        self._hopeless: dict[Shape, int] = {}
+        """Pods for which there is no room even when all gangs have ended, by shape."""
         self._let_in: list[LetIn] = []
         self._preempt: list[Preempt] = []
 
@@ -144,9 +146,10 @@ class _Pass:
         return next((at for at in range(self._next[queue] + 1, len(gangs)) if self._way_in(gangs[at])), len(gangs))
 
     def _way_in(self, gang: Waiting) -> Shape | None:
-        if gang.not_before_s > self._state.now_s or self._ledger.shortage(gang) is not None:
+        if gang.not_before_s > self._state.now_s:
             return None
-        return self._room.way_in(gang)
+        shape = self._room.way_in(gang)  # before the quotas, because it is known at once for most
+        return shape if shape is not None and self._ledger.shortage(gang) is None else None
 
     def _nodes(self, gang: Waiting, shape: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the nodes that the gang is limited to, and those that it avoids."""
@@ -198,9 +201,13 @@ class _Pass:
     def _reserve(self, gang: Waiting) -> None:
         if self._is_kept_for_another(gang):
             return
+        if gang.pods >= self._hopeless.get(gang.shape, gang.pods + 1):
+            return
         hold = reserve(gang, self._by_end, self._room, self._state.now_s)
         if hold is not None:
             self._room.keep(hold)
+        else:
+            self._hopeless[gang.shape] = gang.pods
 
     def _is_overdue(self, gang: Waiting) -> bool:
         return self._state.now_s - gang.since_s >= self._settings.reserve_after_s

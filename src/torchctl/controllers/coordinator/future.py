@@ -1,8 +1,9 @@
 """The room that there will be for one shape of pods as gangs end."""
 
 from collections.abc import Iterable
+from operator import floordiv
 
-from torchctl.controllers.coordinator.capacity import Capacity, needs_of, slots_in
+from torchctl.controllers.coordinator.capacity import Capacity, needs_of
 from torchctl.controllers.coordinator.room import Hold, Room
 from torchctl.controllers.coordinator.values import Holding, Shape, Waiting
 
@@ -13,13 +14,16 @@ class Future:
     """Counts the places for pods of one shape while gangs leave their nodes and come back to them."""
 
     def __init__(self, capacity: Capacity, shape: Shape) -> None:
-        self._shape = shape
-        self._free = {
-            node.name: {name: node.allocatable.get(name, 0) - node.used.get(name, 0) for name, _ in needs_of(shape)}
-            for node in capacity.matching(shape)
-        }
-        self._now = {name: slots_in(shape, free) for name, free in self._free.items()}
-        self.slots = capacity.slots(shape)
+        needs = [(name, amount) for name, amount in needs_of(shape) if amount]
+        self._at = {name: at for at, (name, _) in enumerate(needs)}
+        self._amounts = [amount for _, amount in needs]
+        self._most = 1 if shape.one_per_node else None
+        self._free: dict[str, list[int]] = {}
+        for node in capacity.matching(shape):
+            there, used = node.allocatable.get, node.used.get
+            self._free[node.name] = [there(name, 0) - used(name, 0) for name in self._at]
+        self._now = {name: self._slots(free) for name, free in self._free.items()}
+        self.slots = sum(self._now.values())
 
     def leave(self, holding: Holding) -> None:
         """Counts the places of a gang as free."""
@@ -35,7 +39,7 @@ class Future:
 
     def nodes(self, needed: int) -> frozenset[str]:
         """Returns nodes with so many places, those that are free now last: until then they serve others."""
-        places = {name: slots_in(self._shape, free) for name, free in self._free.items()}
+        places = {name: self._slots(free) for name, free in self._free.items()}
         able = sorted((name for name, slots in places.items() if slots), key=lambda name: (self._now[name], name))
         chosen = set()
         for name in able:
@@ -46,19 +50,22 @@ class Future:
 
     def places(self, names: Iterable[str]) -> int:
         """Returns the places on these nodes."""
-        return sum(slots_in(self._shape, self._free[name]) for name in names)
+        return sum(self._slots(self._free[name]) for name in names)
+
+    def _slots(self, free: list[int]) -> int:
+        slots: int = max(0, min(map(floordiv, free, self._amounts)))
+        return slots if self._most is None else min(slots, self._most)
 
     def _move(self, holding: Holding, sign: int) -> None:
-        needs = needs_of(holding.shape)
+        freed = [(self._at[name], sign * amount) for name, amount in needs_of(holding.shape) if name in self._at]
         for name, count in holding.placed:
             free = self._free.get(name)
             if free is None:
                 continue
-            before = slots_in(self._shape, free)
-            for resource, amount in needs:
-                if resource in free:
-                    free[resource] += sign * count * amount
-            self.slots += slots_in(self._shape, free) - before
+            before = self._slots(free)
+            for at, amount in freed:
+                free[at] += count * amount
+            self.slots += self._slots(free) - before
 
 
 def by_end(holdings: Iterable[Holding]) -> list[Holding]:

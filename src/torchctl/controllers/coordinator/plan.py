@@ -5,10 +5,9 @@ until its attempt is over; then it waits again for its next attempt, and keeps t
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
-
-import msgspec
 
 from torchctl.api import labels, quantity
 from torchctl.api.capacity import BoundPod, Node, ResourceQuota
@@ -19,7 +18,7 @@ from torchctl.api.queue import QueueQuota, TorchrunQueue
 from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.observed import Observed
-from torchctl.controllers.coordinator.shapes import amounts, demand_of, namespace_demand, requests_of, shape_of
+from torchctl.controllers.coordinator.readings import Asked, Readings
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key, key_of
 
@@ -28,13 +27,20 @@ __all__ = ["admission_of", "state_of"]
 Template = Mapping[str, Any]
 
 
-def state_of(observed: Observed, settings: CoordinatorSettings, now: datetime) -> values.State:
-    """Returns what the decision is made from."""
+def state_of(
+    observed: Observed, settings: CoordinatorSettings, now: datetime, readings: Readings | None = None
+) -> values.State:
+    """Returns what the decision is made from.
+
+    Args:
+        readings: What was read for an earlier decision, which saves reading it again.
+    """
+    readings = readings if readings is not None else Readings()
     placed = _placed(observed.pods)
-    shapes: dict[values.Shape, values.Shape] = {}
     waiting, holdings, starts = [], [], []
     for job in observed.jobs:
-        template = observed.templates.get(Key(job.metadata.namespace, job.status.queue_revision))
+        revision = Key(job.metadata.namespace, job.status.queue_revision)
+        template = observed.templates.get(revision)
         record = job.status.admission
         if record is not None and record.let_in_time is not None:
             turn = values.Turn(record.clock, record.position)
@@ -42,15 +48,19 @@ def state_of(observed: Observed, settings: CoordinatorSettings, now: datetime) -
         if template is None or not template.get("coordinated"):
             continue
         if _waits(job):
-            waiting.append(_waiting(job, template, shapes))
+            waiting.append(_waiting(job, template, readings.template(revision, template)))
         elif _holds(job) and record is not None and record.let_in_time is not None:
             mine = placed.get((job.metadata.uid, str(job.status.attempt)), {})
-            holdings.append(_holding(job, template, record, record.let_in_time, mine, shapes))
+            asked = readings.template(revision, template)
+            shape = readings.shared(_limited(asked.shape, record))
+            holdings.append(_holding(job, template, replace(asked, shape=shape), record.let_in_time, mine))
+    nodes = _nodes(observed.nodes, observed.pods, readings)
+    readings.keep(observed.templates, observed.pods, observed.nodes)
     return values.State(
         now_s=now.timestamp(),
         waiting=tuple(waiting),
         holdings=tuple(holdings),
-        nodes=_nodes(observed.nodes, observed.pods),
+        nodes=nodes,
         queues=tuple(map(_settings_of, observed.queues)),
         namespace_quotas=tuple(_quota(quota) for quota in observed.quotas if _counts_all(quota)),
         starts=tuple(starts),
@@ -87,19 +97,17 @@ def _pods(job: TorchrunJob, template: Template) -> int:
     return int(asked if asked is not None else template["nodes"])
 
 
-def _shape(template: Template, record: Admission | None, shapes: dict[values.Shape, values.Shape]) -> values.Shape:
-    """Returns the shape of a job's pods; equal ones as one object, which is what the decision compares first."""
-    pod = template["pod"]
-    found = shape_of(pod["spec"], pod["metadata"].get("labels") or {})
-    if record is not None and record.only_nodes:
-        found = found.needing(values.Requirement(NODE_NAME, "In", record.only_nodes))
-    elif record is not None and record.avoid_nodes:
-        found = found.needing(values.Requirement(NODE_NAME, "NotIn", record.avoid_nodes))
-    return shapes.setdefault(found, found)
+def _limited(shape: values.Shape, record: Admission) -> values.Shape:
+    """Returns the shape with the nodes that the job was let in for."""
+    if record.only_nodes:
+        return shape.needing(values.Requirement(NODE_NAME, "In", record.only_nodes))
+    if record.avoid_nodes:
+        return shape.needing(values.Requirement(NODE_NAME, "NotIn", record.avoid_nodes))
+    return shape
 
 
-def _waiting(job: TorchrunJob, template: Template, shapes: dict[values.Shape, values.Shape]) -> values.Waiting:
-    spec, pods, record = template["pod"]["spec"], _pods(job, template), admission_of(job)
+def _waiting(job: TorchrunJob, template: Template, asked: Asked) -> values.Waiting:
+    pods, record = _pods(job, template), admission_of(job)
     created, lasts_s = job.metadata.creation_timestamp, _lasts_s(job, template)
     return values.Waiting(
         key=str(key_of(job)),
@@ -107,23 +115,18 @@ def _waiting(job: TorchrunJob, template: Template, shapes: dict[values.Shape, va
         namespace=job.metadata.namespace,
         since_s=created.timestamp() if created is not None else 0.0,
         pods=pods,
-        shape=_shape(template, None, shapes),
-        demand=demand_of(spec, pods, template.get("gpuResource", "")),
+        shape=asked.shape,
+        demand=asked.demand_for(pods),
         lasts_s=lasts_s,
-        namespace_demand=namespace_demand(spec, pods),
+        namespace_demand=asked.namespace_demand_for(pods),
         reserved=record is not None and record.reserved,
     )
 
 
 def _holding(
-    job: TorchrunJob,
-    template: Template,
-    record: Admission,
-    let_in: datetime,
-    placed: Mapping[str, int],
-    shapes: dict[values.Shape, values.Shape],
+    job: TorchrunJob, template: Template, asked: Asked, let_in: datetime, placed: Mapping[str, int]
 ) -> values.Holding:
-    spec, pods, lasts_s = template["pod"]["spec"], _pods(job, template), _lasts_s(job, template)
+    pods, lasts_s = _pods(job, template), _lasts_s(job, template)
     there = sum(placed.values())
     begun = job.status.attempt_active_time or let_in
     return values.Holding(
@@ -131,14 +134,14 @@ def _holding(
         queue=_queue(job),
         namespace=job.metadata.namespace,
         pods=pods,
-        shape=_shape(template, record, shapes),
-        demand=demand_of(spec, pods, template.get("gpuResource", "")),
+        shape=asked.shape,
+        demand=asked.demand_for(pods),
         let_in_s=let_in.timestamp(),
         ends_s=None if lasts_s is None else begun.timestamp() + lasts_s,
         placed=tuple(sorted(placed.items())),
         done=job.status.workers.succeeded,
         settled=job.status.attempt_ready_time is not None,
-        pending_namespace_demand=namespace_demand(spec, max(0, pods - max(there, _made(job)))),
+        pending_namespace_demand=asked.namespace_demand_for(max(0, pods - max(there, _made(job)))),
     )
 
 
@@ -184,16 +187,16 @@ def _placed(pods: Iterable[BoundPod]) -> dict[tuple[str, str], dict[str, int]]:
     return found
 
 
-def _nodes(nodes: Iterable[Node], pods: Iterable[BoundPod]) -> tuple[values.Node, ...]:
+def _nodes(nodes: Iterable[Node], pods: Iterable[BoundPod], readings: Readings) -> tuple[values.Node, ...]:
     used: dict[str, dict[str, int]] = {}
     for pod in pods:
         mine = used.setdefault(pod.spec.node_name, {})
-        for name, amount in {**requests_of(msgspec.to_builtins(pod.spec)), "pods": 1}.items():
+        for name, amount in readings.pod(pod).items():
             mine[name] = mine.get(name, 0) + amount
     return tuple(
         values.Node(
             name=node.metadata.name,
-            allocatable=amounts(node.status.allocatable),
+            allocatable=readings.node(node),
             used=used.get(node.metadata.name, {}),
             labels=node.metadata.labels,
             taints=tuple(values.Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()),

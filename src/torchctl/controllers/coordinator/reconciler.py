@@ -15,6 +15,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.cache.cache import Cache
@@ -68,12 +69,13 @@ class Coordinator:
 
     def __init__(self, manager: Manager, settings: CoordinatorSettings) -> None:
         self._manager, self._client, self._settings = manager, manager.client, settings
+        self._readings = Readings()
         self._spoke_s = float("-inf")
         """When places and estimates were written last; that they are written a little more often does no harm."""
 
     async def reconcile(self, _: Request) -> Result | None:
         observed, now = observe(self._manager.cache), self._manager.clock.now()
-        decision = decide(state_of(observed, self._settings, now))
+        decision = decide(state_of(observed, self._settings, now, self._readings))
         at_s = self._manager.clock.monotonic()
         words = at_s - self._spoke_s >= self._settings.word_period_s
         for job, record in records(decision, observed.jobs, now, words=words):

@@ -13,10 +13,13 @@ from torchctl.controllers.coordinator.decision import Decision, LetIn, Told
 from torchctl.controllers.coordinator.plan import admission_of
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["MOST_NODES", "records"]
+__all__ = ["FRONT", "MOST_NODES", "records"]
 
 MOST_NODES = 1024
 """Nodes that a record can name; a job that would have to avoid more is let in later."""
+
+FRONT = 10
+"""Places at the front of a queue, of which each change is told."""
 
 _LONGEST = 1000
 
@@ -40,7 +43,7 @@ def records(
     for told in decision.told:
         job = by_key[told.key]
         old, new = admission_of(job), _told(job, told, told.key in kept, now)
-        if old is None or _differs(old, new) or (words and old != new):
+        if old is None or _differs(old, new) or (words and _is_news(old, new, now)):
             found.append((job, new))
     return found
 
@@ -79,3 +82,15 @@ def _minute(estimate_s: float | None, now: datetime) -> datetime | None:
 def _differs(old: Admission, new: Admission) -> bool:
     """Whether a person would act differently, or a later decision."""
     return (old.reason, old.waits_for, old.reserved) != (new.reason, new.waits_for, new.reserved)
+
+
+def _is_news(old: Admission, new: Admission, now: datetime) -> bool:
+    """Whether a person would notice: far back in a queue, a few places or other numbers make no difference."""
+    if old.place == 0 or abs(new.place - old.place) * 10 > old.place:
+        return True
+    if new.place <= FRONT and old.message != new.message:
+        return True
+    before, after = old.estimated_start_time, new.estimated_start_time
+    if before is None or after is None:
+        return before != after
+    return abs(after - before) > max(timedelta(minutes=5), abs(before - now) / 5)

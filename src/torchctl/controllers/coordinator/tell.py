@@ -56,7 +56,7 @@ def tell(
                 answer = by_kind.get(kind)
                 if answer is None:
                     answer = by_kind[kind] = _quota(gang, ledger, room) or _nodes(gang, room, by_size)
-            estimate_s = until.get(gang.key)
+            estimate_s = until.get(gang.key) if until else None
             if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
             told.append(Told(gang.key, place, answer.why, answer.message, answer.waits_for, estimate_s))

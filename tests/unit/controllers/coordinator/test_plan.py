@@ -1,6 +1,7 @@
 """From observed objects to the state of a decision, and from its outcome to what is written."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Told, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.records import MOST_NODES, records
 from torchctl.controllers.coordinator.values import Demand, Limits, Requirement, State, Turn
 from torchctl.controllers.settings import CoordinatorSettings
@@ -27,6 +29,7 @@ TEMPLATE: dict[str, Any] = {
     "gpuResource": GPU,
     "pod": {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": {"limits": {GPU: "8"}}}]}},
 }
+NUMBERS = count()
 QUEUED = {"phase": "Queued", "queueRevision": "job-1"}
 
 
@@ -45,13 +48,18 @@ def a_queue(**spec: Any) -> TorchrunQueue:
 
 
 def a_node(name: str = "n0", **spec: Any) -> Node:
-    body = {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {GPU: "8", "cpu": "4", "pods": "10"}}}
+    body = {
+        "metadata": {"name": name, "uid": name},
+        "spec": spec,
+        "status": {"allocatable": {GPU: "8", "cpu": "4", "pods": "10"}},
+    }
     return msgspec.convert(body, Node)
 
 
 def a_pod(node: str, labels: dict[str, str] | None = None, gpus: int = 8) -> BoundPod:
     containers = [{"resources": {"limits": {GPU: str(gpus)}}}]
-    body = {"metadata": {"labels": labels or {}}, "spec": {"nodeName": node, "containers": containers}}
+    metadata = {"uid": f"pod-{next(NUMBERS)}", "labels": labels or {}}
+    body = {"metadata": metadata, "spec": {"nodeName": node, "containers": containers}}
     return msgspec.convert(body, BoundPod)
 
 
@@ -88,6 +96,20 @@ def test_other_jobs_do_not_wait(phase: str) -> None:
 )
 def test_a_job_that_is_nobody_s_concern_does_not_wait(job: TorchrunJob, template: dict[str, Any]) -> None:
     assert seen(job, template=template).waiting == ()
+
+
+def test_what_was_read_is_read_once_and_dropped_with_its_object() -> None:
+    readings, node, pod = Readings(), a_node(), a_pod("n0")
+    observed = Observed(jobs=(a_job(),), templates={Key("team", "job-1"): TEMPLATE}, nodes=(node,), pods=(pod,))
+    first = state_of(observed, CoordinatorSettings(), NOW, readings)
+    again = state_of(observed, CoordinatorSettings(), NOW, readings)
+    assert again == first
+    assert again.waiting[0].shape is first.waiting[0].shape
+    assert readings.pod(pod) is readings.pod(pod)
+    before = readings.pod(pod), readings.node(node)
+    state_of(Observed(templates={}), CoordinatorSettings(), NOW, readings)
+    assert readings.pod(pod) is not before[0]
+    assert readings.node(node) is not before[1]
 
 
 def test_a_job_that_was_let_in_holds_its_place() -> None:
@@ -196,6 +218,29 @@ def test_words_are_written_when_they_matter_or_are_due(told: Told, words: bool, 
     before = {"attempt": 0, "place": 1, "reason": "NodesShort", "message": "4 short"}
     job = a_job(status=QUEUED | {"admission": before})
     assert bool(records(Decision(told=(told,)), [job], NOW, words=words)) is written
+
+
+@pytest.mark.parametrize(
+    ("before", "told", "written"),
+    [
+        ({"place": 50}, {"place": 46}, False),
+        ({"place": 50}, {"place": 44}, True),
+        ({"place": 50, "message": "4 short"}, {"place": 50, "message": "3 short"}, False),
+        ({"place": 10, "message": "4 short"}, {"place": 10, "message": "3 short"}, True),
+        ({"place": 50}, {"place": 50, "estimate_s": 3600.0}, True),
+        ({"place": 50, "estimatedStartTime": "2026-03-01T09:00:00Z"}, {"place": 50, "estimate_s": 3000.0}, False),
+        ({"place": 50, "estimatedStartTime": "2026-03-01T09:00:00Z"}, {"place": 50, "estimate_s": 1800.0}, True),
+        ({"place": 50, "estimatedStartTime": "2026-03-01T08:02:00Z"}, {"place": 50, "estimate_s": 400.0}, False),
+    ],
+)
+def test_what_nobody_would_notice_is_not_written(before: dict[str, Any], told: dict[str, Any], written: bool) -> None:
+    """Thousands wait, and each start moves them all."""
+    job = a_job(status=QUEUED | {"admission": {"reason": "NodesShort", "message": "4 short"} | before})
+    given: dict[str, Any] = {"message": "4 short"} | told
+    if "estimate_s" in given:
+        given["estimate_s"] += NOW.timestamp()
+    decision = Decision(told=(Told("team/job", why=Why.NODES, **given),))
+    assert bool(records(decision, [job], NOW, words=True)) is written
 
 
 def test_a_record_names_a_bounded_number_of_nodes() -> None:

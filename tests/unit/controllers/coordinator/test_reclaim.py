@@ -123,6 +123,17 @@ def test_the_quota_that_is_freed_is_not_lent_again() -> None:
     assert let_in(decide(raced)) == []
 
 
+def test_quota_that_is_being_freed_is_not_lent_in_the_same_decision() -> None:
+    """Another queue of the cohort would take it before its owner can."""
+    held = [running("own", 0, queue="b", let_in_s=1), running("lent", 1, queue="b", let_in_s=2)]
+    small = gang("small", 1, 4, queue="b", since_s=NOW_S)
+    owner = replace(COHORT[0], quota=Limits(gpus=12))
+    there = state([gang("x", 1, queue="a", since_s=NOW_S), small], full(held, 6), held, (owner, COHORT[1]))
+    decision = decide(there)
+    assert [given.key for given in decision.preempt] == ["lent"]
+    assert let_in(decision) == []
+
+
 def test_one_victim_leaves_for_one_gang() -> None:
     """Two owners want back what one queue has borrowed, on nodes that they do not share."""
     owners = [replace(COHORT[0], key=key, quota=Limits(gpus=8)) for key in ("a1", "a2")]

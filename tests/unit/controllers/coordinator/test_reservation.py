@@ -96,6 +96,27 @@ def test_a_gang_goes_where_room_was_kept_while_others_are_being_placed() -> None
     assert (given_.key, given_.only) == ("large", ("n0", "n1"))
 
 
+def test_room_is_kept_beside_what_is_being_placed() -> None:
+    """Pods that have no node yet may take the nodes that are free, so further ones are kept."""
+    coming = holding(gang("coming", 1), settled=False)
+    there, held = half(None)
+    decision = decide(state([replace(LARGE, pods=3), small()], (*there, node("n4")), [*held, coming]))
+    assert (let_in(decision), decision.reserved) == ([], ("large",))
+
+
+def test_what_avoids_one_gang_s_nodes_may_still_take_another_s() -> None:
+    """Room is kept in two pools; who was let in beside the first may be placed in the second, and is counted there."""
+    pools = [replace(n, labels={"pool": "ab"[at // 2]}) for at, n in enumerate(nodes(4))]
+    first = gang("first", 2, since_s=0, reserved=True, shape=shape(8, selector=(("pool", "a"),)))
+    second = gang("second", 2, since_s=0, reserved=True, shape=shape(8, selector=(("pool", "b"),)))
+    busy = holding(gang("busy", 1, 1, shape=shape(1, selector=(("pool", "a"),))), [("n0", 1)])
+    taken = [replace(pools[0], used={GPU: 1}), *pools[1:]]
+    decision = decide(state([first, second, small(gpus=1)], taken, [busy]))
+    assert set(decision.reserved) <= {"first", "second"}
+    for given_ in decision.let_in:
+        assert given_.key == "second" or set(given_.avoid) >= {"n2", "n3"}
+
+
 def test_other_nodes_are_nobody_s_concern() -> None:
     there, held = half(None)
     elsewhere = gang("cpu", 2, shape=shape(0, selector=(("pool", "cpu"),)))
