@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from bench.figures import Figure, spread
 from torchctl.controllers.coordinator.core import decide
@@ -11,6 +12,7 @@ from torchctl.controllers.coordinator.values import (
     Holding,
     Limits,
     Node,
+    Preemption,
     Queue,
     Requirement,
     Shape,
@@ -36,12 +38,31 @@ GIB = 2**30
 
 
 async def measure() -> list[Figure]:
-    """Times a decision in a cluster that is full, and in one with some nodes free."""
-    return [_timed("full cluster", busy=1.0), _timed("a tenth of the nodes free", busy=0.9)]
+    """Times decisions in a cluster that is full, and in one with some nodes free."""
+    full, free = cluster(busy=1.0), cluster(busy=0.9)
+    return [
+        _timed("full cluster", full),
+        _timed("a tenth of the nodes free", free),
+        _timed("full cluster, reclaim", reclaiming(full)),
+        _timed("full cluster, 3000 shapes that never fit", never_fitting(full, 3000)),
+    ]
 
 
-def _timed(name: str, *, busy: float) -> Figure:
-    state = cluster(busy=busy)
+def reclaiming(state: State) -> State:
+    """Returns the cluster with queues that preempt within their cohort."""
+    return replace(state, queues=tuple(replace(queue, preemption=Preemption.RECLAIM) for queue in state.queues))
+
+
+def never_fitting(state: State, count: int) -> State:
+    """Returns the cluster with so many gangs that wait with pods too large for any node, no two alike."""
+    odd = (
+        replace(gang, shape=replace(gang.shape, requests=((GPU, 9 + at),)))
+        for at, gang in enumerate(state.waiting[:count])
+    )
+    return replace(state, waiting=(*odd, *state.waiting[count:]))
+
+
+def _timed(name: str, state: State) -> Figure:
     times = []
     for _ in range(ROUNDS):
         began = time.process_time()

@@ -30,7 +30,7 @@ from torchctl.controllers.coordinator.values import (
     Waiting,
 )
 
-__all__ = ["Outcome", "play", "strict_fifo"]
+__all__ = ["Tally", "play", "strict_fifo"]
 
 GRACE_S = 60.0
 _RECENT = 300
@@ -38,7 +38,7 @@ _RECENT = 300
 
 
 @dataclass(slots=True)
-class Outcome:
+class Tally:
     """What came of it.
 
     Args:
@@ -150,7 +150,7 @@ def play(
     *,
     choose: Callable[[State], Decision] = decide,
     until_s: float = float("inf"),
-) -> Outcome:
+) -> Tally:
     """Plays a trace until every job has ended.
 
     Args:
@@ -160,18 +160,18 @@ def play(
     Raises:
         RuntimeError: A gang that was let in finds no place for one of its pods.
     """
-    cluster, outcome = Cluster(trace, queues, settings), Outcome()
+    cluster, tally = Cluster(trace, queues, settings), Tally()
     events: list[tuple[float, int, str, str]] = []
     jobs: dict[str, tuple[Waiting, float]] = {}
     for gang, takes_s in trace.arrivals(queues):
         jobs[gang.key] = (gang, takes_s)
         heapq.heappush(events, (gang.since_s, len(events), "come", gang.key))
     number, runs, began, before_s = len(events), dict.fromkeys(jobs, 0), dict[str, float](), 0.0
-    outcome.came_s = max(gang.since_s for gang, _ in jobs.values())
+    tally.came_s = max(gang.since_s for gang, _ in jobs.values())
     while events and events[0][0] <= until_s:
         now_s, _, what, key = heapq.heappop(events)
-        busy_s = max(0.0, min(now_s, outcome.came_s) - before_s)
-        outcome.busy_gpu_s += busy_s * sum(held.demand.gpus for held in cluster.holdings.values())
+        busy_s = max(0.0, min(now_s, tally.came_s) - before_s)
+        tally.busy_gpu_s += busy_s * sum(held.demand.gpus for held in cluster.holdings.values())
         before_s = now_s
         name, _, run = key.partition("/")
         if what == "come":
@@ -181,7 +181,7 @@ def play(
             if what == "leave":
                 cluster.waiting[name] = jobs[name][0]
             else:
-                _count(outcome, jobs[name], began[name], now_s)
+                _count(tally, jobs[name], began[name], now_s)
         while True:
             decision = choose(cluster.state(now_s))
             for given in decision.let_in:
@@ -192,20 +192,20 @@ def play(
                 heapq.heappush(events, (now_s + jobs[gang.key][1], number, "end", f"{gang.key}/{runs[gang.key]}"))
             for victim in decision.preempt:
                 cluster.leave(victim)
-                outcome.preemptions += 1
+                tally.preemptions += 1
                 number += 1
                 heapq.heappush(events, (now_s + GRACE_S, number, "leave", f"{victim.key}/{runs[victim.key]}"))
             cluster.reserve(decision.reserved)
             if not decision.let_in:
                 break
-    outcome.unstarted = len(cluster.waiting)
-    return outcome
+    tally.unstarted = len(cluster.waiting)
+    return tally
 
 
-def _count(outcome: Outcome, job: tuple[Waiting, float], began_s: float, now_s: float) -> None:
+def _count(tally: Tally, job: tuple[Waiting, float], began_s: float, now_s: float) -> None:
     gang, _ = job
-    outcome.waits_s.setdefault(gang.demand.gpus, []).append(began_s - gang.since_s)
-    outcome.ended_s = now_s
+    tally.waits_s.setdefault(gang.demand.gpus, []).append(began_s - gang.since_s)
+    tally.ended_s = now_s
 
 
 FOUR_QUEUES = tuple(Queue(key=f"q{at}", weight=weight) for at, weight in enumerate((4, 2, 1, 1)))
@@ -232,14 +232,14 @@ def main(jobs: int, nodes: int, load: float, seed: int, only: tuple[str, ...]) -
     """Print how long jobs of each size wait in each way, in hours: mean, 95th percentile, longest."""
     trace = Philly(jobs=jobs, nodes=nodes, load=load, seed=seed)
     names = only or tuple(WAYS)
-    outcomes = [play(trace, *WAYS[name][:2], choose=WAYS[name][2]) for name in names]
+    tallies = [play(trace, *WAYS[name][:2], choose=WAYS[name][2]) for name in names]
     table = Table("GPUs of the job", "jobs", *names)
-    for gpus in sorted({gpus for outcome in outcomes for gpus in outcome.waits_s}):
-        count = str(max(len(outcome.waits_s.get(gpus, ())) for outcome in outcomes))
-        table.add_row(str(gpus), count, *(_waits(outcome.waits_s.get(gpus, [])) for outcome in outcomes))
-    table.add_row("utilisation", "", *(f"{outcome.utilisation(nodes):.1%}" for outcome in outcomes))
-    table.add_row("last job ended, days", "", *(f"{outcome.ended_s / 86400:.1f}" for outcome in outcomes))
-    table.add_row("preemptions", "", *(str(outcome.preemptions) for outcome in outcomes))
+    for gpus in sorted({gpus for tally in tallies for gpus in tally.waits_s}):
+        count = str(max(len(tally.waits_s.get(gpus, ())) for tally in tallies))
+        table.add_row(str(gpus), count, *(_waits(tally.waits_s.get(gpus, [])) for tally in tallies))
+    table.add_row("utilisation", "", *(f"{tally.utilisation(nodes):.1%}" for tally in tallies))
+    table.add_row("last job ended, days", "", *(f"{tally.ended_s / 86400:.1f}" for tally in tallies))
+    table.add_row("preemptions", "", *(str(tally.preemptions) for tally in tallies))
     Console(width=130).print(table)
 
 

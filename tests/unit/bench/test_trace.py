@@ -3,20 +3,20 @@
 from statistics import mean
 
 from bench.philly import Philly
-from bench.trace import WAYS, Outcome, play
+from bench.trace import WAYS, Tally, play
 
 LARGE = 16
 """GPUs from which on a job counts as large: two nodes and more."""
 
 
-def played(way: str, trace: Philly) -> Outcome:
+def played(way: str, trace: Philly) -> Tally:
     """`play` raises if a pod of a gang that was let in finds no node."""
     queues, settings, choose = WAYS[way]
     return play(trace, queues, settings, choose=choose)
 
 
-def waits_s(outcome: Outcome, *, large: bool) -> list[float]:
-    return [wait for gpus, waits in outcome.waits_s.items() if (gpus >= LARGE) is large for wait in waits]
+def waits_s(tally: Tally, *, large: bool) -> list[float]:
+    return [wait for gpus, waits in tally.waits_s.items() if (gpus >= LARGE) is large for wait in waits]
 
 
 def test_large_gangs_do_not_starve_where_more_is_asked_for_than_there_is() -> None:
@@ -36,6 +36,6 @@ def test_small_jobs_do_not_pay_for_large_ones() -> None:
 
 
 def test_preempted_jobs_start_again() -> None:
-    outcome = played("and preemption", Philly(jobs=400, nodes=8, load=1.2, urgent=0.2, seed=1))
-    assert outcome.preemptions > 0
-    assert outcome.unstarted == 0
+    tally = played("and preemption", Philly(jobs=400, nodes=8, load=1.2, urgent=0.2, seed=1))
+    assert tally.preemptions > 0
+    assert tally.unstarted == 0

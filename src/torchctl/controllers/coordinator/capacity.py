@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import copy
+from operator import attrgetter
 from typing import NamedTuple
 
 from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches
@@ -49,6 +50,7 @@ class Capacity:
         self._resources = tuple(sorted({name for shape in wanted for name, _ in shape.requests} | {PODS}))
         self._rows = {node.name: self._row(node) for node in self.nodes}
         self._classes = Counter(self._rows.values())
+        self._empty = self._alike()
         self._matched: dict[Shape, frozenset[Profile]] = {}
         self._slots: dict[Shape, int] = {}
         self._most: dict[Shape, int] = {}
@@ -63,6 +65,7 @@ class Capacity:
             kept._rows[name] = row._replace(profile=row.profile._replace(held=gang))
             kept._classes[row] -= 1
             kept._classes[kept._rows[name]] += 1
+        kept._empty = kept._alike()
         # What is counted stays right, because no shape that was counted names this gang.
         kept._matched = {}
         return kept
@@ -98,6 +101,13 @@ class Capacity:
         rows = (self._rows[name] for name, _ in holding.placed if name in self._rows)
         return sum(row.profile in profiles and _slots(row.free, needs) > 0 for row in rows)
 
+    def kinds(self, shape: Shape) -> tuple[Node, ...]:
+        """Returns one node, the last by name, of each kind on which pods of this shape may run if they are empty."""
+        profiles = self._matching(shape)
+        return tuple(
+            max(nodes, key=attrgetter("name")) for (profile, _), nodes in self._empty.items() if profile in profiles
+        )
+
     def matching(self, shape: Shape) -> tuple[Node, ...]:
         """Returns the nodes on which pods of this shape may run."""
         profiles = self._matching(shape)
@@ -105,12 +115,24 @@ class Capacity:
 
     def _count(self, shape: Shape, *, free: bool) -> int:
         profiles, needs = self._matching(shape), self._needs(shape)
+        if free:
+            classes = ((row.profile, row.free, count) for row, count in self._classes.items())
+        else:
+            classes = ((profile, whole, len(nodes)) for (profile, whole), nodes in self._empty.items())
         total = 0
-        for row, nodes in self._classes.items():
-            if row.profile in profiles:
-                slots = _slots(row.free if free else row.whole, needs)
+        for profile, amounts, nodes in classes:
+            if profile in profiles:
+                slots = _slots(amounts, needs)
                 total += nodes * (min(slots, 1) if shape.one_per_node else slots) if slots > 0 else 0
         return total
+
+    def _alike(self) -> dict[tuple[Profile, tuple[int, ...]], list[Node]]:
+        """Returns the nodes by what shapes see of them if nothing runs: few kinds, however full each node is."""
+        found: dict[tuple[Profile, tuple[int, ...]], list[Node]] = {}
+        for node in self.nodes:
+            row = self._rows[node.name]
+            found.setdefault((row.profile, row.whole), []).append(node)
+        return found
 
     def _needs(self, shape: Shape) -> list[tuple[int, int]]:
         """Returns what one pod takes, by the place of the resource in a row."""
@@ -121,7 +143,7 @@ class Capacity:
         if found is None:
             found = frozenset(
                 profile
-                for profile in {row.profile for row in self._classes}
+                for profile in {profile for profile, _ in self._empty}
                 if matches(shape, _present(self._keys, profile), profile.taints)
             )
             self._matched[shape] = found

@@ -1,12 +1,12 @@
 """The coordinator's decision: a function of what is recorded and of the cluster as it is.
 
-One decision goes through the queues by their turns. The queue whose turn it is lets its first gang in that fits; a
-queue none of whose gangs fits is out until the next decision, and gives its turn away. While gangs are let in there is
-ever less room, so no gang has to be looked at twice.
+One decision goes through the queues by their turns. If the next gang of the queue whose turn it is does not fit, its
+first one that fits takes its place, and it is asked again whose turn it is, because policies may go by these gangs. A
+queue none of whose gangs fits is out until the next decision. While gangs are let in there is ever less room, so no
+gang that did not fit is looked at twice.
 
 A small gang nearly always fits before a large one. So the first gang of a queue that has waited for `reserve_after_s`
-gets a
-reservation: from then on, others that want the same nodes go first only if they do not delay it. There is one
+gets a reservation: from then on, others that want the same nodes go first only if they do not delay it. There is one
 reservation for each set of nodes that overlap, and it is recorded: it stays with its gang until that is let in.
 """
 
@@ -74,9 +74,9 @@ class _Pass:
         found = {}
         for name, gangs in self._queues.items():
             if name in self._ledger.queues:
-                first = next((gang for gang in gangs if self._may_ever(gang)), None)
-                if first is not None:
-                    found[name] = first
+                at = next((at for at, gang in enumerate(gangs) if self._may_ever(gang)), None)
+                if at is not None:
+                    found[name], self._next[name] = gangs[at], at
         return found
 
     def _may_ever(self, gang: Waiting) -> bool:
@@ -101,45 +101,49 @@ class _Pass:
 
     def _go_round(self, firsts: dict[str, Waiting]) -> bool:
         """Lets gangs in, queue after queue; returns whether it stopped before all queues were through."""
-        since = {name: min(gang.since_s for gang in self._queues[name]) for name in firsts}
+        since = {name: self._works_since(name, first) for name, first in firsts.items()}
         active = {name: self._candidate(self._ledger.queues[name], first, since) for name, first in firsts.items()}
         while active:
             if len(self._let_in) >= self._settings.max_starts:
                 return True
             candidates = list(active.values())
             chosen = self._turns.pick(candidates)
-            found = self._first_that_fits(chosen.queue, firsts[chosen.queue])
-            if found is None:
-                del active[chosen.queue]
-                continue
-            gang, shape = found
-            turn, cohort_turn = self._turns.charge(chosen, candidates)
-            self._let_in.append(LetIn(gang.key, gang.queue, turn, cohort_turn, *self._nodes(gang, shape)))
-            self._ledger.take(gang)
-            self._room.take(gang, shape)
-            left = self._queues[chosen.queue]
-            at = self._next[chosen.queue]
-            if at >= len(left):
-                del active[chosen.queue]
-            else:
-                active[chosen.queue] = chosen._replace(priority=left[at].priority, first_since_s=left[at].since_s)
-        return False
-
-    def _candidate(self, queue: Queue, first: Waiting, since: dict[str, float]) -> Candidate:
-        return Candidate(queue.key, queue.weight, since[queue.key], first.priority, first.since_s)
-
-    def _first_that_fits(self, queue: str, first: Waiting) -> tuple[Waiting, Shape] | None:
-        """Returns the next gang of a queue that may start, and on which nodes; insists on the queue's first one."""
-        gangs = self._queues[queue]
-        for at in range(self._next[queue], len(gangs)):
-            gang = gangs[at]
-            self._next[queue] = at + 1
+            queue = chosen.queue
+            gang = self._queues[queue][self._next[queue]]
             shape = self._way_in(gang)
             if shape is not None:
-                return gang, shape
-            if gang is first:
-                self._insist(gang)
-        return None
+                turn, cohort_turn = self._turns.charge(chosen, candidates)
+                self._let_in.append(LetIn(gang.key, gang.queue, turn, cohort_turn, *self._nodes(gang, shape)))
+                self._ledger.take(gang)
+                self._room.take(gang, shape)
+                self._next[queue] += 1
+            else:
+                if gang is firsts[queue]:
+                    self._insist(gang)
+                self._next[queue] = self._next_that_fits(queue)
+            if self._next[queue] < len(self._queues[queue]):
+                following = self._queues[queue][self._next[queue]]
+                active[queue] = chosen._replace(priority=following.priority, first_since_s=following.since_s)
+            else:
+                del active[queue]
+        return False
+
+    def _works_since(self, queue: str, first: Waiting) -> float:
+        """Returns since when the queue has had a gang that can start at all: others earn it no turns."""
+        since_s = first.since_s
+        for gang in self._queues[queue]:
+            if gang.since_s < since_s and self._may_ever(gang):
+                since_s = gang.since_s
+        return since_s
+
+    def _candidate(self, queue: Queue, first: Waiting, since: dict[str, float]) -> Candidate:
+        # The API allows no weight below 1; a queue that has one all the same must not stop the others.
+        return Candidate(queue.key, max(1, queue.weight), since[queue.key], first.priority, first.since_s)
+
+    def _next_that_fits(self, queue: str) -> int:
+        """Returns the place in its queue of the next gang that fits now; behind the last one if none does."""
+        gangs = self._queues[queue]
+        return next((at for at in range(self._next[queue] + 1, len(gangs)) if self._way_in(gangs[at])), len(gangs))
 
     def _way_in(self, gang: Waiting) -> Shape | None:
         if gang.not_before_s > self._state.now_s:

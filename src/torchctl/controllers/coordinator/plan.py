@@ -212,13 +212,12 @@ def _counts_all(quota: ResourceQuota) -> bool:
 
 
 def _quota(quota: ResourceQuota) -> values.NamespaceQuota:
-    used = quota.status.used
+    used, hard = quota.status.used, {name: _amount(name, given) for name, given in quota.status.hard.items()}
     return values.NamespaceQuota(
         namespace=quota.metadata.namespace,
         name=quota.metadata.name,
-        left={
-            name: _amount(name, hard) - _amount(name, used.get(name, "0")) for name, hard in quota.status.hard.items()
-        },
+        hard=hard,
+        left={name: amount - _amount(name, used.get(name, "0")) for name, amount in hard.items()},
     )
 
 

@@ -57,9 +57,9 @@ class Ledger:
                 self._cohorts.setdefault(queue.cohort, []).append(queue)
         self._owned = {name: _owned(members) for name, members in self._cohorts.items()}
         self._lent_to: dict[str, list[int]] = {name: [0] * len(RESOURCES) for name in self._cohorts}
-        self._namespaces: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        self._namespaces: dict[str, list[tuple[NamespaceQuota, dict[str, int]]]] = {}
         for quota in quotas:
-            self._namespaces.setdefault(quota.namespace, []).append((quota.name, dict(quota.left)))
+            self._namespaces.setdefault(quota.namespace, []).append((quota, dict(quota.left)))
         self._kept: dict[str, str] = {}
         self._kept_namespaces: dict[str, str] = {}
         self._not_lending: dict[str, str] = {}
@@ -90,18 +90,23 @@ class Ledger:
     def keep(self, gang: Waiting) -> None:
         """Keeps what a gang needs of its quotas: its queue lets nobody else in, and its cohort lends nothing more.
 
-        Where the ResourceQuota of the namespace is short, no other gang of the namespace is let in.
+        Where the ResourceQuota of the namespace is short, no other gang of the namespace is let in. Nothing is kept
+        for a gang that has to borrow what other queues use: its own queue would wait for them.
         """
         shortage = self.shortage(gang)
         if shortage is None or shortage.never:
             return
         if shortage.scope is Scope.NAMESPACE:
             self._kept_namespaces.setdefault(gang.namespace, gang.key)
-        elif gang.queue not in self._kept:
+        elif gang.queue not in self._kept and not self._waits_for_owners(gang):
             self._kept[gang.queue] = gang.key
             cohort = self.queues[gang.queue].cohort
             if cohort and self.within_own(gang):
                 self._not_lending.setdefault(cohort, gang.key)
+
+    def keepers(self) -> frozenset[str]:
+        """Returns the gangs that quota is kept for."""
+        return frozenset((*self._kept.values(), *self._kept_namespaces.values(), *self._not_lending.values()))
 
     def shortage(self, gang: Waiting) -> QuotaShortage | None:
         """Returns the bound that keeps a gang out now; None if no quota does."""
@@ -141,6 +146,11 @@ class Ledger:
             if queue.cohort and queue.quota[at] is not None and asked > self._owned[queue.cohort][at]:
                 owned = self._owned[queue.cohort][at]
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
+        for quota, _ in self._namespaces.get(gang.namespace, ()):
+            for resource, asked in gang.namespace_demand:
+                if asked > quota.hard.get(resource, asked):
+                    hard = quota.hard[resource]
+                    return QuotaShortage(Scope.NAMESPACE, quota.name, resource, asked, hard, never=True)
         return None
 
     def within_own(self, gang: Waiting) -> bool:
@@ -148,6 +158,17 @@ class Ledger:
         queue, used = self.queues[gang.queue], self._used[gang.queue]
         bounded = [(at, bound) for at, bound in enumerate(queue.quota) if bound is not None and gang.demand[at]]
         return bool(bounded) and all(used[at] + gang.demand[at] <= bound for at, bound in bounded)
+
+    def _waits_for_owners(self, gang: Waiting) -> bool:
+        """Whether the gang wants more than its queue owns, of which other queues hold so much that it is not there."""
+        queue, used = self.queues[gang.queue], self._used[gang.queue]
+        if not queue.cohort:
+            return False
+        owned, lent = self._owned[queue.cohort], self._lent_to[queue.cohort]
+        return any(
+            bound is not None and asked > bound and lent[at] - used[at] + asked > owned[at]
+            for at, (asked, bound) in enumerate(zip(gang.demand, queue.quota, strict=True))
+        )
 
     def borrows(self, queue: str) -> bool:
         """Whether the gangs of a queue hold more than it owns."""
@@ -164,10 +185,10 @@ class Ledger:
         return None if more is None else bound + more
 
     def _namespace_shortage(self, gang: Waiting) -> QuotaShortage | None:
-        for name, left in self._namespaces.get(gang.namespace, ()):
+        for quota, left in self._namespaces.get(gang.namespace, ()):
             for resource, asked in gang.namespace_demand:
                 if resource in left and asked > left[resource]:
-                    return QuotaShortage(Scope.NAMESPACE, name, resource, asked, max(0, left[resource]))
+                    return QuotaShortage(Scope.NAMESPACE, quota.name, resource, asked, max(0, left[resource]))
         return None
 
     def _book_namespace(self, namespace: str, demand: tuple[tuple[str, int], ...]) -> None:

@@ -35,6 +35,7 @@ def tell(
 ) -> tuple[Told, ...]:
     """Returns what everybody is told who is not let in, in the order of the queues."""
     by_size: dict[tuple[int, int], _Answer] = {}
+    keepers = ledger.keepers() | room.holds.keys()
     starts = _by_queue(state.starts)
     leaving = _leaving(state, preempt)
     until = {key: hold.until_s for key, hold in room.holds.items()}
@@ -48,8 +49,10 @@ def tell(
             place += 1
             answer = _own(gang, state.now_s, leaving) if leaving or gang.not_before_s else None
             if answer is None:
-                # Gangs of one queue that ask for the same are told the same, but for place and estimate.
-                kind = (gang.pods, id(gang.shape), gang.demand, gang.namespace_demand)
+                # Gangs of one queue that ask for the same are told the same, but for place and estimate. One that quota
+                # or room is kept for does not wait for itself.
+                keeper = gang.key if gang.key in keepers else ""
+                kind = (gang.pods, id(gang.shape), gang.demand, gang.namespace_demand, keeper)
                 answer = by_kind.get(kind)
                 if answer is None:
                     answer = by_kind[kind] = _quota(gang, ledger, room) or _nodes(gang, room, by_size)
@@ -108,7 +111,7 @@ def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], _Answer]) -> 
     """Returns what the nodes are short of, or for whom they are kept."""
     size = (gang.pods, id(gang.shape))
     found = known.get(size)
-    if found is not None:
+    if found is not None and found.waits_for != gang.key:
         return found
     if room.capacity.most(gang.shape) < gang.pods:
         found = _Answer(Why.NEVER_FITS, words.never_fits(gang, room.capacity))

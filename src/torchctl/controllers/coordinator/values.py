@@ -77,8 +77,7 @@ class Shape:
         affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
         one_per_node: Whether pods of one gang exclude each other from a node.
         unmodelled: Fields of the pod that limit the nodes in a way that is not computed here. Such a gang is let in
-            only
-            while no other gang is being placed on the same nodes.
+            only while no other gang is being placed on the same nodes.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -158,10 +157,11 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuota:
-    """A ResourceQuota of a namespace, and what it has left after what exists."""
+    """A ResourceQuota of a namespace: what it allows in all, and what it has left after what exists."""
 
     namespace: str
     name: str
+    hard: Mapping[str, int]
     left: Mapping[str, int]
 
 

@@ -47,6 +47,8 @@ def quota_short(gang: Waiting, short: QuotaShortage) -> str:
         return f"job {short.name} waits for quota, which is kept for it"
     if short.scope is Scope.NODES_PER_JOB:
         return f"the job has {asked}, and queue {short.name} allows {short.left} per job (maxNodes)"
+    if short.scope is Scope.NAMESPACE and short.never:
+        return f"the job takes {asked}, and ResourceQuota {short.name} allows {left} in all: ask for less, or raise it"
     if short.scope is Scope.NAMESPACE:
         return f"the job takes {asked} of ResourceQuota {short.name}, which has {left} left"
     whose = f"queue {short.name}" if short.scope is Scope.QUEUE else f"cohort {short.name}"
@@ -59,7 +61,7 @@ def quota_short(gang: Waiting, short: QuotaShortage) -> str:
 
 def never_fits(gang: Waiting, capacity: Capacity) -> str:
     """Says why a gang does not fit even if nothing else runs, and the nearest shape that would."""
-    matching = capacity.matching(gang.shape)
+    matching = capacity.kinds(gang.shape)
     if not matching:
         return _nothing_matches(gang.shape, capacity.nodes)
     most = capacity.most(gang.shape)
@@ -68,15 +70,16 @@ def never_fits(gang: Waiting, capacity: Capacity) -> str:
             f"the nodes take {counted(most, 'pod')} with {shape(gang.shape)} each even if nothing else runs, "
             f"and the job has {gang.pods}: numNodes {most} would fit"
         )
-    return _pod_too_large(gang, capacity, matching)
+    return _pod_too_large(gang, matching)
 
 
-def _pod_too_large(gang: Waiting, capacity: Capacity, matching: tuple[Node, ...]) -> str:
+def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
     """Cuts the pod down to what the node has that misses least of it."""
 
-    def share(node: Node) -> Fraction:
-        parts = (Fraction(node.allocatable.get(name, 0), value) for name, value in gang.shape.requests if value)
-        return min((min(part, Fraction(1)) for part in parts), default=Fraction(0))
+    def share(node: Node) -> int:
+        """Returns how much of the pod the node has, in millionths."""
+        asked = ((node.allocatable.get(name, 0), value) for name, value in gang.shape.requests if value)
+        return min((min(there, value) * 10**6 // value for there, value in asked), default=0)
 
     best = max(matching, key=lambda node: (share(node), node.name))
     cut = tuple((name, min(value, best.allocatable.get(name, 0))) for name, value in gang.shape.requests)

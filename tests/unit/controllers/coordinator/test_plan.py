@@ -170,6 +170,7 @@ def test_a_resource_quota_without_scopes_counts() -> None:
 
     (found,) = seen(quotas=(quota("all"), quota("some", scopes=["BestEffort"]))).namespace_quotas
     assert (found.name, dict(found.left)) == ("all", {"requests.cpu": 3500, "pods": 10})
+    assert dict(found.hard) == {"requests.cpu": 4000, "pods": 10}
 
 
 def test_a_tainted_node_keeps_pods_away() -> None:

@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
+from gangs_waiting import NOW_S, gang, let_in, node, nodes, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.policies import Candidate, policy
 from torchctl.controllers.coordinator.policies.smooth import MOST_OWED
 from torchctl.controllers.coordinator.turns import Turns
-from torchctl.controllers.coordinator.values import PolicyName, Queue, Settings, Start
+from torchctl.controllers.coordinator.values import PolicyName, Queue, Settings, Start, Turn, Waiting
 
 SMOOTH, WEIGHTED = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN, PolicyName.WEIGHTED_ROUND_ROBIN
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 20), min_size=1, max_size=6)
@@ -70,6 +72,20 @@ def test_smooth_order_is_nginx_order(weights: dict[str, int], every: int) -> Non
     assert Play(SMOOTH, every=every).picks(weights, count) == nginx(weights, count)
 
 
+def test_turns_stay_in_status_for_46_million_starts() -> None:
+    """A lone queue of weight 1 takes the longest steps."""
+    alone = candidates({"a": 1})
+    step = policy(SMOOTH, ()).charge(alone[0], alone)
+    assert 46_000_000 * max(step) < 2**62  # the bound of the CRD
+
+
+@pytest.mark.parametrize("name", [SMOOTH, WEIGHTED])
+def test_a_queue_of_weight_0_stops_nobody(name: PolicyName) -> None:
+    queues = [Queue(key="a", weight=0), Queue(key="b")]
+    waiting = [gang(f"{queue}{at}", 1, queue=queue) for queue in "ab" for at in range(2)]
+    assert len(let_in(decide(state(waiting, nodes(4), queues=queues, settings=Settings(policy=name))))) == 4
+
+
 @pytest.mark.parametrize("name", [SMOOTH, WEIGHTED])
 @given(weights=WEIGHTS)
 @settings(max_examples=40, deadline=None)
@@ -110,6 +126,16 @@ def test_idling_earns_nothing() -> None:
     assert "bb" not in "".join(found)
 
 
+def test_a_job_that_can_never_start_earns_no_turns() -> None:
+    """Queue b has had nothing else for long: it comes back as if it had been empty."""
+    starts = [Start("b", 1.0, Turn(1, 1)), *(Start("a", 10.0 + at, Turn(at * 10**11, at * 10**11)) for at in range(9))]
+    parked = gang("parked", 99, queue="b", since_s=0, priority=1)
+    waiting = [gang(f"{queue}{at}", queue=queue, since_s=100.0 + at) for queue in "ab" for at in range(6)]
+    queues = [Queue(key="a"), Queue(key="b")]
+    decision = decide(state([parked, *waiting], nodes(6), queues=queues, starts=starts))
+    assert sorted(let_in(decision)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+
+
 def test_an_empty_queue_gives_its_turns_to_the_others() -> None:
     play = Play(SMOOTH, every=1)
     assert Counter(play.picks({"a": 2, "b": 1}, 9)) == {"a": 6, "b": 3}
@@ -138,6 +164,33 @@ def test_priority_goes_by_the_first_gangs() -> None:
 def test_fifo_goes_by_who_waits_longest() -> None:
     first, second = Candidate("b", 1, 0.0, 0, 1.0), Candidate("a", 9, 0.0, 9, 2.0)
     assert policy(PolicyName.FIFO, ()).pick([second, first]) == first
+
+
+@pytest.mark.parametrize(
+    ("ahead", "expected"),
+    [
+        ([gang("big", 3, queue="a", since_s=0)], ["old", "young"]),
+        ([gang("first", queue="a", since_s=0), gang("huge", 9, queue="a", since_s=1)], ["first", "old"]),
+    ],
+)
+def test_fifo_holds_across_queues_if_a_gang_does_not_fit(ahead: list[Waiting], expected: list[str]) -> None:
+    """Whether it can never fit or only not now: the next gang of its queue has its own age."""
+    waiting = [*ahead, gang("young", queue="a", since_s=90), gang("old", queue="b", since_s=50)]
+    there = [node("n0"), node("n1"), node("n2", used=8)]
+    chosen = Settings(policy=PolicyName.FIFO, reserve_after_s=NOW_S + 1)
+    assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == expected
+
+
+@pytest.mark.parametrize("pods", [9, 2])
+def test_priority_holds_across_queues_if_a_gang_does_not_fit(pods: int) -> None:
+    waiting = [
+        gang("big", pods, queue="a", priority=9),
+        gang("low", queue="a", since_s=0),
+        gang("mid", queue="b", priority=5),
+    ]
+    there = [node("n0"), node("n1", used=8)]
+    chosen = Settings(policy=PolicyName.PRIORITY)
+    assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == ["mid"]
 
 
 def test_a_cohort_with_its_own_policy_takes_turns_as_one_queue() -> None:

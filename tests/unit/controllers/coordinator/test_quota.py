@@ -55,7 +55,8 @@ def test_a_job_of_no_queue_waits() -> None:
 
 
 def test_a_resource_quota_of_the_namespace_is_asked_before() -> None:
-    quota = NamespaceQuota(namespace="team", name="compute", left={f"requests.{GPU}": 20, "pods": 3})
+    there = {f"requests.{GPU}": 20, "pods": 4}
+    quota = NamespaceQuota(namespace="team", name="compute", hard=there, left={**there, "pods": 3})
     asked = ((f"requests.{GPU}", 16), ("pods", 2))
     waiting = [gang("a", 2, since_s=1, namespace_demand=asked), gang("b", 2, since_s=2, namespace_demand=asked)]
     decision = decide(state(waiting, nodes(8), namespace_quotas=(quota,)))
@@ -65,6 +66,19 @@ def test_a_resource_quota_of_the_namespace_is_asked_before() -> None:
     )
     being_made = holding(gang("a", 2), pending_namespace_demand=asked)
     assert let_in(decide(state(waiting[1:], nodes(8), [being_made], namespace_quotas=(quota,)))) == []
+
+
+def test_a_job_above_a_resource_quota_holds_up_nobody() -> None:
+    """However long it waits, the quota is not kept for it."""
+    quota = NamespaceQuota(namespace="team", name="few", hard={"pods": 4}, left={"pods": 4})
+    huge = gang("huge", 8, since_s=0, namespace_demand=(("pods", 8),))
+    small = [gang(f"s{at}", 1, since_s=NOW_S, namespace_demand=(("pods", 1),)) for at in range(3)]
+    decision = decide(state([huge, *small], nodes(8), namespace_quotas=(quota,)))
+    assert let_in(decision) == ["s0", "s1", "s2"]
+    assert decision.told[0].why is Why.NEVER_FITS
+    assert decision.told[0].message == (
+        "the job takes 8 pods, and ResourceQuota few allows 4 pods in all: ask for less, or raise it"
+    )
 
 
 def test_a_cohort_lends_what_it_does_not_use() -> None:
@@ -104,6 +118,27 @@ def test_a_cohort_lends_nothing_while_an_owner_waits_long() -> None:
     there = state([owner, more], nodes(8), [borrower], queues)
     assert let_in(decide(replace(there, settings=Settings(reserve_after_s=NOW_S + 1)))) == ["more"]
     assert let_in(decide(there)) == []
+
+
+def test_a_gang_that_must_borrow_does_not_starve_its_queue() -> None:
+    """Queue b uses what it owns; keeping what a owns would not help the large gang, and idle eight GPUs."""
+    queues = [queue("a", 8, cohort="c"), queue("b", 8, cohort="c")]
+    owner = holding(gang("owner", 1, queue="b"), [("n0", 1)])
+    large, next_ = gang("large", 2, queue="a", since_s=0), gang("next", 1, queue="a")
+    assert let_in(decide(state([large, next_], nodes(4), [owner], queues))) == ["next"]
+    # Once b has ended, gangs of a are all that the large one waits for.
+    own = holding(gang("own", 1, 4, queue="a"), [("n0", 1)])
+    assert let_in(decide(state([large, replace(next_, pods=1)], nodes(4), [own], queues))) == []
+
+
+def test_a_gang_that_quota_is_kept_for_does_not_wait_for_itself() -> None:
+    """Although it asks for the same as one before it in its queue, which is of higher priority and younger."""
+    quota = NamespaceQuota(namespace="team", name="few", hard={"pods": 4}, left={"pods": 1})
+    asked = (("pods", 2),)
+    urgent = gang("urgent", 2, priority=1, namespace_demand=asked)
+    keeper = gang("keeper", 2, since_s=0, namespace_demand=asked, reserved=True, shape=urgent.shape)
+    told = decide(state([urgent, keeper], nodes(4), namespace_quotas=(quota,))).told
+    assert [(given.key, given.waits_for) for given in told] == [("urgent", "keeper"), ("keeper", "")]
 
 
 QUEUES = st.lists(

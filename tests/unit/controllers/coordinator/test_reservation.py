@@ -139,7 +139,7 @@ def test_no_room_is_kept_for_a_gang_without_quota() -> None:
     there, held = half(None)
     poor = replace(LARGE, namespace_demand=(("pods", 4),))
 
-    quota = NamespaceQuota(namespace="team", name="few", left={"pods": 2})
+    quota = NamespaceQuota(namespace="team", name="few", hard={"pods": 4}, left={"pods": 2})
     assert decide(state([poor], there, held, namespace_quotas=(quota,))).reserved == ()
 
 

@@ -16,11 +16,14 @@ from torchctl.controllers.coordinator.values import Turn
 
 __all__ = ["MOST_OWED", "SmoothWeightedRoundRobin"]
 
-_UNIT = 10**12
-"""Steps of the clock in one turn of a single queue of weight 1: whole numbers, because they are written to status."""
+_UNIT = 10**11
+"""Steps of the clock in one turn of a single queue of weight 1: whole numbers, because they are written to status.
 
-_EXACT = 10**6
-"""Differences below one part of this in a turn come from rounding: such queues are equal, and their names decide."""
+Status takes numbers up to 2**62: 46 million such turns, which is 12 years of ten thousand starts a day.
+"""
+
+_ROUNDING = _UNIT // 10**5
+"""Steps that may come from rounding: queues that are owed equally but for that are equal, and their names decide."""
 
 MOST_OWED = 8
 """Turns that a queue can be owed: a queue that was held up for days does not hold up the others for days."""
@@ -36,17 +39,16 @@ class SmoothWeightedRoundRobin:
 
     def pick(self, candidates: Sequence[Candidate]) -> Candidate:
         clock = self._clock + _UNIT // sum(candidate.weight for candidate in candidates)
-        return min(candidates, key=lambda given: (-self._owed(given, clock), given.queue))
+        owed = [given.weight * (clock - self._position(given)) for given in candidates]
+        enough = max(owed) - _ROUNDING
+        equal = (given for given, steps in zip(candidates, owed, strict=True) if steps >= enough)
+        return min(equal, key=lambda given: given.queue)
 
     def charge(self, chosen: Candidate, candidates: Sequence[Candidate]) -> Turn:
         position = self._position(chosen) + _UNIT // chosen.weight
         self._positions[chosen.queue] = position
         self._clock += _UNIT // sum(candidate.weight for candidate in candidates)
         return Turn(self._clock, position)
-
-    def _owed(self, candidate: Candidate, clock: int) -> int:
-        owed = candidate.weight * (clock - self._position(candidate))
-        return (owed * _EXACT + _UNIT // 2) // _UNIT
 
     def _position(self, candidate: Candidate) -> int:
         found = self._positions.get(candidate.queue)
