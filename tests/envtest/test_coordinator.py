@@ -197,7 +197,7 @@ async def test_a_quota_below_a_single_job_says_so(
         assert not await place.exists(JOB, "job")
 
 
-async def test_a_gang_that_no_node_can_take_says_what_would_fit(
+async def test_a_gang_for_no_node_says_what_would_fit(
     cluster: tuple[Client, Connection, ScriptedKubelet], place: Place
 ) -> None:
     _, account, _ = cluster

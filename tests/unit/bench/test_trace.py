@@ -19,7 +19,7 @@ def waits_s(tally: Tally, *, large: bool) -> list[float]:
     return [wait for gpus, waits in tally.waits_s.items() if (gpus >= LARGE) is large for wait in waits]
 
 
-def test_large_gangs_do_not_starve_where_more_is_asked_for_than_there_is() -> None:
+def test_large_gangs_do_not_starve_under_overload() -> None:
     """Without a reservation they wait until hardly anybody else comes."""
     trace = Philly(jobs=700, nodes=24, load=1.2, seed=2)
     without, with_ = played("no reservation", trace), played("coordinator", trace)

@@ -17,7 +17,7 @@ from torchctl.controllers.coordinator.values import Requirement, Settings, Shape
 GPU_TAINT = Taint(GPU, "", "NoSchedule")
 
 
-def test_of_two_gangs_that_want_all_nodes_one_is_let_in() -> None:
+def test_one_of_two_large_gangs_is_let_in() -> None:
     there = state([gang("a", 8, since_s=1), gang("b", 8, since_s=2)], nodes(8))
     decision = decide(there)
     assert let_in(decision) == ["a"]
@@ -94,7 +94,7 @@ def test_pods_that_exclude_each_other_need_a_node_each() -> None:
     assert let_in(decide(state([gang("a", 2, shape=asked)], nodes(2)))) == ["a"]
 
 
-def test_a_node_takes_no_second_pod_of_a_gang_that_excludes_itself() -> None:
+def test_no_node_takes_two_pods_that_exclude_each_other() -> None:
     """The second pod needs n1, of which one GPU is left: a pod of somebody else might take it."""
     half = holding(gang("half", 2, shape=shape(1, one_per_node=True)), [("n0", 1)], settled=False)
     there = [node("n0", used=1), node("n1", used=7)]
@@ -192,7 +192,7 @@ def test_a_gang_that_ran_is_not_taken_back() -> None:
     assert decide(state([], nodes(1), [lost])).take_back == ()
 
 
-def test_a_gang_that_lost_its_place_is_let_in_after_a_pause() -> None:
+def test_a_gang_without_its_place_waits_for_a_pause() -> None:
     paused = gang("a", 1, not_before_s=NOW_S + 60)
     decision = decide(state([paused, gang("b", 1)], nodes(2)))
     assert (let_in(decision), decision.told[0].why) == (["b"], Why.BACK_OFF)
@@ -243,7 +243,7 @@ def test_never_half_a_gang_wherever_pods_are_placed(
 
 @given(gangs=GANGS, there=CLUSTERS)
 @settings(max_examples=200, deadline=None)
-def test_a_gang_alone_is_let_in_if_and_only_if_it_fits(gangs: list[Drawn], there: list[tuple[int, int]]) -> None:
+def test_a_gang_alone_is_let_in_exactly_if_it_fits(gangs: list[Drawn], there: list[tuple[int, int]]) -> None:
     now = cluster(gangs[:1], there)
     pods, gpus, alone = gangs[0]
     places = [(n.allocatable[GPU] - n.used[GPU]) // gpus if gpus else 110 for n in now.nodes]

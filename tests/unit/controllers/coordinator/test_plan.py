@@ -98,7 +98,7 @@ def test_a_job_that_is_nobody_s_concern_does_not_wait(job: TorchrunJob, template
     assert seen(job, template=template).waiting == ()
 
 
-def test_what_was_read_is_read_once_and_dropped_with_its_object() -> None:
+def test_what_was_read_goes_with_its_object() -> None:
     readings, node, pod = Readings(), a_node(), a_pod("n0")
     observed = Observed(jobs=(a_job(),), templates={Key("team", "job-1"): TEMPLATE}, nodes=(node,), pods=(pod,))
     first = state_of(observed, CoordinatorSettings(), NOW, readings)
@@ -121,7 +121,7 @@ def test_a_job_that_was_let_in_holds_its_place() -> None:
     assert [(start.queue, start.turn) for start in state.starts] == [("team/queue", Turn(3, 2))]
 
 
-def test_placed_pods_are_counted_on_their_nodes_and_for_their_job() -> None:
+def test_placed_pods_count_for_node_and_job() -> None:
     mine = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
     state = seen(
         a_job(status=QUEUED | {"phase": "Starting", "admission": record()}),
@@ -152,7 +152,7 @@ def test_a_deadline_says_when_a_job_ends() -> None:
     assert running.holdings[0].ends_s == (NOW - timedelta(minutes=30)).timestamp() + 60
 
 
-def test_a_queue_s_settings_are_read_in_the_units_of_the_decision() -> None:
+def test_settings_of_a_queue_are_read_in_units() -> None:
     bounds = {"gpus": 8, "cpus": "1500m", "memory": "1Gi", "jobs": 2}
     (queue,) = seen(
         queues=(a_queue(weight=3, maxNodes=4, quota=bounds, cohort="c", borrowingLimit={"gpus": 1}),)

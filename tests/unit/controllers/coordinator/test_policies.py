@@ -193,7 +193,7 @@ def test_priority_holds_across_queues_if_a_gang_does_not_fit(pods: int) -> None:
     assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == ["mid"]
 
 
-def test_a_cohort_with_its_own_policy_takes_turns_as_one_queue() -> None:
+def test_a_cohort_with_a_policy_is_one_queue() -> None:
     """b and c share a cohort that goes by rounds; together they have twice the weight of a."""
     queues = {name: Queue(key=name, weight=1, cohort="" if name == "a" else "bc") for name in "abc"}
     chosen_settings, starts, found = Settings(cohort_policies={"bc": WEIGHTED}), list[Start](), ""

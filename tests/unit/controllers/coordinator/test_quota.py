@@ -95,7 +95,7 @@ def test_borrowing_has_a_limit() -> None:
     assert told.why is Why.NEVER_FITS
 
 
-def test_a_queue_whose_first_gang_waits_long_for_quota_saves_for_it() -> None:
+def test_a_queue_saves_quota_for_a_long_wait() -> None:
     """Else jobs of one GPU would take every GPU that becomes free, for ever."""
     running = holding(gang("small", 1, 1), [("n0", 1)])
     large, next_ = gang("large", 1, 8, since_s=0), gang("next", 1, 1, since_s=1)
@@ -131,7 +131,7 @@ def test_a_gang_that_must_borrow_does_not_starve_its_queue() -> None:
     assert let_in(decide(state([large, replace(next_, pods=1)], nodes(4), [own], queues))) == []
 
 
-def test_a_gang_that_quota_is_kept_for_does_not_wait_for_itself() -> None:
+def test_a_keeper_of_quota_does_not_wait_for_itself() -> None:
     """Although it asks for the same as one before it in its queue, which is of higher priority and younger."""
     quota = NamespaceQuota(namespace="team", name="few", hard={"pods": 4}, left={"pods": 1})
     asked = (("pods", 2),)

@@ -123,7 +123,7 @@ def test_the_quota_that_is_freed_is_not_lent_again() -> None:
     assert let_in(decide(raced)) == []
 
 
-def test_quota_that_is_being_freed_is_not_lent_in_the_same_decision() -> None:
+def test_quota_that_is_being_freed_is_not_lent() -> None:
     """Another queue of the cohort would take it before its owner can."""
     held = [running("own", 0, queue="b", let_in_s=1), running("lent", 1, queue="b", let_in_s=2)]
     small = gang("small", 1, 4, queue="b", since_s=NOW_S)

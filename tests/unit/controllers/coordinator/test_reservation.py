@@ -87,7 +87,7 @@ def test_backfill_avoids_the_nodes_that_are_kept() -> None:
     assert let_in(decide(state([LARGE, small(pods=9, gpus=1)], able, held))) == []
 
 
-def test_a_gang_goes_where_room_was_kept_while_others_are_being_placed() -> None:
+def test_a_gang_goes_where_room_was_kept() -> None:
     """Else small gangs that come all the time would hold it up, because each might take one of the other nodes."""
     elsewhere = shape(1).needing(Requirement("metadata.name", "NotIn", ("n0", "n1")))
     busy = holding(gang("busy", 2, shape=elsewhere))
@@ -104,7 +104,7 @@ def test_room_is_kept_beside_what_is_being_placed() -> None:
     assert (let_in(decision), decision.reserved) == ([], ("large",))
 
 
-def test_what_avoids_one_gang_s_nodes_may_still_take_another_s() -> None:
+def test_avoided_nodes_leave_those_of_another_gang() -> None:
     """Room is kept in two pools; who was let in beside the first may be placed in the second, and is counted there."""
     pools = [replace(n, labels={"pool": "ab"[at // 2]}) for at, n in enumerate(nodes(4))]
     first = gang("first", 2, since_s=0, reserved=True, shape=shape(8, selector=(("pool", "a"),)))

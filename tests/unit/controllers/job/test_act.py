@@ -214,7 +214,7 @@ async def test_nothing_is_made_for_a_job_that_has_left_meanwhile(world: type[Wor
     assert cluster.made == ["ControllerRevision", "Service"]
 
 
-async def test_a_child_that_goes_after_its_plan_is_not_made_again(world: type[World]) -> None:
+async def test_a_child_gone_since_its_plan_stays_gone(world: type[World]) -> None:
     """The garbage collector takes the children of a deleted job before the cache shows that the job is deleted."""
     w = world(JOB_OF_TWO)
     w.step()

@@ -237,7 +237,7 @@ async def test_what_is_cached_outlives_the_resource(informer: Informer[Lease]) -
         (True, [Unavailable("no such resource", missing=True), Absent()], True),
     ],
 )
-async def test_only_a_kind_that_was_cached_has_to_be_missing_for_long(
+async def test_a_cached_kind_has_to_be_missing_for_long(
     clock: ManualClock, before: bool, answers: list[Unavailable | Absent], absent: bool
 ) -> None:
     informer: Informer[Lease] = Informer(LEASE, Selector(), clock=clock, optional=True)

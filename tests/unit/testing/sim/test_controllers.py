@@ -65,7 +65,7 @@ def test_pod_is_placed_runs_and_ends() -> None:
     live(story, Play(run_s=30))
 
 
-def test_pod_that_fits_nowhere_says_why_and_is_placed_when_there_is_room() -> None:
+def test_pod_that_fits_nowhere_says_why_and_waits() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         limits = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
         for name in ("first", "second"):
@@ -83,7 +83,7 @@ def test_pod_that_fits_nowhere_says_why_and_is_placed_when_there_is_room() -> No
     live(story, nodes=1)
 
 
-def test_deleted_pod_has_its_grace_and_ends_as_its_play_says() -> None:
+def test_deleted_pod_ends_in_its_grace_as_played() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         await client.create(POD, a_pod(), "team")
         await anyio.sleep(5)
@@ -98,7 +98,7 @@ def test_deleted_pod_has_its_grace_and_ends_as_its_play_says() -> None:
     live(story, Play(run_s=None, stop_s=10))
 
 
-def test_pod_of_a_silent_node_is_told_to_go_and_stays_until_it_is_forced() -> None:
+def test_pod_of_a_silent_node_stays_until_forced() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         await client.create(POD, a_pod(), "team")
         await anyio.sleep(5)
@@ -162,7 +162,7 @@ def test_namespace_takes_everything_with_it() -> None:
     live(story)
 
 
-def test_job_goes_after_its_ttl_and_takes_its_pods_with_it() -> None:
+def test_job_goes_after_its_ttl_with_its_pods() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         spec = {"template": {"spec": a_pod()["spec"]}, "ttlSecondsAfterFinished": 60}
         await client.create(
@@ -198,7 +198,7 @@ def test_scheduler_looks_at_selectors_taints_and_requests() -> None:
     assert choose(pod, places)[0] is places[1]
 
 
-def test_init_containers_need_the_most_of_one_and_sidecars_add_up() -> None:
+def test_init_containers_overlap_and_sidecars_add_up() -> None:
     def needs(cpu: str, **fields: Any) -> Json:
         return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **fields}
 

@@ -30,7 +30,7 @@ def test_without_limits_the_pod_is_as_it_was(let_in: Admission | None) -> None:
 
 
 @pytest.mark.proves("TorchrunJob.status.admission.avoidNodes")
-def test_nodes_that_are_kept_for_others_are_avoided_in_every_term() -> None:
+def test_kept_nodes_are_avoided_in_every_term() -> None:
     avoided = [field("NotIn", "a"), field("NotIn", "b")]
     let_in = Admission(avoid_nodes=("a", "b"))
     assert terms_of(limited(pod(), let_in)) == [{"matchFields": avoided}]
