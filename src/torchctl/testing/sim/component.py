@@ -1,6 +1,7 @@
 """A component of the control plane: it looks at one object at a time, a moment after something about it changed."""
 
 import random
+from abc import ABC, abstractmethod
 
 import anyio
 
@@ -13,7 +14,7 @@ __all__ = ["Component"]
 RETRY_S = 1.0
 
 
-class Component:
+class Component(ABC):
     """Calls `look` for keys some time after they were woken. A key that waits already is not woken twice.
 
     Args:
@@ -28,13 +29,13 @@ class Component:
         self._due: dict[object, float] = {}
         world.objects.listeners.append(self.on_change)
 
+    @abstractmethod
     def on_change(self, changed: Changed) -> None:
         """Wakes the keys that a change concerns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def look(self, key: object) -> None:
         """Looks at what a key names, as it is now."""
-        raise NotImplementedError
 
     def wake(self, key: object, after_s: float | None = None) -> None:
         """Looks at a key soon, or after so many seconds; the earlier time counts."""
