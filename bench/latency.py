@@ -85,10 +85,12 @@ async def measure() -> list[Figure]:
             await _paced(server, children, "warm", WARM_UP, RATE_PER_S)
             began = time.monotonic()
             paced = await _paced(server, children, "paced", JOBS, RATE_PER_S)
+            await jobs.wait([*paced])
             took_s = time.monotonic() - began
             figures = _figures(f"at {RATE_PER_S:.0f} jobs/s", jobs, children, paced, took_s)
             began = time.monotonic()
             burst = await _burst(server, children, "burst", JOBS)
+            await jobs.wait([*burst])
             took_s = time.monotonic() - began
             figures += _figures("in a burst", jobs, children, burst, took_s)
         tasks.cancel_scope.cancel()
