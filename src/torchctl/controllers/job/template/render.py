@@ -14,6 +14,7 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceSource
+from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.api.names import TRAINER
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.written import plain
@@ -37,7 +38,6 @@ __all__ = ["render"]
 _MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _READ_ONLY = frozenset({"ReadOnlyMany"})
 _ETCD = (RdzvBackend.ETCD, RdzvBackend.ETCD_V2)
-_KUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def render(
@@ -125,10 +125,11 @@ def render(
         kai=placed.kai,
         volcano=placed.volcano,
         native=placed.native,
+        kueue=placed.kueue,
         auto=placed.auto,
         coordinated=settings.coordinator is not None
-        and not (placed.scheduler_name or placed.native)
-        and _KUEUE not in pod["metadata"].get("labels", {}),
+        and not (placed.scheduler_name or placed.native or placed.kueue)
+        and KUEUE_QUEUE not in pod["metadata"].get("labels", {}),
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
