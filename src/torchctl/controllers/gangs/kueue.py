@@ -86,7 +86,10 @@ class FrozenKueue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         return True
 
     def not_installed(self) -> NotInstalled:
-        what = "the cluster has no workloads.kueue.x-k8s.io: install Kueue, this job goes on by itself then"
+        what = (
+            "spec.scheduling.kueueQueue of the queue needs Kueue, and the cluster has no workloads.kueue.x-k8s.io "
+            "(v1beta2): install it, this job goes on by itself then"
+        )
         return NotInstalled(JobReason.KUEUE_NOT_INSTALLED, what)
 
     def said(self, group: PodGroup, queue_state: str | None) -> Said:

@@ -7,6 +7,7 @@ KAI's podgrouper puts the pods of a Job into one of its own if it does not know 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from torchctl.api import names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.jobstatus import NEVER_FITS, Admission, JobStatus
@@ -46,17 +47,16 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
 def _by_workload(observed: Observed, template: FrozenTemplate) -> Finding:
     """Kueue's word on the attempt's Job."""
     place, workload = template.gang_scheduler.place, observed.workload
+    job = f"Job {names.worker_job(observed.job.metadata.name, observed.job.status.attempt)}"
     if is_admitted(workload) and not observed.held:
-        return Finding(True, JobReason.ADMITTED, f"admitted through {place}: there is quota for all its pods")
+        return Finding(True, JobReason.ADMITTED, f"{job} is admitted through {place}: there is quota for all its pods")
     if workload is None:
-        return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"waits in {place}, which has not taken it up yet")
-    name = workload.metadata.name
+        return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{job} waits in {place}, which has not taken it up yet")
+    words = pods.shorten(words_of(workload))
+    told = f"{job} waits in {place}: Workload {workload.metadata.name}"
     if not workload.spec.active and not observed.paused:
-        why = f"Workload {name} is inactive: set its spec.active to true and the job goes on; {words_of(workload)}"
-        return Finding(False, JobReason.WAITING_FOR_ADMISSION, why.removesuffix("; "), warn=True)
-    words = words_of(workload)
-    why = f"Workload {name} in {place}: {pods.shorten(words)}" if words else f"waits in {place}"
-    return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=bool(words))
+        words = "; ".join(filter(None, ("it is inactive, set its spec.active to true", words)))
+    return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{told}: {words}" if words else told, warn=bool(words))
 
 
 def asked(observed: Observed, template: FrozenTemplate) -> int:
