@@ -21,8 +21,10 @@ from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["FrozenKueue", "is_admitted", "words_of"]
+__all__ = ["PARTIAL", "FrozenKueue", "is_admitted", "words_of"]
 
+PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
+"""Annotation of a Job that Kueue may shrink when it admits it. It excludes a size that changes later."""
 _ELASTIC = "kueue.x-k8s.io/elastic-job"
 """Annotation of a Job whose size may change while it runs: Kueue then asks for quota for what is added only."""
 

@@ -203,6 +203,15 @@ def test_a_cluster_without_kueue_says_so(world: type[World]) -> None:
     assert ("Job", "demo") in w.objects
 
 
+def test_partial_admission_is_refused_by_name(world: type[World]) -> None:
+    """A gang of fixed size would wait for ever for the workers that are left out."""
+    template = "podTemplate: {metadata: {annotations: {kueue.x-k8s.io/job-min-parallelism: '1'}}}"
+    w = world(TWO, f"{{image: a:1, scheduling: {{kueueQueue: gpus}}, {template}}}")
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
+    assert "set spec.elastic instead" in w.message("Accepted")
+
+
 @pytest.mark.parametrize("other", [{"volcanoQueue": "a"}, {"scheduler": "auto"}, {"scheduler": "kai-scheduler"}])
 def test_kueue_goes_with_no_gang_scheduler(world: type[World], other: dict[str, Any]) -> None:
     text = str({"image": "a:1", "scheduling": {"kueueQueue": "gpus"} | other}).replace("'", "")

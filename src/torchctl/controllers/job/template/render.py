@@ -18,6 +18,7 @@ from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.api.names import TRAINER
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.written import plain
+from torchctl.controllers.gangs.kueue import PARTIAL
 from torchctl.controllers.job.children import preflight
 from torchctl.controllers.job.template import conflicts, gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
@@ -101,6 +102,12 @@ def render(
         raise Impossible(
             JobReason.INVALID_SPEC,
             f"no image: set spec.image of TorchrunQueue {name}, or submit the job again with an image",
+        )
+    if placed.kueue is not None and PARTIAL in pod["metadata"].get("annotations", {}):
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"annotation {PARTIAL} of the pods does not go with scheduling.kueueQueue of TorchrunQueue {name}: "
+            "torchrun would wait for those that Kueue leaves out; set spec.elastic instead, to ask for minNodes first",
         )
     template = FrozenTemplate(
         queue=name,
