@@ -92,6 +92,13 @@ test-volcano: volcano-bin venv control-plane ## Volcano's own programs place the
 volcano-bin:
 	@test -n "$(VOLCANO_BIN)" || { echo "make test-volcano VOLCANO_BIN=dir: say where Volcano's programs are, see docs/testing.md" >&2; exit 2; }
 
+test-kueue: kueue-bin venv control-plane ## Kueue's own manager admits the Jobs: KUEUE_BIN=dir holds it (docs/testing.md)
+	TORCHCTL_KUEUE_BIN=$(abspath $(KUEUE_BIN)) TORCHCTL_KUEUE_CRDS=$(abspath $(KUEUE_BIN))/crds \
+		$(BIN)/pytest tests/kueue
+
+kueue-bin:
+	@test -n "$(KUEUE_BIN)" || { echo "make test-kueue KUEUE_BIN=dir: say where Kueue's manager is, see docs/testing.md" >&2; exit 2; }
+
 image: venv ## Build the operator's image as an OCI archive, without a container engine (root, debootstrap)
 	$(BIN)/python hack/image.py --output dist/torchctl-image.tar
 
@@ -125,4 +132,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos sim unit e2e bench-node test-kai kai-bin test-volcano volcano-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos sim unit e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean

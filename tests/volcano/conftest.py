@@ -6,17 +6,14 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 import yaml
-from clusters import install
-from gangcluster import ENDLESS, URGENT, clear, node
-from jobs import Place
-from operators import background_operator
+from gangcluster import URGENT
+from gangfixtures import account, cluster, nodes, place, queue
 from volcanoprograms import MISSING, VOLCANO_BIN, running_volcano
 
-from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
-from torchctl.testing.kubelet import ScriptedKubelet
-from torchctl.testing.namespaces import fresh_name
+
+__all__ = ["account", "cluster", "nodes", "place", "queue"]
 
 
 @pytest.fixture(scope="session")
@@ -28,13 +25,7 @@ def built() -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def account(built: None, control_plane: ControlPlane) -> Connection:
-    """The operator's service account."""
-    return await install(control_plane)
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def volcano(
+async def programs(
     account: Connection, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[None]:
     """Scheduler and controllers, and a PriorityClass above the default."""
@@ -42,28 +33,3 @@ async def volcano(
     await control_plane.kubectl("apply", "-f-", input=yaml.safe_dump(body))
     async with running_volcano(control_plane, tmp_path_factory.mktemp("volcano")):
         yield
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def cluster(volcano: None, admin: Client, account: Connection) -> AsyncGenerator[ScriptedKubelet]:
-    """The operator, and two nodes of eight GPUs."""
-    nodes = (node("node-0", "a"), node("node-1", "b"))
-    async with (
-        ScriptedKubelet(admin, nodes=nodes, script=ENDLESS, binds_gangs=False) as kubelet,
-        background_operator(account),
-    ):
-        yield kubelet
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def place(cluster: ScriptedKubelet, admin: Client, namespace: str) -> AsyncGenerator[Place]:
-    """A namespace; when it is left, all GPUs are free again."""
-    here = Place(admin, namespace)
-    yield here
-    await clear(here)
-
-
-@pytest.fixture
-def queue() -> str:
-    """A name that no other Queue of Volcano's has: they are cluster-scoped."""
-    return fresh_name("train")

@@ -1,0 +1,110 @@
+"""What the operator relies on of Kueue, shown with Jobs alone: who writes what of a Job, and when."""
+
+import pytest
+from kueuejobs import ARCH, apply, steady, submit
+from kueueobjects import LINUX, Quota, condition
+from kueueprograms import Kueue
+from waiting import until
+
+from torchctl.runtime.client.errors import ApiError, Invalid
+
+
+async def test_steady_apply_changes_nothing_in_any_state(quota: Quota) -> None:
+    """While it waits, is admitted and is paused; its own selector is kept, the flavor's comes and goes."""
+    job = steady(quota)
+    await quota.resize(gpus=0)
+    await submit(quota, job)
+    await quota.told("job", "QuotaReserved", "False")
+    assert await _applied_in_vain(quota) == (True, ARCH)
+    await quota.resize(gpus=16)
+    await _suspended(quota, False)
+    assert await _applied_in_vain(quota) == (False, ARCH | LINUX)
+    await quota.activate("job", active=False)
+    await _suspended(quota, True)
+    assert await _applied_in_vain(quota) == (True, ARCH)
+
+
+async def test_apply_that_names_a_node_selector_is_refused(quota: Quota) -> None:
+    """Of a Job that was admitted: it takes away what Kueue has merged in."""
+    job = steady(quota)
+    await submit(quota, job)
+    await _suspended(quota, False)
+    job["spec"]["template"]["spec"]["nodeSelector"] = ARCH
+    with pytest.raises(Invalid, match="field is immutable"):
+        await apply(quota, job)
+
+
+async def test_job_has_one_workload_which_it_owns(quota: Quota) -> None:
+    """Although the Job's own controller is of a kind that Kueue does not know."""
+    await submit(quota, steady(quota))
+    workload = await quota.admitted("job")
+    live = await quota.job("job")
+    (owner,) = workload["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", live["metadata"]["uid"], True)
+    assert workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"] == live["metadata"]["uid"]
+    assert [one["count"] for one in workload["spec"]["podSets"]] == [2]
+    assert live["metadata"]["ownerReferences"][0]["kind"] == "ConfigMap"
+
+
+async def test_other_annotations_of_a_waiting_template_keep_the_workload(quota: Quota) -> None:
+    """So each run may say in its pods which one it is."""
+    await quota.resize(gpus=0)
+    job = steady(quota)
+    await submit(quota, job)
+    before = await quota.told("job", "QuotaReserved", "False")
+    job["spec"]["template"]["metadata"]["annotations"] = {"torchrun.ai/run": "1"}
+    await apply(quota, job)
+    await quota.resize(gpus=16)
+    after = await quota.admitted("job")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    pods = await quota.running("job", 2)
+    assert {pod["metadata"]["annotations"]["torchrun.ai/run"] for pod in pods} == {"1"}
+
+
+async def test_no_job_is_created_while_the_manager_is_down(quota: Quota, programs: Kueue) -> None:
+    """Not even one without Kueue's label; the same request succeeds later."""
+    await programs.stop()
+    try:
+        for queue in ("train", ""):
+            with pytest.raises(ApiError, match=r"failed calling webhook \"mjob.kb.io\"") as refusal:
+                await submit(quota, steady(quota, queue=queue))
+            assert refusal.value.code == 500
+    finally:
+        await programs.start()
+    await submit(quota, steady(quota))
+    await quota.admitted("job")
+
+
+async def test_a_paused_workload_stops_its_job_until_it_is_active(quota: Quota) -> None:
+    await submit(quota, steady(quota))
+    before = await quota.running("job", 2)
+    uid = (await quota.job("job"))["metadata"]["uid"]
+    await quota.activate("job", active=False)
+    said = await quota.told("job", "QuotaReserved", "False", "Deactivated")
+    assert condition(said, "Evicted")[:2] == ("True", "Deactivated")
+    await quota.running("job", 0)
+    await quota.activate("job", active=True)
+    after = await quota.running("job", 2)
+    assert not {pod["metadata"]["uid"] for pod in before} & {pod["metadata"]["uid"] for pod in after}
+    assert (await quota.job("job"))["metadata"]["uid"] == uid
+
+
+async def _applied_in_vain(quota: Quota) -> tuple[bool, dict[str, str]]:
+    """Applies the Job twice, which changes nothing the second time; whether it is suspended, and its node selector.
+
+    The first apply only makes `torchctl` an owner of what is there already.
+    """
+    before = await quota.job("job")
+    for _ in range(2):
+        await apply(quota, steady(quota))
+    after = await quota.job("job")
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    return after["spec"]["suspend"], after["spec"]["template"]["spec"]["nodeSelector"]
+
+
+async def _suspended(quota: Quota, wanted: bool) -> None:
+    async def look() -> bool:
+        return bool((await quota.job("job"))["spec"]["suspend"]) == wanted
+
+    await until(look)
