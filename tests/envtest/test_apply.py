@@ -598,3 +598,51 @@ async def test_terminating_child_is_not_written(bench: Bench) -> None:
     assert (await bench.apply(intent)).operation is Operation.TERMINATING
     assert len(bench.proxy.writes) == sent
     await bench.patch({"metadata": {"finalizers": None}})
+
+
+# Children of which others write fields are created in a form of their own.
+
+
+def forms(bench: Bench) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The steady intent, which names no field of an admitter, and the form in which the Job is created."""
+    steady, first = bench.job("a:1", parallelism=2), bench.job("a:1", parallelism=2)
+    del steady["spec"]["suspend"]
+    first["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    return steady, first
+
+
+async def apply_first(bench: Bench, live: Any) -> Operation:
+    steady, first = forms(bench)
+    applied: ApplyResult = await bench.applier.apply_to(live, JOB, steady, bench.ours, first=first)
+    return applied.operation
+
+
+async def test_what_others_write_stays_in_a_child(bench: Bench) -> None:
+    """As a queueing system does: it suspends and releases the Job, and adds to its node selector in between."""
+    assert await apply_first(bench, None) is Operation.CREATE
+    made = await bench.live(JOB)
+    assert (made["spec"]["suspend"], made["metadata"]["generation"]) == (True, 1)
+    live = await bench.somebody.get(JOB, "child", bench.namespace)
+    assert await apply_first(bench, live) is Operation.UPDATE
+    selector = {"template": {"spec": {"nodeSelector": {"flavor": "h100"}}}}
+    admitted = {"spec": selector | {"suspend": False}}
+    live = await bench.somebody.merge_patch(JOB, "child", admitted, namespace=bench.namespace)
+    assert await apply_first(bench, live) is Operation.KEEP
+    after = (await bench.live(JOB))["spec"]
+    assert (after["suspend"], after["template"]["spec"]["nodeSelector"]) == (False, {"disk": "ssd", "flavor": "h100"})
+
+
+async def test_created_child_that_the_cache_lacks_is_applied_to(bench: Bench) -> None:
+    """The answer to our own creation was lost, or is not seen yet."""
+    assert await apply_first(bench, None) is Operation.CREATE
+    assert await apply_first(bench, None) is Operation.UPDATE
+    assert (await bench.live(JOB))["spec"]["suspend"] is True
+
+
+async def test_creation_in_another_form_leaves_a_foreign_object_alone(bench: Bench) -> None:
+    _, first = forms(bench)
+    body = first | {"metadata": {"name": "child", "namespace": bench.namespace}}
+    before = await bench.somebody.create(JOB, body)
+    with pytest.raises(ForeignObject):
+        await apply_first(bench, None)
+    assert (await bench.live(JOB))["metadata"]["generation"] == before.metadata.generation

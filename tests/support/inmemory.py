@@ -44,11 +44,18 @@ class InMemoryCluster(Readings):
             self._old_job(live)
         elif field and (old is None or kind == JOB):
             if old is not None:
-                live = msgspec.structs.replace(live, status=getattr(self.seen, field).status)
+                live = self._with_others(live, getattr(self.seen, field))
             self.seen = replace(self.seen, **{field: live})
         if kind == CONTROLLER_REVISION and old is None:
             self._look_for_revisions()
         return True
+
+    @staticmethod
+    def _with_others(live: Any, known: Any) -> Any:
+        """The object with what is not in our intent: its status, and whether somebody has suspended it."""
+        others = {"suspend": known.spec["suspend"]} if isinstance(known, Job) and "suspend" in known.spec else {}
+        fields = {"spec": {**live.spec, **others}} if others else {}
+        return msgspec.structs.replace(live, status=known.status, **fields)
 
     def _look_for_revisions(self) -> None:
         """The one that status names, and those that are older than it."""

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 from inmemory import InMemoryCluster
 
-from torchctl.controllers.job.actions import Halt
+from torchctl.api.kueue import KueueWorkloadSpec
+from torchctl.api.labels import KUEUE_PAUSED
+from torchctl.controllers.job.actions import Halt, Pause
 from torchctl.controllers.job.plan import plan
 from torchctl.controllers.job.status import derive, transitions
 
@@ -28,7 +30,8 @@ class Operated(InMemoryCluster):
                 if refusal is not None:
                     refusals.append(refusal)
                 else:
-                    changed |= self._apply(child.kind, child.body)
+                    made = (child.kind.kind, child.name) in self.objects
+                    changed |= self._apply(child.kind, child.body if made or child.first is None else child.first)
             if refusals:
                 break
         for removal in self.last.actions.remove:
@@ -36,6 +39,9 @@ class Operated(InMemoryCluster):
             changed = True
         for halt in self.last.actions.halt:
             self._halt(halt)
+            changed = True
+        for pause in self.last.actions.pause:
+            self._pause(pause)
             changed = True
         status = derive(observed, self.last, tuple(refusals), self.now)
         if status != observed.job.status:
@@ -64,12 +70,26 @@ class Operated(InMemoryCluster):
             )
         self.seen = replace(self.seen, **fields)
 
+    def _pause(self, pause: Pause) -> None:
+        workload = self.seen.workload
+        assert workload is not None
+        marks = {KUEUE_PAUSED: "true"} if pause.paused else {}
+        self.seen = replace(
+            self.seen,
+            workload=msgspec.structs.replace(
+                workload,
+                metadata=msgspec.structs.replace(workload.metadata, annotations=marks),
+                spec=KueueWorkloadSpec(active=not pause.paused),
+            ),
+        )
+
     def _begin_next(self) -> None:
         """What was of the attempt is of an earlier one."""
         seen = self.seen
         self.seen = replace(
             seen,
             worker_job=None,
+            workload=None,
             pods=(),
             podgroup=None,
             old_jobs=(*seen.old_jobs, *filter(None, (seen.worker_job,))),

@@ -10,6 +10,7 @@ from specs import EPOCH, decoded, elastic, job, queue_of
 
 from torchctl.api import names
 from torchctl.api.kube import KAI_PODGROUP, POD, PVC, PersistentVolumeClaim
+from torchctl.api.kueue import KUEUE_WORKLOAD
 from torchctl.api.labels import VOLCANO_POD_GROUP
 from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.controllers.gangs.groups import PodGroup
@@ -156,6 +157,38 @@ class World(Operated):
         assert group is not None
         body = {"metadata": msgspec.to_builtins(group.metadata), "spec": group.spec}
         self.group_is(VOLCANO_PODGROUP, body | {"status": {"phase": phase, "conditions": [*conditions]}})
+
+    def kueue_says(self, *conditions: dict[str, Any], active: bool = True) -> None:
+        """What Kueue has written on the Workload that it made for the Job."""
+        known = self.seen.workload
+        marks = known.metadata.annotations if known is not None else {}
+        body = {
+            "metadata": {"name": "job-demo-1a2b3", "namespace": "team", "uid": "workload", "annotations": marks},
+            "spec": {"active": active},
+            "status": {"conditions": [*conditions]},
+        }
+        self.seen = replace(self.seen, workload=decoded(KUEUE_WORKLOAD, body))
+
+    def kueue_admits(self) -> None:
+        """Kueue has quota for the Job, and lets it go."""
+        self.kueue_says({"type": "Admitted", "status": "True", "reason": "Admitted"})
+        self._held(False)
+
+    def kueue_evicts(self, reason: str, message: str) -> None:
+        """Kueue suspends the Job, whose controller deletes the pods, and then clears its start time."""
+        self.kueue_says(
+            {"type": "Evicted", "status": "True", "reason": reason, "message": message},
+            {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "8 more needed"},
+            active=self.seen.workload is None or self.seen.workload.spec.active,
+        )
+        self._held(True)
+        for pod in self.seen.pods:
+            self.remove("Pod", pod.metadata.name)
+
+    def _held(self, held: bool) -> None:
+        job = self.worker_job
+        status = msgspec.structs.replace(job.status, start_time=None if held else self.now)
+        self.worker_job_has(spec={**job.spec, "suspend": held}, status=status)
 
     def is_in(self, groups: dict[str, PodGroup], *indexes: int) -> None:
         """Workers that wait say that they are in these PodGroups, of which there is one."""

@@ -222,6 +222,12 @@ class JobReason(Reason):
         "The queue asks for Volcano, and the cluster has no PodGroups of Volcano.",
         "Install Volcano; the job goes on by itself. Or submit to a queue of another scheduler.",
     )
+    KUEUE_NOT_INSTALLED = (
+        "KueueNotInstalled",
+        (JobCondition.ADMITTED,),
+        "The queue names a LocalQueue of Kueue, and the cluster does not serve Kueue's Workloads (v1beta2).",
+        "Install Kueue; the job goes on by itself. Or submit to a queue without scheduling.kueueQueue.",
+    )
     NATIVE_GANGS_OFF = (
         "NativeGangsOff",
         (JobCondition.ADMITTED,),

@@ -182,6 +182,10 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
         moment("When the attempt's time began: all its pods placed, or without a gang scheduler its Job made."),
     ] = None
     attempt_ready_time: Annotated[datetime | None, moment("When all workers of the attempt were ready first.")] = None
+    requeues: Annotated[
+        int,
+        count("How often the attempt's pods were taken and it was queued again, by Kueue or whoever suspends its Job."),
+    ] = 0
     host_uid: Annotated[
         str, text("UID of the worker 0 at which the workers of an elastic attempt met.", max_length=64)
     ] = ""

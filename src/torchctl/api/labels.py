@@ -18,6 +18,8 @@ __all__ = [
     "KAI_POD_GROUP",
     "KAI_QUEUE",
     "KAI_SKIP_PODGROUPER",
+    "KUEUE_PAUSED",
+    "KUEUE_QUEUE",
     "LEGACY_JOB_NAME",
     "OWNED_ENV",
     "OWNED_ENV_PREFIXES",
@@ -30,6 +32,7 @@ __all__ = [
     "ROLE_RESOURCE",
     "ROLE_SYNC",
     "ROLE_WORKER",
+    "RUN",
     "VOLCANO_POD_GROUP",
     "WORKSPACE_KEPT",
     "WORKSPACE_REVISION",
@@ -77,6 +80,13 @@ KAI_POD_GROUP = "pod-group-name"
 VOLCANO_POD_GROUP = "scheduling.k8s.io/group-name"
 """The only annotation that puts a pod into a PodGroup of Volcano; with `scheduling.volcano.sh/group-name` alone Volcano
 makes another one."""
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+"""Label of a Job: the LocalQueue that it waits in. On its owner Kueue would take it for the owner's, and leave the Job
+alone."""
+KUEUE_PAUSED = "torchrun.ai/paused"
+"""Annotation of a Workload that this operator has made inactive because its job is suspended."""
+RUN = "torchrun.ai/run"
+"""Annotation of a worker: how often its attempt was queued again before, which is in the rendezvous id."""
 PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
 """Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 

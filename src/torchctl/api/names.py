@@ -13,6 +13,7 @@ __all__ = [
     "INIT_CONTAINER",
     "KAI_DEFAULT_QUEUE",
     "KAI_SCHEDULER",
+    "KUEUE",
     "LAUNCHER_ROOT",
     "MASTER_PORT",
     "MAX_JOB_NAME",
@@ -57,6 +58,9 @@ INIT_CONTAINER = "workspace"
 PREFLIGHT_CONTAINER = "preflight"
 """The init container of a worker that asks whether the workers can meet at all."""
 KAI_SCHEDULER = "kai-scheduler"
+KUEUE = "kueue"
+"""The name by which the operator speaks of Kueue, which places no pods and so is no scheduler's name."""
+
 VOLCANO = "volcano"
 """The scheduler's name of Volcano."""
 AUTO = "auto"

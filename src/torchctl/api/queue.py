@@ -25,7 +25,7 @@ from torchctl.api.fields import (
     Open,
 )
 from torchctl.api.model import KeptModel, Model
-from torchctl.api.names import AUTO, GPU_RESOURCE, GROUP, NATIVE, VERSION, VOLCANO
+from torchctl.api.names import AUTO, GPU_RESOURCE, GROUP, KAI_SCHEDULER, NATIVE, VERSION, VOLCANO
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
 from torchctl.api.rules import Rule
@@ -215,6 +215,19 @@ class Scheduling(Model):
             holds=lambda self: self.volcano_queue is None or self.scheduler in (None, VOLCANO),
             field="volcanoQueue",
         ),
+        Rule(
+            cel="!has(self.kueueQueue) || !has(self.volcanoQueue)",
+            message="kueueQueue and volcanoQueue each make a gang of the pods: set one of them",
+            holds=lambda self: self.kueue_queue is None or self.volcano_queue is None,
+            field="kueueQueue",
+        ),
+        Rule(
+            cel="!has(self.kueueQueue) "
+            "|| !(self.?scheduler.orValue('') in ['auto', 'kubernetes', 'volcano', 'kai-scheduler'])",
+            message="kueueQueue does not go with a gang scheduler: leave scheduler out",
+            holds=lambda self: self.kueue_queue is None or self.scheduler not in (AUTO, NATIVE, VOLCANO, KAI_SCHEDULER),
+            field="kueueQueue",
+        ),
         qualified_keys("node_selector"),
     )
 
@@ -229,6 +242,11 @@ class Scheduling(Model):
         default=None,
         description="Name of Volcano's Queue. It is the admin's, has to exist, and is never written. Default: default, "
         "which Volcano makes itself.",
+    )
+    kueue_queue: DnsName | None = Field(
+        default=None,
+        description="Name of the LocalQueue of Kueue, in this namespace, that admits the jobs: each waits until there "
+        "is quota for all its pods. It is the admin's and never written. Default: none.",
     )
     node_selector: Labels | None = Field(default=None, description="Node labels that worker pods need. Default: none.")
     affinity: Open | None = Field(default=None, description="Affinity of worker pods, as in a pod. Default: none.")
@@ -320,6 +338,12 @@ class QueueSpec(Model):
             cel="!has(self.kaiQueue) || !has(self.scheduling) || !has(self.scheduling.volcanoQueue)",
             message="kaiQueue and scheduling.volcanoQueue are queues of different schedulers: set one of them",
             holds=lambda self: self.kai_queue is None or self.scheduling.volcano_queue is None,
+            field="scheduling",
+        ),
+        Rule(
+            cel="!has(self.kaiQueue) || !has(self.scheduling) || !has(self.scheduling.kueueQueue)",
+            message="kaiQueue and scheduling.kueueQueue each make a gang of the pods: set one of them",
+            holds=lambda self: self.kai_queue is None or self.scheduling.kueue_queue is None,
             field="scheduling",
         ),
     )

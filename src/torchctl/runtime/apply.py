@@ -5,6 +5,8 @@ The decision is `intent.decide`; here is the I/O around it. What it promises bey
 - the first apply of a child creates it or changes nothing: it names a version that no object has. Only if something is
   there already is it read live, and the decision made again;
 - every later apply carries the object's uid, so that a deleted object is a `Conflict` and never comes back;
+- what others write fields of that our intent must not name is created in a form of its own, by a field manager of its
+  own: a field that we once applied and then left out would be taken away again;
 - before an update of a kind with immutable fields these are read live: a struct need not have them.
 
 That an apply with a version creates what does not exist is not documented. A server that refuses it although there is
@@ -24,7 +26,7 @@ import msgspec
 
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import BadRequest, Conflict, Invalid, NotFound
+from torchctl.runtime.client.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
 from torchctl.runtime.drift import DriftDetector
 from torchctl.runtime.intent import (
     Decision,
@@ -94,9 +96,17 @@ class Applier:
         self._drift = DriftDetector(client.field_manager)
 
     async def apply(
-        self, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership, *, once: bool = False
+        self,
+        kind: Kind[T],
+        intent: Mapping[str, Any],
+        ours: Ownership,
+        *,
+        once: bool = False,
+        first: Mapping[str, Any] | None = None,
     ) -> ApplyResult:
         """Makes the object exist as `intent` describes it; with `once`, only makes sure that it exists.
+
+        With `first` it is created in that form, as `<field manager>-create`. The next call applies `intent` to it.
 
         The kind must be registered with the cache. RBAC: get, create and patch on the kind.
 
@@ -106,10 +116,17 @@ class Applier:
             Conflict: The object is no longer the one in the cache, or somebody else has just created it.
             ApiError: The API server refused, or could not be asked.
         """
-        return await self.apply_to(self._cache.get(kind, _key(intent)), kind, intent, ours, once=once)
+        return await self.apply_to(self._cache.get(kind, _key(intent)), kind, intent, ours, once=once, first=first)
 
     async def apply_to(
-        self, live: T | None, kind: Kind[T], intent: Mapping[str, Any], ours: Ownership, *, once: bool = False
+        self,
+        live: T | None,
+        kind: Kind[T],
+        intent: Mapping[str, Any],
+        ours: Ownership,
+        *,
+        once: bool = False,
+        first: Mapping[str, Any] | None = None,
     ) -> ApplyResult:
         """As `apply`, if the object is as `live` says (None: there is none), whatever the cache knows."""
         decision = decide(
@@ -126,6 +143,8 @@ class Applier:
             case Decision(operation=Operation.LEAVING):
                 meta = live.metadata if live is not None else ObjectMeta()
                 raise StillDeleting(kind, _key(intent), meta.finalizers if meta.deletion_timestamp else ())
+            case Decision(operation=Operation.CREATE) if first is not None:
+                return await self._create_first(kind, first, intent, partial(self.apply_to, ours=ours, once=once))
             case Decision(operation=Operation.CREATE, body=body) if body is not None:
                 return await self._create(kind, intent, body, partial(self.apply_to, ours=ours, once=once))
             case Decision(operation=Operation.UPDATE, body=body) if body is not None:
@@ -153,6 +172,20 @@ class Applier:
         unversioned = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
         sent = await self._send_first(kind, {**body, "metadata": unversioned})
         return ApplyResult(Operation.CREATE, self._learn(intent, sent))
+
+    async def _create_first(
+        self, kind: Kind[T], first: Mapping[str, Any], intent: Mapping[str, Any], again: "_Again[T]"
+    ) -> ApplyResult:
+        """Creates the object in its first form, or calls `again` with the one that exists."""
+        creator = f"{self._client.field_manager}-create"
+        try:
+            made = await self._client.create(kind, first, field_manager=creator)
+        except AlreadyExists:
+            live = await self._read(kind, _key(intent))
+            if live is None:
+                raise
+            return await again(live, kind, intent)
+        return ApplyResult(Operation.CREATE, made.metadata)
 
     async def _read(self, kind: Kind[T], key: Key) -> T | None:
         try:

@@ -54,6 +54,10 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         return self.gang and bool(self.queue)
 
     @property
+    def admits_jobs(self) -> bool:
+        return False
+
+    @property
     def place(self) -> str:
         return f"KAI queue {self.queue}" if self.queue else "KAI's default queue"
 
@@ -72,6 +76,9 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     def labels(self) -> dict[str, str]:
         """Labels that put Job and pods into their KAI queue."""
         return {labels.KAI_QUEUE: self.queue} if self.queue else {}
+
+    def job_labels(self) -> dict[str, str]:
+        return {}
 
     def job_annotations(self, gang: Gang) -> dict[str, str]:
         """The gang's size for a KAI before 0.15, which makes the PodGroup itself; later ones ignore it."""

@@ -40,6 +40,10 @@ class FrozenNative(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         return self.gang
 
     @property
+    def admits_jobs(self) -> bool:
+        return False
+
+    @property
     def place(self) -> str:
         return "the cluster"
 
@@ -52,6 +56,9 @@ class FrozenNative(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         return {"schedulingPolicy": {"gang": {"minCount": gang.least}}}
 
     def labels(self) -> dict[str, str]:
+        return {}
+
+    def job_labels(self) -> dict[str, str]:
         return {}
 
     def job_annotations(self, gang: Gang) -> dict[str, str]:

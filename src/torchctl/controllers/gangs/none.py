@@ -18,6 +18,7 @@ class NoGangScheduler:
     kind: None = None
     gang: bool = False
     own_group: bool = False
+    admits_jobs: bool = False
     place: str = ""
     remedy: str = ""
 
@@ -25,6 +26,9 @@ class NoGangScheduler:
         raise NotImplementedError("it has no PodGroup")
 
     def labels(self) -> dict[str, str]:
+        return {}
+
+    def job_labels(self) -> dict[str, str]:
         return {}
 
     def job_annotations(self, gang: Gang) -> dict[str, str]:

@@ -67,6 +67,14 @@ class GangScheduler(Protocol):
         """Whether each attempt has a PodGroup that we make."""
 
     @property
+    def admits_jobs(self) -> bool:
+        """Whether it admits Jobs, which are created suspended, and not pods.
+
+        Whether such a Job is suspended, its node selector, tolerations and scheduling gates are the admitter's from
+        then on.
+        """
+
+    @property
     def place(self) -> str:
         """The queue in which gangs wait, for a sentence."""
 
@@ -79,6 +87,9 @@ class GangScheduler(Protocol):
 
     def labels(self) -> dict[str, str]:
         """Labels of the Job, its pods and the PodGroup."""
+
+    def job_labels(self) -> dict[str, str]:
+        """Labels of the Job alone."""
 
     def job_annotations(self, gang: Gang) -> dict[str, str]:
         """Annotations of the Job."""

@@ -56,6 +56,10 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         return True
 
     @property
+    def admits_jobs(self) -> bool:
+        return False
+
+    @property
     def place(self) -> str:
         return f"Volcano's Queue {self.queue or DEFAULT_QUEUE}"
 
@@ -77,6 +81,9 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         return spec
 
     def labels(self) -> dict[str, str]:
+        return {}
+
+    def job_labels(self) -> dict[str, str]:
         return {}
 
     def job_annotations(self, gang: Gang) -> dict[str, str]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import POD
+from torchctl.api.kueue import KUEUE_WORKLOAD
+from torchctl.api.labels import KUEUE_PAUSED
 from torchctl.api.words import EventType
 from torchctl.controllers.complaints import complaints
 from torchctl.controllers.finding import Refusal
-from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
+from torchctl.controllers.job.actions import Actions, Child, Halt, Pause, Removal
 from torchctl.controllers.refusals import is_refusal, refusal_reason
 from torchctl.controllers.report import reference
 from torchctl.runtime.apply import ForeignObject, StillDeleting
@@ -47,13 +49,18 @@ class Actor:
             ApiError: It is no refusal, but a matter of trying again.
         """
         stay = await self._clear(job, todo)
+        refusals = await self._make(job, todo, seen)
+        paused = [await self._pause(job, pause) for pause in todo.pause]
+        return (*stay, *refusals, *filter(None, paused))
+
+    async def _make(self, job: TorchrunJob, todo: Actions, seen: Seen) -> tuple[Refusal, ...]:
         for stage in todo.stages:
             if not self._is_there(job):
                 return ()  # a child of a job that is deleted meanwhile would run until somebody deletes it
             refusals = await self._apply_all(stage, seen)
             if refusals:
-                return (*stay, *refusals)
-        return stay
+                return refusals
+        return ()
 
     async def _clear(self, job: TorchrunJob, todo: Actions) -> tuple[Refusal, ...]:
         removed = [await self._remove(job, removal) for removal in todo.remove]
@@ -79,7 +86,8 @@ class Actor:
 
     async def _apply(self, seen: Seen, child: Child) -> Refusal | None:
         try:
-            await self._manager.applier.apply_to(seen[child.kind, child.key], child.kind, child.body, child.ours)
+            live = seen[child.kind, child.key]
+            await self._manager.applier.apply_to(live, child.kind, child.body, child.ours, first=child.first)
         except (ForeignObject, StillDeleting, ApiError) as error:
             if not is_refusal(error):
                 raise
@@ -112,6 +120,17 @@ class Actor:
             return None
         except ApiError as error:
             return self._stays(job, POD, key, "ended", error)
+        return None
+
+    async def _pause(self, job: TorchrunJob, pause: Pause) -> Refusal | None:
+        key, mark = pause.key, {KUEUE_PAUSED: "true" if pause.paused else None}
+        patch = {"metadata": {"uid": pause.uid, "annotations": mark}, "spec": {"active": not pause.paused}}
+        try:
+            await self._manager.client.merge_patch(KUEUE_WORKLOAD, key.name, patch, namespace=key.namespace)
+        except NotFound:
+            return None
+        except ApiError as error:
+            return self._stays(job, KUEUE_WORKLOAD, key, "paused" if pause.paused else "resumed", error)
         return None
 
     def _stays(self, job: TorchrunJob, kind: Kind[Any], key: Key, what: str, error: ApiError) -> Refusal:

@@ -8,7 +8,7 @@ from torchctl.api.kube import JOB, POD, PVC
 from torchctl.runtime.intent import Ownership
 from torchctl.runtime.kinds import Key, Kind
 
-__all__ = ["Actions", "Child", "Halt", "Json", "Removal", "earliest"]
+__all__ = ["Actions", "Child", "Halt", "Json", "Pause", "Removal", "earliest"]
 
 Json = dict[str, Any]
 
@@ -19,11 +19,16 @@ ALONE = frozenset({JOB, POD, PVC})
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object that should exist, in its JSON form."""
+    """An object that should exist, in its JSON form.
+
+    Args:
+        first: The form in which it is created if others write fields of it afterwards that `body` must not name.
+    """
 
     kind: Kind[Any]
     body: Json
     ours: Ownership
+    first: Json | None = None
 
     @property
     def name(self) -> str:
@@ -62,6 +67,15 @@ class Halt:
     deadline_s: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A Workload of Kueue to make inactive, or active again: the way to suspend a Job that Kueue admits."""
+
+    key: Key
+    uid: str
+    paused: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
     """The changes that one pass makes, in this order, and the time of the next pass.
@@ -71,11 +85,13 @@ class Actions:
         halt: Pods that get a deadline.
         children: Applied in order; a refusal stops the later stages, since a later child is of no use without the
             earlier.
+        pause: Workloads that are paused, or go on, once the children are as they should be.
         look_again_s: Seconds after which something is due that no event will tell.
     """
 
     remove: tuple[Removal, ...] = ()
     halt: tuple[Halt, ...] = ()
+    pause: tuple[Pause, ...] = ()
     children: tuple[Child, ...] = ()
     look_again_s: float | None = None
 

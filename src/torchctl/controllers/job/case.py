@@ -11,6 +11,7 @@ from torchctl.api.queue import QueueSpec
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import Restarting
+from torchctl.runtime.conditions import is_true
 
 __all__ = ["Case"]
 
@@ -43,6 +44,18 @@ class Case:
     def is_elastic(self) -> bool:
         """Whether the job may run with fewer or more workers than it asked for."""
         return self.observed.job.spec.elastic is not None
+
+    @property
+    def pausable(self) -> bool:
+        """Whether the attempt's Job has not ended, and stands still while its Workload of Kueue is inactive.
+
+        The Job of a queue without kueueQueue has no run in its rendezvous, so that it may not begin again.
+        """
+        job, admits = self.observed.worker_job, self.template is not None and self.template.gang_scheduler.admits_jobs
+        if job is None or not admits or self.observed.workload is None or job.metadata.deletion_timestamp is not None:
+            return False
+        ends = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
+        return not any(is_true(job.status.conditions, type_) for type_ in ends)
 
     @property
     def policy(self) -> EffectiveRunPolicy:

@@ -1,6 +1,7 @@
 """Reads one job and everything that belongs to it from the cache, into one frozen value."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from torchctl.api.kube import (
     PersistentVolumeClaim,
     Pod,
 )
+from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import GROUP_KINDS, PodGroup, groups_of
@@ -30,10 +32,17 @@ from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind, Object, controller_of
 
-__all__ = ["BY_JOB", "Observed", "by_job", "observe"]
+__all__ = ["BY_JOB", "BY_WORKER_JOB", "Observed", "by_job", "by_worker_job", "observe"]
+
+ADMITTERS: tuple[Kind[Any], ...] = (*GROUP_KINDS, KUEUE_WORKLOAD)
+"""The kinds by which it is known which gang schedulers there are."""
 
 T = TypeVar("T", bound=Object)
 
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+BY_WORKER_JOB = "worker-job"
+"""Index of Kueue's Workloads by the uid of their Job."""
 BY_JOB = "torchrun-job"
 """Index of pods, Jobs, PodGroups and ControllerRevisions by namespace and uid of their TorchrunJob: a label of another
 namespace's pod is nobody's word."""
@@ -43,6 +52,12 @@ def by_job(child: Object) -> Iterable[str]:
     """The index function of `BY_JOB`."""
     uid = child.metadata.labels.get(labels.JOB_UID)
     return (_of(child.metadata.namespace, uid),) if uid else ()
+
+
+def by_worker_job(workload: KueueWorkload) -> tuple[str, ...]:
+    """The index function of `BY_WORKER_JOB`."""
+    owner = controller_of(workload)
+    return (owner.uid,) if owner is not None and owner.kind == JOB.kind else ()
 
 
 def _of(namespace: str, uid: str) -> str:
@@ -87,12 +102,13 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         podgroup=podgroup,
         queue_state=_queue_state(cache, podgroup),
         groups=_groups(cache, key, workers),
+        workload=_workload(cache, worker_job),
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
         old_groups=_earlier(groups, job),
         upstream=upstream(cache, job),
         awaited=is_awaited(cache, job),
-        absent=frozenset(kind for kind in GROUP_KINDS if cache.informer(kind).absent),
+        absent=frozenset(kind for kind in ADMITTERS if cache.informer(kind).absent),
         refused=_refused(cache),
     )
 
@@ -112,7 +128,7 @@ def _own(cache: Cache, kind: Kind[T], job: Key, name: str, uid: str) -> T | None
 
 
 def _refused(cache: Cache) -> dict[Kind[Any], str]:
-    unknown = (informer for informer in map(cache.informer, GROUP_KINDS) if not informer.follows)
+    unknown = (informer for informer in map(cache.informer, ADMITTERS) if not informer.follows)
     return {informer.kind: informer.unavailable_reason for informer in unknown if not informer.absent}
 
 
@@ -134,6 +150,15 @@ def _queue_state(cache: Cache, group: PodGroup | None) -> str | None:
     if queue is None:
         return ""
     return (queue.status.state if queue.status is not None else "") or None
+
+
+def _workload(cache: Cache, job: Job | None) -> KueueWorkload | None:
+    """The Workload that Kueue goes by now: one that a larger one has replaced is Finished."""
+    if job is None:
+        return None
+    every = cache.by_index(KUEUE_WORKLOAD, BY_WORKER_JOB, job.metadata.uid)
+    going = [one for one in every if not is_true(one.status.conditions, "Finished")]
+    return max(going, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name), default=None)
 
 
 def _kept(cache: Cache, job: Key, uid: str) -> PersistentVolumeClaim | None:

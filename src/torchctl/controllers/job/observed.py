@@ -7,6 +7,8 @@ from typing import Any
 from torchctl.api.conditions import JobCondition
 from torchctl.api.job import TorchrunJob
 from torchctl.api.kube import ControllerRevision, Job, PersistentVolumeClaim, Pod, Service
+from torchctl.api.kueue import KueueWorkload
+from torchctl.api.labels import KUEUE_PAUSED
 from torchctl.api.queue import TorchrunQueue
 from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.controllers.gangs.scheduler import GangScheduler
@@ -31,6 +33,8 @@ class Observed:
         sync_pods: Every try that is there.
         pods: The workers of the attempt, without those that somebody else's suspension of its Job stopped.
         groups: The PodGroups that the workers say they are in, by name, whoever made them.
+        workload: What Kueue has made of the attempt's Job, the latest that has not ended; None if Kueue does not manage
+            the Job, or has not seen it yet.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
         old_groups: The PodGroups of earlier attempts.
@@ -38,8 +42,8 @@ class Observed:
         awaited: Whether another job waits for this one.
         queue_state: The state of the gang scheduler's own queue in its words: empty if there is no such queue, None
             if that is not known.
-        absent: The kinds of PodGroups that the API server does not serve.
-        refused: The kinds of PodGroups that it has never let us read, with its words: whether they are there is open.
+        absent: The kinds of PodGroups, and Kueue's Workloads, that the API server does not serve.
+        refused: Those of them that it has never let us read, with its words: whether they are there is open.
         warning: The newest Warning Event about the first late worker, if the plan asked for it.
         create_failure: The Job controller's words on why it cannot create the workers, if the plan asked for them.
     """
@@ -58,6 +62,7 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     podgroup: PodGroup | None = None
     groups: Mapping[str, PodGroup] = field(default_factory=dict)
+    workload: KueueWorkload | None = None
     old_jobs: tuple[Job, ...] = ()
     old_pods: tuple[Pod, ...] = ()
     old_groups: tuple[PodGroup, ...] = ()
@@ -81,6 +86,11 @@ class Observed:
         if not job.spec.get("suspend") and not is_true(job.status.conditions, "Suspended"):
             return False
         return not any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget"))
+
+    @property
+    def paused(self) -> bool:
+        """Whether this operator has made the attempt's Workload inactive."""
+        return self.workload is not None and KUEUE_PAUSED in self.workload.metadata.annotations
 
     @property
     def was_started(self) -> bool:

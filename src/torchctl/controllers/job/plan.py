@@ -155,6 +155,7 @@ def _actions(found: Found, life: Life) -> Actions:
     return Actions(
         remove=(*retention.leftovers(case), *_of_other_revisions(state)),
         halt=(*retention.halted(case), *state.halt),
+        pause=retention.pauses(case, isinstance(life.stage, Suspended)),
         children=children(Ground(case, case.template, frozen.revision, frozen.hold, state), life.stage),
         look_again_s=look_again_s,
     )

@@ -5,6 +5,7 @@ from functools import partial
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE, PersistentVolumeClaim
+from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
@@ -24,7 +25,7 @@ from torchctl.controllers.indexes import (
 )
 from torchctl.controllers.job.act import Actor, Seen
 from torchctl.controllers.job.live_reads import LiveReads
-from torchctl.controllers.job.observe import BY_JOB, Observed, by_job, observe
+from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, Observed, by_job, by_worker_job, observe
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, Steps, again_s, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.status_throttle import StatusThrottle
@@ -36,7 +37,7 @@ from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.conditions import find
 from torchctl.runtime.controller import Controller
-from torchctl.runtime.kinds import Key, Object, key_of
+from torchctl.runtime.kinds import Key, Object, controller_of, key_of
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.predicate import Predicate, generation_changed
 from torchctl.runtime.reconcile import Request, Result
@@ -63,6 +64,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         cache.register(kind, labels=OURS, indexes={BY_JOB: by_job}, optional=True)
     cache.index(VOLCANO_PODGROUP, GROUPS_BY_QUEUE, queue_of_group)
     cache.register(VOLCANO_QUEUE, optional=True)
+    cache.register(KUEUE_WORKLOAD, indexes={BY_WORKER_JOB: by_worker_job}, optional=True)
     controller = Controller(
         "torchrunjob",
         JobReconciler(manager, settings).reconcile,
@@ -73,6 +75,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     for kind in GROUP_KINDS:
         controller.owns(kind, labels=OURS, optional=True)
     controller.watches(VOLCANO_QUEUE, partial(jobs_in_volcano_queue, cache), predicate=state_turned, optional=True)
+    controller.watches(KUEUE_WORKLOAD, partial(job_of_workload, cache), optional=True)
     controller.watches(POD, job_of_child, labels=OURS)
     controller.watches(PVC, partial(jobs_of_claim, cache))
     controller.watches(TORCHRUN_JOB, partial(jobs_that_wait, cache), predicate=upstream_turned)
@@ -85,6 +88,13 @@ def job_of_child(child: Object) -> tuple[Request, ...]:
     """The job that the child's labels name. A worker's controller is the Job; a kept claim has none."""
     name = child.metadata.labels.get(JOB_NAME)
     return (Key(child.metadata.namespace, name),) if name else ()
+
+
+def job_of_workload(cache: Cache, workload: KueueWorkload) -> tuple[Request, ...]:
+    """The job whose Job Kueue made the Workload for; of Jobs that are not ours the cache knows nothing."""
+    owner = controller_of(workload)
+    job = cache.get(JOB, Key(workload.metadata.namespace, owner.name)) if owner is not None else None
+    return job_of_child(job) if job is not None else ()
 
 
 def jobs_of_claim(cache: Cache, claim: PersistentVolumeClaim) -> tuple[Request, ...]:

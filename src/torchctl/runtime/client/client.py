@@ -272,7 +272,14 @@ class Client:
     # Writing.
 
     async def create(
-        self, kind: Kind[T], body: Body, namespace: str = "", *, name: str = "", subresource: str = ""
+        self,
+        kind: Kind[T],
+        body: Body,
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+        field_manager: str | None = None,
     ) -> T:
         """Creates an object or, with `name` and `subresource`, a subresource such as a pod's `binding`. RBAC: create.
 
@@ -285,7 +292,7 @@ class Client:
             namespace or _namespace(body),
             name=name,
             subresource=subresource,
-            manager=self.field_manager,
+            manager=field_manager or self.field_manager,
         )
         return await self._write(kind, request)
 

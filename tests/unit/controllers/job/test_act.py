@@ -11,9 +11,10 @@ from world import World
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.api.kueue import KUEUE_WORKLOAD
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.job.act import Actor
-from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
+from torchctl.controllers.job.actions import Actions, Child, Halt, Pause, Removal
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Idle, again_s, plan
 from torchctl.controllers.job.status import derive
 from torchctl.runtime.apply import Applier
@@ -85,7 +86,7 @@ class Applies:
         self.made: list[str] = []
         self.told: list[tuple[str, ...]] = []
 
-    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any, *, first: Any) -> None:
         self.made.append(f"{kind.kind} {body['metadata']['name']}")
 
     def event(self, regarding: Any, *said: str) -> None:
@@ -115,6 +116,28 @@ async def test_a_refused_halt_is_reported(world: type[World]) -> None:
     (refusal,) = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo, {})
     assert refusal.message.startswith("Pod demo-0-x cannot be ended: the API server refused it: pods are kept here")
     assert (refusal.stays, len(others.told)) == (True, 1)
+
+
+@pytest.mark.parametrize(("paused", "mark"), [(True, "true"), (False, None)])
+async def test_workload_is_paused_by_uid_and_marked(world: type[World], paused: bool, mark: str | None) -> None:
+    """A merge patch with null takes the mark away again."""
+    server = Server(gone=False)
+    todo = Actions(pause=(Pause(Key("team", "job-demo-1"), "uid-w", paused),))
+    manager = SimpleNamespace(client=server, events=None, cache=None, applier=server)
+    assert await Actor(cast(Manager, manager)).carry_out(world(JOB_OF_TWO).seen.job, todo, {}) == ()
+    ((kind, name, patch, namespace),) = server.patches
+    assert (kind, name, namespace) == (KUEUE_WORKLOAD, "job-demo-1", "team")
+    meta = {"uid": "uid-w", "annotations": {"torchrun.ai/paused": mark}}
+    assert patch == {"metadata": meta, "spec": {"active": not paused}}
+
+
+async def test_a_refused_pause_is_reported(world: type[World]) -> None:
+    w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("workloads are kept here")), Applies()
+    manager = SimpleNamespace(client=client, events=others, cache=None, applier=others)
+    todo = Actions(pause=(Pause(Key("team", "job-demo-1"), "uid-w", paused=True),))
+    (refusal,) = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo, {})
+    assert refusal.message.startswith("Workload job-demo-1 cannot be paused")
+    assert refusal.stays
 
 
 async def test_job_that_vanished_since_the_plan_is_not_made_again(world: type[World]) -> None:
@@ -187,7 +210,7 @@ class Cluster:
     def get(self, kind: Kind[Any], key: Key) -> TorchrunJob | None:
         return self.job if len(self.made) < self.after else self.then
 
-    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any, *, first: Any) -> None:
         self.made.append(kind.kind)
 
 
@@ -223,7 +246,7 @@ async def test_a_child_gone_since_its_plan_stays_gone(world: type[World]) -> Non
     there: dict[Kind[Any], Any] = {TORCHRUN_JOB: w.seen.job, SERVICE: SimpleNamespace(metadata="as it was seen")}
     given: dict[str, Any] = {}
 
-    async def apply_to(live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
+    async def apply_to(live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any, *, first: Any) -> None:
         given[kind.kind] = live
 
     cache = SimpleNamespace(get=lambda kind, key: there.get(kind))
@@ -259,8 +282,8 @@ class Refuses(Applies):
         super().__init__()
         self.errors, self.under_way = errors, anyio.Event()
 
-    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any) -> None:
-        await super().apply_to(live, kind, body, ours)
+    async def apply_to(self, live: Any, kind: Kind[Any], body: dict[str, Any], ours: Any, *, first: Any) -> None:
+        await super().apply_to(live, kind, body, ours, first=first)
         if len(self.made) == 3:
             self.under_way.set()
         await self.under_way.wait()

@@ -11,13 +11,15 @@ import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE
+from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
-from torchctl.controllers.job.observe import BY_JOB, by_job, observe
+from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, by_job, by_worker_job, observe
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.reconciler import (
     GROUPS_BY_QUEUE,
+    job_of_workload,
     jobs_in_volcano_queue,
     queue_of_group,
     state_turned,
@@ -50,6 +52,7 @@ class Shelf:
     def by_index(self, kind: Kind[Any], index: str, value: str) -> Iterable[Any]:
         functions: dict[str, Callable[[Any], Iterable[str]]] = {
             BY_JOB: by_job,
+            BY_WORKER_JOB: by_worker_job,
             JOBS_BY_DEPENDENCY: dependencies_of,
             GROUPS_BY_QUEUE: queue_of_group,
         }
@@ -329,3 +332,32 @@ def test_only_the_state_of_a_volcano_queue_wakes_jobs(old: str | None, new: str 
         return msgspec.convert(a_volcano_queue(state)[1], VOLCANO_QUEUE.type) if state is not None else None
 
     assert state_turned(Change(VOLCANO_QUEUE, "updated", queue(old), queue(new))) is passes
+
+
+def a_workload(name: str, owner: str = "uid-child", created: str = "2026-01-01T00:00:00Z", done: str = "False") -> Any:
+    finished = {"type": "Finished", "status": done, "reason": "x", "message": ""}
+    about = meta(name, owner, "Job", creationTimestamp=created)
+    return KUEUE_WORKLOAD, {"metadata": about, "status": {"conditions": [finished]}}
+
+
+def test_the_workload_is_the_latest_that_goes_on() -> None:
+    """One that a larger one has replaced is Finished; that of another Job is none of ours."""
+    found = seen(
+        job(),
+        (JOB, {"metadata": meta("demo", "uid-demo") | {"uid": "uid-child"}}),
+        a_workload("first"),
+        a_workload("second", created="2026-01-01T00:00:05Z"),
+        a_workload("replaced", created="2026-01-01T00:00:09Z", done="True"),
+        a_workload("of-another", "uid-other", created="2026-01-01T00:00:09Z"),
+    )
+    assert found.workload is not None
+    assert found.workload.metadata.name == "second"
+    assert seen(job(), a_workload("first")).workload is None
+
+
+def test_workload_wakes_the_job_of_its_job() -> None:
+    labels = {"torchrun.ai/job-name": "demo"}
+    shelf = cast(Cache, Shelf((JOB, {"metadata": meta("demo", "uid-demo", labels=labels)})))
+    ours, theirs = (msgspec.convert(a_workload("w", owner)[1], KueueWorkload) for owner in ("uid-demo", ""))
+    assert job_of_workload(shelf, ours) == (KEY,)
+    assert job_of_workload(shelf, theirs) == ()

@@ -1,6 +1,7 @@
 """Lists the children that should exist at each stage of a job's life."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from torchctl.api import labels
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE
@@ -59,9 +60,12 @@ def children(ground: Ground, stage: Stage) -> tuple[Child, ...]:
 
 
 def _suspended(ground: Ground) -> tuple[Child, ...]:
-    """Returns every child but the workers. Their Job is ended, if there is one, because resuming makes another."""
+    """Returns every child but the workers. Their Job is ended, if there is one, because resuming makes another.
+
+    Unless Kueue admits it: then it is paused, and the same Job resumes.
+    """
     job = ground.case.observed.worker_job
-    stop = retention.stop(ground.case, job) if job is not None else ()
+    stop = retention.stop(ground.case, job) if job is not None and not ground.case.pausable else ()
     return (*_before_workers(ground), *stop)
 
 
@@ -85,10 +89,18 @@ def _workers(ground: Ground) -> tuple[Child, ...]:
     if scheduler.kind is not None and observed.makes_group(scheduler):
         found.append(Child(scheduler.kind, podgroup.pod_group(owner, template, attempt), ours))
     found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
-    nodes = template.desired(observed.job.spec)
     let_in = admission.granted(observed.job.status) if template.coordinated else None
-    body = workers.worker_job(owner, template, attempt, nodes=nodes, made=observed.worker_job, let_in=let_in)
-    found.append(Child(JOB, body, ours))
+    body = partial(
+        workers.worker_job,
+        owner,
+        template,
+        attempt,
+        nodes=admission.asked(observed, template),
+        made=observed.worker_job,
+        run=observed.job.status.requeues,
+        let_in=let_in,
+    )
+    found.append(Child(JOB, body(), ours, first=body(first=True) if scheduler.admits_jobs else None))
     return tuple(found)
 
 

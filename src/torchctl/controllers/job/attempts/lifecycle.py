@@ -67,10 +67,24 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     if _says_complete(case.observed.worker_job):
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
-    if case.observed.held and (case.status.attempt_active_time is not None or case.status.host_uid):
+    if _is_queued_again(case):
         # The suspension of its Job stops worker 0 too, so the next one is not its replacement.
-        return Life(status=msgspec.structs.replace(_folded(case.status, case.now), host_uid=""), stage=Run())
+        known = _folded(case.status, case.now)
+        again = msgspec.structs.replace(known, host_uid="", requeues=known.requeues + 1)
+        return Life(status=again, stage=Run())
     return _go_on(case)
+
+
+def _is_queued_again(case: Case) -> bool:
+    """Whether an attempt that ran is held, which is recorded once.
+
+    The template of a Job that Kueue has started can change only after Kueue has cleared its start time.
+    """
+    job, status = case.observed.worker_job, case.status
+    if job is None or not case.observed.held or (status.attempt_active_time is None and not status.host_uid):
+        return False
+    admits = case.template is not None and case.template.gang_scheduler.admits_jobs
+    return not (admits and job.status.start_time is not None)
 
 
 def _go_on(case: Case) -> Life:
@@ -198,6 +212,8 @@ def _suspended(case: Case) -> Life:
         return _succeeded(case)
     if observed.job.spec.suspend:
         return Life(status=status, stage=Suspended())
+    if case.pausable:
+        return Life(status=status, stage=Run())  # Kueue starts the same Job, which keeps what it knows of it
     if observed.was_started:
         return Life(status=_next(status, case.moment), stage=Wait(case.moment))
     return Life(status=status, stage=Run() if status.next_attempt_time is None else Wait(status.next_attempt_time))
@@ -215,7 +231,10 @@ def _suspends(case: Case) -> Life | None:
     """Suspends the job if its spec asks for it, but not a job that runs without a template: it could not resume."""
     if not case.observed.job.spec.suspend or (case.template is None and case.observed.was_started):
         return None
-    return Life(status=_begun(_folded(case.status, case.now), case.observed), stage=Suspended())
+    status = _begun(_folded(case.status, case.now), case.observed)
+    if case.pausable:
+        status = msgspec.structs.replace(status, host_uid="", requeues=status.requeues + 1)
+    return Life(status=status, stage=Suspended())
 
 
 def _succeeded(case: Case) -> Life:
@@ -269,6 +288,7 @@ def _next(status: JobStatus, due: datetime) -> JobStatus:
         attempt_start_time=None,
         attempt_active_time=None,
         attempt_ready_time=None,
+        requeues=0,
         host_uid="",
     )
 

@@ -12,7 +12,7 @@ from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, Job, Pod
 from torchctl.api.phases import Phase
 from torchctl.controllers.gangs.groups import holds_queue, kind_of
 from torchctl.controllers.job import pods, success
-from torchctl.controllers.job.actions import Actions, Child, Halt, Removal
+from torchctl.controllers.job.actions import Actions, Child, Halt, Pause, Removal
 from torchctl.controllers.job.attempts.stage import is_suspended
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children import workers
@@ -23,7 +23,7 @@ from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
 
-__all__ = ["after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "stop", "stopped"]
+__all__ = ["after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "pauses", "stop", "stopped"]
 
 
 def after_the_end(case: Case) -> Actions:
@@ -121,6 +121,17 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
     nodes = int(job.spec.get("completions") or case.template.nodes)
     body = workers.worker_job(owner, case.template, attempt, nodes=nodes, made=job, stop=True)
     return (Child(JOB, body, controlled_by(owner.uid)),)
+
+
+def pauses(case: Case, suspended: bool) -> tuple[Pause, ...]:
+    """The Workload of an attempt that Kueue admits, paused while the job is suspended.
+
+    One that somebody else has made inactive stays so.
+    """
+    observed, workload = case.observed, case.observed.workload
+    if workload is None or not case.pausable or observed.paused == suspended:
+        return ()
+    return (Pause(key_of(workload), workload.metadata.uid, suspended),)
 
 
 def has_ended(job: Job) -> bool:

@@ -15,7 +15,7 @@ from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.jobstatus import Admission
 from torchctl.api.kube import JOB, Job
-from torchctl.api.labels import ROLE_WORKER
+from torchctl.api.labels import ROLE_WORKER, RUN
 from torchctl.controllers.job.children import torchrun
 from torchctl.controllers.job.children.containers import (
     CLAIM_ROOT,
@@ -47,6 +47,9 @@ _CHECKPOINTS = "torchrun-checkpoints"
 Json = dict[str, Any]
 
 _ONCE: Json = {"backoffLimit": 0}
+_ADMITTERS = ("nodeSelector", "tolerations", "schedulingGates")
+"""Fields of the pods' spec that an admitter of Jobs adds to. Two are atomic in server-side apply: whoever names them
+takes what the admitter has added away."""
 _FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
 
 
@@ -58,6 +61,8 @@ def worker_job(
     nodes: int,
     made: Job | None = None,
     stop: bool = False,
+    first: bool = False,
+    run: int = 0,
     let_in: Admission | None = None,
 ) -> Json:
     """The Job of an attempt with `nodes` pods.
@@ -66,16 +71,19 @@ def worker_job(
         made: The Job as it is, if there is one. It keeps the users' labels and annotations that it was made with.
         stop: Ends it for good and keeps it, by a deadline that has passed. `suspend` is never said: it belongs to a
             queueing system such as Kueue, which also takes back a suspension of ours.
+        first: As it is created where something admits Jobs: suspended, with the fields that are the admitter's later.
+        run: How often the attempt was queued again.
         let_in: The coordinator's record, which may limit the pods to some nodes.
     """
+    scheduler = template.gang_scheduler
     body = owner.body(
         JOB,
         names.worker_job(owner.name, attempt),
         ROLE_WORKER,
         attempt=attempt,
         given=template.metadata if made is None else _as_made(template.metadata, made),
-        labels=template.gang_scheduler.labels(),
-        annotations=template.gang_scheduler.job_annotations(gang_of(owner, template, attempt)),
+        labels=scheduler.labels() | scheduler.job_labels(),
+        annotations=scheduler.job_annotations(gang_of(owner, template, attempt)),
     )
     return body | {
         "spec": {
@@ -83,8 +91,9 @@ def worker_job(
             "completions": nodes,
             "parallelism": nodes,
             "podReplacementPolicy": "TerminatingOrFailed" if template.elastic else "Failed",
-            "template": limited(_pod(owner, template, attempt, nodes, made), let_in),
+            "template": limited(_pod(owner, template, attempt, nodes, made, run=run, first=first), let_in),
         }
+        | ({"suspend": True} if first and scheduler.admits_jobs else {})
         | ({"activeDeadlineSeconds": 1} if stop else {})
         | (_FOR_EVER if template.elastic else _ONCE)
     }
@@ -100,12 +109,17 @@ def _as_made(given: Metadata, made: Job) -> Metadata:
     return {field: {key: live[field][key] for key in keys if key in live[field]} for field, keys in given.items()}
 
 
-def _pod(owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made: Job | None) -> Json:
+def _pod(
+    owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made: Job | None, *, run: int, first: bool
+) -> Json:
     pod, spec = template.pod, template.pod["spec"]
     meeting = torchrun.rendezvous(template, owner.name, owner.namespace, owner.uid, attempt)
     scheduler, gang = template.gang_scheduler, gang_of(owner, template, attempt)
     labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | scheduler.labels()
     annotations = pod["metadata"].get("annotations", {}) | scheduler.pod_annotations(gang)
+    if scheduler.admits_jobs:
+        annotations |= {RUN: str(run)}
+    taken = _ADMITTERS if scheduler.admits_jobs and not first else ()
     base, *sidecars = spec["containers"]
     trainer = _reloading(owner, template, _trainer(owner, template, attempt, base), nodes, made)
     volumes = by_key("name", spec.get("volumes", ()), _volumes(owner, template))
@@ -125,7 +139,8 @@ def _pod(owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made:
         }
     )
     metadata = {"labels": labels} | ({"annotations": annotations} if annotations else {})
-    return {"metadata": metadata, "spec": {key: value for key, value in spec.items() if value != []}}
+    named = {key: value for key, value in spec.items() if value != [] and key not in taken}
+    return {"metadata": metadata, "spec": named}
 
 
 def _trainer(owner: Owner, template: FrozenTemplate, attempt: int, base: Json) -> Json:

@@ -7,12 +7,15 @@ KAI's podgrouper puts the pods of a Job into one of its own if it does not know 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from torchctl.api import names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.jobstatus import NEVER_FITS, Admission, JobStatus
 from torchctl.api.kube import Job
+from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.gangs.groups import PodGroup, least_of
+from torchctl.controllers.gangs.kueue import is_admitted, words_of
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
@@ -20,14 +23,14 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
-__all__ = ["assess", "granted", "may_start"]
-
-_KUEUE = "kueue.x-k8s.io/queue-name"
+__all__ = ["asked", "assess", "granted", "may_start"]
 
 
 def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job."""
     scheduler, job = template.gang_scheduler, observed.worker_job
+    if scheduler.admits_jobs and not observed.lacks(scheduler):
+        return _by_workload(observed, template)
     if job is not None and observed.held:
         return Finding(False, JobReason.SUSPENDED_BY_OTHERS, _held(job))
     if template.coordinated:
@@ -39,6 +42,33 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
     if not template.auto:
         return found
     return replace(found, message=f"{found.message}; scheduler auto took {scheduler.name or 'none'}")
+
+
+def _by_workload(observed: Observed, template: FrozenTemplate) -> Finding:
+    """Kueue's word on the attempt's Job."""
+    place, workload = template.gang_scheduler.place, observed.workload
+    job = f"Job {names.worker_job(observed.job.metadata.name, observed.job.status.attempt)}"
+    if is_admitted(workload) and not observed.held:
+        return Finding(True, JobReason.ADMITTED, f"{job} is admitted through {place}: there is quota for all its pods")
+    if workload is None:
+        return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{job} waits in {place}, which has not taken it up yet")
+    words = pods.shorten(words_of(workload))
+    told = f"{job} waits in {place}: Workload {workload.metadata.name}"
+    if not workload.spec.active and not observed.paused:
+        words = "; ".join(filter(None, ("it is inactive, set its spec.active to true", words)))
+    return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{told}: {words}" if words else told, warn=bool(words))
+
+
+def asked(observed: Observed, template: FrozenTemplate) -> int:
+    """How many pods the attempt's Job should ask for now.
+
+    Kueue gives quota for all that a Job asks for or nothing, so an elastic one asks for its fewest pods first, and for
+    the others once it is admitted.
+    """
+    desired = template.desired(observed.job.spec)
+    if template.elastic is None or not template.gang_scheduler.admits_jobs:
+        return desired
+    return desired if observed.worker_job is not None and not observed.held else template.min_nodes
 
 
 def may_start(observed: Observed, template: FrozenTemplate) -> bool:
@@ -106,7 +136,7 @@ def _one_by_one(place: str, why: str) -> Finding:
 
 def _held(job: Job) -> str:
     """Names the suspender of the Job, as far as its labels tell, and the place to read on."""
-    name, queue = job.metadata.name, job.metadata.labels.get(_KUEUE)
+    name, queue = job.metadata.name, job.metadata.labels.get(KUEUE_QUEUE)
     if queue:
         why = f"see `kubectl describe workloads.kueue.x-k8s.io` of Job {name}"
         return f"Kueue has suspended Job {name} and admits it through LocalQueue {queue}: {why}"

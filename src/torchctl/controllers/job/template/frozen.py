@@ -11,6 +11,7 @@ import msgspec
 from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.job import HotReload, JobSpec, WorkspaceSource
 from torchctl.controllers.gangs.kai import FrozenKai, FrozenTopology
+from torchctl.controllers.gangs.kueue import FrozenKueue
 from torchctl.controllers.gangs.native import FrozenNative
 from torchctl.controllers.gangs.none import NoGangScheduler
 from torchctl.controllers.gangs.scheduler import GangScheduler
@@ -21,6 +22,7 @@ __all__ = [
     "FrozenCheckpoints",
     "FrozenElastic",
     "FrozenKai",
+    "FrozenKueue",
     "FrozenNative",
     "FrozenRendezvous",
     "FrozenTemplate",
@@ -130,6 +132,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     kai: FrozenKai | None = None
     volcano: FrozenVolcano | None = None
     native: FrozenNative | None = None
+    kueue: FrozenKueue | None = None
     auto: bool = False
     """Whether the operator chose the gang scheduler, by what the cluster had when the template was made."""
     coordinated: bool = False
@@ -139,7 +142,7 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     @property
     def gang_scheduler(self) -> GangScheduler:
         """The gang scheduler of the pods; one that asks for nothing if none makes them a gang."""
-        return self.kai or self.volcano or self.native or NoGangScheduler()
+        return self.kai or self.volcano or self.native or self.kueue or NoGangScheduler()
 
     @property
     def gpus(self) -> int:

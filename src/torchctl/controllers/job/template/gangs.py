@@ -10,7 +10,7 @@ from torchctl.api.names import AUTO, KAI_DEFAULT_QUEUE, KAI_SCHEDULER, NATIVE, V
 from torchctl.api.queue import QueueSpec, Scheduling
 from torchctl.controllers.gangs.choice import choose
 from torchctl.controllers.job.template.errors import Impossible
-from torchctl.controllers.job.template.frozen import FrozenKai, FrozenNative, FrozenTopology, FrozenVolcano
+from torchctl.controllers.job.template.frozen import FrozenKai, FrozenKueue, FrozenNative, FrozenTopology, FrozenVolcano
 from torchctl.controllers.queuespec.scheduling import scheduler_of
 from torchctl.runtime.kinds import Kind
 
@@ -24,7 +24,7 @@ class Placement:
     Args:
         scheduler_name: The pods' schedulerName; empty for the cluster's default.
         auto: Whether the operator chose it.
-        kai, volcano, native: The one that makes the pods a gang, if one does.
+        kai, volcano, native, kueue: The one that makes the pods a gang, if one does.
     """
 
     scheduler_name: str
@@ -32,6 +32,7 @@ class Placement:
     kai: FrozenKai | None = None
     volcano: FrozenVolcano | None = None
     native: FrozenNative | None = None
+    kueue: FrozenKueue | None = None
 
 
 def placement(queue: QueueSpec, job: JobSpec, default: str, absent: Container[Kind[Any]], queue_name: str) -> Placement:
@@ -45,6 +46,9 @@ def placement(queue: QueueSpec, job: JobSpec, default: str, absent: Container[Ki
         Impossible: The job is elastic and the gangs of its scheduler cannot change their size.
     """
     asked, gang, elastic = scheduler_of(queue, default), queue.scheduling.gang, job.elastic is not None
+    if queue.scheduling.kueue_queue is not None:
+        # Kueue gives quota and places nothing: whichever scheduler the pods have does that.
+        return Placement(scheduler_name=asked, auto=False, kueue=FrozenKueue(queue=queue.scheduling.kueue_queue))
     auto = asked == AUTO
     chosen = asked if not auto else choose(absent, elastic=elastic) if gang else ""
     if chosen == NATIVE and elastic and gang:

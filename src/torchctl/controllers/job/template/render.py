@@ -14,9 +14,11 @@ from torchctl.api.common import Distribution, RdzvBackend
 from torchctl.api.conditions import JobReason
 from torchctl.api.effective import EffectiveDistributed
 from torchctl.api.job import HotReload, JobSpec, TorchrunJob, WorkspaceSource
+from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.api.names import TRAINER
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.written import plain
+from torchctl.controllers.gangs.kueue import PARTIAL
 from torchctl.controllers.job.children import preflight
 from torchctl.controllers.job.template import conflicts, gputypes, podspec, security, sizing
 from torchctl.controllers.job.template.errors import Impossible
@@ -37,7 +39,6 @@ __all__ = ["render"]
 _MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _READ_ONLY = frozenset({"ReadOnlyMany"})
 _ETCD = (RdzvBackend.ETCD, RdzvBackend.ETCD_V2)
-_KUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def render(
@@ -102,6 +103,12 @@ def render(
             JobReason.INVALID_SPEC,
             f"no image: set spec.image of TorchrunQueue {name}, or submit the job again with an image",
         )
+    if placed.kueue is not None and PARTIAL in pod["metadata"].get("annotations", {}):
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"annotation {PARTIAL} of the pods does not go with scheduling.kueueQueue of TorchrunQueue {name}: "
+            "torchrun would wait for those that Kueue leaves out; set spec.elastic instead, to ask for minNodes first",
+        )
     template = FrozenTemplate(
         queue=name,
         nodes=shape.nodes,
@@ -125,10 +132,11 @@ def render(
         kai=placed.kai,
         volcano=placed.volcano,
         native=placed.native,
+        kueue=placed.kueue,
         auto=placed.auto,
         coordinated=settings.coordinator is not None
-        and not (placed.scheduler_name or placed.native)
-        and _KUEUE not in pod["metadata"].get("labels", {}),
+        and not (placed.scheduler_name or placed.native or placed.kueue)
+        and KUEUE_QUEUE not in pod["metadata"].get("labels", {}),
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value

@@ -1,0 +1,117 @@
+"""Kueue: admits a Job whole by the quota of a LocalQueue, and places no pod.
+
+It holds a Job by `spec.suspend`, and at admission writes the flavor's node selector and tolerations into its template.
+So a Job is created suspended by a field manager of its own, and what is applied afterwards names none of these fields:
+else each apply would take Kueue's back, or be refused because the template of a running Job cannot change.
+
+An eviction is told by the Workload alone, since the pods are only deleted. The same Job comes back later, with new pods
+and without losing its place in the queue.
+"""
+
+from typing import Any
+
+import msgspec
+
+from torchctl.api import labels, names
+from torchctl.api.conditions import JobReason
+from torchctl.api.kube import Pod
+from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
+from torchctl.controllers.gangs.groups import PodGroup
+from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
+from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.kinds import Kind
+
+__all__ = ["PARTIAL", "FrozenKueue", "is_admitted", "words_of"]
+
+PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
+"""Annotation of a Job that Kueue may shrink when it admits it. It excludes a size that changes later."""
+_ELASTIC = "kueue.x-k8s.io/elastic-job"
+"""Annotation of a Job whose size may change while it runs: Kueue then asks for quota for what is added only."""
+
+
+class FrozenKueue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The LocalQueue that the Job waits in."""
+
+    queue: str
+
+    @property
+    def name(self) -> str:
+        return names.KUEUE
+
+    @property
+    def kind(self) -> Kind[KueueWorkload]:
+        return KUEUE_WORKLOAD
+
+    @property
+    def gang(self) -> bool:
+        """Always: quota is given for all pods or none."""
+        return True
+
+    @property
+    def own_group(self) -> bool:
+        return False
+
+    @property
+    def admits_jobs(self) -> bool:
+        return True
+
+    @property
+    def place(self) -> str:
+        return f"Kueue's LocalQueue {self.queue}"
+
+    @property
+    def remedy(self) -> str:
+        return "see who else makes PodGroups for the pods"
+
+    def spec(self, gang: Gang) -> dict[str, Any]:
+        raise NotImplementedError("it has no PodGroup")
+
+    def labels(self) -> dict[str, str]:
+        return {}
+
+    def job_labels(self) -> dict[str, str]:
+        return {labels.KUEUE_QUEUE: self.queue}
+
+    def job_annotations(self, gang: Gang) -> dict[str, str]:
+        return {_ELASTIC: "true"} if gang.least < gang.most else {}
+
+    def pod_annotations(self, gang: Gang) -> dict[str, str]:
+        return {}
+
+    def pod_spec(self, gang: Gang) -> dict[str, Any]:
+        return {}
+
+    def group_of(self, pod: Pod) -> str:
+        return ""
+
+    def has_member(self, pod: Pod) -> bool:
+        return True
+
+    def not_installed(self) -> NotInstalled:
+        what = (
+            "spec.scheduling.kueueQueue of the queue needs Kueue, and the cluster has no workloads.kueue.x-k8s.io "
+            "(v1beta2): install it, this job goes on by itself then"
+        )
+        return NotInstalled(JobReason.KUEUE_NOT_INSTALLED, what)
+
+    def said(self, group: PodGroup, queue_state: str | None) -> Said:
+        return Said()
+
+
+def is_admitted(workload: KueueWorkload | None) -> bool:
+    """Whether Kueue has given the Job its quota. Its pods may still wait for nodes."""
+    return workload is not None and is_true(workload.status.conditions, "Admitted")
+
+
+def words_of(workload: KueueWorkload) -> str:
+    """Kueue's words on why a Workload waits: for whom it had to go, then what is short; empty if it has said nothing.
+
+    `Evicted` stays True until the Workload is admitted again.
+    """
+    said = []
+    evicted, quota = (find(workload.status.conditions, type_) for type_ in ("Evicted", "QuotaReserved"))
+    if evicted is not None and evicted.status == "True":
+        said.append(f"evicted ({evicted.reason}): {evicted.message}")
+    if quota is not None and quota.status == "False":
+        said.append(quota.message or quota.reason)
+    return "; ".join(said)

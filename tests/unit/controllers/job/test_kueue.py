@@ -1,0 +1,220 @@
+"""A job whose Job Kueue admits: how it waits, starts, is evicted and comes back, and how it is suspended."""
+
+from typing import Any
+
+import pytest
+from world import World
+
+from torchctl.api.kueue import KUEUE_WORKLOAD
+
+QUEUE = "{image: a:1, scheduling: {kueueQueue: gpus, nodeSelector: {disk: ssd}, tolerations: [{key: gpu}]}}"
+TWO = "{jobQueue: research, numNodes: 2, command: x}"
+ELASTIC = "{jobQueue: research, numNodes: 3, command: x, elastic: {minNodes: 2, maxNodes: 4}}"
+
+
+def made(world: type[World], text: str = TWO) -> World:
+    w = world(text, QUEUE)
+    w.settle()
+    return w
+
+
+def running(world: type[World], text: str = TWO, nodes: int = 2) -> World:
+    w = made(world, text)
+    w.kueue_admits()
+    w.settle()
+    return w.runs(nodes)
+
+
+def run_of(w: World) -> str:
+    annotations: dict[str, str] = w.spec("Job", "demo")["template"]["metadata"]["annotations"]
+    return annotations["torchrun.ai/run"]
+
+
+@pytest.mark.proves("TorchrunQueue.spec.scheduling.kueueQueue")
+def test_job_is_created_suspended_with_all_of_its_fields(world: type[World]) -> None:
+    w = world(TWO, QUEUE)
+    while ("Job", "demo") not in w.objects:
+        assert w.step()
+    spec = w.spec("Job", "demo")
+    assert (spec["suspend"], spec["template"]["spec"]["nodeSelector"]) == (True, {"disk": "ssd"})
+    assert {"key": "gpu"} in spec["template"]["spec"]["tolerations"]
+    assert w.objects["Job", "demo"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+
+
+def test_what_is_applied_later_names_nothing_that_kueue_writes(world: type[World]) -> None:
+    spec = made(world).spec("Job", "demo")
+    assert "suspend" not in spec
+    assert not {"nodeSelector", "tolerations", "schedulingGates"} & spec["template"]["spec"].keys()
+
+
+def test_the_label_is_on_the_job_alone(world: type[World]) -> None:
+    w = made(world, "{jobQueue: research, numNodes: 2, command: x}")
+    labelled = [key for key, body in w.objects.items() if "kueue.x-k8s.io/queue-name" in str(body["metadata"])]
+    assert labelled == [("Job", "demo")]
+    assert "kueue" not in str(w.spec("Job", "demo")["template"]["metadata"])
+
+
+def test_kueues_words_are_the_condition(world: type[World]) -> None:
+    w = made(world)
+    assert w.condition("Admitted")[:2] == ("False", "WaitingForAdmission")
+    assert "LocalQueue gpus" in w.message("Admitted")
+    short = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "16 more needed"}
+    w.kueue_says(short)
+    w.settle()
+    assert w.phase == "Queued"
+    assert "job-demo-1a2b3" in w.message("Admitted")
+    assert "16 more needed" in w.message("Admitted")
+
+
+def test_quota_is_admission(world: type[World]) -> None:
+    w = made(world)
+    w.kueue_admits()
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("True", "Admitted")
+    assert w.runs(2).attempt == 0
+
+
+def test_waiting_in_kueue_is_no_active_time(world: type[World]) -> None:
+    w = made(world, "{jobQueue: research, numNodes: 2, command: x, runPolicy: {startupTimeoutSeconds: 60}}")
+    w.later(1000)
+    w.settle()
+    assert w.phase == "Queued"
+    assert w.status.attempt_active_time is None
+
+
+def test_an_eviction_is_no_incident_and_no_new_attempt(world: type[World]) -> None:
+    w = running(world)
+    w.kueue_evicts("Preempted", "to accommodate a workload (UID: 1)")
+    w.settle()
+    assert (w.phase, w.attempt, w.restarts.total, w.status.failure) == ("Queued", 0, 0, None)
+    assert "evicted (Preempted): to accommodate a workload" in w.message("Admitted")
+    assert "8 more needed" in w.message("Admitted")
+    w.kueue_admits()
+    w.settle()
+    assert w.runs(2).attempt == 0
+
+
+@pytest.mark.proves("TorchrunJob.status.requeues")
+def test_the_next_run_cannot_meet_the_last_ones_store(world: type[World]) -> None:
+    w = running(world)
+    trainer = w.spec("Job", "demo")["template"]["spec"]["containers"][0]
+    env = {one["name"]: one.get("value") for one in trainer["env"]}
+    assert str(env["PET_RDZV_ID"]).endswith("-$(TORCHRUN_RUN)")
+    runs = [run_of(w)]
+    for _ in range(2):
+        w.kueue_evicts("Preempted", "no quota")
+        w.settle()
+        runs.append(run_of(w))
+        w.kueue_admits()
+        w.settle()
+        w.runs(2)
+    assert runs == ["0", "1", "2"]
+
+
+def test_the_template_changes_only_once_the_start_time_is_cleared(world: type[World]) -> None:
+    """Until then the API server refuses it."""
+    w = running(world)
+    job = w.worker_job
+    w.worker_job_has(spec={**job.spec, "suspend": True})
+    w.settle()
+    assert run_of(w) == "0"
+    w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    assert run_of(w) == "1"
+
+
+def test_a_crash_counts_for_an_attempt_of_its_own(world: type[World]) -> None:
+    w = running(world)
+    w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    w.kueue_admits()
+    w.settle()
+    w.runs(2)
+    w.worker_fails(0)
+    w.incident_settles()
+    assert (w.restarts.total, w.status.requeues) == (1, 0)
+
+
+def test_suspension_pauses_the_workload_and_keeps_the_attempt(world: type[World]) -> None:
+    w = running(world)
+    w.edit(suspend=True)
+    w.settle()
+    workload = w.seen.workload
+    assert workload is not None
+    assert not workload.spec.active
+    assert "activeDeadlineSeconds" not in w.spec("Job", "demo")
+    w.kueue_evicts("Deactivated", "The workload is deactivated")
+    w.settle()
+    assert w.phase == "Suspended"
+    w.edit(suspend=False)
+    w.settle()
+    workload = w.seen.workload
+    assert workload is not None
+    assert (workload.spec.active, workload.metadata.annotations) == (True, {})
+    assert (w.attempt, run_of(w)) == (0, "1")
+    w.kueue_admits()
+    w.settle()
+    assert w.runs(2).attempt == 0
+
+
+def test_a_workload_that_an_admin_made_inactive_stays_so(world: type[World]) -> None:
+    w = running(world)
+    w.kueue_says({"type": "QuotaReserved", "status": "False", "message": "The workload is deactivated"}, active=False)
+    w.kueue_evicts("Deactivated", "by hand")
+    w.settle()
+    workload = w.seen.workload
+    assert workload is not None
+    assert not workload.spec.active
+    assert "set its spec.active to true" in w.message("Admitted")
+
+
+def test_a_job_of_an_earlier_kueue_is_ended_by_suspension(world: type[World]) -> None:
+    """Before Kueue has seen the Job there is nothing to pause: it has no pods either."""
+    w = made(world)
+    w.edit(suspend=True)
+    w.settle()
+    assert w.phase == "Suspended"
+    w.edit(suspend=False)
+    w.settle()
+    assert w.phase in ("Queued", "Starting")
+
+
+def test_an_elastic_job_asks_for_its_fewest_pods_first(world: type[World]) -> None:
+    w = made(world, ELASTIC)
+    assert w.spec("Job", "demo")["parallelism"] == 2
+    assert w.objects["Job", "demo"]["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] == "true"
+    w.kueue_admits()
+    w.settle()
+    assert w.spec("Job", "demo")["parallelism"] == 3
+    w.runs(2)
+    w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    assert w.spec("Job", "demo")["parallelism"] == 2
+
+
+def test_a_cluster_without_kueue_says_so(world: type[World]) -> None:
+    w = world(TWO, QUEUE)
+    w.lacks(KUEUE_WORKLOAD)
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("False", "KueueNotInstalled")
+    assert ("Job", "demo") not in w.objects
+    w.lacks()
+    w.settle()
+    assert ("Job", "demo") in w.objects
+
+
+def test_partial_admission_is_refused_by_name(world: type[World]) -> None:
+    """A gang of fixed size would wait for ever for the workers that are left out."""
+    template = "podTemplate: {metadata: {annotations: {kueue.x-k8s.io/job-min-parallelism: '1'}}}"
+    w = world(TWO, f"{{image: a:1, scheduling: {{kueueQueue: gpus}}, {template}}}")
+    w.settle()
+    assert w.condition("Accepted")[:2] == ("False", "InvalidSpec")
+    assert "set spec.elastic instead" in w.message("Accepted")
+
+
+@pytest.mark.parametrize("other", [{"volcanoQueue": "a"}, {"scheduler": "auto"}, {"scheduler": "kai-scheduler"}])
+def test_kueue_goes_with_no_gang_scheduler(world: type[World], other: dict[str, Any]) -> None:
+    text = str({"image": "a:1", "scheduling": {"kueueQueue": "gpus"} | other}).replace("'", "")
+    w = world(TWO, text)
+    w.settle()
+    assert ("Job", "demo") not in w.objects
