@@ -94,7 +94,7 @@ volcano-bin:
 
 test-kueue: kueue-bin venv control-plane ## Kueue's own manager admits the Jobs: KUEUE_BIN=dir holds it (docs/testing.md)
 	TORCHCTL_KUEUE_BIN=$(abspath $(KUEUE_BIN)) TORCHCTL_KUEUE_CRDS=$(abspath $(KUEUE_BIN))/crds \
-		$(BIN)/pytest tests/kueue
+		$(BIN)/pytest tests/kueue tests/envtest/test_kueue_contract.py
 
 kueue-bin:
 	@test -n "$(KUEUE_BIN)" || { echo "make test-kueue KUEUE_BIN=dir: say where Kueue's manager is, see docs/testing.md" >&2; exit 2; }

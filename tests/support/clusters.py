@@ -1,4 +1,4 @@
-"""What a cluster has before anything of a test: our kinds and rights, the kinds of KAI and Volcano."""
+"""What a cluster has before anything of a test: our kinds and rights, the kinds of KAI, Volcano and Kueue."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from torchctl.testing.controlplane import CommandFailed, ControlPlane
 __all__ = [
     "CONFIG",
     "KAI_CRDS",
+    "KUEUE_CRDS",
     "OPERATOR",
     "OPERATOR_NAMESPACE",
     "VOLCANO_CRDS",
@@ -27,6 +28,7 @@ __all__ = [
     "established",
     "install",
     "install_kai",
+    "install_kueue",
     "install_volcano",
     "quota_noted",
 ]
@@ -42,8 +44,12 @@ KAI_CRDS = "TORCHCTL_KAI_CRDS"
 VOLCANO_CRDS = "TORCHCTL_VOLCANO_CRDS"
 """The same of Volcano."""
 
+KUEUE_CRDS = "TORCHCTL_KUEUE_CRDS"
+"""The same of Kueue."""
+
 MINIMAL_KAI_CRDS = Path(__file__).parent / "kai"
 MINIMAL_VOLCANO_CRDS = Path(__file__).parent / "volcano"
+MINIMAL_KUEUE_CRDS = Path(__file__).parent / "kueue"
 DAY_S = 86_400
 """Nobody renews the operator's token here, and a slow machine has hours of work with it."""
 ESTABLISHED = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
@@ -91,6 +97,11 @@ async def install_kai(cluster: ControlPlane) -> None:
 async def install_volcano(cluster: ControlPlane) -> None:
     """Volcano's kinds, without Volcano: the real ones where `TORCHCTL_VOLCANO_CRDS` says where they are."""
     await _install_kinds(cluster, os.environ.get(VOLCANO_CRDS) or str(MINIMAL_VOLCANO_CRDS))
+
+
+async def install_kueue(cluster: ControlPlane) -> None:
+    """Kueue's kinds, without Kueue: the real ones where `TORCHCTL_KUEUE_CRDS` says where they are."""
+    await _install_kinds(cluster, os.environ.get(KUEUE_CRDS) or str(MINIMAL_KUEUE_CRDS))
 
 
 async def _install_kinds(cluster: ControlPlane, directory: str) -> None:
