@@ -15,6 +15,9 @@ OBJECTS ?= 2000
 WORKERS ?= 10
 ROUNDS ?= 3
 
+FUZZERS := tests/unit/runtime/cache/test_convergence.py tests/unit/runtime/leaderelection/test_model.py \
+	tests/unit/runtime/workqueue/test_core.py
+
 # Of sim.
 SEED ?= 1
 HOURS ?= 24
@@ -59,6 +62,9 @@ chaos: venv control-plane ## 200 jobs whose operator, API server and children go
 
 sim: venv ## Live through random days of a simulated cluster (SEED=1 HOURS=24 DAYS=1); a failing one is shrunk and kept
 	$(BIN)/python -m torchctl.testing.sim --seed $(SEED) --hours $(HOURS) --days $(DAYS)
+
+fuzz: venv ## Twenty times as many examples of watch, leader election and workqueue, new ones each time
+	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest $(PARALLEL) --timeout=3600 $(FUZZERS)
 
 check: lint types ## Before each commit: lint, types and unit tests with fewer random examples
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest $(PARALLEL) tests/unit
@@ -132,4 +138,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test check test-versions sweep chaos sim unit e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test fuzz check test-versions sweep chaos sim unit e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean

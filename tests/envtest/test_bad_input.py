@@ -3,8 +3,9 @@
 All the troubles below happen at the same time in one namespace, under one operator, beside a job that is well.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -20,6 +21,7 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, KAI_QUEUE, PVC
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job.steps import workers as steps_workers
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Invalid
@@ -240,9 +242,17 @@ class Troubled(Place):
     proxy: FaultProxy
 
 
+@pytest.fixture(scope="module")
+def soon() -> Iterator[None]:
+    """Pods that the Job controller does not create are missed sooner than after half a minute."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(steps_workers, "OVERDUE", timedelta(seconds=8))
+        yield
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def place(
-    control_plane: ControlPlane, admin: Client, operator_account: Connection, kubelet: ScriptedKubelet
+    control_plane: ControlPlane, admin: Client, operator_account: Connection, kubelet: ScriptedKubelet, soon: None
 ) -> AsyncGenerator[Troubled]:
     """Every trouble, and a neighbour."""
     namespace = fresh_name("bad-input")

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+import pytest
 import pytest_asyncio
 from clusters import install, install_kai, install_volcano
 from jobs import Place
@@ -13,6 +14,7 @@ from torchctl.api.kube import JOB, KAI_PODGROUP, KAI_QUEUE
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.api.volcano import VOLCANO_PODGROUP
+from torchctl.controllers.job import plan
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.testing.controlplane import ControlPlane
@@ -31,6 +33,12 @@ class WithoutGangs:
     admin: Client
     account: Connection
     place: Place
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that wait for a gang scheduler look again after a second, not after half a minute."""
+    monkeypatch.setattr(plan, "GANG_REQUEUE_S", 1.0)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_QUEUE, POD, PVC
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job.steps import workers as steps_workers
 from torchctl.runtime.client.client import Client, connect
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import EVENT, Kind
@@ -380,8 +382,9 @@ async def test_s28_every_pod_is_a_restricted_one(teams: Teams, name: str) -> Non
     await here.reaches(Phase.SUCCEEDED, f"restricted-{name}")
 
 
-async def test_s28_template_against_pod_security_is_no_hot_loop(teams: Teams) -> None:
+async def test_s28_template_against_pod_security_is_no_hot_loop(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue whose podTemplate asks for more: the namespace's level holds for it like for any pod."""
+    monkeypatch.setattr(steps_workers, "OVERDUE", timedelta(seconds=8))  # longer than the window below
     here = teams.second
     privileged = {"spec": {"containers": [{"name": "trainer", "securityContext": {"privileged": True}}]}}
     await define(here, "developer", "breaks", podTemplate=privileged)

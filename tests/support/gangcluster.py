@@ -5,7 +5,7 @@ from waiting import until
 
 from torchctl.api import labels
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import POD, Pod
+from torchctl.api.kube import JOB, POD, Pod
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Condition
 from torchctl.testing.kubelet import NodeSpec
@@ -48,9 +48,12 @@ async def told(place: Place, type_: str, words: str, name: str = "job", *, timeo
 
 
 async def clear(place: Place) -> None:
-    """Deletes all jobs of a namespace and waits until their pods, and the GPUs that these hold, are gone."""
-    for job in await place.admin.list(TORCHRUN_JOB, namespace=place.namespace):
-        await place.admin.delete(TORCHRUN_JOB, job.metadata.name, namespace=place.namespace)
+    """Deletes all jobs of a namespace and waits until their pods, and the GPUs that these hold, are gone.
+
+    Their Jobs and pods too: the garbage collector of a new control plane looks only every 30 s which kinds there are.
+    """
+    for kind in (TORCHRUN_JOB, JOB, POD):
+        await place.admin.delete_collection(kind, namespace=place.namespace)
 
     async def none_left() -> bool:
         return not await place.admin.list(POD, namespace=place.namespace)

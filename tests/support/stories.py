@@ -90,6 +90,11 @@ def _gangs(namespace: str) -> Json:
     return {"kaiQueue": namespace, "nodeResources": {"gpus": 1}}
 
 
+def _mounted(namespace: str) -> Json:
+    """All workers mount the claim, so files can change in it while they run."""
+    return {"storage": {"workspace": SHARED_CLAIM}}
+
+
 def _served(namespace: str) -> Json:
     return {"storage": {"workspace": {**SHARED_CLAIM, "accessModes": ["ReadWriteOnce"]}}}
 
@@ -228,6 +233,13 @@ ON_CUE = (
     Story(
         "reloaded",
         job_spec={"hotReload": "Restart", "volumes": GIT},
+        acts=(Act(runs(0), asks_for(SENT)), Act(runs_code(0, SENT), ends(1, CODE)), Act(runs(1), ends())),
+        workers=4,
+    ),
+    Story(
+        "files",
+        _mounted,
+        {"hotReload": "Files", "volumes": GIT},
         acts=(Act(runs(0), asks_for(SENT)), Act(runs_code(0, SENT), ends(1, CODE)), Act(runs(1), ends())),
         workers=4,
     ),

@@ -1,20 +1,19 @@
 """Defines TorchrunQueue, the kind that says how jobs run."""
 
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from pydantic import Field
 
-from torchctl.api import quantity
 from torchctl.api.common import Distributed, RunPolicy
+from torchctl.api.extras import ExtraResource
 from torchctl.api.fields import (
     LIST_OF_NAMED,
     MAX_INT32,
     UNIQUE_NAMES,
     WRITTEN_OUT,
     Amount,
-    AmountOrUnlimited,
     ClaimName,
     DnsName,
     Duration,
@@ -24,28 +23,22 @@ from torchctl.api.fields import (
     LabelValue,
     Open,
 )
-from torchctl.api.model import KeptModel, Model
+from torchctl.api.model import Model
 from torchctl.api.names import AUTO, GPU_RESOURCE, GROUP, KAI_SCHEDULER, NATIVE, VERSION, VOLCANO
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
 from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
+from torchctl.api.quota import OFF, KaiResources, QueueQuota
 from torchctl.api.rules import Rule
 from torchctl.api.storage import Storage
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
 __all__ = [
     "TORCHRUN_QUEUE",
-    "ComputeResources",
-    "ExtraResource",
-    "ExtraTemplate",
     "GpuCounts",
-    "GpuResources",
     "JobCounts",
     "KaiQueuePolicy",
     "KaiQueueStatus",
-    "KaiResources",
-    "NameMode",
     "NodeResources",
-    "QueueQuota",
     "QueueSpec",
     "QueueStatus",
     "ResourceState",
@@ -58,95 +51,6 @@ __all__ = [
 class KaiQueuePolicy(StrEnum):
     MANAGE = "Manage"
     REFERENCE = "Reference"
-
-
-class NameMode(StrEnum):
-    EXACT = "exact"
-    PREFIX = "prefix"
-
-
-def _within(quota: int | str, limit: int | str) -> bool:
-    """Whether a quota is at most its limit; -1 means no bound."""
-    return "-1" in (str(quota), str(limit)) or quantity.parse(quota).value <= quantity.parse(limit).value
-
-
-_QUOTA_WITHIN_LIMIT = "quota must not exceed limit, unless one of them is -1"
-
-_Unbounded = Annotated[float, Field(ge=-1, le=1e9)]
-_Weight = Annotated[float, Field(ge=0, le=1e9)]
-
-
-class GpuResources(Model):
-    """GPUs of the KAI queue, in devices; parts of one are legal."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="self.quota == -1.0 || self.quota >= 0.0",
-            message="quota must be -1 or at least 0",
-            holds=lambda self: self.quota == -1 or self.quota >= 0,
-            field="quota",
-        ),
-        Rule(
-            cel="self.limit == -1.0 || self.limit >= 0.0",
-            message="limit must be -1 or at least 0",
-            holds=lambda self: self.limit == -1 or self.limit >= 0,
-            field="limit",
-        ),
-        Rule(
-            cel="self.quota == -1.0 || self.limit == -1.0 || self.quota <= self.limit",
-            message=_QUOTA_WITHIN_LIMIT,
-            holds=lambda self: -1 in (self.quota, self.limit) or self.quota <= self.limit,
-            field="quota",
-        ),
-    )
-
-    quota: _Unbounded = Field(default=-1, description="GPUs guaranteed to the queue; -1: no bound. Default: -1.")
-    limit: _Unbounded = Field(default=-1, description="GPUs that the queue may use at most; -1: no bound. Default: -1.")
-    over_quota_weight: _Weight = Field(
-        default=1, description="Share of what is left over, relative to the sister queues. Default: 1."
-    )
-
-
-class ComputeResources(Model):
-    """CPU or memory of the KAI queue; quantities are converted to KAI's units (millicores, MB)."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="string(self.quota) == '-1' || string(self.limit) == '-1' "
-            "|| quantity(string(self.quota)).compareTo(quantity(string(self.limit))) <= 0",
-            message=_QUOTA_WITHIN_LIMIT,
-            holds=lambda self: _within(self.quota, self.limit),
-            field="quota",
-        ),
-    )
-
-    quota: AmountOrUnlimited = Field(
-        default=-1, description="Quantity guaranteed to the queue; -1: no bound. Default: -1."
-    )
-    limit: AmountOrUnlimited = Field(
-        default=-1, description="Quantity that the queue may use at most; -1: no bound. Default: -1."
-    )
-    over_quota_weight: _Weight = Field(
-        default=1, description="Share of what is left over, relative to the sister queues. Default: 1."
-    )
-
-
-class KaiResources(Model):
-    """The quotas and limits of the KAI queue. A resource that is left out is unbounded, not zero."""
-
-    gpu: GpuResources = Field(
-        default=GpuResources(), json_schema_extra=WRITTEN_OUT, description="GPUs, in devices. Default: unbounded."
-    )
-    cpu: ComputeResources = Field(
-        default=ComputeResources(),
-        json_schema_extra=WRITTEN_OUT,
-        description="CPUs, as a quantity: 96, 500m. Default: unbounded.",
-    )
-    memory: ComputeResources = Field(
-        default=ComputeResources(),
-        json_schema_extra=WRITTEN_OUT,
-        description="Memory, as a quantity: 512Gi. Default: unbounded.",
-    )
 
 
 class NodeResources(Model):
@@ -260,57 +164,6 @@ class Scheduling(Model):
     topology: Topology | None = Field(default=None, description="Placement by network topology (KAI). Default: none.")
 
 
-class ExtraTemplate(KeptModel):
-    """The object that should exist, without what the operator decides: name, namespace, owner."""
-
-    api_version: Literal["v1"] = Field(description="API version of the object: v1.")
-    kind: Literal["PersistentVolumeClaim", "ConfigMap"] = Field(
-        description="Kind of the object: PersistentVolumeClaim or ConfigMap."
-    )
-
-
-class ExtraResource(Model):
-    """An object that the operator keeps in the queue's namespace. One of that name that the queue did not make is never
-    touched."""
-
-    name: DnsName = Field(
-        description="Name of the object, or what it begins with. The object of an entry that is removed goes once no "
-        "unfinished job of the queue is left; a PersistentVolumeClaim stays, with its data, and is found again."
-    )
-    name_mode: NameMode = Field(
-        default=NameMode.EXACT,
-        description="exact: the object has this name, and a change of the template changes it. prefix: a hash of the "
-        "template follows, so that a change makes another object; jobs that run keep theirs, and where the pods of a "
-        "new job name the prefix they get the new one. Default: exact.",
-    )
-    template: ExtraTemplate = Field(
-        description="A ConfigMap (data, binaryData, immutable) or PersistentVolumeClaim (spec). Of its metadata only "
-        "labels and annotations are taken, without those of the operator and of Kubernetes. What somebody changes in "
-        "the object is changed back, what somebody adds is left; of a claim only the size can change, and only grow."
-    )
-    immutable: bool = Field(
-        default=False,
-        description="Whether the object is left as it is once it exists: neither a later template nor what somebody "
-        "changes in it leads to a write. Made again if it is deleted. Default: false.",
-    )
-
-
-_OFF = "Refused while the coordinator is off."
-
-
-class QueueQuota(Model):
-    """Bounds for what the jobs of the queue hold together."""
-
-    gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
-        default=None, description=f"GPUs, in devices. {_OFF} Default: no bound."
-    )
-    cpus: Amount | None = Field(default=None, description=f"CPUs, as a quantity. {_OFF} Default: no bound.")
-    memory: Amount | None = Field(default=None, description=f"Memory, as a quantity: 512Gi. {_OFF} Default: no bound.")
-    jobs: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description=f"Jobs that have been let in. {_OFF} Default: no bound."
-    )
-
-
 class QueueSpec(Model):
     """The settings of the jobs of this queue."""
 
@@ -422,7 +275,7 @@ class QueueSpec(Model):
         "other queues. Anything but 1 is refused while the coordinator is off. Default: 1.",
     )
     max_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        default=None, description=f"Nodes that one job may ask for. {_OFF} Default: no bound."
+        default=None, description=f"Nodes that one job may ask for. {OFF} Default: no bound."
     )
     quota: QueueQuota = Field(
         default=QueueQuota(),
@@ -431,7 +284,7 @@ class QueueSpec(Model):
     cohort: DnsName | None = Field(
         default=None,
         description="Name of the cohort: queues of one cohort lend each other what they do not use of their quotas, "
-        f"whatever their namespaces. {_OFF} Default: none.",
+        f"whatever their namespaces. {OFF} Default: none.",
     )
     borrowing_limit: QueueQuota = Field(
         default=QueueQuota(),

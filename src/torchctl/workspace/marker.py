@@ -1,7 +1,6 @@
 """The marker `.sync_success`, written last: shows that the claim holds a complete workspace, and which one."""
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -10,8 +9,9 @@ from pathlib import Path
 
 from .core import MARKER
 from .errors import Refused
+from .flush import flush_directory, flush_filesystem
 
-__all__ = ["Marker", "fingerprint", "flush_filesystem", "read_marker", "remove_marker", "write_marker"]
+__all__ = ["Marker", "fingerprint", "read_marker", "remove_marker", "write_marker"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,21 +116,3 @@ def remove_marker(root: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         (root / MARKER).unlink()
     flush_directory(root)
-
-
-def flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def flush_filesystem(root: Path) -> None:
-    """Flush the claim with syncfs(2): one call for any number of files, without other file systems."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
-            raise OSError(ctypes.get_errno(), "syncfs failed", str(root))
-    finally:
-        os.close(descriptor)

@@ -21,7 +21,8 @@ from typing import Any
 from . import inplace
 from .core import MARKER, PLACED, RESERVED, STAGING, show
 from .errors import Refused
-from .marker import Marker, flush_directory, flush_filesystem, read_marker, remove_marker, write_marker
+from .flush import flush_directory, flush_filesystem
+from .marker import Marker, read_marker, remove_marker, write_marker
 
 __all__ = ["Staging"]
 

@@ -134,7 +134,7 @@ def test_fault_after_the_end_keeps_the_exit_code(code: int, tmp_path: Path) -> N
 
 SPARES = """
 import os
-launcher.FORCE_S = 1
+launcher.EXIT_S = launcher.FORCE_S = 1
 kill = launcher.kill
 launcher.kill = lambda pid, signum: None if "sleep" in open(f"/proc/{pid}/comm").read() else kill(pid, signum)
 """
@@ -142,7 +142,9 @@ launcher.kill = lambda pid, signum: None if "sleep" in open(f"/proc/{pid}/comm")
 
 def test_process_that_cannot_be_killed_is_waited_for_in_vain(tmp_path: Path) -> None:
     """The launcher ends nevertheless, and says so: one stands for others that hang in the kernel."""
-    done = run(tmp_path, "sleep 30 & exit 7", patch=SPARES, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    program = f"sleep 600 2>{os.devnull} & echo $! >{tmp_path}/sleeper; exit 7"
+    done = run(tmp_path, program, patch=SPARES, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    os.kill(int((tmp_path / "sleeper").read_text()), signal.SIGKILL)
     assert done.returncode == 7
     assert "did not end within 1 s" in done.stderr
 

@@ -14,7 +14,8 @@ from torchctl.api.capacity import BoundPod, Node, ResourceQuota
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.api.queue import QueueQuota, TorchrunQueue
+from torchctl.api.queue import TorchrunQueue
+from torchctl.api.quota import QueueQuota
 from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.observed import Observed

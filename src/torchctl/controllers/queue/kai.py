@@ -10,7 +10,8 @@ from torchctl.api import names
 from torchctl.api.kube import KaiQueue
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, QUEUE_UID
 from torchctl.api.quantity import parse
-from torchctl.api.queue import ComputeResources, GpuResources, TorchrunQueue
+from torchctl.api.queue import TorchrunQueue
+from torchctl.api.quota import ComputeResources, GpuResources
 from torchctl.runtime.intent import INTENT_ANNOTATION, Ownership
 from torchctl.runtime.kinds import ObjectMeta
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchctl.api import quantity
+from torchctl.api.extras import ExtraResource
 from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, PersistentVolumeClaim
 from torchctl.api.labels import QUEUE, ROLE, ROLE_RESOURCE, queue_labels
 from torchctl.api.names import API_VERSION
-from torchctl.api.queue import TORCHRUN_QUEUE, ExtraResource, TorchrunQueue
+from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.controllers.queuespec.resources import content_of, object_name
 from torchctl.runtime.intent import Ownership, controlled_by
 from torchctl.runtime.kinds import Kind, ObjectMeta, controller_in, controller_of

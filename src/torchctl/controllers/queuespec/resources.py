@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torchctl.api import quantity
+from torchctl.api.extras import ExtraResource, NameMode
 from torchctl.api.kube import CONFIG_MAP, PVC
 from torchctl.api.labels import owned_key
-from torchctl.api.queue import ExtraResource, NameMode
 from torchctl.api.written import canonical, plain
 from torchctl.runtime.intent import digest_of
 

@@ -1,6 +1,7 @@
 """Finds fields that are of no use in this operator: they are refused by name, never ignored. Pure."""
 
-from torchctl.api.queue import QueueQuota, QueueSpec
+from torchctl.api.queue import QueueSpec
+from torchctl.api.quota import QueueQuota
 
 __all__ = ["unsupported_in_queue"]
 

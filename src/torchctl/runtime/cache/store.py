@@ -160,7 +160,7 @@ class Store(StoreReader[T]):
             elif place % QUIET_STEPS == 0:
                 yield None
         for what in staging.skipped.values():
-            yield from self._skip(what)
+            yield from self._skip(what, forced=forced)
         for place, key in enumerate(_drained([*staging.objects])):
             obj = staging.objects.pop(key)
             # The common cases come first: most objects of a first list are new, most of a repeated one unchanged.
@@ -181,6 +181,8 @@ class Store(StoreReader[T]):
 
     def _apply(self, obj: T, *, initial: bool = False, forced: bool = False) -> Iterator[Change[T]]:
         key = key_of(obj)
+        if self._is_marked_after(key, _version(obj)) and not forced:
+            return
         self._undecodable.pop(key, None)
         old = self.get(key)
         if old is not None:
@@ -195,17 +197,27 @@ class Store(StoreReader[T]):
         old = self.get(key)
         if old is not None and not _is_newer(obj, old) and not _is_same(obj, old):
             return  # the deletion of an earlier object of the same name, or a replay from before it was seen again
+        if self._is_marked_after(key, _version(obj)):
+            return
         self._undecodable.pop(key, None)
         yield from self._put(key, None)
 
-    def _skip(self, what: Undecodable) -> Iterator[Change[T]]:
+    def _skip(self, what: Undecodable, *, forced: bool = False) -> Iterator[Change[T]]:
         old = self.get(what.key)
+        is_older = old is not None and _is_older(what.resource_version, _version(old))
+        if (is_older or self._is_marked_after(what.key, what.resource_version)) and not forced:
+            return
         if what.deleted:
             self._undecodable.pop(what.key, None)
         else:
             self._undecodable[what.key] = what
         if what.deleted or (old is not None and what.uid and old.metadata.uid != what.uid):
             yield from self._put(what.key, None)
+
+    def _is_marked_after(self, key: Key, version: str) -> bool:
+        """Whether a newer form of the object could not be decoded: what is older tells of before that."""
+        mark = self._undecodable.get(key)
+        return mark is not None and _is_older(version, mark.resource_version)
 
     def _put(self, key: Key, new: T | None, *, initial: bool = False) -> Iterator[Change[T]]:
         """Puts `new` (None: nothing) in the place of what is there."""
@@ -258,3 +270,9 @@ def _is_newer(obj: Object, old: Object) -> bool:
     if ours is None or theirs is None:
         return _version(obj) != _version(old)
     return ours > theirs
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Whether a version is before another; False if they cannot be compared."""
+    ours, theirs = number(version), number(other)
+    return ours is not None and theirs is not None and ours < theirs

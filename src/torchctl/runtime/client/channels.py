@@ -35,7 +35,7 @@ class PortMessages:
     def __init__(self) -> None:
         self._announced = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
 
-    def write(self, data: bytes) -> bytes:
+    def write(self, data: bytes | memoryview) -> bytes:
         """Returns the message that carries `data` to the pod."""
         return b"\x00" + data
 

@@ -34,7 +34,7 @@ class PodConnection:
         """
         view = memoryview(data)
         for start in range(0, len(data), MAX_MESSAGE):
-            await self._socket.send(self._messages.write(bytes(view[start : start + MAX_MESSAGE])), timeout_s)
+            await self._socket.send(self._messages.write(view[start : start + MAX_MESSAGE]), timeout_s)
 
     async def receive(self, timeout_s: float | None) -> bytes:
         """Returns the next bytes of the pod; empty once it has closed the connection.

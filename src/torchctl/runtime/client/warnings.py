@@ -1,11 +1,7 @@
 """Logs the warnings that the API server sends along with an answer: deprecated versions, fields that it drops."""
 
-from torchctl.runtime import lean  # isort: skip  # noqa: F401  # for its effect, before structlog
-
 import re
 from collections.abc import Mapping
-
-import structlog
 
 from torchctl.runtime.client.requests import HttpRequest
 
@@ -16,8 +12,6 @@ KEPT = 256
 
 WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 """One warning, as RFC 7234 and the API server write it; a header may hold several."""
-
-log = structlog.get_logger("torchctl.client")
 
 
 class Warnings:
@@ -31,7 +25,16 @@ class Warnings:
         for text in texts(headers):
             if text not in self._told and len(self._told) < KEPT:
                 self._told.add(text)
-                log.warning("the API server warns", warning=text, verb=request.verb, path=request.path)
+                _log(warning=text, verb=request.verb, path=request.path)
+
+
+def _log(**values: str) -> None:
+    # structlog is imported with the first warning: it costs each command of the plugin 0.1 s of CPU, and most see none.
+    from torchctl.runtime import lean  # isort: skip  # noqa: F401  # for its effect, before structlog
+
+    import structlog
+
+    structlog.get_logger("torchctl.client").warning("the API server warns", **values)
 
 
 def texts(headers: Mapping[str, str]) -> list[str]:

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from managed import applied
 
+from torchctl.api.extras import ExtraResource
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, PVC
 from torchctl.api.labels import owned_key
 from torchctl.api.names import RESOURCES_FINALIZER
 from torchctl.api.phases import Phase
-from torchctl.api.queue import ExtraResource, QueueSpec, TorchrunQueue
+from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.inventory import inventory

@@ -17,8 +17,8 @@ def lease(name: str, version: int | str, *, uid: str = "1", holder: str = "", na
     return Lease(meta, LeaseSpec(holder_identity=holder))
 
 
-def undecodable(name: str, *, uid: str = "1", deleted: bool = False) -> Skipped:
-    return Skipped(Undecodable(LEASE, Key("ns", name), "expected int", uid=f"{name}-{uid}", deleted=deleted))
+def undecodable(name: str, *, uid: str = "1", version: str = "", deleted: bool = False) -> Skipped:
+    return Skipped(Undecodable(LEASE, Key("ns", name), "expected int", f"{name}-{uid}", version, deleted))
 
 
 def holders(obj: Lease) -> Iterable[str]:
@@ -163,6 +163,35 @@ class TestUndecodable:
         feed(store, Applied(lease("a", 1)), undecodable("a"))
         assert feed(store, Applied(lease("a", 3))) == [("updated", "a-1@3")]
         assert store.undecodable == {}
+
+    @pytest.mark.parametrize(
+        "replayed",
+        [
+            Removed(lease("a", 3)),
+            Applied(lease("a", 3)),
+            undecodable("a", version="3"),
+            undecodable("a", version="3", deleted=True),
+        ],
+        ids=["deleted", "modified", "undecodable", "undecodable and deleted"],
+    )
+    def test_replay_of_an_earlier_object_does_not_hide_it(
+        self, store: Store[Lease], replayed: StoreEvent[Lease]
+    ) -> None:
+        feed(store, known := undecodable("a", uid="2", version="4"))
+        assert feed(store, replayed) == []
+        assert store.undecodable == {A: known.what}
+
+    @pytest.mark.parametrize("deleted", [False, True])
+    def test_replay_of_it_leaves_the_object_that_came_later(self, store: Store[Lease], deleted: bool) -> None:
+        feed(store, Applied(lease("a", 4, uid="2")))
+        assert feed(store, undecodable("a", version="3", deleted=deleted)) == []
+        assert store.get(A) == lease("a", 4, uid="2")
+        assert store.undecodable == {}
+
+    def test_versions_that_went_back_mark_it_all_the_same(self, store: Store[Lease]) -> None:
+        feed(store, Applied(lease("a", 9)))
+        assert feed(store, Init(), restored := undecodable("a", version="4"), InitDone("5", forced=True)) == []
+        assert store.undecodable == {A: restored.what}
 
 
 class TestReading:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from torchctl.api.queue import NameMode, QueueSpec
+from torchctl.api.extras import NameMode
+from torchctl.api.queue import QueueSpec
 from torchctl.controllers.queuespec.resources import object_name
 
 __all__ = ["resolve"]

@@ -1,0 +1,12 @@
+"""Each command of the plugin is a process: what it imports, a person waits for."""
+
+import subprocess
+import sys
+
+
+def test_submit_imports_no_logging_library() -> None:
+    """structlog costs 0.1 s of CPU, and logs only what the API server warns of."""
+    modules = "torchctl.client.submit, torchctl.client.code, torchctl.client.submission"
+    script = f"import sys, {modules}\nprint([name for name in ('structlog', 'rich') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
