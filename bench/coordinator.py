@@ -1,12 +1,20 @@
-"""CPU time of a decision of the coordinator: 10,000 gangs that wait, 2,000 nodes, 50 queues."""
+"""CPU time of a decision of the coordinator: 10,000 gangs that wait, 2,000 nodes, 50 queues.
+
+With it, the time to make its state from the caches, and what it decides into records.
+"""
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from bench.figures import Figure, spread
+from bench.observed import observed
 from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.readings import Readings
+from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.coordinator.values import (
     Demand,
     Holding,
@@ -22,6 +30,7 @@ from torchctl.controllers.coordinator.values import (
     Turn,
     Waiting,
 )
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["cluster", "measure"]
 
@@ -41,10 +50,11 @@ async def measure() -> list[Figure]:
     """Times decisions in a cluster that is full, and in one with some nodes free."""
     full, free = cluster(busy=1.0), cluster(busy=0.9)
     return [
-        _timed("full cluster", full),
-        _timed("a tenth of the nodes free", free),
-        _timed("full cluster, reclaim", reclaiming(full)),
-        _timed("full cluster, 3000 shapes that never fit", never_fitting(full, 3000)),
+        _decision("full cluster", full),
+        _decision("a tenth of the nodes free", free),
+        _decision("full cluster, reclaim", reclaiming(full)),
+        _decision("full cluster, 3000 shapes that never fit", never_fitting(full, 3000)),
+        *_around(full),
     ]
 
 
@@ -62,27 +72,35 @@ def never_fitting(state: State, count: int) -> State:
     return replace(state, waiting=(*odd, *state.waiting[count:]))
 
 
-def _timed(name: str, state: State) -> Figure:
+def _decision(name: str, state: State) -> Figure:
+    decision = decide(state)
+    more = {"let_in": len(decision.let_in), "reserved": len(decision.reserved)}
+    return _timed(f"decision, {name}", lambda: decide(state), **more)
+
+
+def _around(state: State) -> Iterator[Figure]:
+    """Times what comes before a decision and after it, when nothing has changed since the last one."""
+    seen, now, readings = observed(state), datetime.fromtimestamp(NOW_S, UTC), Readings()
+    settings = CoordinatorSettings()
+    decision = decide(state_of(seen, settings, now, readings))
+    yield _timed("state from the caches", lambda: state_of(seen, settings, now, readings), pods=len(seen.pods))
+    yield _timed("records of a decision", lambda: records(decision, seen.jobs, now, words=True))
+
+
+def _timed(name: str, run: Callable[[], object], **more: int) -> Figure:
     times = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        decision = decide(state)
+        run()
         times.append((time.process_time() - began) * 1000)
     found = spread(times)
     return Figure(
         bench="coordinator",
-        name=f"decision, {name}",
+        name=name,
         value=found["median"],
         unit="ms",
         goal=GOAL_MS,
-        detail={
-            "times": found,
-            "let_in": len(decision.let_in),
-            "reserved": len(decision.reserved),
-            "waiting": WAITING,
-            "nodes": NODES,
-            "queues": QUEUES,
-        },
+        detail={"times": found, "waiting": WAITING, "nodes": NODES, "queues": QUEUES, **more},
     )
 
 
@@ -117,6 +135,10 @@ def _shape(gpus: int, pool: str) -> Shape:
 
 
 def _wait(rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], Shape]) -> Iterator[Waiting]:
+    demands = {
+        (pods, gpus): Demand(gpus=pods * gpus, cpus=pods * gpus * 8000, memory=pods * gpus * 100 * GIB)
+        for pods, gpus in SIZES
+    }
     for at in range(count):
         pods, gpus = rng.choices(SIZES, WEIGHTS)[0]
         yield Waiting(
@@ -126,7 +148,7 @@ def _wait(rng: random.Random, count: int, names: list[str], shapes: dict[tuple[i
             since_s=NOW_S - rng.randrange(100_000),
             pods=pods,
             shape=shapes[gpus, rng.choice(POOLS)],
-            demand=Demand(gpus=pods * gpus, cpus=pods * gpus * 8000, memory=pods * gpus * 100 * GIB),
+            demand=demands[pods, gpus],
             priority=rng.choice((0, 0, 0, 10)),
             lasts_s=rng.choice((None, 3600.0)),
         )
