@@ -51,7 +51,7 @@ def state_of(
             continue
         if _waits(job):
             asked = readings.template(revision, template)
-            waiting.append(readings.waiting(job, partial(_waiting, job, template, asked)))
+            waiting.append(readings.waiting(job, (asked,), partial(_waiting, job, template, asked)))
         elif _holds(job) and record is not None and record.let_in_time is not None:
             mine = placed.get((job.metadata.uid, str(job.status.attempt)), {})
             asked = readings.template(revision, template)

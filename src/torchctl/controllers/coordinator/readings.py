@@ -3,7 +3,7 @@
 What is kept follows from the objects alone, and is dropped when they are gone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -66,8 +66,8 @@ class Readings:
     def __init__(self) -> None:
         self._templates: dict[Key, Asked] = {}
         self._shapes: dict[values.Shape, values.Shape] = {}
-        self._waiting: dict[str, tuple[TorchrunJob, values.Waiting]] = {}
-        self._waiting_now: dict[str, tuple[TorchrunJob, values.Waiting]] = {}
+        self._waiting: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
+        self._waiting_now: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
         self._nodes: dict[str, tuple[Node | None, Sequence[BoundPod], OnNode]] = {}
 
     def template(self, revision: Key, template: Mapping[str, Any]) -> Asked:
@@ -85,14 +85,18 @@ class Readings:
         """Returns equal shapes as one object, which is what the decision compares first."""
         return self._shapes.setdefault(shape, shape)
 
-    def waiting(self, job: TorchrunJob, read: Callable[[], values.Waiting]) -> values.Waiting:
-        """Returns the gang of a job that waits, which `read` makes if the job has changed."""
+    def waiting(self, job: TorchrunJob, beside: Hashable, read: Callable[[], values.Waiting]) -> values.Waiting:
+        """Returns the gang of a job that waits, which `read` makes if the job has changed.
+
+        Args:
+            beside: All else that the gang depends on.
+        """
         uid = job.metadata.uid
         known = self._waiting.get(uid)
-        if known is None or known[0] is not job:
-            known = (job, read())
+        if known is None or known[0] is not job or known[1] != beside:
+            known = (job, beside, read())
         self._waiting_now[uid] = known
-        return known[1]
+        return known[2]
 
     def nodes(self, nodes: Iterable[Node], pods: Iterable[BoundPod]) -> list[OnNode]:
         """Returns the nodes, and those that are gone but still have pods; each is read if it or a pod has changed."""
