@@ -1,17 +1,20 @@
 """CPU time of a decision of the coordinator: 10,000 gangs that wait, 2,000 nodes, 50 queues.
 
-With it, the time to make its state from the caches, and what it decides into records.
+With it, the time to make its state from the caches and records of what it decides, and how long the event loop stops.
 """
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from bench.figures import Figure, spread
 from bench.observed import observed
 from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.deciding import Deciding
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.records import records
@@ -36,7 +39,8 @@ __all__ = ["cluster", "measure"]
 
 GPU = "nvidia.com/gpu"
 NODES, QUEUES, WAITING, ROUNDS = 2000, 50, 10_000, 15
-GOAL_MS = 50.0
+GOAL_MS, GOAL_STOP_MS = 50.0, 20.0
+STOPS = 5
 NOW_S = 1_000_000.0
 POOLS = ("a100", "h100", "l4")
 SIZES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8), (64, 8))
@@ -55,6 +59,7 @@ async def measure() -> list[Figure]:
         _decision("full cluster, reclaim", reclaiming(full)),
         _decision("full cluster, 3000 shapes that never fit", never_fitting(full, 3000)),
         *_around(full),
+        await _stop(full),
     ]
 
 
@@ -85,6 +90,33 @@ def _around(state: State) -> Iterator[Figure]:
     decision = decide(state_of(seen, settings, now, readings))
     yield _timed("state from the caches", lambda: state_of(seen, settings, now, readings), pods=len(seen.pods))
     yield _timed("records of a decision", lambda: records(decision, seen.jobs, now, words=True))
+
+
+async def _stop(state: State) -> Figure:
+    """Measures for how long the event loop stands still while a thread decides, in CPU time of this process."""
+    seen, now = observed(state), datetime.fromtimestamp(NOW_S, UTC)
+    deciding, loop, stops = Deciding(CoordinatorSettings()), asyncio.get_running_loop(), [0.0]
+
+    async def tick() -> None:
+        while True:
+            began = time.process_time()
+            await asyncio.sleep(0.001)
+            stops[-1] = max(stops[-1], (time.process_time() - began) * 1000)
+
+    ticking = asyncio.create_task(tick())
+    for _ in range(STOPS):
+        stops.append(0.0)
+        await loop.run_in_executor(None, partial(deciding.decide, seen, now, words=True))
+    ticking.cancel()
+    found = spread(stops[1:])
+    return Figure(
+        bench="coordinator",
+        name="longest stop of the event loop",
+        value=found["median"],
+        unit="ms",
+        goal=GOAL_STOP_MS,
+        detail={"times": found, "waiting": WAITING, "nodes": NODES, "queues": QUEUES},
+    )
 
 
 def _timed(name: str, run: Callable[[], object], **more: int) -> Figure:
