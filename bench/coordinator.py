@@ -1,12 +1,23 @@
-"""CPU time of a decision of the coordinator: 10,000 gangs that wait, 2,000 nodes, 50 queues."""
+"""CPU time of a decision of the coordinator: 10,000 gangs that wait, 2,000 nodes, 50 queues.
 
+With it, the time to make its state from the caches and records of what it decides, and how long the event loop stops.
+"""
+
+import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 
 from bench.figures import Figure, spread
+from bench.observed import observed
 from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.deciding import Deciding
+from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.readings import Readings
+from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.coordinator.values import (
     Demand,
     Holding,
@@ -22,12 +33,14 @@ from torchctl.controllers.coordinator.values import (
     Turn,
     Waiting,
 )
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["cluster", "measure"]
 
 GPU = "nvidia.com/gpu"
 NODES, QUEUES, WAITING, ROUNDS = 2000, 50, 10_000, 15
-GOAL_MS = 50.0
+GOAL_MS, GOAL_STOP_MS = 50.0, 20.0
+STOPS = 5
 NOW_S = 1_000_000.0
 POOLS = ("a100", "h100", "l4")
 SIZES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8), (64, 8))
@@ -41,10 +54,12 @@ async def measure() -> list[Figure]:
     """Times decisions in a cluster that is full, and in one with some nodes free."""
     full, free = cluster(busy=1.0), cluster(busy=0.9)
     return [
-        _timed("full cluster", full),
-        _timed("a tenth of the nodes free", free),
-        _timed("full cluster, reclaim", reclaiming(full)),
-        _timed("full cluster, 3000 shapes that never fit", never_fitting(full, 3000)),
+        _decision("full cluster", full),
+        _decision("a tenth of the nodes free", free),
+        _decision("full cluster, reclaim", reclaiming(full)),
+        _decision("full cluster, 3000 shapes that never fit", never_fitting(full, 3000)),
+        *_around(full),
+        await _stop(full),
     ]
 
 
@@ -62,27 +77,62 @@ def never_fitting(state: State, count: int) -> State:
     return replace(state, waiting=(*odd, *state.waiting[count:]))
 
 
-def _timed(name: str, state: State) -> Figure:
+def _decision(name: str, state: State) -> Figure:
+    decision = decide(state)
+    more = {"let_in": len(decision.let_in), "reserved": len(decision.reserved)}
+    return _timed(f"decision, {name}", lambda: decide(state), **more)
+
+
+def _around(state: State) -> Iterator[Figure]:
+    """Times what comes before a decision and after it, when nothing has changed since the last one."""
+    seen, now, readings = observed(state), datetime.fromtimestamp(NOW_S, UTC), Readings()
+    settings = CoordinatorSettings()
+    decision = decide(state_of(seen, settings, now, readings))
+    yield _timed("state from the caches", lambda: state_of(seen, settings, now, readings), pods=len(seen.pods))
+    yield _timed("records of a decision", lambda: records(decision, seen.jobs, now, words=True))
+
+
+async def _stop(state: State) -> Figure:
+    """Measures for how long the event loop stands still while a thread decides, in CPU time of this process."""
+    seen, now = observed(state), datetime.fromtimestamp(NOW_S, UTC)
+    deciding, loop, stops = Deciding(CoordinatorSettings()), asyncio.get_running_loop(), [0.0]
+
+    async def tick() -> None:
+        while True:
+            began = time.process_time()
+            await asyncio.sleep(0.001)
+            stops[-1] = max(stops[-1], (time.process_time() - began) * 1000)
+
+    ticking = asyncio.create_task(tick())
+    for _ in range(STOPS):
+        stops.append(0.0)
+        await loop.run_in_executor(None, partial(deciding.decide, seen, now, words=True))
+    ticking.cancel()
+    found = spread(stops[1:])
+    return Figure(
+        bench="coordinator",
+        name="longest stop of the event loop",
+        value=found["median"],
+        unit="ms",
+        goal=GOAL_STOP_MS,
+        detail={"times": found, "waiting": WAITING, "nodes": NODES, "queues": QUEUES},
+    )
+
+
+def _timed(name: str, run: Callable[[], object], **more: int) -> Figure:
     times = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        decision = decide(state)
+        run()
         times.append((time.process_time() - began) * 1000)
     found = spread(times)
     return Figure(
         bench="coordinator",
-        name=f"decision, {name}",
+        name=name,
         value=found["median"],
         unit="ms",
         goal=GOAL_MS,
-        detail={
-            "times": found,
-            "let_in": len(decision.let_in),
-            "reserved": len(decision.reserved),
-            "waiting": WAITING,
-            "nodes": NODES,
-            "queues": QUEUES,
-        },
+        detail={"times": found, "waiting": WAITING, "nodes": NODES, "queues": QUEUES, **more},
     )
 
 
@@ -117,6 +167,10 @@ def _shape(gpus: int, pool: str) -> Shape:
 
 
 def _wait(rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], Shape]) -> Iterator[Waiting]:
+    demands = {
+        (pods, gpus): Demand(gpus=pods * gpus, cpus=pods * gpus * 8000, memory=pods * gpus * 100 * GIB)
+        for pods, gpus in SIZES
+    }
     for at in range(count):
         pods, gpus = rng.choices(SIZES, WEIGHTS)[0]
         yield Waiting(
@@ -126,7 +180,7 @@ def _wait(rng: random.Random, count: int, names: list[str], shapes: dict[tuple[i
             since_s=NOW_S - rng.randrange(100_000),
             pods=pods,
             shape=shapes[gpus, rng.choice(POOLS)],
-            demand=Demand(gpus=pods * gpus, cpus=pods * gpus * 8000, memory=pods * gpus * 100 * GIB),
+            demand=demands[pods, gpus],
             priority=rng.choice((0, 0, 0, 10)),
             lasts_s=rng.choice((None, 3600.0)),
         )

@@ -6,11 +6,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from anyio.abc import Process
+from clusters import CONFIG
 from gates import sample
 from operators import RunningOperator, operator_process, operator_settings, running_operator
 from stories import SCRIPT, STORIES
@@ -19,7 +21,7 @@ from tellings import Scene
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.settings import Restarting
+from torchctl.controllers.settings import CoordinatorSettings, Restarting
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -52,7 +54,8 @@ def script(kubelet: ScriptedKubelet) -> Iterator[None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def seen(control_plane: ControlPlane, operator_account: Connection) -> AsyncGenerator[Cache]:
-    """Queues and jobs, as they are."""
+    """Queues and jobs, as they are. The operator may have the coordinator."""
+    await control_plane.kubectl("apply", "-k", str(CONFIG / "coordinator"))
     async with control_plane.client() as client:
         cache = Cache(client)
         cache.register(TORCHRUN_JOB)
@@ -77,13 +80,17 @@ def in_process(
     """Operators are tasks that are cancelled: while that goes on nothing of theirs gets through."""
 
     @asynccontextmanager
-    async def life(proxy: FaultProxy, namespace: str) -> AsyncIterator[RunningOperator]:
+    async def life(
+        proxy: FaultProxy, namespace: str, coordinator: CoordinatorSettings | None = None
+    ) -> AsyncIterator[RunningOperator]:
         settings = operator_settings(namespace)
-        settings = replace(settings, operator=replace(settings.operator, restarting=SWIFT, queue_status_period_s=0.2))
-        async with running_operator(proxy.connection(operator_account), namespace, settings) as operator:
+        swift = replace(settings.operator, restarting=SWIFT, queue_status_period_s=0.2, coordinator=coordinator)
+        connection = proxy.connection(operator_account)
+        async with running_operator(connection, namespace, replace(settings, operator=swift)) as operator:
             yield operator
 
-    return Scene(admin, transport, control_plane.connection(), seen, kubelet, life)
+    coordinated = partial(life, coordinator=CoordinatorSettings(period_s=0.05))
+    return Scene(admin, transport, control_plane.connection(), seen, kubelet, life, coordinated)
 
 
 @pytest.fixture

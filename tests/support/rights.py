@@ -27,10 +27,11 @@ def asked(log: Path, offset: int = 0) -> list[AuditedRequest]:
     return [request for request in read_audit_log(log, offset) if request.user.username == OPERATOR]
 
 
-def granted() -> set[Right]:
+def granted(directory: str = "rbac") -> set[Right]:
+    """Returns the rights of the role in a directory of config/: `rbac`, or `coordinator` for those that it adds."""
     return {
         (group, resource, verb)
-        for role in _roles(CONFIG / "rbac" / "role.yaml")
+        for role in _roles(CONFIG / directory / "role.yaml")
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]

@@ -21,6 +21,7 @@ from users import (
     edits_queue,
     ends,
     in_phase,
+    looks,
     ready,
     runs,
     runs_code,
@@ -56,6 +57,7 @@ class Story:
         races: Whether what the user does races with the operator, so that it is a matter of time what was created by
             then. Nothing is created twice all the same.
         masked: Paths that differ between two undisturbed runs of this story.
+        coordinated: Whether the operator has the coordinator.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Story:
     workers: int | None = 2
     races: bool = False
     masked: frozenset[str] = frozenset()
+    coordinated: bool = False
 
     def queue(self, namespace: str) -> Json:
         return a_queue(namespace, **self.queue_spec(namespace))
@@ -260,6 +263,22 @@ ON_CUE = (
             ),
             Act(runs(0), ends()),
         ),
+    ),
+    Story("let-in", acts=FAILS_ONCE, workers=4, coordinated=True),
+    Story(
+        "one-room",
+        lambda namespace: {"quota": {"jobs": 1}},
+        {"suspend": True},
+        others={"inside": {}},
+        acts=(
+            Act(runs(0), looks(), "inside"),
+            Act(in_phase(Phase.SUSPENDED), edits(suspend=False)),
+            Act(in_phase(Phase.QUEUED), looks()),
+            Act(runs(0), ends(), "inside"),
+            Act(runs(0), ends()),
+        ),
+        workers=4,
+        coordinated=True,
     ),
     Story("handed", _gangs, acts=(Act(runs(0), edits_queue(kaiQueuePolicy="Reference")), Act(runs(0), ends()))),
 )

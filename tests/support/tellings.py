@@ -44,6 +44,8 @@ class Scene:
     cache: Cache
     kubelet: ScriptedKubelet
     life: Life
+    coordinated: Life
+    """The same with the coordinator."""
     checks_rest: bool = True
     """Whether a second operator has to find nothing to write."""
 
@@ -111,7 +113,8 @@ async def tell(
     telling, started = Telling(fresh_name(story.name), point, story.races), time.monotonic()
     await create_namespace(scene.admin, telling.namespace)
     teller = _Teller(scene, story, telling, expected)
-    async with lives(scene.life, scene.upstream, telling.namespace, point, teller.edit) as operators:
+    life = scene.coordinated if story.coordinated else scene.life
+    async with lives(life, scene.upstream, telling.namespace, point, teller.edit) as operators:
         try:
             await teller.tell(operators, early=early)
         except AssertionError as error:

@@ -144,6 +144,15 @@ def edits(**spec: Any) -> Callable[[User, str], Awaitable[None]]:
     return lambda user, job: user.edit_job(job, spec)
 
 
+def looks() -> Callable[[User, str], Awaitable[None]]:
+    """Does nothing: what follows waits for the status all the same."""
+
+    async def look(user: User, job: str) -> None:
+        pass
+
+    return look
+
+
 def asks_for(revision: str) -> Callable[[User, str], Awaitable[None]]:
     return edits(volumes={"workspace": {"revision": revision}})
 

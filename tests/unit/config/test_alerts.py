@@ -8,6 +8,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
+from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.settings import RuntimeSettings
 
@@ -23,6 +24,7 @@ def series() -> set[str]:
     metrics = Metrics(registry)
     metrics.for_controller("torchrunjob")
     metrics.for_lease("torchctl")
+    CoordinatorMetrics(registry)
     return set(re.findall(r"^# TYPE (\w+)", generate_latest(registry).decode(), flags=re.MULTILINE))
 
 

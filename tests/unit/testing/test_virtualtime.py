@@ -1,5 +1,8 @@
 """Virtual time passes in no time, and waiting for nothing is an error."""
 
+import asyncio
+import threading
+
 import anyio
 import pytest
 
@@ -40,3 +43,13 @@ def test_waiting_for_what_cannot_happen_is_an_error() -> None:
 
     with pytest.raises(virtualtime.Deadlock):
         virtualtime.run(main)
+
+
+def test_what_is_for_a_thread_runs_at_once() -> None:
+    async def main() -> tuple[int, float]:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ZeroDivisionError):
+            await loop.run_in_executor(None, divmod, 1, 0)
+        return await loop.run_in_executor(None, threading.get_ident), loop.time()
+
+    assert virtualtime.run(main) == (threading.get_ident(), 0.0)

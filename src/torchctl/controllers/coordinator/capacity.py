@@ -1,13 +1,13 @@
 """How many pods of a shape the nodes take, now and empty. Nodes that look alike to every shape are one class."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import NamedTuple
 
 from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches
-from torchctl.controllers.coordinator.values import Holding, Node, Shape, Taint
+from torchctl.controllers.coordinator.values import Holding, Node, Requirement, Shape, Taint, Toleration
 
 __all__ = ["PODS", "Capacity", "slots_in"]
 
@@ -24,11 +24,19 @@ class Profile(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A node as shapes see it: what is free, and what there is if nothing runs."""
+    """A node as shapes see it: the number of its profile, what is free, and what there is if nothing runs."""
 
-    profile: Profile
+    profile: int
     free: tuple[int, ...]
     whole: tuple[int, ...]
+
+
+class Placement(NamedTuple):
+    """The part of a shape that chooses nodes by their labels and taints. Many shapes share one."""
+
+    selector: tuple[tuple[str, str], ...]
+    affinity: tuple[tuple[Requirement, ...], ...]
+    tolerations: tuple[Toleration, ...]
 
 
 class Capacity:
@@ -48,26 +56,35 @@ class Capacity:
         wanted = set(shapes)
         self._keys = label_keys(wanted)
         self._resources = tuple(sorted({name for shape in wanted for name, _ in shape.requests} | {PODS}))
-        self._rows = {node.name: self._row(node) for node in self.nodes}
+        self._profiles: dict[Profile, int] = {}
+        self._rows = dict(self._read())
         self._classes = Counter(self._rows.values())
-        self._empty = self._alike()
-        self._matched: dict[Shape, frozenset[Profile]] = {}
         self._slots: dict[Shape, int] = {}
         self._most: dict[Shape, int] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drops what follows from the profiles of the nodes."""
+        there = {row.profile for row, nodes in self._classes.items() if nodes}
+        self._present = {number: profile for profile, number in self._profiles.items() if number in there}
+        self._matched: dict[Shape, frozenset[int]] = {}
+        self._chosen: dict[Placement, frozenset[int]] = {}
+        self._amounts: dict[tuple[frozenset[int], bool], Counter[tuple[int, ...]]] = {}
+        self._kinds: dict[frozenset[int], tuple[Node, ...]] = {}
 
     def keeping(self, names: Iterable[str], gang: str) -> "Capacity":
         """Returns the same with these nodes kept for a gang that none was kept for."""
         kept = copy(self)
         kept.held = {**self.held, **dict.fromkeys(names, gang)}
-        kept._rows, kept._classes = dict(self._rows), Counter(self._classes)
+        kept._rows, kept._classes, kept._profiles = dict(self._rows), Counter(self._classes), dict(self._profiles)
+        profiles = tuple(self._profiles)
         for name in names:
             row = self._rows[name]
-            kept._rows[name] = row._replace(profile=row.profile._replace(held=gang))
+            kept._rows[name] = row._replace(profile=kept._number(profiles[row.profile]._replace(held=gang)))
             kept._classes[row] -= 1
             kept._classes[kept._rows[name]] += 1
-        kept._empty = kept._alike()
         # What is counted stays right, because no shape that was counted names this gang.
-        kept._matched = {}
+        kept._forget()
         return kept
 
     def slots(self, shape: Shape) -> int:
@@ -104,57 +121,67 @@ class Capacity:
     def kinds(self, shape: Shape) -> tuple[Node, ...]:
         """Returns one node, the last by name, of each kind on which pods of this shape may run if they are empty."""
         profiles = self._matching(shape)
-        return tuple(
-            max(nodes, key=attrgetter("name")) for (profile, _), nodes in self._empty.items() if profile in profiles
-        )
+        found = self._kinds.get(profiles)
+        if found is None:
+            rows = ((node, self._rows[node.name]) for node in sorted(self.nodes, key=attrgetter("name")))
+            last = {(row.profile, row.whole): node for node, row in rows if row.profile in profiles}
+            found = self._kinds[profiles] = tuple(last.values())
+        return found
 
-    def matching(self, shape: Shape) -> tuple[Node, ...]:
-        """Returns the nodes on which pods of this shape may run."""
-        profiles = self._matching(shape)
-        return tuple(node for node in self.nodes if self._rows[node.name].profile in profiles)
+    def free(self, shape: Shape) -> dict[str, list[int]]:
+        """Returns what is free on the nodes on which pods of this shape may run, in the order of `needs_of`."""
+        profiles, needs = self._matching(shape), [at for at, _ in self._needs(shape)]
+        return {name: [row.free[at] for at in needs] for name, row in self._rows.items() if row.profile in profiles}
 
     def _count(self, shape: Shape, *, free: bool) -> int:
-        profiles, needs = self._matching(shape), self._needs(shape)
-        if free:
-            classes = ((row.profile, row.free, count) for row, count in self._classes.items())
-        else:
-            classes = ((profile, whole, len(nodes)) for (profile, whole), nodes in self._empty.items())
-        total = 0
-        for profile, amounts, nodes in classes:
-            if profile in profiles:
-                slots = _slots(amounts, needs)
-                total += nodes * (min(slots, 1) if shape.one_per_node else slots) if slots > 0 else 0
+        needs, total = self._needs(shape), 0
+        for amounts, nodes in self._amounts_on(self._matching(shape), free=free).items():
+            slots = _slots(amounts, needs)
+            total += nodes * (min(slots, 1) if shape.one_per_node else slots) if slots > 0 else 0
         return total
 
-    def _alike(self) -> dict[tuple[Profile, tuple[int, ...]], list[Node]]:
-        """Returns the nodes by what shapes see of them if nothing runs: few kinds, however full each node is."""
-        found: dict[tuple[Profile, tuple[int, ...]], list[Node]] = {}
-        for node in self.nodes:
-            row = self._rows[node.name]
-            found.setdefault((row.profile, row.whole), []).append(node)
+    def _amounts_on(self, profiles: frozenset[int], *, free: bool) -> Counter[tuple[int, ...]]:
+        """Returns how many of these nodes have the same amounts: there are far fewer of them than nodes."""
+        found = self._amounts.get((profiles, free))
+        if found is None:
+            found = self._amounts[profiles, free] = Counter()
+            for row, nodes in self._classes.items():
+                if row.profile in profiles:
+                    found[row.free if free else row.whole] += nodes
         return found
 
     def _needs(self, shape: Shape) -> list[tuple[int, int]]:
-        """Returns what one pod takes, by the place of the resource in a row."""
+        """Returns what one pod takes, by the place of the resource in a row, in the order of `needs_of`."""
         return [(self._resources.index(name), amount) for name, amount in needs_of(shape) if amount]
 
-    def _matching(self, shape: Shape) -> frozenset[Profile]:
+    def _matching(self, shape: Shape) -> frozenset[int]:
         found = self._matched.get(shape)
         if found is None:
-            found = frozenset(
-                profile
-                for profile in {profile for profile, _ in self._empty}
-                if matches(shape, _present(self._keys, profile), profile.taints)
-            )
+            placement = Placement(shape.selector, shape.affinity, shape.tolerations)
+            found = self._chosen.get(placement)
+            if found is None:
+                found = self._chosen[placement] = frozenset(
+                    number
+                    for number, profile in self._present.items()
+                    if matches(shape, _labels(self._keys, profile), profile.taints)
+                )
             self._matched[shape] = found
         return found
 
-    def _row(self, node: Node) -> Row:
-        labels, there, used = node.labels.get, node.allocatable.get, node.used.get
-        values = tuple(node.name if key == NODE_NAME else labels(key) for key in self._keys)
-        whole = tuple(there(name, 0) for name in self._resources)
-        free = tuple(amount - used(name, 0) for name, amount in zip(self._resources, whole, strict=True))
-        return Row(Profile(values, node.taints, ""), free, whole)
+    def _read(self) -> Iterator[tuple[str, Row]]:
+        """Returns the nodes as shapes see them, by name."""
+        keys, resources, nothing = self._keys, self._resources, (0,) * len(self._resources)
+        named = NODE_NAME in keys
+        for node in self.nodes:
+            labels = {**node.labels, NODE_NAME: node.name} if named else node.labels
+            whole = tuple(map(node.allocatable.get, resources, nothing))
+            free = tuple(map(sub, whole, map(node.used.get, resources, nothing))) if node.used else whole
+            profile = Profile(tuple(map(labels.get, keys)), node.taints, "")
+            yield node.name, Row(self._number(profile), free, whole)
+
+    def _number(self, profile: Profile) -> int:
+        """Returns the number of a profile: numbers are compared far more often than profiles."""
+        return self._profiles.setdefault(profile, len(self._profiles))
 
 
 def needs_of(shape: Shape) -> tuple[tuple[str, int], ...]:
@@ -172,6 +199,6 @@ def _slots(amounts: tuple[int, ...], needs: list[tuple[int, int]]) -> int:
     return min(amounts[at] // amount for at, amount in needs)
 
 
-def _present(keys: tuple[str, ...], profile: Profile) -> dict[str, str]:
+def _labels(keys: tuple[str, ...], profile: Profile) -> dict[str, str]:
     found = {key: value for key, value in zip(keys, profile.labels, strict=True) if value is not None}
     return {**found, HELD: profile.held} if profile.held else found

@@ -18,10 +18,7 @@ class Future:
         self._at = {name: at for at, (name, _) in enumerate(needs)}
         self._amounts = [amount for _, amount in needs]
         self._most = 1 if shape.one_per_node else None
-        self._free: dict[str, list[int]] = {}
-        for node in capacity.matching(shape):
-            there, used = node.allocatable.get, node.used.get
-            self._free[node.name] = [there(name, 0) - used(name, 0) for name in self._at]
+        self._free = capacity.free(shape)
         self._now = {name: self._slots(free) for name, free in self._free.items()}
         self.slots = sum(self._now.values())
 

@@ -7,10 +7,11 @@ until its attempt is over; then it waits again for its next attempt, and keeps t
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from torchctl.api import labels, quantity
-from torchctl.api.capacity import BoundPod, Node, ResourceQuota
+from torchctl.api import quantity
+from torchctl.api.capacity import ResourceQuota
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.phases import TERMINAL, Phase
@@ -19,7 +20,7 @@ from torchctl.api.quota import QueueQuota
 from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.observed import Observed
-from torchctl.controllers.coordinator.readings import Asked, Readings
+from torchctl.controllers.coordinator.readings import Asked, OnNode, Readings
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key, key_of
 
@@ -37,7 +38,8 @@ def state_of(
         readings: What was read for an earlier decision, which saves reading it again.
     """
     readings = readings if readings is not None else Readings()
-    placed = _placed(observed.pods)
+    nodes = readings.nodes(observed.nodes, observed.pods)
+    placed = _placed(nodes)
     waiting, holdings, starts = [], [], []
     for job in observed.jobs:
         revision = Key(job.metadata.namespace, job.status.queue_revision)
@@ -49,19 +51,19 @@ def state_of(
         if template is None or not template.get("coordinated"):
             continue
         if _waits(job):
-            waiting.append(_waiting(job, template, readings.template(revision, template)))
+            asked = readings.template(revision, template)
+            waiting.append(readings.waiting(job, (asked,), partial(_waiting, job, template, asked)))
         elif _holds(job) and record is not None and record.let_in_time is not None:
             mine = placed.get((job.metadata.uid, str(job.status.attempt)), {})
             asked = readings.template(revision, template)
             shape = readings.shared(_limited(asked.shape, record))
             holdings.append(_holding(job, template, replace(asked, shape=shape), record.let_in_time, mine))
-    nodes = _nodes(observed.nodes, observed.pods, readings)
-    readings.keep(observed.templates, observed.pods, observed.nodes)
+    readings.keep(observed.templates)
     return values.State(
         now_s=now.timestamp(),
         waiting=tuple(waiting),
         holdings=tuple(holdings),
-        nodes=nodes,
+        nodes=tuple(on.node for on in nodes if on.node is not None),
         queues=tuple(map(_settings_of, observed.queues)),
         namespace_quotas=tuple(_quota(quota) for quota in observed.quotas if _counts_all(quota)),
         starts=tuple(starts),
@@ -177,34 +179,13 @@ def _limits(given: QueueQuota) -> values.Limits:
     return values.Limits(gpus=given.gpus, cpus=cpus, memory=memory, jobs=given.jobs)
 
 
-def _placed(pods: Iterable[BoundPod]) -> dict[tuple[str, str], dict[str, int]]:
+def _placed(nodes: Iterable[OnNode]) -> dict[tuple[str, str], dict[str, int]]:
     """Returns how many workers are on which node, by the uid of their job and the attempt."""
     found: dict[tuple[str, str], dict[str, int]] = {}
-    for pod in pods:
-        given = pod.metadata.labels
-        if given.get(labels.ROLE) == labels.ROLE_WORKER:
-            nodes = found.setdefault((given.get(labels.JOB_UID, ""), given.get(labels.ATTEMPT, "")), {})
-            nodes[pod.spec.node_name] = nodes.get(pod.spec.node_name, 0) + 1
+    for on in nodes:
+        for gang, count in on.workers:
+            found.setdefault(gang, {})[on.name] = count
     return found
-
-
-def _nodes(nodes: Iterable[Node], pods: Iterable[BoundPod], readings: Readings) -> tuple[values.Node, ...]:
-    used: dict[str, dict[str, int]] = {}
-    for pod in pods:
-        mine = used.setdefault(pod.spec.node_name, {})
-        for name, amount in readings.pod(pod).items():
-            mine[name] = mine.get(name, 0) + amount
-    return tuple(
-        values.Node(
-            name=node.metadata.name,
-            allocatable=readings.node(node),
-            used=used.get(node.metadata.name, {}),
-            labels=node.metadata.labels,
-            taints=tuple(values.Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()),
-        )
-        for node in nodes
-        if node.metadata.deletion_timestamp is None
-    )
 
 
 def _counts_all(quota: ResourceQuota) -> bool:

@@ -1,10 +1,10 @@
 """What queues, their cohorts and namespaces allow their gangs to hold together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from torchctl.controllers.coordinator.values import Demand, Holding, NamespaceQuota, Queue, Waiting
+from torchctl.controllers.coordinator.values import Demand, Holding, Limits, NamespaceQuota, Queue, Waiting
 
 __all__ = ["RESOURCES", "Ledger", "QuotaShortage", "Scope"]
 
@@ -70,6 +70,15 @@ class Ledger:
     def used(self, queue: str) -> Demand:
         """Returns what the gangs of a queue hold."""
         return Demand(*self._used[queue])
+
+    def cohorts(self) -> Iterator[tuple[str, Demand, Limits]]:
+        """Returns each cohort, what its queues hold together, and what they own; None where none has a quota."""
+        for name, members in self._cohorts.items():
+            bounds = zip(*(queue.quota for queue in members), strict=True)
+            owned = (
+                None if set(column) == {None} else of for column, of in zip(bounds, self._owned[name], strict=True)
+            )
+            yield name, Demand(*self._lent_to[name]), Limits(*owned)
 
     def book(self, gang: Holding | Waiting, sign: int = 1) -> None:
         """Books a gang in its queue and cohort; with sign -1 the other way round."""

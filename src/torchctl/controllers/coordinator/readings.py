@@ -1,91 +1,145 @@
-"""Reads pod templates and pods once each: to parse thousands of quantities takes longer than a decision.
+"""Reads jobs, pod templates, nodes and pods once each version: to read all of a cluster takes longer than a decision.
 
 What is kept follows from the objects alone, and is dropped when they are gone.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import msgspec
 
+from torchctl.api import labels
 from torchctl.api.capacity import BoundPod, Node
+from torchctl.api.job import TorchrunJob
+from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.shapes import amounts, demand_of, namespace_demand, requests_of, shape_of
-from torchctl.controllers.coordinator.values import Demand, Shape
-from torchctl.runtime.kinds import Key, Object
+from torchctl.runtime.kinds import Key
 
-__all__ = ["Asked", "Readings"]
+__all__ = ["Asked", "OnNode", "Readings"]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What one pod of a template asks for, and what it takes of quotas."""
 
-    shape: Shape
-    demand: Demand
+    shape: values.Shape
+    demand: values.Demand
     namespace_demand: tuple[tuple[str, int], ...]
+    # Jobs of one size get the same objects: there are many of them, and telling them apart by identity is fast.
+    _demands: dict[int, values.Demand] = field(default_factory=dict, repr=False, compare=False)
+    _namespace_demands: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict, repr=False, compare=False)
 
-    def demand_for(self, pods: int) -> Demand:
+    def demand_for(self, pods: int) -> values.Demand:
         """Returns what a job with so many pods takes of its queue's quota."""
-        one = self.demand
-        return Demand(pods * one.gpus, pods * one.cpus, pods * one.memory)
+        found = self._demands.get(pods)
+        if found is None:
+            one = self.demand
+            found = self._demands[pods] = values.Demand(pods * one.gpus, pods * one.cpus, pods * one.memory)
+        return found
 
     def namespace_demand_for(self, pods: int) -> tuple[tuple[str, int], ...]:
         """Returns what so many pods take of a ResourceQuota."""
-        return tuple((name, pods * amount) for name, amount in self.namespace_demand)
+        found = self._namespace_demands.get(pods)
+        if found is None:
+            found = tuple((name, pods * amount) for name, amount in self.namespace_demand)
+            self._namespace_demands[pods] = found
+        return found
 
 
-_Version = tuple[str, str]
+class OnNode(NamedTuple):
+    """A node and what its pods take.
 
+    Args:
+        node: None if it is gone or going.
+        workers: How many workers are on it, by the uid of their job and the attempt.
+    """
 
-def _version(obj: Object) -> _Version:
-    return obj.metadata.uid, obj.metadata.resource_version
+    name: str
+    node: values.Node | None
+    workers: tuple[tuple[tuple[str, str], int], ...]
 
 
 class Readings:
-    """Remembers what was read, by the object that it was read from."""
+    """Remembers what was read, by the object that it was read from. One decision uses it at a time."""
 
     def __init__(self) -> None:
         self._templates: dict[Key, Asked] = {}
-        self._pods: dict[_Version, dict[str, int]] = {}
-        self._nodes: dict[_Version, dict[str, int]] = {}
-        self._shapes: dict[Shape, Shape] = {}
+        self._shapes: dict[values.Shape, values.Shape] = {}
+        self._waiting: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
+        self._waiting_now: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
+        self._nodes: dict[str, tuple[Node | None, Sequence[BoundPod], OnNode]] = {}
 
     def template(self, revision: Key, template: Mapping[str, Any]) -> Asked:
         """Returns what the pods of a template ask for. A revision's name has the digest of its data."""
         found = self._templates.get(revision)
         if found is None:
             pod = template["pod"]
-            spec, labels = pod["spec"], pod["metadata"].get("labels") or {}
+            spec, given = pod["spec"], pod["metadata"].get("labels") or {}
             demand = demand_of(spec, 1, template.get("gpuResource", ""))
-            found = Asked(self.shared(shape_of(spec, labels)), demand, namespace_demand(spec, 1))
+            found = Asked(self.shared(shape_of(spec, given)), demand, namespace_demand(spec, 1))
             self._templates[revision] = found
         return found
 
-    def shared(self, shape: Shape) -> Shape:
+    def shared(self, shape: values.Shape) -> values.Shape:
         """Returns equal shapes as one object, which is what the decision compares first."""
         return self._shapes.setdefault(shape, shape)
 
-    def pod(self, pod: BoundPod) -> dict[str, int]:
-        """Returns what a pod takes of its node."""
-        key = _version(pod)
-        found = self._pods.get(key)
-        if found is None:
-            found = self._pods[key] = {**requests_of(msgspec.to_builtins(pod.spec)), "pods": 1}
-        return found
+    def waiting(self, job: TorchrunJob, beside: Hashable, read: Callable[[], values.Waiting]) -> values.Waiting:
+        """Returns the gang of a job that waits, which `read` makes if the job has changed.
 
-    def node(self, node: Node) -> dict[str, int]:
-        """Returns what a node has for pods."""
-        key = _version(node)
-        found = self._nodes.get(key)
-        if found is None:
-            found = self._nodes[key] = amounts(node.status.allocatable)
-        return found
+        Args:
+            beside: All else that the gang depends on.
+        """
+        uid = job.metadata.uid
+        known = self._waiting.get(uid)
+        if known is None or known[0] is not job or known[1] != beside:
+            known = (job, beside, read())
+        self._waiting_now[uid] = known
+        return known[2]
 
-    def keep(self, revisions: Iterable[Key], pods: Iterable[BoundPod], nodes: Iterable[Node]) -> None:
-        """Drops what belongs to none of these objects."""
-        names, there, machines = set(revisions), set(map(_version, pods)), set(map(_version, nodes))
-        self._nodes = {key: there_is for key, there_is in self._nodes.items() if key in machines}
+    def nodes(self, nodes: Iterable[Node], pods: Iterable[BoundPod]) -> list[OnNode]:
+        """Returns the nodes, and those that are gone but still have pods; each is read if it or a pod has changed."""
+        on: dict[str, list[BoundPod]] = {}
+        for pod in pods:
+            on.setdefault(pod.spec.node_name, []).append(pod)
+        there: dict[str, Node | None] = dict.fromkeys(on)
+        there |= {node.metadata.name: node for node in nodes if node.metadata.deletion_timestamp is None}
+        before, self._nodes = self._nodes, {}
+        for name, node in there.items():
+            mine, known = on.get(name, []), before.get(name)
+            if known is None or known[0] is not node or known[1] != mine:
+                known = (node, mine, _on_node(name, node, mine))
+            self._nodes[name] = known
+        return [found for _, _, found in self._nodes.values()]
+
+    def keep(self, revisions: Iterable[Key]) -> None:
+        """Ends a decision: drops the templates of all other revisions, and jobs that wait no more."""
+        names = set(revisions)
         self._templates = {key: asked for key, asked in self._templates.items() if key in names}
-        self._pods = {key: asked for key, asked in self._pods.items() if key in there}
         self._shapes = {asked.shape: asked.shape for asked in self._templates.values()}
+        self._waiting, self._waiting_now = self._waiting_now, {}
+
+
+def _on_node(name: str, node: Node | None, pods: Iterable[BoundPod]) -> OnNode:
+    used: dict[str, int] = {}
+    workers: dict[tuple[str, str], int] = {}
+    for pod in pods:
+        for resource, amount in {**requests_of(msgspec.to_builtins(pod.spec)), "pods": 1}.items():
+            used[resource] = used.get(resource, 0) + amount
+        given = pod.metadata.labels
+        if given.get(labels.ROLE) == labels.ROLE_WORKER:
+            gang = given.get(labels.JOB_UID, ""), given.get(labels.ATTEMPT, "")
+            workers[gang] = workers.get(gang, 0) + 1
+    return OnNode(name, None if node is None else _node(name, node, used), tuple(workers.items()))
+
+
+def _node(name: str, node: Node, used: Mapping[str, int]) -> values.Node:
+    taints = node.spec.taints or ()
+    return values.Node(
+        name=name,
+        allocatable=amounts(node.status.allocatable),
+        used=used,
+        labels=node.metadata.labels,
+        taints=tuple(values.Taint(taint.key, taint.value, taint.effect) for taint in taints),
+    )

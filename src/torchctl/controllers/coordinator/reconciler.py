@@ -3,6 +3,9 @@
 There is one key, the cluster: each decision is about all jobs.
 """
 
+import asyncio
+from functools import partial
+
 import msgspec
 
 from torchctl.api.capacity import BOUND, BOUND_POD, NODE, RESOURCE_QUOTA
@@ -12,11 +15,9 @@ from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.api.labels import APP_MANAGED_BY
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.deciding import Deciding, Outcome
+from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
-from torchctl.controllers.coordinator.plan import state_of
-from torchctl.controllers.coordinator.readings import Readings
-from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.controller import Controller
@@ -69,20 +70,32 @@ class Coordinator:
 
     def __init__(self, manager: Manager, settings: CoordinatorSettings) -> None:
         self._manager, self._client, self._settings = manager, manager.client, settings
-        self._readings = Readings()
+        self._deciding = Deciding(settings)
+        self._metrics = CoordinatorMetrics(manager.metrics.registry)
         self._spoke_s = float("-inf")
         """When places and estimates were written last; that they are written a little more often does no harm."""
 
     async def reconcile(self, _: Request) -> Result | None:
-        observed, now = observe(self._manager.cache), self._manager.clock.now()
-        decision = decide(state_of(observed, self._settings, now, self._readings))
         at_s = self._manager.clock.monotonic()
         words = at_s - self._spoke_s >= self._settings.word_period_s
-        for job, record in records(decision, observed.jobs, now, words=words):
+        outcome = await self._decide(words=words)
+        queues = {given.key: given.queue for given in outcome.decision.let_in}
+        for job, record in outcome.records:
             await self._write(job, record)
+            self._metrics.wrote(str(key_of(job)), queues, outcome.losses)
         self._spoke_s = at_s if words else self._spoke_s
-        again_s = self._settings.period_s if decision.more else self._settings.word_period_s
-        return Result(requeue_after_s=again_s) if decision.told or decision.more else None
+        again_s = self._settings.period_s if outcome.decision.more else self._settings.word_period_s
+        return Result(requeue_after_s=again_s) if outcome.decision.told or outcome.decision.more else None
+
+    async def _decide(self, *, words: bool) -> Outcome:
+        """Decides in a thread, because with many jobs that takes longer than the event loop may stand still."""
+        observed, now, clock = observe(self._manager.cache), self._manager.clock.now(), self._manager.clock
+        began_s = clock.monotonic()
+        decide = partial(self._deciding.decide, observed, now, words=words)
+        outcome = await asyncio.get_running_loop().run_in_executor(None, decide)
+        self._metrics.decision_seconds.observe(clock.monotonic() - began_s)
+        self._metrics.show(outcome.standing)
+        return outcome
 
     async def _write(self, job: TorchrunJob, record: Admission) -> None:
         """Applies a record to the version of the job that was decided on.

@@ -66,6 +66,8 @@ class Room:
         self._load: dict[Shape, int] = {}
         self._taken: dict[tuple[Shape, Shape], int] = {}
         self._failed: dict[Shape, int] = {}
+        self._no_way_in: set[tuple[int, int, float | None]] = set()
+        """Gangs for which `way_in` found none, by all that it depends on; their shape by its identity."""
         self._outside: dict[Shape, Shape | None] = {}
         self.holds: dict[str, Hold] = {}
         for holding in holdings:
@@ -101,7 +103,7 @@ class Room:
         """Keeps room for a gang from now on."""
         self.holds[hold.key] = hold
         self.capacity = self.capacity.keeping(hold.nodes, hold.key)
-        self._outside = {}
+        self._outside, self._no_way_in = {}, set()
 
     def way_in(self, gang: Waiting) -> Shape | None:
         """Returns the shape with which the gang may be let in now: its own, or limited to some nodes; None if neither.
@@ -111,10 +113,18 @@ class Room:
         own = self.holds.get(gang.key)
         if own is not None:
             return next((shape for shape in (gang.shape, own.shape) if self.fits(shape, gang.pods)), None)
-        if self.fits(gang.shape, gang.pods) and self.keeper(gang) is None:
-            return gang.shape
-        outside = self._beside(gang.shape)
-        return outside if outside is not None and self.fits(outside, gang.pods) else None
+        shape, pods = gang.shape, gang.pods
+        asked = (id(shape), pods, gang.lasts_s)
+        if asked in self._no_way_in:
+            return None
+        if self.fits(shape, pods) and self.keeper(gang) is None:
+            return shape
+        # On a part of the nodes there are no more places than on all of them.
+        outside = self._beside(shape) if pods <= self.capacity.slots(shape) else None
+        if outside is not None and self.fits(outside, pods):
+            return outside
+        self._no_way_in.add(asked)
+        return None
 
     def wants_held(self, shape: Shape) -> bool:
         """Whether pods of this shape might run on nodes that are kept for a gang."""
@@ -138,10 +148,11 @@ class Room:
         return self._outside[shape]
 
     def _fits(self, shape: Shape, pods: int) -> bool:
-        if self.load(shape) + pods > self.capacity.slots(shape):
+        slots = self.capacity.slots(shape)
+        if pods > slots or self.load(shape) + pods > slots:
             return False
         for coming in self._coming:
-            if coming == shape and not shape.unmodelled:
+            if coming is shape and not shape.unmodelled:
                 continue
             taken = self.taken(shape, coming)
             if taken and (shape.unmodelled or coming.unmodelled):
@@ -156,7 +167,8 @@ class Room:
 
     def take(self, gang: Waiting, shape: Shape) -> None:
         """Lets the gang in, with the shape that `way_in` returned."""
-        self.holds.pop(gang.key, None)
+        if self.holds.pop(gang.key, None) is not None:
+            self._no_way_in = set()  # others may have waited for this one
         for hold in self.holds.values():
             if not self._ends_before(gang, hold):
                 hold.spare -= gang.pods * self.taken(shape, hold.shape)

@@ -52,7 +52,7 @@ def tell(
                 # Gangs of one queue that ask for the same are told the same, but for place and estimate. One that quota
                 # or room is kept for does not wait for itself.
                 keeper = gang.key if gang.key in keepers else ""
-                kind = (gang.pods, id(gang.shape), gang.demand, gang.namespace_demand, keeper)
+                kind = (gang.pods, id(gang.shape), id(gang.demand), id(gang.namespace_demand), keeper)
                 answer = by_kind.get(kind)
                 if answer is None:
                     answer = by_kind[kind] = _quota(gang, ledger, room) or _nodes(gang, room, by_size)

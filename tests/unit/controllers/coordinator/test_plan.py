@@ -98,18 +98,41 @@ def test_a_job_that_is_nobody_s_concern_does_not_wait(job: TorchrunJob, template
     assert seen(job, template=template).waiting == ()
 
 
-def test_what_was_read_goes_with_its_object() -> None:
+def test_what_has_not_changed_is_not_read_again() -> None:
     readings, node, pod = Readings(), a_node(), a_pod("n0")
     observed = Observed(jobs=(a_job(),), templates={Key("team", "job-1"): TEMPLATE}, nodes=(node,), pods=(pod,))
     first = state_of(observed, CoordinatorSettings(), NOW, readings)
     again = state_of(observed, CoordinatorSettings(), NOW, readings)
     assert again == first
-    assert again.waiting[0].shape is first.waiting[0].shape
-    assert readings.pod(pod) is readings.pod(pod)
-    before = readings.pod(pod), readings.node(node)
+    assert again.waiting[0] is first.waiting[0]
+    assert again.nodes[0] is first.nodes[0]
+
+
+def test_what_has_changed_is_read_again() -> None:
+    readings, templates = Readings(), {Key("team", "job-1"): TEMPLATE}
+    before = Observed(jobs=(a_job(),), templates=templates, nodes=(a_node("n0"), a_node("n1")), pods=(a_pod("n0"),))
+    state_of(before, CoordinatorSettings(), NOW, readings)
+    tainted = a_node("n1", taints=[{"key": "gone", "value": "", "effect": "NoExecute"}])
+    after = Observed(
+        jobs=(a_job(runPolicy={"activeDeadlineSeconds": 60}),),
+        templates=templates,
+        nodes=(a_node("n0"), tainted),
+        pods=(a_pod("n0", gpus=3),),
+    )
+    assert state_of(after, CoordinatorSettings(), NOW, readings) == state_of(after, CoordinatorSettings(), NOW)
+
+
+def test_what_was_read_goes_with_its_object() -> None:
+    readings = Readings()
+    observed = Observed(
+        jobs=(a_job(),), templates={Key("team", "job-1"): TEMPLATE}, nodes=(a_node(),), pods=(a_pod("n0"),)
+    )
+    first = state_of(observed, CoordinatorSettings(), NOW, readings)
     state_of(Observed(templates={}), CoordinatorSettings(), NOW, readings)
-    assert readings.pod(pod) is not before[0]
-    assert readings.node(node) is not before[1]
+    again = state_of(observed, CoordinatorSettings(), NOW, readings)
+    assert again.waiting[0] is not first.waiting[0]
+    assert again.waiting[0].shape is not first.waiting[0].shape
+    assert again.nodes[0] is not first.nodes[0]
 
 
 def test_a_job_that_was_let_in_holds_its_place() -> None:

@@ -1,0 +1,50 @@
+"""Runs one decision from the observed objects to the records. Blocking and pure: the reconciler has a thread for it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Lock
+
+from torchctl.api.job import TorchrunJob
+from torchctl.api.jobstatus import Admission
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.decision import Decision
+from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.readings import Readings
+from torchctl.controllers.coordinator.records import records
+from torchctl.controllers.coordinator.standing import Loss, Standing, losses, standing
+from torchctl.controllers.settings import CoordinatorSettings
+
+__all__ = ["Deciding", "Outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A decision, what to write of it, which jobs lose their place by it, and how the queues stood before."""
+
+    decision: Decision
+    records: list[tuple[TorchrunJob, Admission]]
+    losses: dict[str, Loss]
+    standing: Standing
+
+
+class Deciding:
+    """Decides, and remembers between decisions only what it has read of objects that are still there."""
+
+    def __init__(self, settings: CoordinatorSettings) -> None:
+        self._settings = settings
+        self._readings = Readings()
+        # A reconcile that is cancelled leaves its thread behind for a moment, and the next one may begin meanwhile.
+        self._lock = Lock()
+
+    def decide(self, observed: Observed, now: datetime, *, words: bool) -> Outcome:
+        """Decides from immutable objects, so that the event loop may go on with newer ones.
+
+        Args:
+            words: Whether place and estimate are due to be written, too.
+        """
+        with self._lock:
+            state = state_of(observed, self._settings, now, self._readings)
+        decision = decide(state)
+        written = records(decision, observed.jobs, now, words=words)
+        return Outcome(decision, written, losses(state, decision), standing(state))
