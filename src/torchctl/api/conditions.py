@@ -196,6 +196,12 @@ class JobReason(Reason):
         "",
         EventType.NORMAL,
     )
+    PODS_NOT_PLACED = (
+        "PodsNotPlaced",
+        (JobCondition.ADMITTED,),
+        "The coordinator had let the job in, and some of its pods found no node in time: it waits again, and longer.",
+        "If it repeats, read the Events of its pods (`kubectl get events`): they say what keeps them off the nodes.",
+    )
     WAITING_FOR_ADMISSION = (
         "WaitingForAdmission",
         (JobCondition.ADMITTED,),

@@ -1,6 +1,6 @@
 """Finds fields that are of no use in this operator: they are refused by name, never ignored. Pure."""
 
-from torchctl.api.queue import QueueQuota, QueueSpec
+from torchctl.api.queue import Preemption, QueueQuota, QueueSpec
 
 __all__ = ["unsupported_in_queue"]
 
@@ -17,6 +17,7 @@ def unsupported_in_queue(spec: QueueSpec, *, coordinated: bool) -> tuple[str, ..
         **_bounds("spec.quota", spec.quota),
         "spec.cohort": spec.cohort is not None,
         **_bounds("spec.borrowingLimit", spec.borrowing_limit),
+        "spec.preemption": spec.preemption is not Preemption.NEVER,
     }
     return () if coordinated else tuple(path for path, is_asked in asked.items() if is_asked)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
-from torchctl.api.jobstatus import NEVER_FITS, Admission, JobStatus
+from torchctl.api.jobstatus import NEVER_FITS, PODS_NOT_PLACED, Admission, JobStatus
 from torchctl.api.kube import Job
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.gangs.groups import PodGroup, least_of
@@ -20,7 +20,7 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
-__all__ = ["assess", "granted", "may_start"]
+__all__ = ["assess", "granted", "is_taken_back", "may_start", "preempted_for"]
 
 _KUEUE = "kueue.x-k8s.io/queue-name"
 
@@ -43,7 +43,10 @@ def assess(observed: Observed, template: FrozenTemplate) -> Finding:
 
 def may_start(observed: Observed, template: FrozenTemplate) -> bool:
     """Whether the coordinator has let the attempt in, or is not asked. Who has started was let in."""
-    return not template.coordinated or observed.was_started or granted(observed.job.status) is not None
+    if not template.coordinated or observed.was_started:
+        return True
+    status = observed.job.status
+    return granted(status) is not None and not is_taken_back(status)
 
 
 def _coordinated(observed: Observed) -> Finding:
@@ -55,6 +58,8 @@ def _coordinated(observed: Observed) -> Finding:
     if told is None or told.attempt != status.attempt or not told.message:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, "waits for the coordinator's decision")
     place = f"place {told.place} of TorchrunQueue {observed.job.spec.job_queue}: " if told.place else ""
+    if told.reason == PODS_NOT_PLACED:
+        return Finding(False, JobReason.PODS_NOT_PLACED, f"{place}{told.message}", warn=True)
     return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{place}{told.message}", warn=told.reason == NEVER_FITS)
 
 
@@ -62,6 +67,18 @@ def granted(status: JobStatus) -> Admission | None:
     """Returns the coordinator's record if it has let the current attempt in."""
     told = status.admission
     return told if told is not None and told.attempt == status.attempt and told.let_in_time is not None else None
+
+
+def is_taken_back(status: JobStatus) -> bool:
+    """Whether the coordinator has taken back the room that it had let the current attempt in for."""
+    told = granted(status)
+    return told is not None and told.taken_back_time is not None
+
+
+def preempted_for(status: JobStatus) -> str:
+    """Returns the job for which the current attempt has to leave, as namespace/name; empty if it has not."""
+    told = granted(status)
+    return told.preempted_for if told is not None else ""
 
 
 def _judged(observed: Observed, template: FrozenTemplate) -> Finding:

@@ -239,6 +239,7 @@ ONLY_QUEUE = (
     "quota",
     "cohort",
     "borrowingLimit",
+    "preemption",
 )
 """Fields that only a queue has, and that nothing is merged with."""
 
@@ -251,5 +252,6 @@ ONLY_JOB = (
     "queueUpdatePolicy",
     "dependsOn",
     "suspend",
+    "priority",
 )
 """Fields that only a job has, and that nothing is merged with."""

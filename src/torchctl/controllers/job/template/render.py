@@ -102,6 +102,17 @@ def render(
             JobReason.INVALID_SPEC,
             f"no image: set spec.image of TorchrunQueue {name}, or submit the job again with an image",
         )
+    coordinated = (
+        settings.coordinator is not None
+        and not (placed.scheduler_name or placed.native)
+        and _KUEUE not in pod["metadata"].get("labels", {})
+    )
+    if spec.priority is not None and not coordinated:
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"spec.priority is for jobs that the coordinator lets in, and TorchrunQueue {name} has none or another "
+            "scheduler: leave it out, and set spec.priorityClassName if the scheduler orders jobs by that",
+        )
     template = FrozenTemplate(
         queue=name,
         nodes=shape.nodes,
@@ -126,9 +137,7 @@ def render(
         volcano=placed.volcano,
         native=placed.native,
         auto=placed.auto,
-        coordinated=settings.coordinator is not None
-        and not (placed.scheduler_name or placed.native)
-        and _KUEUE not in pod["metadata"].get("labels", {}),
+        coordinated=coordinated,
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value
