@@ -196,6 +196,12 @@ class JobReason(Reason):
         "",
         EventType.NORMAL,
     )
+    COORDINATOR_OFF = (
+        "CoordinatorOff",
+        (JobCondition.ADMITTED,),
+        "The job was frozen while the coordinator was on, and nobody lets it in now.",
+        "Run the operator with --coordinator; the job goes on by itself. Or delete it and submit it again.",
+    )
     PODS_NOT_PLACED = (
         "PodsNotPlaced",
         (JobCondition.ADMITTED,),

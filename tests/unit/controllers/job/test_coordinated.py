@@ -211,3 +211,29 @@ def test_a_priority_that_nobody_heeds_is_refused(world: type[World], queue: str,
     found = find(w.status.conditions, JobCondition.ACCEPTED)
     assert found is not None
     assert (found.status == "True", "spec.priority is for jobs" in found.message) == (accepted, not accepted)
+
+
+def switch(w: World, coordinator: CoordinatorSettings | None) -> None:
+    """Another operator takes over."""
+    w.settings = replace(w.settings, coordinator=coordinator)
+    w.settle()
+
+
+def test_a_coordinator_that_is_switched_off_is_missed(world: type[World]) -> None:
+    """A job never starts that others have not made room for, so it says what to do."""
+    w = coordinated(world)
+    switch(w, None)
+    status, reason, message = admitted(w)
+    assert (status, reason, w.status.phase, jobs(w)) == ("False", "CoordinatorOff", Phase.QUEUED, [])
+    assert message == (
+        "TorchrunJob demo waits to be let in, and the coordinator is off: run the operator with --coordinator, or "
+        "delete the job and submit it again, it starts without being let in then"
+    )
+    switch(w, CoordinatorSettings())
+    assert admitted(w)[1] == "WaitingForAdmission"
+
+
+def test_who_was_let_in_goes_on_without_a_coordinator(world: type[World]) -> None:
+    w = running(world)
+    switch(w, None)
+    assert (w.status.phase, admitted(w)[1]) == (Phase.RUNNING, "LetIn")

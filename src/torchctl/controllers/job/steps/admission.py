@@ -25,13 +25,17 @@ __all__ = ["assess", "granted", "is_taken_back", "may_start", "preempted_for"]
 _KUEUE = "kueue.x-k8s.io/queue-name"
 
 
-def assess(observed: Observed, template: FrozenTemplate) -> Finding:
-    """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job."""
+def assess(observed: Observed, template: FrozenTemplate, *, coordinator: bool) -> Finding:
+    """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job.
+
+    Args:
+        coordinator: Whether the coordinator is on.
+    """
     scheduler, job = template.gang_scheduler, observed.worker_job
     if job is not None and observed.held:
         return Finding(False, JobReason.SUSPENDED_BY_OTHERS, _held(job))
     if template.coordinated:
-        return _coordinated(observed)
+        return _coordinated(observed, coordinator)
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
@@ -49,11 +53,17 @@ def may_start(observed: Observed, template: FrozenTemplate) -> bool:
     return granted(status) is not None and not is_taken_back(status)
 
 
-def _coordinated(observed: Observed) -> Finding:
+def _coordinated(observed: Observed, coordinator: bool) -> Finding:
     """The coordinator's word."""
     status = observed.job.status
     if observed.was_started or granted(status) is not None:
         return Finding(True, JobReason.LET_IN, "the coordinator has let the job in: there is room for all its pods")
+    if not coordinator:
+        message = (
+            f"TorchrunJob {observed.job.metadata.name} waits to be let in, and the coordinator is off: run the "
+            "operator with --coordinator, or delete the job and submit it again, it starts without being let in then"
+        )
+        return Finding(False, JobReason.COORDINATOR_OFF, message, warn=True)
     told = status.admission
     if told is None or told.attempt != status.attempt or not told.message:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, "waits for the coordinator's decision")
