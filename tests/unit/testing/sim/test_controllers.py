@@ -1,6 +1,7 @@
 """The control plane of the simulator without an operator: nodes, schedulers, claims, grace, garbage, namespaces."""
 
 from collections.abc import Awaitable, Callable
+from fractions import Fraction
 from typing import Any
 
 import anyio
@@ -204,3 +205,43 @@ def test_init_containers_overlap_and_sidecars_add_up() -> None:
 
     pod = a_pod(containers=[needs("1")], initContainers=[needs("4"), needs("500m", restartPolicy="Always")])
     assert float(requests(pod)["cpu"]) == 4.5
+
+
+def required(**term: Json) -> Json:
+    """A pod with a required node affinity of one term."""
+    terms = {"nodeSelectorTerms": [{kind: [requirement] for kind, requirement in term.items()}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("term", "node"),
+    [
+        ({"matchFields": {"key": "metadata.name", "operator": "In", "values": ["b"]}}, "b"),
+        ({"matchFields": {"key": "metadata.name", "operator": "NotIn", "values": ["b"]}}, "a"),
+        ({"matchExpressions": {"key": "zone", "operator": "In", "values": ["west"]}}, "b"),
+        ({"matchExpressions": {"key": "spot", "operator": "Exists"}}, "b"),
+        ({"matchExpressions": {"key": "spot", "operator": "DoesNotExist"}}, "a"),
+        ({"matchExpressions": {"key": "zone", "operator": "In", "values": ["north"]}}, None),
+    ],
+)
+def test_scheduler_looks_at_required_node_affinity(term: Json, node: str | None) -> None:
+    room = {"pods": Fraction(10)}
+    places = [Place("a", {"zone": "east"}, (), dict(room)), Place("b", {"zone": "west", "spot": ""}, (), dict(room))]
+    found, _ = choose(a_pod(**required(**term)), places)
+    assert (found.name if found is not None else None) == node
+
+
+def test_pods_are_selected_by_their_fields() -> None:
+    async def story(cluster: Cluster, client: Client) -> None:
+        await client.create(POD, a_pod("placed"), "team")
+        await client.create(POD, a_pod("waits", nodeSelector={"no": "node"}), "team")
+        await anyio.sleep(5)
+        for fields, names in (
+            ("spec.nodeName!=", ["placed"]),
+            ("spec.nodeName=", ["waits"]),
+            ("spec.nodeName!=,status.phase!=Running", []),
+            ("metadata.name==waits,status.phase=Pending", ["waits"]),
+        ):
+            assert [pod.metadata.name for pod in await client.list(POD, namespace="team", fields=fields)] == names
+
+    live(story)
