@@ -131,6 +131,27 @@ def test_node_that_speaks_again_tells_what_happened() -> None:
     live(story, Play(run_s=60), nodes=1)
 
 
+def test_pod_is_ready_again_when_its_node_answers() -> None:
+    """The node lifecycle controller had marked it as not ready."""
+
+    async def ready(client: Client) -> str:
+        pod = await client.get(POD, "pod", "team")
+        return next(one.status for one in pod.status.conditions or () if one.type == "Ready")
+
+    async def story(cluster: Cluster, client: Client) -> None:
+        await client.create(POD, a_pod(), "team")
+        await anyio.sleep(5)
+        node = (await client.get(POD, "pod", "team")).spec.node_name
+        cluster.kubelets.lose(node)
+        await anyio.sleep(100)
+        assert await ready(client) == "False"
+        cluster.kubelets.restore(node)
+        await anyio.sleep(10)
+        assert await ready(client) == "True"
+
+    live(story)
+
+
 def test_claim_is_bound_and_stays_while_a_pod_uses_it() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         await client.create(PVC, a_claim(), "team")
