@@ -29,10 +29,10 @@ CONFIG = Path(__file__).resolve().parents[2] / "config"
 NODES = 8
 
 
-def coordinated() -> Operator:
+def coordinated(**given: Any) -> Operator:
     """The operator's settings with the coordinator on, which says all that it knows at once."""
     settings = operator_settings()
-    own = CoordinatorSettings(period_s=0.05, word_period_s=0.5)
+    own = CoordinatorSettings(period_s=0.05, word_period_s=0.5, **given)
     return replace(settings, operator=replace(settings.operator, coordinator=own))
 
 
@@ -206,3 +206,49 @@ async def test_a_gang_for_no_node_says_what_would_fit(
     async with running_operator(account, settings=coordinated()):
         said = await told(place)
         assert said.message.endswith("and the job has 9: numNodes 8 would fit")
+
+
+async def test_a_preempted_gang_leaves_whole_and_comes_back(
+    cluster: tuple[Client, Connection, ScriptedKubelet], place: Place
+) -> None:
+    """Of two of a lower priority the one that started last makes room for whom it is told, and waits for it to end."""
+    _, account, kubelet = cluster
+    await place.queue(nodeResources={"gpus": 8}, preemption="WithinQueue")
+    async with running_operator(account, settings=coordinated()):
+        for name in ("old", "new"):  # of one second, the first by name leaves
+            await place.job(name, numNodes=4, runPolicy={"maxRestarts": 0})
+            await place.reaches(Phase.RUNNING, name)
+        await place.job("urgent", numNodes=4, priority=10)
+        await place.reaches(Phase.RUNNING, "urgent")
+        left = await place.reaches(Phase.QUEUED, "new")
+        assert (left.status.attempt, left.status.restarts.by_cause) == (1, {"Preempted": 1})
+        assert left.status.failure is not None
+        assert left.status.failure.message == (
+            f"the coordinator took its room back for TorchrunJob {place.namespace}/urgent: it waits for room again"
+        )
+        events = [event for event in await place.events("new") if event.reason == "Incident"]
+        assert [f"TorchrunJob {place.namespace}/urgent" in event.message for event in events] == [True]
+        assert not await place.exists(JOB, "new")
+        assert (await job_of(place, "old")).status.restarts.total == 0
+        await end(place, kubelet, "urgent")
+        await place.in_attempt(1, "new")
+        assert (await job_of(place, "old")).status.attempt == 0
+
+
+async def test_half_a_gang_gives_its_nodes_back(
+    cluster: tuple[Client, Connection, ScriptedKubelet], place: Place
+) -> None:
+    """A rule keeps its second pod away that the coordinator does not compute."""
+    _, account, _ = cluster
+    apart = {"labelSelector": {"matchLabels": {"torchrun.ai/role": "worker"}}, "topologyKey": "kubernetes.io/os"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    await place.queue(nodeResources={"gpus": 8}, scheduling={"affinity": affinity})
+    await place.job("job", numNodes=2)
+    async with running_operator(account, settings=coordinated(place_within_s=1.0)):
+        found = await place.condition("Admitted", "PodsNotPlaced")
+        assert "some of its pods found no node in time" in found.message
+        job = await job_of(place, "job")
+        assert (job.status.attempt, job.status.restarts.total) == (1, 0)
+        assert job.status.admission is not None
+        assert job.status.admission.misses == 1
+        assert not await place.exists(JOB, "job")

@@ -1,4 +1,4 @@
-"""Nodes, the pods on them and ResourceQuotas, with only the fields that the coordinator reads."""
+"""Nodes, the pods on them, ResourceQuotas and PriorityClasses, with only the fields that the coordinator reads."""
 
 from typing import Any
 
@@ -7,7 +7,17 @@ import msgspec
 from torchctl.api.casing import camel
 from torchctl.runtime.kinds import Kind, ObjectMeta
 
-__all__ = ["BOUND", "BOUND_POD", "NODE", "RESOURCE_QUOTA", "BoundPod", "Node", "ResourceQuota"]
+__all__ = [
+    "BOUND",
+    "BOUND_POD",
+    "NODE",
+    "PRIORITY_CLASS",
+    "RESOURCE_QUOTA",
+    "BoundPod",
+    "Node",
+    "PriorityClass",
+    "ResourceQuota",
+]
 
 BOUND = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of the pods that take room on a node."""
@@ -75,6 +85,15 @@ class ResourceQuota(msgspec.Struct, frozen=True, gc=False, rename=camel):
     status: QuotaStatus = QuotaStatus()
 
 
+class PriorityClass(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    """A priority by name; pods that name none have that of the default one."""
+
+    metadata: ObjectMeta
+    value: int = 0
+    global_default: bool = False
+
+
 NODE = Kind("", "v1", "Node", "nodes", Node, namespaced=False)
 BOUND_POD = Kind("", "v1", "Pod", "pods", BoundPod)
 RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", ResourceQuota)
+PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", PriorityClass, namespaced=False)

@@ -62,7 +62,11 @@ class Cause(Word):
     DELETED = "Deleted", Budget.INFRASTRUCTURE, "Somebody deleted the pod."
     VANISHED = "Vanished", Budget.INFRASTRUCTURE, "The pod is gone, and nothing says why."
     BELOW_MINIMUM = "BelowMinimum", Budget.INFRASTRUCTURE, "An elastic job stayed below elastic.minNodes."
-    PREEMPTED = "Preempted", Budget.PREEMPTION, "The scheduler took the node for pods of higher priority."
+    PREEMPTED = (
+        "Preempted",
+        Budget.PREEMPTION,
+        "The scheduler took the node for pods of higher priority, or the coordinator its room for another job.",
+    )
 
 
 def cause_named(name: str) -> Cause | None:

@@ -196,6 +196,18 @@ class JobReason(Reason):
         "",
         EventType.NORMAL,
     )
+    COORDINATOR_OFF = (
+        "CoordinatorOff",
+        (JobCondition.ADMITTED,),
+        "The job was frozen while the coordinator was on, and nobody lets it in now.",
+        "Run the operator with --coordinator; the job goes on by itself. Or delete it and submit it again.",
+    )
+    PODS_NOT_PLACED = (
+        "PodsNotPlaced",
+        (JobCondition.ADMITTED,),
+        "The coordinator had let the job in, and some of its pods found no node in time: it waits again, and longer.",
+        "If it repeats, read the Events of its pods (`kubectl get events`): they say what keeps them off the nodes.",
+    )
     WAITING_FOR_ADMISSION = (
         "WaitingForAdmission",
         (JobCondition.ADMITTED,),

@@ -321,6 +321,12 @@ class JobSpec(Model):
     priority_class_name: ClaimName | None = Field(
         default=None, description="PriorityClass of worker pods. Default: the queue's."
     )
+    priority: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] | None = Field(
+        default=None,
+        description="Rank among the jobs of its queue that wait for the coordinator: higher ones go first, and jobs of "
+        "lower ones leave for it if the queue's preemption says so. It may be changed. Refused for a job that the "
+        "coordinator does not let in. Default: the value of its PriorityClass.",
+    )
     queue_update_policy: QueueUpdatePolicy = Field(
         default=QueueUpdatePolicy.FROZEN,
         description="What a later edit of the queue does to this job: Frozen (nothing) or NextAttempt. Default: "

@@ -26,6 +26,7 @@ from torchctl.runtime.kinds import Condition
 
 __all__ = [
     "NEVER_FITS",
+    "PODS_NOT_PLACED",
     "Admission",
     "Failure",
     "Incident",
@@ -40,6 +41,8 @@ __all__ = [
 
 NEVER_FITS = "NeverFits"
 """status.admission.reason of an attempt that does not fit even if nothing else runs."""
+PODS_NOT_PLACED = "PodsNotPlaced"
+"""status.admission.reason of an attempt that follows one of which some pods found no node after it was let in."""
 
 
 class Restarts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
@@ -133,6 +136,22 @@ class Admission(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
         tuple[Annotated[str, NODE_NAME], ...],
         node_names("Nodes on which its pods must not run, because they are kept for another job."),
     ] = ()
+    taken_back_time: Annotated[
+        datetime | None, moment("When its room was taken back; the attempt ends, and the next one waits again.")
+    ] = None
+    preempted_for: Annotated[
+        str,
+        text(
+            "The job for which its room was taken back, as namespace/name; empty if pods of it found no node.",
+            max_length=512,
+        ),
+    ] = ""
+    misses: Annotated[
+        int, count("How often in a row some of its pods found no node after it was let in; the pause doubles with it.")
+    ] = 0
+    not_before_time: Annotated[
+        datetime | None, moment("When it is let in at the earliest, after some of its pods found no node.")
+    ] = None
     reserved: Annotated[bool, flag("Whether room on nodes is kept for it.")] = False
     place: Annotated[int, count("Its place in its queue, from 1.")] = 0
     reason: Annotated[str, text("What is short, in one word.")] = ""

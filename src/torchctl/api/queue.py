@@ -39,6 +39,7 @@ __all__ = [
     "KaiQueuePolicy",
     "KaiQueueStatus",
     "NodeResources",
+    "Preemption",
     "QueueSpec",
     "QueueStatus",
     "ResourceState",
@@ -51,6 +52,12 @@ __all__ = [
 class KaiQueuePolicy(StrEnum):
     MANAGE = "Manage"
     REFERENCE = "Reference"
+
+
+class Preemption(StrEnum):
+    NEVER = "Never"
+    WITHIN_QUEUE = "WithinQueue"
+    RECLAIM = "Reclaim"
 
 
 class NodeResources(Model):
@@ -289,6 +296,13 @@ class QueueSpec(Model):
     borrowing_limit: QueueQuota = Field(
         default=QueueQuota(),
         description="What the queue may hold above its quota, in a cohort. Default: all that the others do not use.",
+    )
+    preemption: Preemption = Field(
+        default=Preemption.NEVER,
+        description="Which jobs the coordinator stops for a job of this queue that waits: Never (none), WithinQueue "
+        "(those of this queue with a lower priority), Reclaim (those too, and those by which queues of the cohort hold "
+        "more than they own, as long as this queue stays within what it owns). Anything but Never is refused while the "
+        "coordinator is off. Default: Never.",
     )
 
 

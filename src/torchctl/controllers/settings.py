@@ -38,6 +38,7 @@ class Policy(StrEnum):
 
     SMOOTH_WEIGHTED_ROUND_ROBIN = "SmoothWeightedRoundRobin"
     WEIGHTED_ROUND_ROBIN = "WeightedRoundRobin"
+    PRIORITY = "Priority"
     FIFO = "FIFO"
 
 
@@ -48,12 +49,14 @@ class CoordinatorSettings:
     Args:
         policy: The order of the queues.
         reserve_after_s: Seconds for which the first job of a queue waits before room is kept for it.
+        place_within_s: Seconds for which pods of a job that was let in may have no node, before its room is taken back.
         period_s: Seconds by which a decision may lag behind a change. Changes within that time are one decision.
         word_period_s: Seconds for which what a job that waits is told stays as it is, unless what is short changes.
     """
 
     policy: Policy = Policy.SMOOTH_WEIGHTED_ROUND_ROBIN
     reserve_after_s: float = 600.0
+    place_within_s: float = 300.0
     period_s: float = 0.2
     word_period_s: float = 60.0
 

@@ -22,7 +22,7 @@ from torchctl.controllers.coordinator.reclaim import victims
 from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.coordinator.tell import tell
 from torchctl.controllers.coordinator.turns import Turns
-from torchctl.controllers.coordinator.values import Holding, Queue, Settings, Shape, State, Waiting
+from torchctl.controllers.coordinator.values import NOBODY, Holding, Queue, Settings, Shape, State, Waiting
 
 __all__ = ["decide"]
 
@@ -49,21 +49,21 @@ class _Pass:
         self._next = dict.fromkeys(self._queues, 0)
         self._hopeless: dict[Shape, int] = {}
         """Pods for which there is no room even when all gangs have ended, by shape."""
+        self._take_back = _stuck(state.holdings, state.now_s, state.settings)
         self._let_in: list[LetIn] = []
         self._preempt: list[Preempt] = []
 
     def decide(self) -> Decision:
-        take_back = _stuck(self._state.holdings, self._state.now_s, self._settings)
         firsts = self._firsts()
         self._keep_quota(firsts)
-        self._keep_recorded()
+        self._keep_recorded(firsts)
         more = self._go_round(firsts)
         in_now = {given.key for given in self._let_in}
         told = tell(self._state, self._queues, in_now, self._room, self._ledger, self._preempt)
         return Decision(
             let_in=tuple(self._let_in),
             preempt=tuple(self._preempt),
-            take_back=take_back,
+            take_back=self._take_back,
             reserved=tuple(sorted(self._room.holds)),
             told=told,
             more=more,
@@ -89,14 +89,17 @@ class _Pass:
             if self._is_overdue(gang):
                 self._ledger.keep(gang)
 
-    def _keep_recorded(self) -> None:
+    def _keep_recorded(self, firsts: dict[str, Waiting]) -> None:
         """Keeps quota and room for the gangs that others leave for, and for those with a recorded reservation."""
         known = [gang for gang in self._state.waiting if gang.reserved or gang.key in self._left_for]
         for gang in sorted(known, key=lambda gang: (gang.key not in self._left_for, gang.since_s, gang.key)):
             if gang.queue not in self._ledger.queues or not self._may_ever(gang):
                 continue
             self._ledger.keep(gang)
-            if gang.key in self._left_for or self._ledger.shortage(gang) is None:
+            # Some of those that were to leave may not have been told, or others have taken what they left.
+            may_preempt = gang.key in self._left_for or firsts.get(gang.queue) is gang
+            more = may_preempt and self._way_in(gang) is None and self._preempts_for(gang)
+            if more or gang.key in self._left_for or self._ledger.shortage(gang) is None:
                 self._reserve(gang)
 
     def _go_round(self, firsts: dict[str, Waiting]) -> bool:
@@ -163,20 +166,36 @@ class _Pass:
         """Makes others leave for the first gang of a queue, or keeps room for it once it has waited long."""
         if self._is_kept_for_another(gang):
             return
-        if not self._others_leave(gang):
-            found = victims(gang, self._state.holdings, self._room, self._ledger)
-            self._preempt += [Preempt(holding.key, gang.key) for holding in found]
-            if found:
-                self._leave(found)
-                self._ledger.keep(gang)
-                self._reserve(gang)
-                return
-        if self._is_overdue(gang) and self._ledger.shortage(gang) is None:
+        if self._preempts_for(gang):
+            self._ledger.keep(gang)
+            self._reserve(gang)
+        elif self._is_overdue(gang) and self._ledger.shortage(gang) is None:
             self._reserve(gang)
 
+    def _preempts_for(self, gang: Waiting) -> bool:
+        """Makes others leave for a gang, if that is enough for it to start."""
+        if self._others_leave(gang) or self._is_kept_for_another(gang):
+            return False
+        found = victims(gang, self._staying(), self._room, self._ledger)
+        if not found:
+            return False
+        self._preempt += [Preempt(holding.key, gang.key) for holding in found]
+        self._leave(found)
+        return True
+
+    def _staying(self) -> list[Holding]:
+        """Returns the gangs that hold room, but for those that lose their place with this decision anyway."""
+        stuck = {given.key for given in self._take_back}
+        return [holding for holding in self._state.holdings if holding.key not in stuck]
+
     def _others_leave(self, gang: Waiting) -> bool:
-        """Whether gangs of the same queue or cohort leave for another one: what they free is not counted twice."""
+        """Whether gangs of the same queue or cohort leave for another one, or were just told to leave for this one.
+
+        What they free is not counted twice.
+        """
         queues = self._ledger.queues
+        if any(given.leaving_for == gang.key for given in self._preempt):
+            return True
         group = queues[gang.queue].cohort or gang.queue
         leaving = {holding.key: holding.leaving_for for holding in self._state.holdings if holding.leaving_for}
         leaving |= {given.key: given.leaving_for for given in self._preempt}
@@ -191,7 +210,7 @@ class _Pass:
 
     def _leave(self, found: tuple[Holding, ...]) -> None:
         leaving = {holding.key for holding in found}
-        gone = [replace(holding, leaving_for="-") for holding in self._by_end if holding.key in leaving]
+        gone = [replace(holding, leaving_for=NOBODY) for holding in self._by_end if holding.key in leaving]
         self._by_end = gone + [holding for holding in self._by_end if holding.key not in leaving]
 
     def _is_kept_for_another(self, gang: Waiting) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from torchctl.api import jobstatus
 from torchctl.controllers.coordinator.values import Turn
 
 __all__ = ["Decision", "LetIn", "Preempt", "TakeBack", "Told", "Why"]
@@ -13,12 +14,12 @@ class Why(StrEnum):
     """Why a gang waits, as a reason of the condition Admitted."""
 
     NO_QUEUE = "QueueNotFound"
-    NEVER_FITS = "NeverFits"
+    NEVER_FITS = jobstatus.NEVER_FITS
     NODES = "NodesShort"
     QUOTA = "QuotaShort"
     BEHIND = "RoomKept"
     PREEMPTING = "Preempting"
-    BACK_OFF = "PodsNotPlaced"
+    BACK_OFF = jobstatus.PODS_NOT_PLACED
     NEXT = "NextDecision"
 
 
@@ -72,7 +73,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to write, in this order: who was preempted, taken back and let in; whom room is kept for; the rest.
+    """What to write, in this order: who is let in, taken back and preempted; whom room is kept for; the rest.
 
     Args:
         more: Whether there may be more to let in at once.

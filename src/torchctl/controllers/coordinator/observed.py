@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchctl.api.capacity import BoundPod, Node, ResourceQuota
+from torchctl.api.capacity import BoundPod, Node, PriorityClass, ResourceQuota
 from torchctl.api.job import TorchrunJob
 from torchctl.api.queue import TorchrunQueue
 from torchctl.runtime.kinds import Key
@@ -27,3 +27,4 @@ class Observed:
     nodes: tuple[Node, ...] = ()
     pods: tuple[BoundPod, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
+    priorities: tuple[PriorityClass, ...] = ()

@@ -20,6 +20,7 @@ from torchctl.api.quota import QueueQuota
 from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.coordinator.priorities import Priorities
 from torchctl.controllers.coordinator.readings import Asked, OnNode, Readings
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key, key_of
@@ -39,7 +40,7 @@ def state_of(
     """
     readings = readings if readings is not None else Readings()
     nodes = readings.nodes(observed.nodes, observed.pods)
-    placed = _placed(nodes)
+    placed, priorities = _placed(nodes), Priorities(observed.priorities)
     waiting, holdings, starts = [], [], []
     for job in observed.jobs:
         revision = Key(job.metadata.namespace, job.status.queue_revision)
@@ -51,13 +52,16 @@ def state_of(
         if template is None or not template.get("coordinated"):
             continue
         if _waits(job):
-            asked = readings.template(revision, template)
-            waiting.append(readings.waiting(job, (asked,), partial(_waiting, job, template, asked)))
-        elif _holds(job) and record is not None and record.let_in_time is not None:
-            mine = placed.get((job.metadata.uid, str(job.status.attempt)), {})
-            asked = readings.template(revision, template)
-            shape = readings.shared(_limited(asked.shape, record))
-            holdings.append(_holding(job, template, replace(asked, shape=shape), record.let_in_time, mine))
+            asked, priority = readings.template(revision, template), priorities.of(job, template)
+            make = partial(_waiting, job, template, asked, priority)
+            waiting.append(readings.waiting(job, (asked, priority), make))
+        elif record is not None and record.let_in_time is not None:
+            mine = placed.get((job.metadata.uid, str(record.attempt)), {})
+            if _holds(job) or (mine and record.taken_back_time is not None):
+                asked = readings.template(revision, template)
+                shape = readings.shared(_limited(asked.shape, record))
+                holding = _holding(job, template, replace(asked, shape=shape), record, mine)
+                holdings.append(replace(holding, priority=priorities.of(job, template)))
     readings.keep(observed.templates)
     return values.State(
         now_s=now.timestamp(),
@@ -67,7 +71,11 @@ def state_of(
         queues=tuple(map(_settings_of, observed.queues)),
         namespace_quotas=tuple(_quota(quota) for quota in observed.quotas if _counts_all(quota)),
         starts=tuple(starts),
-        settings=values.Settings(policy=values.PolicyName(settings.policy), reserve_after_s=settings.reserve_after_s),
+        settings=values.Settings(
+            policy=values.PolicyName(settings.policy),
+            reserve_after_s=settings.reserve_after_s,
+            place_within_s=settings.place_within_s,
+        ),
     )
 
 
@@ -109,7 +117,7 @@ def _limited(shape: values.Shape, record: Admission) -> values.Shape:
     return shape
 
 
-def _waiting(job: TorchrunJob, template: Template, asked: Asked) -> values.Waiting:
+def _waiting(job: TorchrunJob, template: Template, asked: Asked, priority: int) -> values.Waiting:
     pods, record = _pods(job, template), admission_of(job)
     created, lasts_s = job.metadata.creation_timestamp, _lasts_s(job, template)
     return values.Waiting(
@@ -120,18 +128,29 @@ def _waiting(job: TorchrunJob, template: Template, asked: Asked) -> values.Waiti
         pods=pods,
         shape=asked.shape,
         demand=asked.demand_for(pods),
+        priority=priority,
         lasts_s=lasts_s,
         namespace_demand=asked.namespace_demand_for(pods),
         reserved=record is not None and record.reserved,
+        not_before_s=_not_before_s(job.status.admission),
     )
 
 
+def _not_before_s(record: Admission | None) -> float:
+    """Returns when a job may be let in that waits: the record may be that of the attempt whose pods found no node."""
+    moment = record.not_before_time if record is not None else None
+    return moment.timestamp() if moment is not None else 0.0
+
+
 def _holding(
-    job: TorchrunJob, template: Template, asked: Asked, let_in: datetime, placed: Mapping[str, int]
+    job: TorchrunJob, template: Template, asked: Asked, record: Admission, placed: Mapping[str, int]
 ) -> values.Holding:
-    pods, lasts_s = _pods(job, template), _lasts_s(job, template)
+    """Returns what a job holds; one whose room was taken back holds it until its pods are gone."""
+    assert record.let_in_time is not None
+    pods, lasts_s, over = _pods(job, template), _lasts_s(job, template), not _holds(job)
     there = sum(placed.values())
-    begun = job.status.attempt_active_time or let_in
+    begun = job.status.attempt_active_time or record.let_in_time
+    leaving_for = "" if record.taken_back_time is None else record.preempted_for or values.NOBODY
     return values.Holding(
         key=str(key_of(job)),
         queue=_queue(job),
@@ -139,12 +158,13 @@ def _holding(
         pods=pods,
         shape=asked.shape,
         demand=asked.demand_for(pods),
-        let_in_s=let_in.timestamp(),
+        let_in_s=record.let_in_time.timestamp(),
         ends_s=None if lasts_s is None else begun.timestamp() + lasts_s,
         placed=tuple(sorted(placed.items())),
-        done=job.status.workers.succeeded,
-        settled=job.status.attempt_ready_time is not None,
-        pending_namespace_demand=asked.namespace_demand_for(max(0, pods - max(there, _made(job)))),
+        done=max(0, pods - there) if over else job.status.workers.succeeded,
+        settled=over or job.status.attempt_ready_time is not None,
+        leaving_for=leaving_for,
+        pending_namespace_demand=asked.namespace_demand_for(0 if over else max(0, pods - max(there, _made(job)))),
     )
 
 
@@ -169,6 +189,7 @@ def _settings_of(queue: TorchrunQueue) -> values.Queue:
         quota=_limits(spec.quota),
         cohort=spec.cohort or "",
         borrowing=_limits(spec.borrowing_limit),
+        preemption=spec.preemption,
         max_nodes=spec.max_nodes,
     )
 

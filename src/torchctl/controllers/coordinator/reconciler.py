@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from torchctl.api.capacity import BOUND, BOUND_POD, NODE, RESOURCE_QUOTA
+from torchctl.api.capacity import BOUND, BOUND_POD, NODE, PRIORITY_CLASS, RESOURCE_QUOTA
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.kube import CONTROLLER_REVISION
@@ -40,7 +40,7 @@ def setup(manager: Manager, settings: CoordinatorSettings) -> None:
     cache.register(CONTROLLER_REVISION, labels=OURS)
     controller = Controller("coordinator", Coordinator(manager, settings).reconcile, workers=1)
     controller.watches(TORCHRUN_JOB, everything, delay_s=period_s)
-    for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA):
+    for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA, PRIORITY_CLASS):
         controller.watches(kind, everything, delay_s=period_s)
     controller.watches(BOUND_POD, everything, fields=BOUND, delay_s=period_s)
     manager.add(controller)
@@ -62,6 +62,7 @@ def observe(cache: Cache) -> Observed:
         nodes=tuple(cache.list(NODE)),
         pods=tuple(cache.list(BOUND_POD)),
         quotas=tuple(cache.list(RESOURCE_QUOTA)),
+        priorities=tuple(cache.list(PRIORITY_CLASS)),
     )
 
 

@@ -1,11 +1,14 @@
 """What a decision changes in the status of jobs. Pure.
 
-Who is let in comes first, and nothing else of the decision matters if that cannot be written. What a job that waits is
-told changes with every start of another one, so it is written only if what is short has changed, or after a while.
+Who is let in comes first, then whose room is taken back, and nothing else of the decision matters if that cannot be
+written. What a job that waits is told changes with every start of another one, so it is written only if what is short
+has changed, or after a while.
 """
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
@@ -22,12 +25,13 @@ FRONT = 10
 """Places at the front of a queue, of which each change is told."""
 
 _LONGEST = 1000
+_PAUSE, _LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
 
 
 def records(
     decision: Decision, jobs: Iterable[TorchrunJob], now: datetime, *, words: bool
 ) -> list[tuple[TorchrunJob, Admission]]:
-    """Returns the records to write, those of jobs that are let in first.
+    """Returns the records to write, those of jobs that are let in first, then of those whose room is taken back.
 
     Args:
         words: Whether place and estimate are due to be written, too.
@@ -39,6 +43,8 @@ def records(
         for given in decision.let_in
         if max(len(given.only), len(given.avoid)) <= MOST_NODES
     ]
+    found += [(by_key[given.key], _taken_back(by_key[given.key], moment)) for given in decision.take_back]
+    found += [(by_key[key], _preempted(by_key[key], preemptor, moment)) for key, preemptor in decision.preempt]
     kept = frozenset(decision.reserved)
     for told in decision.told:
         job = by_key[told.key]
@@ -46,6 +52,34 @@ def records(
         if old is None or _differs(old, new) or (words and _is_news(old, new, now)):
             found.append((job, new))
     return found
+
+
+def pause(misses: int) -> timedelta:
+    """Returns how long a job waits at least that was let in so often in a row, and whose pods found no node."""
+    return min(_PAUSE * (1 << min(misses - 1, 30)), _LONGEST_PAUSE)
+
+
+def _misses(job: TorchrunJob) -> int:
+    """Returns how often in a row the job was let in for nothing; an attempt that got all its nodes ends the row."""
+    record = job.status.admission
+    if record is None or (record.attempt != job.status.attempt and record.not_before_time is None):
+        return 0
+    return record.misses
+
+
+def _taken_back(job: TorchrunJob, moment: datetime) -> Admission:
+    misses = _misses(job) + 1
+    return replace(_current(job), taken_back_time=moment, misses=misses, not_before_time=moment + pause(misses))
+
+
+def _preempted(job: TorchrunJob, preemptor: str, moment: datetime) -> Admission:
+    return replace(_current(job), taken_back_time=moment, preempted_for=preemptor)
+
+
+def _current(job: TorchrunJob) -> Admission:
+    record = job.status.admission
+    assert record is not None  # only what holds room loses it
+    return record
 
 
 def _let_in(job: TorchrunJob, given: LetIn, moment: datetime) -> Admission:
@@ -56,12 +90,16 @@ def _let_in(job: TorchrunJob, given: LetIn, moment: datetime) -> Admission:
         position=given.turn.position,
         only_nodes=given.only,
         avoid_nodes=given.avoid,
+        misses=_misses(job),
     )
 
 
 def _told(job: TorchrunJob, told: Told, reserved: bool, now: datetime) -> Admission:
+    before = job.status.admission
     return Admission(
         attempt=job.status.attempt,
+        misses=_misses(job),
+        not_before_time=before.not_before_time if before is not None else None,
         reserved=reserved,
         place=told.place,
         reason=told.why,

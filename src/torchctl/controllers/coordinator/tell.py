@@ -91,8 +91,7 @@ def _own(gang: Waiting, now_s: float, leaving: Mapping[str, int]) -> _Answer | N
         message = f"{counted(number, 'job')} of lower rank {agree(number, 'leaves', 'leave')} for it"
         return _Answer(Why.PREEMPTING, message)
     if gang.not_before_s > now_s:
-        message = "some of its pods found no node although there seemed to be room: it is let in again after a pause"
-        return _Answer(Why.BACK_OFF, message)
+        return _Answer(Why.BACK_OFF, words.back_off(gang.not_before_s))
     return None
 
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from torchctl.api.queue import Preemption
+
 __all__ = [
+    "NOBODY",
     "UNBOUNDED",
     "Demand",
     "Holding",
@@ -36,12 +39,6 @@ class PolicyName(StrEnum):
     WEIGHTED_ROUND_ROBIN = "WeightedRoundRobin"
     PRIORITY = "Priority"
     FIFO = "FIFO"
-
-
-class Preemption(StrEnum):
-    NEVER = "Never"
-    WITHIN_QUEUE = "WithinQueue"
-    RECLAIM = "Reclaim"
 
 
 class Taint(NamedTuple):
@@ -132,6 +129,8 @@ class Limits(NamedTuple):
 
 
 UNBOUNDED = Limits()
+NOBODY = "-"
+"""For whom a gang leaves that leaves for no other gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +223,8 @@ class Holding:
         let_in_s: When it was let in.
         ends_s: When it ends at the latest, by its deadline; None: nobody knows.
         settled: Whether all its pods were placed at some time.
-        leaving_for: The gang that it was preempted for; empty: none. It leaves by itself then.
+        leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays. One that leaves
+            does so by itself, and its pods may still be there.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
     """
 

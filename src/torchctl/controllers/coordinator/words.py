@@ -1,5 +1,6 @@
 """The sentences that gangs are told: what is short, and what would fit."""
 
+from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
 
@@ -10,7 +11,7 @@ from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untole
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import Node, Shape, Waiting
 
-__all__ = ["amount", "never_fits", "nodes_short", "quota_short", "shape"]
+__all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape"]
 
 _NOUNS = {"gpus": "GPU", "jobs": "job", "nodes": "node"}
 
@@ -37,6 +38,15 @@ def nodes_short(gang: Waiting, left: int) -> str:
     return (
         f"{left} of {counted(gang.pods, 'pod')} with {shape(gang.shape)} each {agree(left, 'finds', 'find')} "
         f"a node now, {gang.pods - left} short"
+    )
+
+
+def back_off(not_before_s: float) -> str:
+    """Says why a gang that was let in waits again, and for how long."""
+    again = datetime.fromtimestamp(not_before_s, UTC).strftime("%H:%M:%S")
+    return (
+        "it was let in, and some of its pods found no node in time: others may have taken the room, a node may have "
+        f"gone, or a rule that is not computed keeps them away (see their Events); it waits until {again} UTC at least"
     )
 
 

@@ -23,12 +23,14 @@ class Found:
 
     Args:
         syncing: The state of the workspace's sync; None without a template.
+        coordinator: Whether the coordinator is on.
     """
 
     case: Case
     frozen: Frozen
     dependencies: Finding
     syncing: Syncing | None
+    coordinator: bool
 
 
 def findings(found: Found, life: Life) -> dict[JobCondition, Finding]:
@@ -94,7 +96,7 @@ def _admitted(found: Found, life: Life, waits: Finding) -> Finding | None:
         case Wait() | Suspended():
             return waits
         case Run() | Ended() if case.template is not None:
-            return admission.assess(case.observed, case.template)
+            return admission.assess(case.observed, case.template, coordinator=found.coordinator)
         case _:
             return None
 

@@ -114,7 +114,7 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
         frozen = replace(frozen, template=None, revision=job.status.queue_revision)
     case = Case(observed, frozen.template, settings.restarting, now)
     state = workspace.assess(observed, frozen.template, now) if frozen.template else None
-    found = Found(case, frozen, needs, state)
+    found = Found(case, frozen, needs, state, coordinator=settings.coordinator is not None)
     life = lifecycle.advance(case, _hopeless(needs, state))
     return Steps(
         life=life,

@@ -140,8 +140,21 @@ class Watch:
 
 
 def is_selected(body: Body, selector: Selector) -> bool:
+    """Whether an object is selected, by any of its fields."""
     meta = body["metadata"]
-    return selector.may_show(Key(meta.get("namespace", ""), meta["name"]), meta.get("labels", {}))
+    shown = Selector(selector.namespace, selector.labels)
+    if not shown.may_show(Key(meta.get("namespace", ""), meta["name"]), meta.get("labels", {})):
+        return False
+    return all(_holds(body, requirement) for requirement in selector.fields.split(",") if requirement)
+
+
+def _holds(body: Body, requirement: str) -> bool:
+    """Whether a requirement of a field selector holds: `a.b=c` or `a.b!=c`; a field that is not there is empty."""
+    path, _, wanted = requirement.partition("=")
+    found: Any = body
+    for step in path.removesuffix("!").split("."):
+        found = found.get(step, {})
+    return ((found or "") == wanted.removeprefix("=")) is not path.endswith("!")
 
 
 def _line(type_: str, body: Body) -> bytes:

@@ -16,7 +16,6 @@ from torchctl.testing.sim.days.actions import Day, read_day, write_day
 from torchctl.testing.sim.days.drawing import draw
 from torchctl.testing.sim.days.living import Told, live
 from torchctl.testing.sim.days.shrinking import cut, shrink
-from torchctl.testing.sim.operators import operator
 
 __all__ = ["main"]
 
@@ -44,7 +43,7 @@ def main(seed: int, hours: float, days: int, replay: Path | None, keep: Path, *,
 
 
 def _live(day: Day) -> Told:
-    told = live(day, operator)
+    told = live(day)
     click.echo(f"seed {day.seed}: {len(day.actions)} actions, {told.changes} changes, {_counts(told.ends)}")
     for line in told.broken:
         click.echo(f"  BROKEN {line}")
@@ -52,7 +51,7 @@ def _live(day: Day) -> Told:
 
 
 def _fails(day: Day) -> bool:
-    return bool(live(day, operator).broken)
+    return bool(live(day).broken)
 
 
 def _keep(day: Day, directory: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from torchctl.api.capacity import PRIORITY_CLASS, RESOURCE_QUOTA
 from torchctl.api.crd import crds
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import (
@@ -57,6 +58,8 @@ def _built_in() -> Iterable[Served]:
     yield Served(LEASE)
     yield Served(NODE, status=True)
     yield Served(NAMESPACE, status=True)
+    yield Served(RESOURCE_QUOTA, status=True)
+    yield Served(PRIORITY_CLASS)
 
 
 def _kai() -> Iterable[Served]:

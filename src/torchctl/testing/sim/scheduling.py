@@ -78,6 +78,9 @@ def tolerates(tolerations: Iterable[Json], taint: Json) -> bool:
 def _obstacle(spec: Json, wanted: dict[str, Fraction], place: Place) -> str:
     if not spec.get("nodeSelector", {}).items() <= place.labels.items():
         return "node(s) didn't match Pod's node affinity/selector"
+    terms = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    if terms and not any(_matches(term, place) for term in terms["nodeSelectorTerms"]):
+        return "node(s) didn't match Pod's node affinity/selector"
     for taint in place.taints:
         if taint["effect"] != "PreferNoSchedule" and not tolerates(spec.get("tolerations", ()), taint):
             return f"node(s) had untolerated taint(s) {{{taint['key']}: {taint.get('value', '')}}}"
@@ -85,6 +88,26 @@ def _obstacle(spec: Json, wanted: dict[str, Fraction], place: Place) -> str:
         if place.left.get(name, Fraction(0)) < amount:
             return f"Insufficient {name}"
     return ""
+
+
+def _matches(term: Json, place: Place) -> bool:
+    """Tells if a node affinity term chooses a node."""
+    by_label = (_meets(one, place.labels.get(one["key"])) for one in term.get("matchExpressions", ()))
+    by_field = (_meets(one, place.name) for one in term.get("matchFields", ()))
+    return all(by_label) and all(by_field)
+
+
+def _meets(requirement: Json, value: str | None) -> bool:
+    match requirement["operator"]:
+        case "In":
+            return value in requirement["values"]
+        case "NotIn":
+            return value not in requirement["values"]
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    raise NotImplementedError(requirement["operator"])
 
 
 def _of(container: Json) -> dict[str, Fraction]:

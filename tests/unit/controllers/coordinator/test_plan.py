@@ -1,5 +1,6 @@
 """From observed objects to the state of a decision, and from its outcome to what is written."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -7,19 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from torchctl.api.capacity import BoundPod, Node, ResourceQuota
+from torchctl.api.capacity import BoundPod, Node, PriorityClass, ResourceQuota
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.jobstatus import Admission
-from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.api.queue import TORCHRUN_QUEUE, Preemption, TorchrunQueue
 from torchctl.controllers.coordinator.core import decide
-from torchctl.controllers.coordinator.decision import Decision, LetIn, Told, Why
+from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt, TakeBack, Told, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.records import MOST_NODES, records
-from torchctl.controllers.coordinator.values import Demand, Limits, Requirement, State, Turn
+from torchctl.controllers.coordinator.values import NOBODY, Demand, Limits, Requirement, State, Turn
 from torchctl.controllers.settings import CoordinatorSettings
-from torchctl.runtime.kinds import Key
+from torchctl.runtime.kinds import Key, ObjectMeta
 
 NOW = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
@@ -161,6 +162,52 @@ def test_the_next_attempt_waits_again_and_keeps_its_age() -> None:
     assert (len(state.waiting), state.holdings, len(state.starts)) == (1, (), 1)
 
 
+MINE = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
+TAKEN_BACK = record(takenBackTime="2026-03-01T07:59:00Z")
+
+
+@pytest.mark.parametrize(("preemptor", "leaving_for"), [("team/urgent", "team/urgent"), ("", NOBODY)])
+@pytest.mark.parametrize("phase", ["Running", "Restarting", "Suspended", "Failed"])
+def test_room_taken_back_is_held_until_the_pods_go(phase: str, preemptor: str, leaving_for: str) -> None:
+    """Nobody is told to leave once more for the same room, and no quota is given twice."""
+    attempt = int(phase == "Restarting")
+    admission = TAKEN_BACK | {"preemptedFor": preemptor}
+    job = a_job(status=QUEUED | {"phase": phase, "attempt": attempt, "admission": admission})
+    (holding,) = seen(job, nodes=(a_node(),), pods=(a_pod("n0", MINE),)).holdings
+    assert (holding.leaving_for, holding.placed, holding.demand) == (leaving_for, (("n0", 1),), Demand(gpus=16))
+    assert holding.missing == (1 if phase == "Running" else 0)
+    assert bool(seen(job, nodes=(a_node(),)).holdings) is (phase == "Running")
+
+
+def a_class(name: str, value: int, default: bool = False) -> PriorityClass:
+    return PriorityClass(msgspec.convert({"name": name}, ObjectMeta), value, default)
+
+
+CLASSES = (a_class("high", 100), a_class("usual", 7, default=True), a_class("low", 3, default=True))
+
+
+@pytest.mark.proves("TorchrunJob.spec.priority")
+@pytest.mark.parametrize(
+    ("own", "named", "classes", "priority"),
+    [
+        (None, "", (), 0),
+        (None, "", CLASSES, 3),
+        (None, "high", CLASSES, 100),
+        (None, "gone", CLASSES, 0),
+        (0, "high", CLASSES, 0),
+        (-5, "", CLASSES, -5),
+    ],
+)
+def test_a_job_ranks_by_itself_or_by_its_priority_class(
+    own: int | None, named: str, classes: tuple[PriorityClass, ...], priority: int
+) -> None:
+    pod = {**TEMPLATE["pod"], "spec": {**TEMPLATE["pod"]["spec"], "priorityClassName": named}}
+    waits = a_job("waits", priority=own)
+    holds = a_job("holds", QUEUED | {"admission": record()}, priority=own)
+    state = seen(waits, holds, template=TEMPLATE | {"pod": pod}, priorities=classes)
+    assert (state.waiting[0].priority, state.holdings[0].priority) == (priority, priority)
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Suspended"])
 def test_a_job_that_is_over_holds_nothing(phase: str) -> None:
     assert seen(a_job(status=QUEUED | {"phase": phase, "admission": record()})).holdings == ()
@@ -175,12 +222,16 @@ def test_a_deadline_says_when_a_job_ends() -> None:
     assert running.holdings[0].ends_s == (NOW - timedelta(minutes=30)).timestamp() + 60
 
 
+@pytest.mark.proves("TorchrunQueue.spec.preemption")
 def test_settings_of_a_queue_are_read_in_units() -> None:
     bounds = {"gpus": 8, "cpus": "1500m", "memory": "1Gi", "jobs": 2}
     (queue,) = seen(
-        queues=(a_queue(weight=3, maxNodes=4, quota=bounds, cohort="c", borrowingLimit={"gpus": 1}),)
+        queues=(
+            a_queue(weight=3, maxNodes=4, quota=bounds, cohort="c", borrowingLimit={"gpus": 1}, preemption="Reclaim"),
+        )
     ).queues
     assert (queue.key, queue.weight, queue.max_nodes, queue.cohort) == ("team/queue", 3, 4, "c")
+    assert queue.preemption is Preemption.RECLAIM
     assert (queue.quota, queue.borrowing) == (Limits(8, 1500, 2**30, 2), Limits(gpus=1))
 
 
@@ -264,6 +315,57 @@ def test_what_nobody_would_notice_is_not_written(before: dict[str, Any], told: d
         given["estimate_s"] += NOW.timestamp()
     decision = Decision(told=(Told("team/job", why=Why.NODES, **given),))
     assert bool(records(decision, [job], NOW, words=True)) is written
+
+
+@pytest.mark.proves("TorchrunJob.status.admission.takenBackTime", "TorchrunJob.status.admission.preemptedFor")
+def test_a_preempted_job_is_told_for_whom() -> None:
+    job = a_job(status=QUEUED | {"phase": "Running", "admission": record(misses=2)})
+    ((_, written),) = records(Decision(preempt=(Preempt("team/job", "team/urgent"),)), [job], NOW, words=False)
+    assert (written.preempted_for, written.taken_back_time, written.not_before_time) == ("team/urgent", NOW, None)
+    assert (written.let_in_time is not None, written.clock, written.position) == (True, 3, 2)
+
+
+def misses(job: TorchrunJob) -> Admission:
+    ((_, written),) = records(Decision(take_back=(TakeBack("team/job", 1),)), [job], NOW, words=False)
+    return written
+
+
+@pytest.mark.proves("TorchrunJob.status.admission.misses", "TorchrunJob.status.admission.notBeforeTime")
+@pytest.mark.parametrize(("before", "minutes"), [(0, 1), (1, 2), (3, 8), (9, 60), (10**6, 60)])
+def test_the_pause_doubles_with_each_let_in_for_nothing(before: int, minutes: int) -> None:
+    written = misses(a_job(status=QUEUED | {"admission": record(misses=before)}))
+    assert (written.misses, written.taken_back_time) == (before + 1, NOW)
+    assert written.not_before_time == NOW + timedelta(minutes=minutes)
+
+
+def test_what_was_missed_is_known_until_an_attempt_starts() -> None:
+    """Through what the next attempt is told while it waits, and its own let-in; the attempt after that starts anew."""
+
+    def with_record(admission: Admission, attempt: int) -> TorchrunJob:
+        return a_job(status=QUEUED | {"attempt": attempt, "admission": msgspec.to_builtins(admission)})
+
+    def next_record(decision: Decision, job: TorchrunJob) -> Admission:
+        ((_, written),) = records(decision, [job], NOW, words=False)
+        return written
+
+    told = Decision(told=(Told("team/job", 1, Why.BACK_OFF, "later"),))
+    let_in = Decision(let_in=(LetIn("team/job", "team/queue", Turn()),))
+    waits = next_record(told, with_record(misses(a_job(status=QUEUED | {"admission": record()})), 1))
+    assert (waits.attempt, waits.misses, waits.not_before_time) == (1, 1, NOW + timedelta(minutes=1))
+    again = next_record(let_in, with_record(waits, 1))
+    assert (again.attempt, again.misses, again.not_before_time) == (1, 1, None)
+    assert misses(with_record(again, 1)).misses == 2
+    assert next_record(told, with_record(again, 2)).misses == 0
+
+
+def test_a_job_without_nodes_waits_for_a_while() -> None:
+    admission = TAKEN_BACK | {"notBeforeTime": "2026-03-01T08:01:00Z", "misses": 1}
+    job = a_job(status=QUEUED | {"attempt": 1, "admission": admission})
+    state = seen(job, nodes=(a_node("n0"), a_node("n1")))
+    decision = decide(state)
+    assert decision.let_in == ()
+    assert (decision.told[0].why, "until 08:01:00 UTC" in decision.told[0].message) == (Why.BACK_OFF, True)
+    assert len(decide(replace(state, now_s=NOW.timestamp() + 60)).let_in) == 1
 
 
 def test_a_record_names_a_bounded_number_of_nodes() -> None:

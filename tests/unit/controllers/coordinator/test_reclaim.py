@@ -88,6 +88,33 @@ def test_what_is_freed_is_kept_for_whom_it_is_freed() -> None:
     assert "x" in let_in(decide(gone)) or decide(gone).told[0].waits_for == "x"
 
 
+def test_who_was_not_told_yet_is_told_next() -> None:
+    """The record of the second victim could not be written."""
+    held = [running("one", 0), running("two", 1)]
+    there = state([gang("x", 2, priority=5)], full(held, 2), held, [WITHIN])
+    decision = decide(there)
+    assert len(decision.preempt) == 2
+    half = after(there, replace(decision, preempt=decision.preempt[:1], reserved=()))
+    assert decide(half).preempt == decision.preempt[1:]
+    assert decide(replace(half, waiting=(replace(half.waiting[0], reserved=True),))).preempt == decision.preempt[1:]
+
+
+def test_a_gang_with_a_reservation_preempts_too() -> None:
+    """Nobody of a lower priority was there when it had waited for long."""
+    held = [running("same", 0, priority=5), running("low", 1)]
+    there = state([gang("x", 1, priority=5, since_s=0, reserved=True)], full(held, 2), held, [WITHIN])
+    decision = decide(there)
+    assert (decision.preempt, decision.reserved) == ((Preempt("low", "x"),), ("x",))
+
+
+def test_who_loses_its_place_anyway_is_not_preempted() -> None:
+    low = gang("stuck", 2)
+    held = [holding(low, [("n0", 1)], let_in_s=0, settled=False), running("low", 1)]
+    decision = decide(state([gang("x", 2, priority=5)], full(held, 2), held, [WITHIN]))
+    assert [given.key for given in decision.take_back] == ["stuck"]
+    assert "stuck" not in [given.key for given in decision.preempt]
+
+
 COHORT = (
     Queue(key="a", cohort="c", quota=Limits(gpus=16), preemption=Preemption.RECLAIM),
     Queue(key="b", cohort="c", quota=Limits(gpus=8)),

@@ -28,7 +28,7 @@ QUEUED = FrozenKai(queue="gpus", gang=True)
 
 def assess(observed: Observed, frozen: FrozenTemplate, groups: Mapping[str, KaiPodGroup] | None = None) -> Finding:
     """With the PodGroups that the pods are in and that exist."""
-    return admission.assess(replace(observed, groups=groups or {}), frozen)
+    return admission.assess(replace(observed, groups=groups or {}), frozen, coordinator=False)
 
 
 def decoded(kind: Kind[Any], body: Any) -> Any:

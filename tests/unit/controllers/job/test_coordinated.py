@@ -92,3 +92,148 @@ def test_without_a_coordinator_a_job_starts_at_once(world: type[World]) -> None:
     w = world(JOB_OF_TWO, QUEUE)
     w.settle()
     assert jobs(w) == ["demo"]
+
+
+def running(world: type[World], job: str = JOB_OF_TWO) -> World:
+    w = coordinated(world, job=job)
+    say(w, attempt=0, let_in_time=w.now)
+    return w.runs(2)
+
+
+def preempt(w: World, attempt: int = 0) -> None:
+    say(w, attempt=attempt, let_in_time=w.now, taken_back_time=w.now, preempted_for="team/urgent")
+
+
+def test_a_preempted_attempt_is_an_incident_that_says_for_whom(world: type[World]) -> None:
+    w = running(world, "{jobQueue: research, numNodes: 2, command: x, runPolicy: {maxRestarts: 0}}")
+    preempt(w)
+    why = "the coordinator took its room back for TorchrunJob team/urgent: it waits for room again"
+    found = find(w.status.conditions, JobCondition.WORKERS_READY)
+    assert found is not None
+    assert (found.reason, found.message) == ("Incident", f"{why}; waits for what else is lost with it")
+    assert ("Warning", "Incident", found.message) in w.events
+    w.incident_settles()
+    assert (w.status.attempt, w.status.phase) == (1, Phase.RESTARTING)
+    assert w.status.restarts.by_cause == {"Preempted": 1}
+    assert "demo" not in jobs(w)
+
+
+def test_a_preempted_job_waits_until_it_is_let_in_again(world: type[World]) -> None:
+    w = running(world)
+    preempt(w)
+    w.incident_settles()
+    w.remove_old_pods()
+    w.later(600)
+    w.settle()
+    assert (w.status.attempt, w.status.phase, jobs(w)) == (1, Phase.QUEUED, [])
+    say(w, attempt=1, let_in_time=w.now)
+    assert jobs(w) == ["demo-r1"]
+
+
+def test_a_program_that_failed_before_pays_for_itself(world: type[World]) -> None:
+    w = running(world)
+    w.worker_fails(0, 3)
+    w.settle()
+    preempt(w)
+    w.incident_settles()
+    assert w.status.restarts.by_cause == {"Error": 1}
+
+
+def test_a_job_that_succeeded_first_is_not_preempted(world: type[World]) -> None:
+    w = running(world)
+    w.workers_succeed()
+    preempt(w)
+    assert (w.status.phase, w.status.restarts.total) == (Phase.SUCCEEDED, 0)
+
+
+def test_room_taken_back_before_the_start_costs_no_incident(world: type[World]) -> None:
+    """The operator was away between the let-in and the loss of the room: no Job is made for it any more."""
+    w = coordinated(world)
+    preempt(w)
+    w.later(1)
+    w.settle()
+    assert (w.status.attempt, w.status.restarts.total, jobs(w)) == (1, 0, [])
+    assert w.status.phase == Phase.QUEUED
+
+
+def half_placed(world: type[World], job: str = JOB_OF_TWO) -> World:
+    w = coordinated(world, job=job)
+    say(w, attempt=0, let_in_time=w.now)
+    w.worker(0)
+    w.worker(1, "Pending", node="")
+    w.settle()
+    return w
+
+
+def test_half_a_gang_loses_its_pods_without_an_incident(world: type[World]) -> None:
+    w = half_placed(world)
+    w.later(300)
+    say(w, attempt=0, let_in_time=w.now, taken_back_time=w.now, not_before_time=w.now, misses=1)
+    assert (w.status.attempt, w.status.phase) == (1, Phase.RESTARTING)
+    assert (w.status.restarts.total, w.status.active_seconds) == (0, 0)
+    assert "demo" not in jobs(w)
+    w.remove_old_pods()
+    w.settle()
+    assert (w.status.phase, jobs(w)) == (Phase.QUEUED, [])
+
+
+def test_a_job_says_that_its_pods_found_no_node(world: type[World]) -> None:
+    w = coordinated(world)
+    say(w, attempt=0, place=1, reason="PodsNotPlaced", message="it was let in, and some of its pods found no node")
+    message = "place 1 of TorchrunQueue research: it was let in, and some of its pods found no node"
+    assert admitted(w) == ("False", "PodsNotPlaced", message)
+
+
+def test_a_pod_that_failed_meanwhile_is_an_incident(world: type[World]) -> None:
+    w = half_placed(world)
+    w.worker_fails(0, 3)
+    say(w, attempt=0, let_in_time=w.now, taken_back_time=w.now, not_before_time=w.now, misses=1)
+    w.incident_settles()
+    assert (w.status.attempt, w.status.restarts.by_cause) == (1, {"Error": 1})
+
+
+def test_a_resumed_job_is_let_in_anew(world: type[World]) -> None:
+    """It was let in, and suspended before its Job was made: its room may be another job's."""
+    w = coordinated(world)
+    w.edit(suspend=True)
+    say(w, attempt=0, let_in_time=w.now)
+    assert (w.status.phase, jobs(w)) == (Phase.SUSPENDED, [])
+    w.edit(suspend=False)
+    w.settle()
+    assert (w.status.attempt, w.status.phase, jobs(w)) == (1, Phase.QUEUED, [])
+
+
+@pytest.mark.parametrize(
+    ("queue", "accepted"), [(QUEUE, True), ("{image: 'trainer:1', scheduling: {scheduler: mine}}", False)]
+)
+def test_a_priority_that_nobody_heeds_is_refused(world: type[World], queue: str, accepted: bool) -> None:
+    w = coordinated(world, queue, "{jobQueue: research, numNodes: 2, command: x, priority: 5}")
+    found = find(w.status.conditions, JobCondition.ACCEPTED)
+    assert found is not None
+    assert (found.status == "True", "spec.priority is for jobs" in found.message) == (accepted, not accepted)
+
+
+def switch(w: World, coordinator: CoordinatorSettings | None) -> None:
+    """Another operator takes over."""
+    w.settings = replace(w.settings, coordinator=coordinator)
+    w.settle()
+
+
+def test_a_coordinator_that_is_switched_off_is_missed(world: type[World]) -> None:
+    """A job never starts that others have not made room for, so it says what to do."""
+    w = coordinated(world)
+    switch(w, None)
+    status, reason, message = admitted(w)
+    assert (status, reason, w.status.phase, jobs(w)) == ("False", "CoordinatorOff", Phase.QUEUED, [])
+    assert message == (
+        "TorchrunJob demo waits to be let in, and the coordinator is off: run the operator with --coordinator, or "
+        "delete the job and submit it again, it starts without being let in then"
+    )
+    switch(w, CoordinatorSettings())
+    assert admitted(w)[1] == "WaitingForAdmission"
+
+
+def test_who_was_let_in_goes_on_without_a_coordinator(world: type[World]) -> None:
+    w = running(world)
+    switch(w, None)
+    assert (w.status.phase, admitted(w)[1]) == (Phase.RUNNING, "LetIn")

@@ -1,6 +1,7 @@
 """The control plane of the simulator without an operator: nodes, schedulers, claims, grace, garbage, namespaces."""
 
 from collections.abc import Awaitable, Callable
+from fractions import Fraction
 from typing import Any
 
 import anyio
@@ -130,6 +131,27 @@ def test_node_that_speaks_again_tells_what_happened() -> None:
     live(story, Play(run_s=60), nodes=1)
 
 
+def test_pod_is_ready_again_when_its_node_answers() -> None:
+    """The node lifecycle controller had marked it as not ready."""
+
+    async def ready(client: Client) -> str:
+        pod = await client.get(POD, "pod", "team")
+        return next(one.status for one in pod.status.conditions or () if one.type == "Ready")
+
+    async def story(cluster: Cluster, client: Client) -> None:
+        await client.create(POD, a_pod(), "team")
+        await anyio.sleep(5)
+        node = (await client.get(POD, "pod", "team")).spec.node_name
+        cluster.kubelets.lose(node)
+        await anyio.sleep(100)
+        assert await ready(client) == "False"
+        cluster.kubelets.restore(node)
+        await anyio.sleep(10)
+        assert await ready(client) == "True"
+
+    live(story)
+
+
 def test_claim_is_bound_and_stays_while_a_pod_uses_it() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         await client.create(PVC, a_claim(), "team")
@@ -204,3 +226,43 @@ def test_init_containers_overlap_and_sidecars_add_up() -> None:
 
     pod = a_pod(containers=[needs("1")], initContainers=[needs("4"), needs("500m", restartPolicy="Always")])
     assert float(requests(pod)["cpu"]) == 4.5
+
+
+def required(**term: Json) -> Json:
+    """A pod with a required node affinity of one term."""
+    terms = {"nodeSelectorTerms": [{kind: [requirement] for kind, requirement in term.items()}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("term", "node"),
+    [
+        ({"matchFields": {"key": "metadata.name", "operator": "In", "values": ["b"]}}, "b"),
+        ({"matchFields": {"key": "metadata.name", "operator": "NotIn", "values": ["b"]}}, "a"),
+        ({"matchExpressions": {"key": "zone", "operator": "In", "values": ["west"]}}, "b"),
+        ({"matchExpressions": {"key": "spot", "operator": "Exists"}}, "b"),
+        ({"matchExpressions": {"key": "spot", "operator": "DoesNotExist"}}, "a"),
+        ({"matchExpressions": {"key": "zone", "operator": "In", "values": ["north"]}}, None),
+    ],
+)
+def test_scheduler_looks_at_required_node_affinity(term: Json, node: str | None) -> None:
+    room = {"pods": Fraction(10)}
+    places = [Place("a", {"zone": "east"}, (), dict(room)), Place("b", {"zone": "west", "spot": ""}, (), dict(room))]
+    found, _ = choose(a_pod(**required(**term)), places)
+    assert (found.name if found is not None else None) == node
+
+
+def test_pods_are_selected_by_their_fields() -> None:
+    async def story(cluster: Cluster, client: Client) -> None:
+        await client.create(POD, a_pod("placed"), "team")
+        await client.create(POD, a_pod("waits", nodeSelector={"no": "node"}), "team")
+        await anyio.sleep(5)
+        for fields, names in (
+            ("spec.nodeName!=", ["placed"]),
+            ("spec.nodeName=", ["waits"]),
+            ("spec.nodeName!=,status.phase!=Running", []),
+            ("metadata.name==waits,status.phase=Pending", ["waits"]),
+        ):
+            assert [pod.metadata.name for pod in await client.list(POD, namespace="team", fields=fields)] == names
+
+    live(story)

@@ -22,7 +22,6 @@ from torchctl.testing.sim.days.living import live
 from torchctl.testing.sim.days.rules import Rules, at_rest
 from torchctl.testing.sim.days.shrinking import cut, shorten, shrink
 from torchctl.testing.sim.kinds import cluster_kinds
-from torchctl.testing.sim.operators import operator
 
 FAILURES = sorted((Path(__file__).parent / "failures").glob("*.json"))
 """Days that once broke a rule, shrunk."""
@@ -30,19 +29,19 @@ FAILURES = sorted((Path(__file__).parent / "failures").glob("*.json"))
 
 @pytest.mark.parametrize("seed", range(2))
 def test_no_rule_breaks_on_a_short_day(seed: int) -> None:
-    told = live(draw(seed, 0.3), operator)
+    told = live(draw(seed, 0.3))
     assert told.broken == ()
     assert told.ends.total() > 1
 
 
 def test_a_day_lived_twice_is_the_same() -> None:
     day = draw(5, 0.2)
-    assert live(day, operator).digest == live(day, operator).digest
+    assert live(day).digest == live(day).digest
 
 
 @pytest.mark.parametrize("path", FAILURES, ids=lambda path: path.stem)
 def test_days_that_broke_a_rule_break_none_now(path: Path) -> None:
-    assert live(read_day(path.read_text()), operator).broken == ()
+    assert live(read_day(path.read_text())).broken == ()
 
 
 def test_days_are_read_as_they_are_written() -> None:
@@ -195,5 +194,5 @@ def test_leaks_and_unfinished_jobs_are_noticed_at_rest() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_job_ends_when_nothing_happens_to_it(kind: str) -> None:
     day = Day(1, 0.1, (Submit(1.0, "job", kind, 2, Fate(60)),))
-    told = live(day, operator)
+    told = live(day)
     assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 1})

@@ -25,12 +25,13 @@ from torchctl.api.kube import Job
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import earliest
 from torchctl.controllers.job.attempts import deadlines, elastic
-from torchctl.controllers.job.attempts.outcome import Outcome, sentence
+from torchctl.controllers.job.attempts.outcome import Outcome, log_hint, sentence
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import budgets, verdict
 from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps import admission
 from torchctl.runtime.conditions import is_true
 
 __all__ = ["advance"]
@@ -60,13 +61,17 @@ def advance(case: Case, hopeless: Outcome | None) -> Life:
 
 def _run(case: Case, hopeless: Outcome | None) -> Life:
     if not case.observed.was_started:
-        return _ended(case.status, hopeless, case.now) if hopeless else _go_on(case)
+        if hopeless is not None:
+            return _ended(case.status, hopeless, case.now)
+        return _waits_again(case) if admission.is_taken_back(case.status) else _go_on(case)
     turned = _lost_or_done(case)
     if turned is not None:
         return replace(turned, status=_begun(turned.status, case.observed))
     if _says_complete(case.observed.worker_job):
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
+    if admission.is_taken_back(case.status):
+        return _waits_again(case)
     if case.observed.held and (case.status.attempt_active_time is not None or case.status.host_uid):
         # The suspension of its Job stops worker 0 too, so the next one is not its replacement.
         known = _folded(case.status, case.now)
@@ -88,7 +93,7 @@ def _lost_or_done(case: Case) -> Life | None:
     status, observed = case.status, case.observed
     if success.has_succeeded(observed):
         return _succeeded(case)
-    if observed.held:
+    if observed.held and not admission.preempted_for(status):
         return None  # whoever suspended its Job stops its pods
     loss = verdict.first_loss(case)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
@@ -97,6 +102,12 @@ def _lost_or_done(case: Case) -> Life | None:
         return None  # it is not known yet how its pods ended
     loss = loss or elastic.replaced_host(case) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
+
+
+def _waits_again(case: Case) -> Life:
+    """Gives up an attempt that lost its room before it trained: no incident, and its time does not count."""
+    begun = _begun(case.status, case.observed)
+    return Life(status=_next(begun, case.moment), stage=Wait(case.moment))
 
 
 def _opened(case: Case, loss: Loss) -> Life:
@@ -146,7 +157,7 @@ def _counted(case: Case, loss: Loss, opened: datetime) -> Life:
     active = _folded(case.status, lost)
     status = msgspec.structs.replace(active, incident=None, failure=failure, restarts=restarts)
     if refused is not None:
-        message = f"{sentence(failure)}; {refused.why}{_logs(case.observed, failure)}"
+        message = f"{sentence(failure)}; {refused.why}{log_hint(case.observed.pods, failure)}"
         return _ended(status, Outcome(refused.reason, message, failure), case.now)
     due = budgets.next_attempt_time(case.settings, restarts.consecutive, case.now)
     return Life(status=_next(status, due), stage=Wait(due))
@@ -204,8 +215,8 @@ def _suspended(case: Case) -> Life:
         return Life(status=status, stage=Suspended())  # those of the next run would meet at a store of this one
     if case.pausable:
         return Life(status=status, stage=Run())  # Kueue starts the same Job, which keeps what it knows of it
-    if observed.was_started:
-        return Life(status=_next(status, case.moment), stage=Wait(case.moment))
+    if observed.was_started or admission.granted(status) is not None:
+        return _waits_again(case)  # the room that it was let in for may be another job's by now
     return Life(status=status, stage=Run() if status.next_attempt_time is None else Wait(status.next_attempt_time))
 
 
@@ -261,12 +272,6 @@ def _disappeared(observed: Observed) -> Outcome:
     name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     message = f"Job {name} was deleted before it ended; a job is never run twice: submit it again"
     return Outcome(JobReason.JOB_DISAPPEARED, message, Failure(reason="Deleted", message=message))
-
-
-def _logs(observed: Observed, failure: Failure) -> str:
-    """Names the command that shows the pod's log, if the pod is there and stays."""
-    there = {pod.metadata.name for pod in observed.pods if pod.metadata.deletion_timestamp is None}
-    return f"; see `kubectl logs {failure.pod}`" if failure.pod in there else ""
 
 
 def _next(status: JobStatus, due: datetime) -> JobStatus:

@@ -1,11 +1,13 @@
 """Defines the outcome of a job: success or failure, with reason and message, and what a failure is in words."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchctl.api.job import Failure
+from torchctl.api.kube import Pod
 from torchctl.controllers.job.pods import shorten
 
-__all__ = ["Outcome", "sentence"]
+__all__ = ["Outcome", "log_hint", "sentence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,12 @@ def sentence(failure: Failure) -> str:
     if not failure.pod:
         return last[0]
     return f"pod {failure.pod}{where}{rank} failed {_how(failure)}" + (f": {shorten(last[0])}" if last[0] else "")
+
+
+def log_hint(pods: Iterable[Pod], failure: Failure) -> str:
+    """Names the command that shows the log of the pod that failed, if the pod is there and stays."""
+    there = {pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None}
+    return f"; see `kubectl logs {failure.pod}`" if failure.pod in there else ""
 
 
 def _how(failure: Failure) -> str:

@@ -31,6 +31,7 @@ from torchctl.controllers.job import pods
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence, preflights
 from torchctl.controllers.job.failure.rules import cause_of
+from torchctl.controllers.job.steps import admission
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
@@ -154,11 +155,22 @@ def _seen(case: Case) -> Iterator[Loss]:
         loss = Loss(cause, _explained(one.failure(cause, rank), case.template), one.at)
         if _ends_the_attempt(pod, loss, case):
             yield loss
+    if (told := _told_to_leave(case)) is not None:
+        yield told
     job = case.observed.worker_job
     failed = find(job.status.conditions, "Failed") if job is not None else None
     if job is not None and failed is not None and failed.status == "True":
         message = f"Job {job.metadata.name} failed: {failed.message}"
         yield Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), failed.last_transition_time)
+
+
+def _told_to_leave(case: Case) -> Loss | None:
+    """Returns the loss that the coordinator makes by taking the room back, unless another one came before."""
+    told, incident = admission.granted(case.status), case.status.incident
+    if told is None or not told.preempted_for or (incident is not None and incident.cause != Cause.PREEMPTED):
+        return None
+    message = f"the coordinator took its room back for TorchrunJob {told.preempted_for}: it waits for room again"
+    return Loss(Cause.PREEMPTED, Failure(reason=Cause.PREEMPTED, message=message), told.taken_back_time)
 
 
 def _ends_the_attempt(pod: Pod, loss: Loss, case: Case) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from torchctl.api import names
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
-from torchctl.api.jobstatus import NEVER_FITS, Admission, JobStatus
+from torchctl.api.jobstatus import NEVER_FITS, PODS_NOT_PLACED, Admission, JobStatus
 from torchctl.api.kube import Job
 from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.controllers.finding import Finding
@@ -23,18 +23,22 @@ from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
-__all__ = ["asked", "assess", "granted", "may_start"]
+__all__ = ["asked", "assess", "granted", "is_taken_back", "may_start", "preempted_for"]
 
 
-def assess(observed: Observed, template: FrozenTemplate) -> Finding:
-    """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job."""
+def assess(observed: Observed, template: FrozenTemplate, *, coordinator: bool) -> Finding:
+    """Judges admission from the PodGroups and the pods; who was admitted stays so until somebody suspends its Job.
+
+    Args:
+        coordinator: Whether the coordinator is on.
+    """
     scheduler, job = template.gang_scheduler, observed.worker_job
     if scheduler.admits_jobs and not observed.lacks(scheduler):
         return _by_workload(observed, template)
     if job is not None and observed.held:
         return Finding(False, JobReason.SUSPENDED_BY_OTHERS, _held(job))
     if template.coordinated:
-        return _coordinated(observed)
+        return _coordinated(observed, coordinator)
     known = find(observed.job.status.conditions, JobCondition.ADMITTED)
     if known is not None and known.status == "True" and known.reason == JobReason.ADMITTED:
         return Finding(True, known.reason, known.message)
@@ -73,18 +77,29 @@ def asked(observed: Observed, template: FrozenTemplate) -> int:
 
 def may_start(observed: Observed, template: FrozenTemplate) -> bool:
     """Whether the coordinator has let the attempt in, or is not asked. Who has started was let in."""
-    return not template.coordinated or observed.was_started or granted(observed.job.status) is not None
+    if not template.coordinated or observed.was_started:
+        return True
+    status = observed.job.status
+    return granted(status) is not None and not is_taken_back(status)
 
 
-def _coordinated(observed: Observed) -> Finding:
+def _coordinated(observed: Observed, coordinator: bool) -> Finding:
     """The coordinator's word."""
     status = observed.job.status
     if observed.was_started or granted(status) is not None:
         return Finding(True, JobReason.LET_IN, "the coordinator has let the job in: there is room for all its pods")
+    if not coordinator:
+        message = (
+            f"TorchrunJob {observed.job.metadata.name} waits to be let in, and the coordinator is off: run the "
+            "operator with --coordinator, or delete the job and submit it again, it starts without being let in then"
+        )
+        return Finding(False, JobReason.COORDINATOR_OFF, message, warn=True)
     told = status.admission
     if told is None or told.attempt != status.attempt or not told.message:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, "waits for the coordinator's decision")
     place = f"place {told.place} of TorchrunQueue {observed.job.spec.job_queue}: " if told.place else ""
+    if told.reason == PODS_NOT_PLACED:
+        return Finding(False, JobReason.PODS_NOT_PLACED, f"{place}{told.message}", warn=True)
     return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{place}{told.message}", warn=told.reason == NEVER_FITS)
 
 
@@ -92,6 +107,18 @@ def granted(status: JobStatus) -> Admission | None:
     """Returns the coordinator's record if it has let the current attempt in."""
     told = status.admission
     return told if told is not None and told.attempt == status.attempt and told.let_in_time is not None else None
+
+
+def is_taken_back(status: JobStatus) -> bool:
+    """Whether the coordinator has taken back the room that it had let the current attempt in for."""
+    told = granted(status)
+    return told is not None and told.taken_back_time is not None
+
+
+def preempted_for(status: JobStatus) -> str:
+    """Returns the job for which the current attempt has to leave, as namespace/name; empty if it has not."""
+    told = granted(status)
+    return told.preempted_for if told is not None else ""
 
 
 def _judged(observed: Observed, template: FrozenTemplate) -> Finding:

@@ -240,6 +240,7 @@ ONLY_QUEUE = (
     "quota",
     "cohort",
     "borrowingLimit",
+    "preemption",
 )
 """Fields that only a queue has, and that nothing is merged with."""
 
@@ -252,5 +253,6 @@ ONLY_JOB = (
     "queueUpdatePolicy",
     "dependsOn",
     "suspend",
+    "priority",
 )
 """Fields that only a job has, and that nothing is merged with."""

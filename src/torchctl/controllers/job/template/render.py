@@ -109,6 +109,17 @@ def render(
             f"annotation {PARTIAL} of the pods does not go with scheduling.kueueQueue of TorchrunQueue {name}: "
             "torchrun would wait for those that Kueue leaves out; set spec.elastic instead, to ask for minNodes first",
         )
+    coordinated = (
+        settings.coordinator is not None
+        and not (placed.scheduler_name or placed.native or placed.kueue)
+        and KUEUE_QUEUE not in pod["metadata"].get("labels", {})
+    )
+    if spec.priority is not None and not coordinated:
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"spec.priority is for jobs that the coordinator lets in, and TorchrunQueue {name} has none or another "
+            "scheduler: leave it out, and set spec.priorityClassName if the scheduler orders jobs by that",
+        )
     template = FrozenTemplate(
         queue=name,
         nodes=shape.nodes,
@@ -134,9 +145,7 @@ def render(
         native=placed.native,
         kueue=placed.kueue,
         auto=placed.auto,
-        coordinated=settings.coordinator is not None
-        and not (placed.scheduler_name or placed.native or placed.kueue)
-        and KUEUE_QUEUE not in pod["metadata"].get("labels", {}),
+        coordinated=coordinated,
         pod=pod,
     )
     return FrozenTemplate.load(template.data())  # what a later reconcile reads back, to the type of every value

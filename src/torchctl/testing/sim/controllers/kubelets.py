@@ -64,11 +64,12 @@ class Kubelets(Component):
         self.world.agenda.after(SILENCE_S, lambda: self._give_up(node))
 
     def restore(self, node: str) -> None:
-        """Lets a node speak again: it tells what happened meanwhile."""
+        """Lets a node speak again: it tells what happened meanwhile, and how its pods are if others said otherwise."""
         self.silent.discard(node)
         mark(self.world, node, answers=True)
         for life in [*self._lives.values()]:
             if life.node == node:
+                life.told = None
                 self.wake(life.uid)
 
     def fail(self, uid: str, exit_code: int, reason: str | None = None) -> bool:

@@ -189,18 +189,21 @@ Action = (
 class Day(msgspec.Struct, frozen=True):
     """A history: the seed of all delays, its length, and what happens, in the order of time.
 
-    `rests` says that everything has to come to rest in the end: a day that is cut off in its midst does not.
+    `rests` says that everything has to come to rest in the end: a day that is cut off in its midst does not. With
+    `coordinated` the coordinator lets jobs in.
     """
 
     seed: int
     hours: float
     actions: tuple[Action, ...]
     rests: bool = True
+    coordinated: bool = False
 
 
 def write_day(day: Day) -> str:
     """Returns a day as JSON with one action a line."""
-    head = f'{{"seed":{day.seed},"hours":{day.hours},"rests":{str(day.rests).lower()},"actions":[\n'
+    how = f'"rests":{str(day.rests).lower()},"coordinated":{str(day.coordinated).lower()}'
+    head = f'{{"seed":{day.seed},"hours":{day.hours},{how},"actions":[\n'
     return head + ",\n".join(msgspec.json.encode(action).decode() for action in day.actions) + "\n]}\n"
 
 

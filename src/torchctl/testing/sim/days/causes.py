@@ -15,6 +15,7 @@ def unfounded(day: Day, incidents: Mapping[str, Mapping[str, int]]) -> list[str]
     found = []
     for job, causes in incidents.items():
         possible = {cause.value for action in day.actions for cause in _brings(action, job)}
+        possible |= {Cause.PREEMPTED.value} if day.coordinated else set()  # each one is judged when it is decided
         found += [
             f"{job}: an incident of cause {one} that nothing brought about" for one in causes if one not in possible
         ]

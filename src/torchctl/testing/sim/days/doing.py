@@ -61,7 +61,7 @@ class Doing:
         """Sets the clocks, makes the queues, and puts the day's actions on the agenda."""
         for number in range(len(self._cluster.nodes)):
             self._cluster.kubelets.skew_s[f"node-{number}"] = self._chance.uniform(-SKEW_S, SKEW_S)
-        for queue in jobs.queues():
+        for queue in jobs.queues(coordinated=day.coordinated):
             self._world.create(TORCHRUN_QUEUE, jobs.NAMESPACE, queue)
         for action in day.actions:
             self._world.agenda.after(action.at_s, lambda action=action: self._do(action))  # type: ignore[misc]  # bound

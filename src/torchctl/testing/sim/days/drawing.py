@@ -1,7 +1,7 @@
 """Draws a day from a seed. Pure."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from torchctl.testing.sim.days.actions import (
     Action,
@@ -25,7 +25,7 @@ from torchctl.testing.sim.days.actions import (
     Submit,
     Suspend,
 )
-from torchctl.testing.sim.days.jobs import ELASTIC, KINDS, MOST_NODES
+from torchctl.testing.sim.days.jobs import COORDINATED, ELASTIC, KINDS, MOST_NODES
 
 __all__ = ["NODES", "draw"]
 
@@ -37,27 +37,27 @@ Draw = Callable[[random.Random, float, list[Submit]], Iterator[Action]]
 
 
 def draw(seed: int, hours: float) -> Day:
-    """Returns the day of a seed."""
-    chance = random.Random(f"day {seed}")
-    submits = [*_submits(chance, hours)]
+    """Returns the day of a seed; on half of the days the coordinator lets jobs in."""
+    chance, coordinated = random.Random(f"day {seed}"), seed % 2 == 0
+    submits = [*_submits(chance, hours, COORDINATED if coordinated else KINDS)]
     actions: list[Action] = [*submits]
     for per_hour, happens in RATES:
         for _ in range(_count(chance, per_hour * hours)):
             at_s = chance.uniform(0, hours * HOUR_S)
             known = [one for one in submits if one.at_s < at_s]
             actions += happens(chance, round(at_s, 3), known[-12:]) if known else ()
-    return Day(seed, hours, tuple(sorted(actions, key=lambda action: action.at_s)))
+    return Day(seed, hours, tuple(sorted(actions, key=lambda action: action.at_s)), coordinated=coordinated)
 
 
 def _count(chance: random.Random, expected: float) -> int:
     return int(expected) + (chance.random() < expected % 1)
 
 
-def _submits(chance: random.Random, hours: float) -> Iterator[Submit]:
+def _submits(chance: random.Random, hours: float, kinds: Iterable[str]) -> Iterator[Submit]:
     names: list[str] = []
     times = sorted(chance.uniform(0, hours * HOUR_S) for _ in range(_count(chance, 14 * hours)))
     for number, at_s in enumerate(times):
-        kind = chance.choice([*KINDS])
+        kind = chance.choice([*kinds])
         again = bool(names) and chance.random() < 0.1
         name = chance.choice(names) if again else f"{kind}-{number}"  # again: if it has been deleted by then
         after = chance.choice(names[-5:]) if kind == "chain" and names else ""

@@ -12,7 +12,7 @@ from torchctl.testing.script import Play, Script
 from torchctl.testing.sim.days.actions import Fate, Submit
 from torchctl.testing.sim.jobs.pods import INDEX
 
-__all__ = ["ELASTIC", "KINDS", "MOST_NODES", "NAMESPACE", "job", "queues", "script"]
+__all__ = ["COORDINATED", "ELASTIC", "KINDS", "MOST_NODES", "NAMESPACE", "SHARED", "job", "queues", "script"]
 
 Json = dict[str, Any]
 
@@ -40,22 +40,41 @@ KINDS: dict[str, Json] = {
 }
 """The specs of jobs by kind, besides the queue, the nodes and the command."""
 
+COORDINATED: dict[str, Json] = KINDS | {
+    "modest": {"jobQueue": "ranked"},
+    "urgent": {"jobQueue": "ranked", "priority": 10},
+    "owner": {"jobQueue": "owner"},
+    "borrower": {"jobQueue": "lender", "priority": 5},
+    "never-again": {"jobQueue": "lender", "runPolicy": {"restartPolicy": "Never"}},
+}
+"""The same on a day with the coordinator."""
 
-def queues() -> list[Json]:
+SHARED: dict[str, Json] = {
+    "ranked": {"preemption": "WithinQueue", "quota": {"gpus": 48}},
+    "owner": {"preemption": "Reclaim", "quota": {"gpus": 32}, "cohort": "shared"},
+    "lender": {"preemption": "Reclaim", "quota": {"gpus": 16, "jobs": 3}, "cohort": "shared", "weight": 3},
+}
+"""The queues that only a day with the coordinator has. Each of their pods takes a whole node."""
+
+
+def queues(*, coordinated: bool = False) -> list[Json]:
     """Returns the queues, in which all jobs of a day run."""
     gpus = {"nodeResources": {"gpus": 8}}
     specs: dict[str, Json] = {
-        "plain": {},
+        "plain": {"nodeResources": {"gpus": 4}} if coordinated else {},
         "code": {"storage": {"workspace": CLAIM}},
         "served": {"storage": {"workspace": SERVED}},
         "gang": {"kaiQueue": "research", **gpus},
     }
+    if coordinated:
+        specs |= {name: {**gpus, **spec} for name, spec in SHARED.items()}
     return [_body(TORCHRUN_QUEUE.kind, name, {"image": "trainer:1", **spec}) for name, spec in specs.items()]
 
 
 def job(submit: Submit) -> Json:
     """Returns the TorchrunJob that a person submits."""
-    spec = {"jobQueue": "plain", "numNodes": submit.nodes, "command": "python train.py", **KINDS[submit.kind]}
+    spec = {"jobQueue": "plain", "numNodes": submit.nodes, "command": "python train.py"}
+    spec |= COORDINATED[submit.kind]
     if submit.after:
         spec["dependsOn"] = [{"job": submit.after}]
     return _body(TORCHRUN_JOB.kind, submit.job, spec)

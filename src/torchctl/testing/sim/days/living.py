@@ -1,7 +1,6 @@
 """Lives through a day: does what it says at its times, watches the rules, and waits for everything to come to rest."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +9,6 @@ import anyio
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.phases import TERMINAL
 from torchctl.runtime.kinds import EVENT, LEASE
-from torchctl.runtime.manager import Setup
 from torchctl.testing import virtualtime
 from torchctl.testing.fake.objects import Changed
 from torchctl.testing.fleet import default_nodes
@@ -20,8 +18,10 @@ from torchctl.testing.sim.days.causes import unfounded
 from torchctl.testing.sim.days.doing import Doing
 from torchctl.testing.sim.days.drawing import NODES
 from torchctl.testing.sim.days.jobs import script
+from torchctl.testing.sim.days.letting import Letting
 from torchctl.testing.sim.days.rules import Rules, at_rest
 from torchctl.testing.sim.journal import Journal
+from torchctl.testing.sim.operators import operator_of
 
 __all__ = ["Told", "live"]
 
@@ -51,16 +51,18 @@ class Told:
     incidents: Counter[str]
 
 
-def live(day: Day, setups: Callable[[], Sequence[Setup]]) -> Told:
+def live(day: Day) -> Told:
     """Lives through a day in virtual time."""
-    return virtualtime.run(partial(_live, day, setups()))
+    return virtualtime.run(partial(_live, day))
 
 
-async def _live(day: Day, setups: Sequence[Setup]) -> Told:
+async def _live(day: Day) -> Told:
     fates: dict[str, Fate] = {}
-    cluster = Cluster(day.seed, setups, script=script(fates), nodes=default_nodes(NODES))
+    cluster = Cluster(day.seed, operator_of(day), script=script(fates), nodes=default_nodes(NODES))
     journal, rules = Journal(cluster.world), Rules()
     cluster.world.objects.listeners += (rules.on_change, lambda changed: rules.see_leaders(cluster.leaders))
+    if day.coordinated:
+        cluster.world.objects.listeners.append(Letting(cluster.world.clock, rules.broken).on_change)
     broken: list[str] = []
     async with cluster.run(replicas=2):
         doing = Doing(cluster, fates)

@@ -12,6 +12,7 @@ from torchctl.api.phases import TERMINAL
 from torchctl.testing.fake.objects import Changed, Objects
 from torchctl.testing.fake.served import Served
 from torchctl.testing.gangs import POD_GROUP_NAME as GANG
+from torchctl.testing.sim.days.letting import taken_back
 
 __all__ = ["Rules", "at_rest"]
 
@@ -27,6 +28,7 @@ class _Known:
     incidents: int = 0
     attempt: int = 0
     resumes: int = 0
+    losses_of_room: int = 0
     counted: Counter[int] = field(default_factory=Counter)
     made: set[str] = field(default_factory=set)
     pods: dict[str, int] = field(default_factory=dict)
@@ -81,6 +83,8 @@ class Rules:
         known.least = changed.new["spec"].get("elastic", {}).get("minNodes", changed.new["spec"]["numNodes"])
         if changed.old is not None and changed.old["spec"].get("suspend") and not changed.new["spec"].get("suspend"):
             known.resumes += 1
+        if changed.old is not None and taken_back(changed.new) not in ("", taken_back(changed.old)):
+            known.losses_of_room += 1
         self._see_end(known, status.get("phase", ""))
         attempt = status.get("attempt", 0)
         restarts = status.get("restarts", {})
@@ -91,8 +95,9 @@ class Rules:
         known.causes = Counter(by_cause)
         if attempt < known.attempt:
             self._break(known, f"attempt {attempt} follows attempt {known.attempt}")
-        if attempt > total + known.resumes:
-            self._break(known, f"attempt {attempt} after {total} incidents and {known.resumes} resumes")
+        if attempt > total + known.resumes + known.losses_of_room:
+            why = f"{total} incidents, {known.resumes} resumes and {known.losses_of_room} losses of room"
+            self._break(known, f"attempt {attempt} after {why}")
         known.attempt = attempt
 
     def _see_end(self, known: _Known, phase: str) -> None:

@@ -1,0 +1,159 @@
+"""The rules of days with the coordinator: each breach is noticed, and what is right is none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import POD
+from torchctl.runtime.kinds import Key
+from torchctl.testing import virtualtime
+from torchctl.testing.sim import World
+from torchctl.testing.sim.days.actions import Day, Fate, Submit
+from torchctl.testing.sim.days.jobs import COORDINATED, KINDS, job
+from torchctl.testing.sim.days.letting import LONGEST_HALF_S, MOST_ROUNDS, Letting
+from torchctl.testing.sim.days.living import live
+from torchctl.testing.sim.kinds import cluster_kinds
+
+LET_IN = {"letInTime": "2026-01-01T00:00:00Z"}
+
+
+def submitted(world: World, name: str, kind: str, nodes: int = 1) -> Key:
+    world.create(TORCHRUN_JOB, "team", job(Submit(0, name, kind, nodes, Fate(10))))
+    return Key("team", name)
+
+
+def told(world: World, key: Key, **admission: Any) -> None:
+    world.report(TORCHRUN_JOB, key, {"phase": "Running", "admission": admission})
+
+
+def let_in(world: World, name: str, kind: str, nodes: int = 1) -> Key:
+    key = submitted(world, name, kind, nodes)
+    told(world, key, **LET_IN)
+    return key
+
+
+def leaves(world: World, key: Key, preemptor: str, at: str = "01") -> None:
+    told(world, key, **LET_IN, preemptedFor=f"team/{preemptor}", takenBackTime=f"2026-01-01T00:{at}:00Z")
+
+
+def has_pod(world: World, name: str, index: int = 0, node: str = "") -> None:
+    uid = next(body["metadata"]["uid"] for body in world.all(TORCHRUN_JOB) if body["metadata"]["name"] == name)
+    labels = {"torchrun.ai/job-uid": uid, "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
+    meta = {"name": f"{name}-{index}", "labels": labels}
+    spec = {"containers": [], **({"nodeName": node} if node else {})}
+    world.create(POD, "team", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+
+def a_pod_before_the_let_in(world: World) -> None:
+    told(world, submitted(world, "job", "plain"), place=1)
+    has_pod(world, "job")
+
+
+def more_gpus_than_the_quota(world: World) -> None:
+    let_in(world, "one", "modest", 4)
+    let_in(world, "two", "modest", 3)
+
+
+def more_gpus_than_the_cohort_owns(world: World) -> None:
+    let_in(world, "one", "owner", 4)
+    let_in(world, "two", "borrower", 3)
+
+
+def more_jobs_than_the_quota(world: World) -> None:
+    for name in ("one", "two", "three", "four"):
+        let_in(world, name, "borrower")
+
+
+def preemption_of_an_equal(world: World) -> None:
+    submitted(world, "two", "modest")
+    leaves(world, let_in(world, "one", "modest"), "two")
+
+
+def preemption_of_another_cohort(world: World) -> None:
+    submitted(world, "two", "owner")
+    leaves(world, let_in(world, "one", "modest"), "two")
+
+
+def preemption_for_a_queue_that_does_not(world: World) -> None:
+    submitted(world, "two", "plain")
+    leaves(world, let_in(world, "one", "modest"), "two")
+
+
+def more_victims_than_needed(world: World) -> None:
+    submitted(world, "big", "urgent", 2)
+    for name in ("one", "two", "three"):
+        leaves(world, let_in(world, name, "modest"), "big")
+
+
+def endless_preemption(world: World) -> None:
+    submitted(world, "big", "urgent", 2)
+    for number in range(MOST_ROUNDS + 1):
+        leaves(world, let_in(world, f"job-{number}", "modest"), "big", at=f"{number:02}")
+        world.delete(TORCHRUN_JOB, Key("team", f"job-{number}"))
+
+
+@pytest.mark.parametrize(
+    "breach",
+    [
+        a_pod_before_the_let_in,
+        more_gpus_than_the_quota,
+        more_gpus_than_the_cohort_owns,
+        more_jobs_than_the_quota,
+        preemption_of_an_equal,
+        preemption_of_another_cohort,
+        preemption_for_a_queue_that_does_not,
+        more_victims_than_needed,
+        endless_preemption,
+    ],
+    ids=lambda breach: breach.__name__,
+)
+def test_breaches_are_noticed(breach: Callable[[World], None]) -> None:
+    assert len(watched(breach)) == 1
+
+
+def watched(act: Callable[[World], None]) -> list[str]:
+    async def main() -> list[str]:
+        world, broken = World(cluster_kinds(), 1), list[str]()
+        world.objects.listeners.append(Letting(world.clock, broken).on_change)
+        act(world)
+        return broken
+
+    return virtualtime.run(main)
+
+
+def all_that_is_right(world: World) -> None:
+    low = let_in(world, "low", "modest", 4)
+    has_pod(world, "low", node="node-0")
+    submitted(world, "big", "urgent", 2)
+    leaves(world, low, "big")
+    submitted(world, "owned", "owner")
+    leaves(world, let_in(world, "lent", "borrower", 4), "owned")
+
+
+def test_what_is_right_breaks_no_rule() -> None:
+    assert watched(all_that_is_right) == []
+
+
+@pytest.mark.parametrize(("placed", "broken"), [(1, 1), (2, 0)])
+def test_half_a_gang_is_noticed_after_a_while(placed: int, broken: int) -> None:
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        world.objects.listeners.append(Letting(world.clock, found).on_change)
+        let_in(world, "job", "modest", 2)
+        for index in range(placed):
+            has_pod(world, "job", index, node=f"node-{index}")
+        assert found == []
+        await virtualtime.VirtualClock().sleep(LONGEST_HALF_S + 1)
+        submitted(world, "other", "modest")
+        return found
+
+    assert len(virtualtime.run(main)) == broken
+
+
+@pytest.mark.parametrize("kind", COORDINATED.keys() - KINDS.keys())
+def test_each_kind_of_job_ends_when_it_is_let_in(kind: str) -> None:
+    day = Day(1, 0.1, (Submit(1.0, "job", kind, 2, Fate(60)),), coordinated=True)
+    told = live(day)
+    assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 1})
