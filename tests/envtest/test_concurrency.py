@@ -17,7 +17,7 @@ import anyio
 import pytest
 import pytest_asyncio
 from chaos import CHILDREN, OURS, Chaos, Ledger
-from clusters import OPERATOR, OPERATOR_NAMESPACE, install, install_kai
+from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE, install, install_kai
 from mixture import mixture, queues, script
 from replicas import Replicas, replicas
 from waiting import until
@@ -61,6 +61,7 @@ async def arena(tmp_path: Path) -> AsyncGenerator[Arena]:
     async with ControlPlane(directory=tmp_path / "plane") as plane, plane.client() as admin:
         await install(plane)
         await install_kai(plane)
+        await plane.kubectl("apply", "-k", str(CONFIG / "coordinator"))
         async with ScriptedKubelet(admin, script=script(SEED), nodes=default_nodes(NODES)):
             await create_namespace(admin, NAMESPACE)
             for queue in queues(NAMESPACE):
@@ -106,6 +107,7 @@ async def test_all_jobs_end_as_they_should_under_chaos(arena: Arena, report: Cal
             report(line)
 
         assert ledger.wrong() == []
+        assert ledger.most_in > 0
         assert await _miscounted(arena.admin, jobs) == []
         assert orphans == []
         # A Job that a person deletes with all its pods, while nobody leads who has noted it, is made once more:
@@ -215,6 +217,7 @@ def _summary(
         yield f"chaos: {kind:9} {', '.join(f'{count} {end}' for end, count in sorted(ends.items()))}"
     yield f"chaos: leaders killed {group.kills}, API server restarted {chaos.restarted}"
     yield f"chaos: deleted {dict(ledger.deletions())}, suspended {sum(d.suspended for d in ledger.deeds.values())}"
+    yield f"chaos: let in by the coordinator at once {ledger.most_in}"
     yield f"chaos: incidents {dict(ledger.incidents())}"
     yield f"chaos: worker Jobs {len(_made(arena.requests()))}, made twice {sorted(_made_twice(arena.requests()))}"
     yield f"chaos: writes at rest in {REST_S:g} s {dict(at_rest)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from mixture import GONE, Deeds, Member, end_of, wrong_with
+from mixture import GONE, IN_AT_ONCE, Deeds, Member, end_of, is_let_in, wrong_with
 from replicas import Replicas
 from waiting import until
 
@@ -49,10 +49,13 @@ class Ledger:
     deeds: dict[str, Deeds] = field(default_factory=lambda: defaultdict(Deeds))
     ends: dict[str, str] = field(default_factory=dict)
     turned: list[str] = field(default_factory=list)
+    most_in: int = 0
+    """Jobs of the plain queue that were let in at the same time."""
 
     def see(self, jobs: Iterable[TorchrunJob]) -> None:
         """Takes note of all jobs that there are. One that was there and is no more is gone."""
         present = {job.metadata.name: job for job in jobs}
+        self.most_in = max(self.most_in, sum(map(is_let_in, present.values())))
         for name in {*self.statuses, *present}:
             job = present.get(name)
             if job is not None:
@@ -71,13 +74,18 @@ class Ledger:
 
     def wrong(self) -> list[str]:
         """What is not as it should be, now that all have ended."""
-        return self.turned + [
-            line
-            for name, member in self.members.items()
-            for line in wrong_with(
-                member, self.ends[name], self.statuses[name], self.deeds[name], self.ends.get(member.upstream, "")
-            )
-        ]
+        crowded = [f"{self.most_in} jobs were let in at once"] if self.most_in > IN_AT_ONCE else []
+        return (
+            self.turned
+            + crowded
+            + [
+                line
+                for name, member in self.members.items()
+                for line in wrong_with(
+                    member, self.ends[name], self.statuses[name], self.deeds[name], self.ends.get(member.upstream, "")
+                )
+            ]
+        )
 
     def by_kind(self) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = defaultdict(Counter)

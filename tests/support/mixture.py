@@ -16,7 +16,19 @@ from torchctl.runtime.conditions import find
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import Play, Script
 
-__all__ = ["GONE", "Deeds", "Kind", "Member", "end_of", "mixture", "queues", "script", "wrong_with"]
+__all__ = [
+    "GONE",
+    "IN_AT_ONCE",
+    "Deeds",
+    "Kind",
+    "Member",
+    "end_of",
+    "is_let_in",
+    "mixture",
+    "queues",
+    "script",
+    "wrong_with",
+]
 
 Json = dict[str, Any]
 GONE = "gone"
@@ -116,11 +128,15 @@ KINDS = (
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
+IN_AT_ONCE = 10
+"""Jobs of the plain queue that run at once: the coordinator lets no more of them in."""
+
+
 def queues(namespace: str) -> list[Json]:
-    """The queues of the mixture."""
+    """The queues of the mixture. Jobs of all but the last one are let in by the coordinator."""
     claim = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
     return [
-        a_queue(namespace, "plain"),
+        a_queue(namespace, "plain", quota={"jobs": IN_AT_ONCE}),
         a_queue(namespace, "code", storage={"workspace": claim}),
         a_queue(namespace, "gang", kaiQueue=namespace, nodeResources={"gpus": 1}),
     ]
@@ -172,6 +188,14 @@ def end_of(job: TorchrunJob | None) -> str:
         return ""
     failed = find(status.conditions, "Failed")
     return SUCCEEDED if status.phase == Phase.SUCCEEDED or failed is None else f"Failed {failed.reason}"
+
+
+def is_let_in(job: TorchrunJob) -> bool:
+    """Whether a job of the plain queue holds a place that the coordinator gave it."""
+    status, record = job.status, job.status.admission
+    if job.spec.job_queue != "plain" or record is None or record.let_in_time is None:
+        return False
+    return record.attempt == status.attempt and status.phase not in (*TERMINAL, Phase.SUSPENDED)
 
 
 def wrong_with(member: Member, end: str, status: JobStatus, deeds: Deeds, upstream_end: str) -> list[str]:

@@ -25,8 +25,9 @@ QUICK_REPLICA = (
     *("--lease-duration", "3", "--renew-deadline", "2", "--retry-period", "0.4"),
     *("--incident-settle", "1", "--restart-backoff", "1", "--restart-backoff-max", "2"),
     *("--stuck-pod-timeout", "2", "--below-minimum-timeout", "3", "--queue-status-period", "0.2"),
+    "--coordinator",
 )
-"""Options of a replica that hands over soon and restarts jobs soon."""
+"""Options of a replica that hands over soon, restarts jobs soon, and lets jobs in that no gang scheduler places."""
 
 
 @dataclass(eq=False)

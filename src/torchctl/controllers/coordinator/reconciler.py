@@ -36,13 +36,14 @@ OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 
 def setup(manager: Manager, settings: CoordinatorSettings) -> None:
     """Adds the coordinator to a manager."""
-    cache, period_s = manager.cache, settings.period_s
-    cache.register(CONTROLLER_REVISION, labels=OURS)
+    period_s = settings.period_s
     controller = Controller("coordinator", Coordinator(manager, settings).reconcile, workers=1)
     controller.watches(TORCHRUN_JOB, everything, delay_s=period_s)
     for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA, PRIORITY_CLASS):
         controller.watches(kind, everything, delay_s=period_s)
     controller.watches(BOUND_POD, everything, fields=BOUND, delay_s=period_s)
+    # A job may be seen before its template, and nothing else may ever happen after that.
+    controller.watches(CONTROLLER_REVISION, everything, labels=OURS, delay_s=period_s)
     manager.add(controller)
 
 
