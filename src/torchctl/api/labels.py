@@ -32,7 +32,6 @@ __all__ = [
     "ROLE_RESOURCE",
     "ROLE_SYNC",
     "ROLE_WORKER",
-    "RUN",
     "VOLCANO_POD_GROUP",
     "WORKSPACE_KEPT",
     "WORKSPACE_REVISION",
@@ -84,9 +83,8 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a Job: the LocalQueue that it waits in. On its owner Kueue would take it for the owner's, and leave the Job
 alone."""
 KUEUE_PAUSED = "torchrun.ai/paused"
-"""Annotation of a Workload that this operator has made inactive because its job is suspended."""
-RUN = "torchrun.ai/run"
-"""Annotation of a worker: how often its attempt was queued again before, which is in the rendezvous id."""
+"""Annotation of a Workload that this operator has made inactive: its job is suspended, or pods of its last run are
+still there."""
 PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
 """Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 

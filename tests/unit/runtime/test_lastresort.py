@@ -10,10 +10,20 @@ import threading
 import anyio, anyio.to_thread
 from torchctl.runtime.lastresort import last_resort
 
+begun = threading.Event()
+
+def hang():
+    begun.set()
+    threading.Event().wait()  # nothing ever sets it
+
 async def main():
-    with last_resort() as deadline, anyio.move_on_after(0.01):
-        deadline.set(0.1)
-        await anyio.to_thread.run_sync(threading.Event().wait)  # nothing ever sets it
+    with last_resort() as deadline:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, hang)
+            while not begun.is_set():
+                await anyio.sleep(0.001)
+            deadline.set(0.1)
+            tasks.cancel_scope.cancel()
 
 anyio.run(main)
 """

@@ -49,7 +49,7 @@ class Case:
     def pausable(self) -> bool:
         """Whether the attempt's Job has not ended, and stands still while its Workload of Kueue is inactive.
 
-        The Job of a queue without kueueQueue has no run in its rendezvous, so that it may not begin again.
+        One that is labelled for Kueue, in a queue that does not name it, is ended and made again as without Kueue.
         """
         job, admits = self.observed.worker_job, self.template is not None and self.template.gang_scheduler.admits_jobs
         if job is None or not admits or self.observed.workload is None or job.metadata.deletion_timestamp is not None:

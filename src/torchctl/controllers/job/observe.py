@@ -83,7 +83,9 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     pods = cache.by_index(POD, BY_JOB, belongs)
     revision = _own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid)
     worker_job = _own(cache, JOB, key, child, uid)
-    workers = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
+    every = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
+    withdrawn = tuple(pod for pod in every if _was_withdrawn(pod, worker_job, job))
+    workers = tuple(pod for pod in every if pod not in withdrawn)
     claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
     queue = cache.get(TORCHRUN_QUEUE, Key(key.namespace, job.spec.job_queue))
     return Observed(
@@ -99,6 +101,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         service=_own(cache, SERVICE, key, names.service(name), uid),
         worker_job=worker_job,
         pods=workers,
+        withdrawn=withdrawn,
         podgroup=podgroup,
         queue_state=_queue_state(cache, podgroup),
         groups=_groups(cache, key, workers),
@@ -183,16 +186,20 @@ def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -
     if owner is None or owner.kind != JOB.kind or pod.metadata.labels.get(labels.ROLE) != labels.ROLE_WORKER:
         return False
     if worker_job is not None:
-        return owner.uid == worker_job.metadata.uid and not _was_withdrawn(pod, worker_job, job)
+        return owner.uid == worker_job.metadata.uid
     return owner.name == child and pod.metadata.labels.get(labels.ATTEMPT) == str(job.status.attempt)
 
 
-def _was_withdrawn(pod: Pod, worker_job: Job, job: TorchrunJob) -> bool:
+def _was_withdrawn(pod: Pod, worker_job: Job | None, job: TorchrunJob) -> bool:
     """Whether the pod was told to stop because somebody else than this job suspended its Job.
 
     It may still be there when the Job is released again.
     """
-    if pod.metadata.deletion_timestamp is None or is_true(job.status.conditions, JobCondition.SUSPENDED):
+    if (
+        worker_job is None
+        or pod.metadata.deletion_timestamp is None
+        or is_true(job.status.conditions, JobCondition.SUSPENDED)
+    ):
         return False
     if worker_job.spec.get("suspend") or is_true(worker_job.status.conditions, "Suspended"):
         return True

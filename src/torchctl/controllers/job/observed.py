@@ -32,6 +32,7 @@ class Observed:
         checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
         sync_pods: Every try that is there.
         pods: The workers of the attempt, without those that somebody else's suspension of its Job stopped.
+        withdrawn: Those pods of the attempt, which are being deleted: of its last run, whatever has begun since.
         groups: The PodGroups that the workers say they are in, by name, whoever made them.
         workload: What Kueue has made of the attempt's Job, the latest that has not ended; None if Kueue does not manage
             the Job, or has not seen it yet.
@@ -60,6 +61,7 @@ class Observed:
     service: Service | None = None
     worker_job: Job | None = None
     pods: tuple[Pod, ...] = ()
+    withdrawn: tuple[Pod, ...] = ()
     podgroup: PodGroup | None = None
     groups: Mapping[str, PodGroup] = field(default_factory=dict)
     workload: KueueWorkload | None = None
@@ -80,8 +82,13 @@ class Observed:
 
         A Job that is released is held until its controller says so too: its start time is the old one until then.
         """
+        return self.stands_still and not is_true(self.job.status.conditions, JobCondition.SUSPENDED)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the attempt's Job is suspended, whoever did it: its pods are gone or about to go."""
         job = self.worker_job
-        if job is None or is_true(self.job.status.conditions, JobCondition.SUSPENDED):
+        if job is None:
             return False
         if not job.spec.get("suspend") and not is_true(job.status.conditions, "Suspended"):
             return False

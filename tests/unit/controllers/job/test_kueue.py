@@ -1,5 +1,6 @@
 """A job whose Job Kueue admits: how it waits, starts, is evicted and comes back, and how it is suspended."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,9 +26,10 @@ def running(world: type[World], text: str = TWO, nodes: int = 2) -> World:
     return w.runs(nodes)
 
 
-def run_of(w: World) -> str:
-    annotations: dict[str, str] = w.spec("Job", "demo")["template"]["metadata"]["annotations"]
-    return annotations["torchrun.ai/run"]
+def is_active(w: World) -> bool:
+    workload = w.seen.workload
+    assert workload is not None
+    return workload.spec.active
 
 
 @pytest.mark.proves("TorchrunQueue.spec.scheduling.kueueQueue")
@@ -95,32 +97,38 @@ def test_an_eviction_is_no_incident_and_no_new_attempt(world: type[World]) -> No
 
 
 @pytest.mark.proves("TorchrunJob.status.requeues")
-def test_the_next_run_cannot_meet_the_last_ones_store(world: type[World]) -> None:
+def test_evictions_are_counted_once_each(world: type[World]) -> None:
     w = running(world)
-    trainer = w.spec("Job", "demo")["template"]["spec"]["containers"][0]
-    env = {one["name"]: one.get("value") for one in trainer["env"]}
-    assert str(env["PET_RDZV_ID"]).endswith("-$(TORCHRUN_RUN)")
-    runs = [run_of(w)]
-    for _ in range(2):
+    for number in (1, 2):
         w.kueue_evicts("Preempted", "no quota")
         w.settle()
-        runs.append(run_of(w))
+        assert w.status.requeues == number
         w.kueue_admits()
         w.settle()
         w.runs(2)
-    assert runs == ["0", "1", "2"]
 
 
-def test_the_template_changes_only_once_the_start_time_is_cleared(world: type[World]) -> None:
-    """Until then the API server refuses it."""
+def test_the_next_run_begins_once_the_last_ones_pods_are_gone(world: type[World]) -> None:
+    """Kueue itself does not wait for them, and new workers would meet at the store of the old worker 0."""
     w = running(world)
-    job = w.worker_job
-    w.worker_job_has(spec={**job.spec, "suspend": True})
-    w.settle()
-    assert run_of(w) == "0"
+    pods = w.seen.pods
     w.kueue_evicts("Preempted", "no quota")
+    w.seen = replace(w.seen, withdrawn=pods)
     w.settle()
-    assert run_of(w) == "1"
+    assert is_active(w) is False
+    w.seen = replace(w.seen, withdrawn=())
+    w.settle()
+    assert is_active(w) is True
+
+
+def test_a_run_that_kueue_began_too_early_is_stopped(world: type[World]) -> None:
+    w = running(world)
+    pods = w.seen.pods
+    w.kueue_evicts("Preempted", "no quota")
+    w.kueue_admits()
+    w.seen = replace(w.seen, withdrawn=pods)
+    w.settle()
+    assert is_active(w) is False
 
 
 def test_a_crash_counts_for_an_attempt_of_its_own(world: type[World]) -> None:
@@ -137,21 +145,20 @@ def test_a_crash_counts_for_an_attempt_of_its_own(world: type[World]) -> None:
 
 def test_suspension_pauses_the_workload_and_keeps_the_attempt(world: type[World]) -> None:
     w = running(world)
+    pods = w.seen.pods
     w.edit(suspend=True)
     w.settle()
-    workload = w.seen.workload
-    assert workload is not None
-    assert not workload.spec.active
+    assert not is_active(w)
     assert "activeDeadlineSeconds" not in w.spec("Job", "demo")
     w.kueue_evicts("Deactivated", "The workload is deactivated")
-    w.settle()
-    assert w.phase == "Suspended"
+    w.seen = replace(w.seen, pods=pods)
     w.edit(suspend=False)
     w.settle()
-    workload = w.seen.workload
-    assert workload is not None
-    assert (workload.spec.active, workload.metadata.annotations) == (True, {})
-    assert (w.attempt, run_of(w)) == (0, "1")
+    assert w.phase == "Suspended"
+    w.pod_goes(0, 1)
+    w.settle()
+    assert is_active(w)
+    assert (w.phase, w.attempt, w.status.requeues) == ("Queued", 0, 1)
     w.kueue_admits()
     w.settle()
     assert w.runs(2).attempt == 0
@@ -162,9 +169,7 @@ def test_a_workload_that_an_admin_made_inactive_stays_so(world: type[World]) -> 
     w.kueue_says({"type": "QuotaReserved", "status": "False", "message": "The workload is deactivated"}, active=False)
     w.kueue_evicts("Deactivated", "by hand")
     w.settle()
-    workload = w.seen.workload
-    assert workload is not None
-    assert not workload.spec.active
+    assert not is_active(w)
     assert "set its spec.active to true" in w.message("Admitted")
 
 

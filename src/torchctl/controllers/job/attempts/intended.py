@@ -97,7 +97,6 @@ def _workers(ground: Ground) -> tuple[Child, ...]:
         attempt,
         nodes=admission.asked(observed, template),
         made=observed.worker_job,
-        run=observed.job.status.requeues,
         let_in=let_in,
     )
     found.append(Child(JOB, body(), ours, first=body(first=True) if scheduler.admits_jobs else None))

@@ -67,24 +67,12 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     if _says_complete(case.observed.worker_job):
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
-    if _is_queued_again(case):
+    if case.observed.held and (case.status.attempt_active_time is not None or case.status.host_uid):
         # The suspension of its Job stops worker 0 too, so the next one is not its replacement.
         known = _folded(case.status, case.now)
         again = msgspec.structs.replace(known, host_uid="", requeues=known.requeues + 1)
         return Life(status=again, stage=Run())
     return _go_on(case)
-
-
-def _is_queued_again(case: Case) -> bool:
-    """Whether an attempt that ran is held, which is recorded once.
-
-    The template of a Job that Kueue has started can change only after Kueue has cleared its start time.
-    """
-    job, status = case.observed.worker_job, case.status
-    if job is None or not case.observed.held or (status.attempt_active_time is None and not status.host_uid):
-        return False
-    admits = case.template is not None and case.template.gang_scheduler.admits_jobs
-    return not (admits and job.status.start_time is not None)
 
 
 def _go_on(case: Case) -> Life:
@@ -212,6 +200,8 @@ def _suspended(case: Case) -> Life:
         return _succeeded(case)
     if observed.job.spec.suspend:
         return Life(status=status, stage=Suspended())
+    if case.pausable and observed.stands_still and not all(map(pods.has_ended, observed.pods)):
+        return Life(status=status, stage=Suspended())  # those of the next run would meet at a store of this one
     if case.pausable:
         return Life(status=status, stage=Run())  # Kueue starts the same Job, which keeps what it knows of it
     if observed.was_started:

@@ -124,14 +124,21 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
 
 
 def pauses(case: Case, suspended: bool) -> tuple[Pause, ...]:
-    """The Workload of an attempt that Kueue admits, paused while the job is suspended.
+    """The Workload of an attempt that Kueue admits, paused while the job is suspended, or pods of its last run go.
 
-    One that somebody else has made inactive stays so.
+    Kueue gives quota anew as soon as they are told to stop, and new pods would meet at the last run's store. One that
+    somebody else has made inactive stays so.
     """
     observed, workload = case.observed, case.observed.workload
-    if workload is None or not case.pausable or observed.paused == suspended:
+    wanted = suspended or bool(observed.withdrawn)
+    if (
+        workload is None
+        or not case.pausable
+        or observed.paused == wanted
+        or not (workload.spec.active or observed.paused)
+    ):
         return ()
-    return (Pause(key_of(workload), workload.metadata.uid, suspended),)
+    return (Pause(key_of(workload), workload.metadata.uid, wanted),)
 
 
 def has_ended(job: Job) -> bool:
@@ -209,7 +216,7 @@ def _nobody_else_ends(case: Case) -> tuple[Pod, ...]:
     The attempt of a job of a fixed size does not outlive a pod that was told to stop; an elastic one goes on without.
     """
     observed = case.observed
-    return (*observed.old_pods, *observed.sync_pods, *(observed.pods if case.is_elastic else ()))
+    return (*observed.old_pods, *observed.withdrawn, *observed.sync_pods, *(observed.pods if case.is_elastic else ()))
 
 
 def _stuck_in_s(pod: Pod, case: Case) -> float | None:

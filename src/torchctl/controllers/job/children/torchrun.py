@@ -12,7 +12,6 @@ from typing import Any
 
 from torchctl.api import names
 from torchctl.api.common import RdzvBackend
-from torchctl.api.labels import RUN
 from torchctl.controllers.job.children.containers import field
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 
@@ -75,10 +74,6 @@ def environment(
         "TORCHELASTIC_ERROR_FILE": _termination_log(template),
     }
     fields = {"POD_IP": _IP, "NODE_RANK": INDEX}
-    if template.gang_scheduler.admits_jobs:
-        # The same Job comes back with new pods, while the last ones may not all be gone.
-        fields["TORCHRUN_RUN"] = f"metadata.annotations['{RUN}']"
-        values["PET_RDZV_ID"] = f"{meeting.id}-$(TORCHRUN_RUN)"
     if template.pod["spec"].get("hostNetwork"):
         fields["PET_LOCAL_ADDR"] = _IP  # the node's name, which torchrun would tell the others, is in no DNS of theirs
     if backend == RdzvBackend.STATIC:

@@ -15,7 +15,7 @@ from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.jobstatus import Admission
 from torchctl.api.kube import JOB, Job
-from torchctl.api.labels import ROLE_WORKER, RUN
+from torchctl.api.labels import ROLE_WORKER
 from torchctl.controllers.job.children import torchrun
 from torchctl.controllers.job.children.containers import (
     CLAIM_ROOT,
@@ -62,7 +62,6 @@ def worker_job(
     made: Job | None = None,
     stop: bool = False,
     first: bool = False,
-    run: int = 0,
     let_in: Admission | None = None,
 ) -> Json:
     """The Job of an attempt with `nodes` pods.
@@ -72,7 +71,6 @@ def worker_job(
         stop: Ends it for good and keeps it, by a deadline that has passed. `suspend` is never said: it belongs to a
             queueing system such as Kueue, which also takes back a suspension of ours.
         first: As it is created where something admits Jobs: suspended, with the fields that are the admitter's later.
-        run: How often the attempt was queued again.
         let_in: The coordinator's record, which may limit the pods to some nodes.
     """
     scheduler = template.gang_scheduler
@@ -91,7 +89,7 @@ def worker_job(
             "completions": nodes,
             "parallelism": nodes,
             "podReplacementPolicy": "TerminatingOrFailed" if template.elastic else "Failed",
-            "template": limited(_pod(owner, template, attempt, nodes, made, run=run, first=first), let_in),
+            "template": limited(_pod(owner, template, attempt, nodes, made, first=first), let_in),
         }
         | ({"suspend": True} if first and scheduler.admits_jobs else {})
         | ({"activeDeadlineSeconds": 1} if stop else {})
@@ -109,16 +107,12 @@ def _as_made(given: Metadata, made: Job) -> Metadata:
     return {field: {key: live[field][key] for key in keys if key in live[field]} for field, keys in given.items()}
 
 
-def _pod(
-    owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made: Job | None, *, run: int, first: bool
-) -> Json:
+def _pod(owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made: Job | None, *, first: bool) -> Json:
     pod, spec = template.pod, template.pod["spec"]
     meeting = torchrun.rendezvous(template, owner.name, owner.namespace, owner.uid, attempt)
     scheduler, gang = template.gang_scheduler, gang_of(owner, template, attempt)
     labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | scheduler.labels()
     annotations = pod["metadata"].get("annotations", {}) | scheduler.pod_annotations(gang)
-    if scheduler.admits_jobs:
-        annotations |= {RUN: str(run)}
     taken = _ADMITTERS if scheduler.admits_jobs and not first else ()
     base, *sidecars = spec["containers"]
     trainer = _reloading(owner, template, _trainer(owner, template, attempt, base), nodes, made)

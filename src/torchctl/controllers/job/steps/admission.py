@@ -48,7 +48,7 @@ def _by_workload(observed: Observed, template: FrozenTemplate) -> Finding:
     """Kueue's word on the attempt's Job."""
     place, workload = template.gang_scheduler.place, observed.workload
     job = f"Job {names.worker_job(observed.job.metadata.name, observed.job.status.attempt)}"
-    if is_admitted(workload) and not observed.held:
+    if is_admitted(workload) and not observed.stands_still:
         return Finding(True, JobReason.ADMITTED, f"{job} is admitted through {place}: there is quota for all its pods")
     if workload is None:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{job} waits in {place}, which has not taken it up yet")

@@ -41,7 +41,7 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     name = names.worker_job(observed.job.metadata.name, observed.job.status.attempt)
     if observed.worker_job is None:
         return Finding(False, JobReason.NOT_STARTED, f"Job {name} has not been created yet")
-    if observed.held:
+    if observed.stands_still:
         return Finding(False, JobReason.SUSPENDED_BY_OTHERS, f"Job {name} is suspended: it has no pods until released")
     counts, wanted = count(observed), template.desired(observed.job.spec)
     ready, are = standing(observed), agree(wanted, "is", "are")
