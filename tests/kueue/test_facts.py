@@ -8,8 +8,9 @@ from kueueobjects import LINUX, Quota, condition
 from kueueprograms import Kueue
 from waiting import until
 
-from torchctl.api.labels import RUN
 from torchctl.runtime.client.errors import ApiError, Invalid
+
+RUN = "example.com/run"
 
 
 async def test_steady_apply_changes_nothing_in_any_state(quota: Quota) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import pytest_asyncio
 from gangcluster import told
 from jobs import Place
@@ -13,7 +12,6 @@ from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import POD
-from torchctl.api.labels import RUN
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 
@@ -74,21 +72,9 @@ async def test_suspended_job_pauses_its_workload(quota: Quota, train: Place) -> 
     await quota.running("job", 0)
     assert (await quota.workload("job"))["spec"]["active"] is False
     await _suspend(train, False)
-    job = await _again(train, "job")
+    job = await train.reaches(Phase.RUNNING, timeout_s=90)
     assert (job.status.attempt, job.status.restarts.total) == (0, 0)
     assert (await quota.job("job"))["metadata"]["uid"] == before["metadata"]["uid"]
-
-
-@pytest.mark.xfail(strict=True, reason="Kueue takes back annotations of an evicted Job's template: see test_facts.py")
-async def test_pods_of_the_next_run_say_so(quota: Quota, train: Place) -> None:
-    await train.job()
-    await train.reaches(Phase.RUNNING, timeout_s=60)
-    await _suspend(train, True)
-    await quota.running("job", 0)
-    await _suspend(train, False)
-    await _again(train, "job")
-    pods = await quota.running("job", 2)
-    assert {pod["metadata"]["annotations"][RUN] for pod in pods} == {"1"}
 
 
 async def test_workload_that_an_admin_made_inactive_stays_so(quota: Quota, train: Place) -> None:
