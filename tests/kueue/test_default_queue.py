@@ -43,6 +43,20 @@ async def test_pod_alone_is_taken_by_the_default(quota: Quota) -> None:
     assert GATE in [gate["name"] for gate in live["spec"].get("schedulingGates", [])]
 
 
+async def test_pod_that_asks_for_what_has_no_quota_waits_for_ever(quota: Quota) -> None:
+    """A ClusterQueue has to cover each resource that a pod asks for, ephemeral storage too."""
+    await quota.local_queue("default")
+    pod = a_pod(quota)
+    pod["spec"]["containers"][0]["resources"] = {
+        "requests": {"example.com/disk": "1"},
+        "limits": {"example.com/disk": "1"},
+    }
+    await quota.admin.create(POD, pod)
+    await quota.told(
+        "sync", "QuotaReserved", "False", "NoMatchingFlavor", "example.com/disk unavailable in ClusterQueue"
+    )
+
+
 async def test_pod_of_a_queued_job_is_left_alone(quota: Quota) -> None:
     """Its controller is of a kind that Kueue knows and has Kueue's label: nothing else keeps a pod from the default."""
     await quota.local_queue("default")

@@ -1,5 +1,7 @@
 """What the operator relies on of Kueue, shown with Jobs alone: who writes what of a Job, and when."""
 
+from typing import Any
+
 import pytest
 from kueuejobs import ARCH, apply, steady, submit
 from kueueobjects import LINUX, Quota, condition
@@ -7,6 +9,8 @@ from kueueprograms import Kueue
 from waiting import until
 
 from torchctl.runtime.client.errors import ApiError, Invalid
+
+RUN = "example.com/run"
 
 
 async def test_steady_apply_changes_nothing_in_any_state(quota: Quota) -> None:
@@ -47,19 +51,42 @@ async def test_job_has_one_workload_which_it_owns(quota: Quota) -> None:
     assert live["metadata"]["ownerReferences"][0]["kind"] == "ConfigMap"
 
 
-async def test_other_annotations_of_a_waiting_template_keep_the_workload(quota: Quota) -> None:
-    """So each run may say in its pods which one it is."""
+async def test_annotations_of_a_template_stay_until_the_first_start(quota: Quota) -> None:
+    """The Workload stays too, and so does the Job's place."""
     await quota.resize(gpus=0)
-    job = steady(quota)
-    await submit(quota, job)
+    await submit(quota, steady(quota))
     before = await quota.told("job", "QuotaReserved", "False")
-    job["spec"]["template"]["metadata"]["annotations"] = {"torchrun.ai/run": "1"}
-    await apply(quota, job)
+    await apply(quota, annotated(quota, "1"))
     await quota.resize(gpus=16)
     after = await quota.admitted("job")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     pods = await quota.running("job", 2)
-    assert {pod["metadata"]["annotations"]["torchrun.ai/run"] for pod in pods} == {"1"}
+    assert {pod["metadata"]["annotations"][RUN] for pod in pods} == {"1"}
+
+
+async def test_annotations_of_an_evicted_template_are_taken_back(quota: Quota) -> None:
+    """Kueue restores what the template had when the Workload was made: it cannot tell one run from the next."""
+    await submit(quota, annotated(quota, "0"))
+    await quota.running("job", 2)
+    await quota.activate("job", active=False)
+    await until(lambda: _selects(quota, ARCH))
+    await apply(quota, annotated(quota, "1"))
+    await until(lambda: _is_run(quota, "0"))
+    await quota.activate("job", active=True)
+    pods = await quota.running("job", 2)
+    assert {pod["metadata"]["annotations"][RUN] for pod in pods} == {"0"}
+
+
+async def test_environment_of_an_evicted_template_cannot_change(quota: Quota) -> None:
+    """Although the Job is suspended, and its start time is cleared."""
+    await submit(quota, steady(quota))
+    await quota.running("job", 2)
+    await quota.activate("job", active=False)
+    await until(lambda: _selects(quota, ARCH))
+    job = steady(quota)
+    job["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "RUN", "value": "1"}]
+    with pytest.raises(Invalid, match="field is immutable"):
+        await apply(quota, job)
 
 
 async def test_no_job_is_created_while_the_manager_is_down(quota: Quota, programs: Kueue) -> None:
@@ -102,6 +129,18 @@ async def _applied_in_vain(quota: Quota) -> tuple[bool, dict[str, str]]:
     assert after["spec"] == before["spec"]
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     return after["spec"]["suspend"], after["spec"]["template"]["spec"]["nodeSelector"]
+
+
+def annotated(quota: Quota, run: str) -> dict[str, Any]:
+    """The Job with an annotation of its template."""
+    job = steady(quota)
+    job["spec"]["template"]["metadata"]["annotations"] = {RUN: run}
+    return job
+
+
+async def _is_run(quota: Quota, wanted: str) -> bool:
+    annotations: dict[str, str] = (await quota.job("job"))["spec"]["template"]["metadata"].get("annotations", {})
+    return annotations.get(RUN) == wanted
 
 
 async def _selects(quota: Quota, wanted: dict[str, str]) -> bool:

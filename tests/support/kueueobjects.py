@@ -110,7 +110,7 @@ class Quota:
         await self.admin.merge_patch(CLUSTER_QUEUE, self.cluster_queue, {"spec": spec})
 
     def _quota(self, gpus: int) -> dict[str, Any]:
-        amounts = {"cpu": 1000, "memory": "10Ti", GPU: gpus}
+        amounts = {"cpu": 1000, "memory": "10Ti", "ephemeral-storage": "10Ti", GPU: gpus}
         resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
         groups = [{"coveredResources": list(amounts), "flavors": [{"name": self.namespace, "resources": resources}]}]
         return {

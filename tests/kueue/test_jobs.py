@@ -1,0 +1,172 @@
+"""Kueue's own manager admits the operator's jobs: they wait with its words, are evicted and paused, and come back."""
+
+from typing import Any
+
+import pytest_asyncio
+from gangcluster import told
+from jobs import Place
+from kueuejobs import ARCH
+from kueueobjects import LINUX, URGENT, Quota, condition
+from kueueprograms import Kueue
+from waiting import until
+
+from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.kube import POD
+from torchctl.api.phases import Phase
+from torchctl.api.queue import TORCHRUN_QUEUE
+
+WHOLE_NODES = {"gpus": 8}
+ELASTIC = {"minNodes": 1, "maxNodes": 2}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def train(quota: Quota, place: Place) -> Place:
+    """A queue whose jobs wait in the LocalQueue `train`. Its jobs go before Kueue's queues do."""
+    await place.queue(scheduling={"kueueQueue": "train", "nodeSelector": ARCH}, nodeResources=WHOLE_NODES)
+    return place
+
+
+async def test_job_waits_with_the_words_of_its_workload(quota: Quota, train: Place) -> None:
+    """It starts when there is quota, and no later reconcile changes its Job."""
+    await quota.resize(gpus=8)
+    await train.job()
+    said = await told(train, "Admitted", "maximum capacity (8)")
+    assert (said.status, said.reason) == ("False", "WaitingForAdmission")
+    assert (await quota.workload("job"))["metadata"]["name"] in said.message
+    assert await quota.pods("job") == []
+    await quota.resize(gpus=16)
+    job = await train.reaches(Phase.RUNNING, timeout_s=60)
+    assert (job.status.attempt, job.status.requeues) == (0, 0)
+    before = await quota.job("job")
+    assert before["spec"]["template"]["spec"]["nodeSelector"] == ARCH | LINUX
+    await train.admin.merge_patch(
+        TORCHRUN_QUEUE, "queue", {"metadata": {"labels": {"looked": "at"}}}, namespace=train.namespace
+    )
+    await train.touch()
+    await train.condition("Admitted", "Admitted")
+    assert (await quota.job("job"))["metadata"]["generation"] == before["metadata"]["generation"]
+
+
+async def test_preempted_job_comes_back_in_the_same_attempt(quota: Quota, train: Place) -> None:
+    """The same Job with new pods; nothing is counted as a failure."""
+    await train.job("first")
+    await train.reaches(Phase.RUNNING, "first", timeout_s=60)
+    before = await quota.job("first")
+    await train.job("second", labels=URGENT)
+    said = await told(train, "Admitted", "evicted (Preempted): Preempted to accommodate", "first")
+    assert (said.status, said.reason) == ("False", "WaitingForAdmission")
+    await train.reaches(Phase.RUNNING, "second", timeout_s=60)
+    await train.admin.delete(TORCHRUN_JOB, "second", namespace=train.namespace)
+    job = await _again(train, "first")
+    assert (job.status.attempt, job.status.restarts.total) == (0, 0)
+    assert (await quota.job("first"))["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+async def test_suspended_job_pauses_its_workload(quota: Quota, train: Place) -> None:
+    """Resumed, the same Job goes on in the same attempt."""
+    await train.job()
+    await train.reaches(Phase.RUNNING, timeout_s=60)
+    before = await quota.job("job")
+    await _suspend(train, True)
+    await train.reaches(Phase.SUSPENDED)
+    await quota.running("job", 0)
+    assert (await quota.workload("job"))["spec"]["active"] is False
+    await _suspend(train, False)
+    job = await train.reaches(Phase.RUNNING, timeout_s=90)
+    assert (job.status.attempt, job.status.restarts.total) == (0, 0)
+    assert (await quota.job("job"))["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+async def test_workload_that_an_admin_made_inactive_stays_so(quota: Quota, train: Place) -> None:
+    await train.job()
+    await train.reaches(Phase.RUNNING, timeout_s=60)
+    await quota.activate("job", active=False)
+    await told(train, "Admitted", "it is inactive, set its spec.active to true")
+    await train.touch()
+    assert (await quota.workload("job"))["spec"]["active"] is False
+    await quota.activate("job", active=True)
+    await _again(train, "job")
+
+
+async def test_deleted_worker_is_an_incident_as_without_kueue(quota: Quota, train: Place) -> None:
+    """The next attempt has a Job, and so a Workload, of its own."""
+    await train.job()
+    await train.reaches(Phase.RUNNING, timeout_s=60)
+    (pod, _) = await quota.running("job", 2)
+    await train.admin.delete(POD, pod["metadata"]["name"], namespace=train.namespace)
+    job = await train.in_attempt(1, timeout_s=90)
+    assert dict(job.status.restarts.by_cause) == {"Deleted": 1}
+    assert condition(await quota.workload("job-r1"), "Admitted")[0] == "True"
+
+
+async def test_elastic_job_starts_small_and_grows_by_a_slice(quota: Quota, train: Place) -> None:
+    await quota.resize(gpus=8)
+    await train.job(numNodes=2, elastic=ELASTIC)
+    await train.condition("Admitted", "Admitted", timeout_s=60)
+
+    async def half() -> bool:
+        pods = await quota.pods("job")
+        return sorted(pod["status"]["phase"] for pod in pods) == ["Pending", "Running"]
+
+    await until(half, timeout_s=60)
+    (first,) = [pod for pod in await quota.pods("job") if pod["status"]["phase"] == "Running"]
+    await quota.resize(gpus=16)
+    await train.reaches(Phase.RUNNING, timeout_s=60)
+    assert first["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in await quota.running("job", 2)}
+
+
+async def test_job_whose_webhook_is_down_is_made_later(quota: Quota, train: Place, programs: Kueue) -> None:
+    await programs.stop()
+    try:
+        await train.job()
+        await told(train, "WorkersReady", "mjob.kb.io")
+    finally:
+        await programs.start()
+    await train.reaches(Phase.RUNNING, timeout_s=90)
+
+
+async def test_sync_pod_has_nothing_of_kueue(quota: Quota, train: Place) -> None:
+    """It fetches code on no GPU, so no quota is asked for it, whatever its job asks for."""
+    await train.job(labels=URGENT, volumes={"workspace": {"source": "zip"}})
+    pod = await _sync_pod(train)
+    assert not [key for key in pod["metadata"]["labels"] if key.startswith("kueue.x-k8s.io/")]
+    assert "schedulingGates" not in pod["spec"]
+
+
+async def test_sync_pod_that_the_default_queue_takes_runs_by_its_quota(quota: Quota, train: Place) -> None:
+    """Nothing that it could carry keeps it away. It has a Workload of its own, which asks for no GPU."""
+    await quota.local_queue("default")
+    await train.job(volumes={"workspace": {"source": "zip"}})
+    name = (await _sync_pod(train))["metadata"]["name"]
+    workload = await quota.admitted(name)
+    (assigned,) = workload["status"]["admission"]["podSetAssignments"]
+    assert assigned["resourceUsage"].get("nvidia.com/gpu", "0") == "0"
+
+    async def placed() -> bool:
+        live = await train.admin.get_raw(POD, name, train.namespace)
+        return bool(live["spec"].get("nodeName"))
+
+    await until(placed)
+
+
+async def _again(place: Place, name: str) -> TorchrunJob:
+    """The job, once it runs again after it was queued a second time."""
+
+    async def look() -> TorchrunJob | None:
+        job = await place.admin.get(TORCHRUN_JOB, name, place.namespace)
+        return job if (job.status.phase, job.status.requeues) == (Phase.RUNNING, 1) else None
+
+    job = await until(look, timeout_s=90)
+    assert job is not None
+    return job
+
+
+async def _suspend(place: Place, suspend: bool) -> None:
+    await place.admin.merge_patch(TORCHRUN_JOB, "job", {"spec": {"suspend": suspend}}, namespace=place.namespace)
+
+
+async def _sync_pod(place: Place) -> dict[str, Any]:
+    async def look() -> list[dict[str, Any]]:
+        return list(await place.admin.list_raw(POD, namespace=place.namespace, labels="torchrun.ai/role=sync"))
+
+    return (await until(look))[0]
