@@ -71,15 +71,16 @@ class Operated(InMemoryCluster):
         self.seen = replace(self.seen, **fields)
 
     def _pause(self, pause: Pause) -> None:
-        workload = self.seen.workload
-        assert workload is not None
+        (workload,) = self.seen.workloads
         marks = {KUEUE_PAUSED: "true"} if pause.paused else {}
         self.seen = replace(
             self.seen,
-            workload=msgspec.structs.replace(
-                workload,
-                metadata=msgspec.structs.replace(workload.metadata, annotations=marks),
-                spec=KueueWorkloadSpec(active=not pause.paused),
+            workloads=(
+                msgspec.structs.replace(
+                    workload,
+                    metadata=msgspec.structs.replace(workload.metadata, annotations=marks),
+                    spec=KueueWorkloadSpec(active=not pause.paused),
+                ),
             ),
         )
 
@@ -89,7 +90,7 @@ class Operated(InMemoryCluster):
         self.seen = replace(
             seen,
             worker_job=None,
-            workload=None,
+            workloads=(),
             pods=(),
             podgroup=None,
             old_jobs=(*seen.old_jobs, *filter(None, (seen.worker_job,))),

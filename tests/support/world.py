@@ -10,7 +10,7 @@ from specs import EPOCH, decoded, elastic, job, queue_of
 
 from torchctl.api import names
 from torchctl.api.kube import KAI_PODGROUP, POD, PVC, PersistentVolumeClaim
-from torchctl.api.kueue import KUEUE_WORKLOAD
+from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
 from torchctl.api.labels import VOLCANO_POD_GROUP
 from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.controllers.gangs.groups import PodGroup
@@ -158,28 +158,35 @@ class World(Operated):
         body = {"metadata": msgspec.to_builtins(group.metadata), "spec": group.spec}
         self.group_is(VOLCANO_PODGROUP, body | {"status": {"phase": phase, "conditions": [*conditions]}})
 
-    def kueue_says(self, *conditions: dict[str, Any], active: bool = True) -> None:
-        """What Kueue has written on the Workload that it made for the Job."""
-        known = self.seen.workload
-        marks = known.metadata.annotations if known is not None else {}
-        body = {
-            "metadata": {"name": "job-demo-1a2b3", "namespace": "team", "uid": "workload", "annotations": marks},
-            "spec": {"active": active},
-            "status": {"conditions": [*conditions]},
-        }
-        self.seen = replace(self.seen, workload=decoded(KUEUE_WORKLOAD, body))
+    def kueue_says(self, *conditions: dict[str, Any], active: bool = True, **status: Any) -> None:
+        """What Kueue has written on the one Workload that it has of the Job."""
+        marks = self.seen.workloads[0].metadata.annotations if self.seen.workloads else {}
+        self.seen = replace(self.seen, workloads=(self.a_workload(*conditions, active=active, marks=marks, **status),))
 
-    def kueue_admits(self) -> None:
+    @staticmethod
+    def a_workload(
+        *conditions: dict[str, Any],
+        name: str = "job-demo-1a2b3",
+        active: bool = True,
+        marks: dict[str, str] | None = None,
+        **status: Any,
+    ) -> KueueWorkload:
+        meta = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "7", "annotations": marks or {}}
+        body = {"metadata": meta, "spec": {"active": active}, "status": {"conditions": [*conditions], **status}}
+        return decoded(KUEUE_WORKLOAD, body)
+
+    def kueue_admits(self, *conditions: dict[str, Any]) -> None:
         """Kueue has quota for the Job, and lets it go."""
-        self.kueue_says({"type": "Admitted", "status": "True", "reason": "Admitted"})
+        self.kueue_says({"type": "Admitted", "status": "True", "reason": "Admitted"}, *conditions)
         self._held(False)
 
-    def kueue_evicts(self, reason: str, message: str) -> None:
+    def kueue_evicts(self, reason: str, message: str, **status: Any) -> None:
         """Kueue suspends the Job, whose controller deletes the pods, and then clears its start time."""
         self.kueue_says(
             {"type": "Evicted", "status": "True", "reason": reason, "message": message},
             {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "8 more needed"},
-            active=self.seen.workload is None or self.seen.workload.spec.active,
+            active=all(one.spec.active for one in self.seen.workloads),
+            **status,
         )
         self._held(True)
         for pod in self.seen.pods:

@@ -21,11 +21,11 @@ from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["PARTIAL", "FrozenKueue", "is_admitted", "words_of"]
+__all__ = ["ELASTIC", "PARTIAL", "FrozenKueue", "is_admitted", "may_grow", "words_of"]
 
 PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
 """Annotation of a Job that Kueue may shrink when it admits it. It excludes a size that changes later."""
-_ELASTIC = "kueue.x-k8s.io/elastic-job"
+ELASTIC = "kueue.x-k8s.io/elastic-job"
 """Annotation of a Job whose size may change while it runs: Kueue then asks for quota for what is added only."""
 
 
@@ -73,7 +73,7 @@ class FrozenKueue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         return {labels.KUEUE_QUEUE: self.queue}
 
     def job_annotations(self, gang: Gang) -> dict[str, str]:
-        return {_ELASTIC: "true"} if gang.least < gang.most else {}
+        return {ELASTIC: "true"} if gang.least < gang.most else {}
 
     def pod_annotations(self, gang: Gang) -> dict[str, str]:
         return {}
@@ -103,15 +103,31 @@ def is_admitted(workload: KueueWorkload | None) -> bool:
     return workload is not None and is_true(workload.status.conditions, "Admitted")
 
 
+def may_grow(workload: KueueWorkload, *, up: bool) -> bool:
+    """Whether the Job may ask for more than it was admitted with.
+
+    Kueue marks the Workload of a Job whose size may change; without that it would stop it. It keeps PodsReady up
+    to date of the latest slice alone, and evicts an earlier one that was not ready by then.
+
+    Args:
+        up: Whether the pods are ready, for a Kueue that does not wait for them.
+    """
+    ready = find(workload.status.conditions, "PodsReady")
+    return ELASTIC in workload.metadata.annotations and (ready.status == "True" if ready is not None else up)
+
+
 def words_of(workload: KueueWorkload) -> str:
     """Kueue's words on why a Workload waits: for whom it had to go, then what is short; empty if it has said nothing.
 
-    `Evicted` stays True until the Workload is admitted again.
+    `Evicted` stays True until the Workload is admitted again. With quota it may still wait for admission checks.
     """
     said = []
-    evicted, quota = (find(workload.status.conditions, type_) for type_ in ("Evicted", "QuotaReserved"))
+    types = ("Evicted", "QuotaReserved", "Admitted")
+    evicted, quota, admitted = (find(workload.status.conditions, type_) for type_ in types)
     if evicted is not None and evicted.status == "True":
         said.append(f"evicted ({evicted.reason}): {evicted.message}")
     if quota is not None and quota.status == "False":
         said.append(quota.message or quota.reason)
+    elif admitted is not None and admitted.status == "False":
+        said.append(admitted.message or admitted.reason)
     return "; ".join(said)

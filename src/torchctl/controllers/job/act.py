@@ -49,9 +49,10 @@ class Actor:
             ApiError: It is no refusal, but a matter of trying again.
         """
         stay = await self._clear(job, todo)
+        paused = [await self._pause(job, pause) for pause in todo.pause if pause.paused]
         refusals = await self._make(job, todo, seen)
-        paused = [await self._pause(job, pause) for pause in todo.pause]
-        return (*stay, *refusals, *filter(None, paused))
+        resumed = [await self._pause(job, pause) for pause in todo.pause if not pause.paused]
+        return (*stay, *refusals, *filter(None, (*paused, *resumed)))
 
     async def _make(self, job: TorchrunJob, todo: Actions, seen: Seen) -> tuple[Refusal, ...]:
         for stage in todo.stages:
@@ -124,7 +125,8 @@ class Actor:
 
     async def _pause(self, job: TorchrunJob, pause: Pause) -> Refusal | None:
         key, mark = pause.key, {KUEUE_PAUSED: "true" if pause.paused else None}
-        patch = {"metadata": {"uid": pause.uid, "annotations": mark}, "spec": {"active": not pause.paused}}
+        meta = {"uid": pause.uid, "resourceVersion": pause.version, "annotations": mark}
+        patch = {"metadata": meta, "spec": {"active": not pause.paused}}
         try:
             await self._manager.client.merge_patch(KUEUE_WORKLOAD, key.name, patch, namespace=key.namespace)
         except NotFound:

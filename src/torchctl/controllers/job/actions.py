@@ -69,10 +69,15 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A Workload of Kueue to make inactive, or active again: the way to suspend a Job that Kueue admits."""
+    """A Workload of Kueue to make inactive, or active again: the way to suspend a Job that Kueue admits.
+
+    Args:
+        version: Its version as it was seen, because a person may have made it inactive since.
+    """
 
     key: Key
     uid: str
+    version: str
     paused: bool
 
 
@@ -85,7 +90,7 @@ class Actions:
         halt: Pods that get a deadline.
         children: Applied in order; a refusal stops the later stages, since a later child is of no use without the
             earlier.
-        pause: Workloads that are paused, or go on, once the children are as they should be.
+        pause: Workloads that are paused before the children are made, or go on once they are.
         look_again_s: Seconds after which something is due that no event will tell.
     """
 

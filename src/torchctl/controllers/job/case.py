@@ -47,15 +47,20 @@ class Case:
 
     @property
     def pausable(self) -> bool:
-        """Whether the attempt's Job has not ended, and stands still while its Workload of Kueue is inactive.
+        """Whether the attempt's Job has not ended, and begins again whole after its Workload of Kueue was inactive.
 
-        One that is labelled for Kueue, in a queue that does not name it, is ended and made again as without Kueue.
+        A Job makes no pod again of an index that is complete, so that a fixed gang could not meet. Of a Job that grows
+        Kueue has two Workloads, and stops for neither alone. One that is labelled for Kueue, in a queue that does not
+        name it, is ended and made again as without Kueue.
         """
-        job, admits = self.observed.worker_job, self.template is not None and self.template.gang_scheduler.admits_jobs
-        if job is None or not admits or self.observed.workload is None or job.metadata.deletion_timestamp is not None:
+        job, template = self.observed.worker_job, self.template
+        if job is None or template is None or not template.gang_scheduler.admits_jobs:
+            return False
+        if len(self.observed.workloads) != 1 or job.metadata.deletion_timestamp is not None:
             return False
         ends = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
-        return not any(is_true(job.status.conditions, type_) for type_ in ends)
+        begun = bool(job.status.completed) and template.elastic is None
+        return not begun and not any(is_true(job.status.conditions, type_) for type_ in ends)
 
     @property
     def policy(self) -> EffectiveRunPolicy:

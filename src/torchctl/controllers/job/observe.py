@@ -105,7 +105,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         podgroup=podgroup,
         queue_state=_queue_state(cache, podgroup),
         groups=_groups(cache, key, workers),
-        workload=_workload(cache, worker_job),
+        workloads=_workloads(cache, worker_job),
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
         old_groups=_earlier(groups, job),
@@ -155,13 +155,13 @@ def _queue_state(cache: Cache, group: PodGroup | None) -> str | None:
     return (queue.status.state if queue.status is not None else "") or None
 
 
-def _workload(cache: Cache, job: Job | None) -> KueueWorkload | None:
-    """The Workload that Kueue goes by now: one that a larger one has replaced is Finished."""
+def _workloads(cache: Cache, job: Job | None) -> tuple[KueueWorkload, ...]:
+    """The Workloads that Kueue goes by now: one that a larger one has replaced is Finished."""
     if job is None:
-        return None
+        return ()
     every = cache.by_index(KUEUE_WORKLOAD, BY_WORKER_JOB, job.metadata.uid)
     going = [one for one in every if not is_true(one.status.conditions, "Finished")]
-    return max(going, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name), default=None)
+    return tuple(sorted(going, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name)))
 
 
 def _kept(cache: Cache, job: Key, uid: str) -> PersistentVolumeClaim | None:

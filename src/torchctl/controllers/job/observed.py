@@ -34,8 +34,8 @@ class Observed:
         pods: The workers of the attempt, without those that somebody else's suspension of its Job stopped.
         withdrawn: Those pods of the attempt, which are being deleted: of its last run, whatever has begun since.
         groups: The PodGroups that the workers say they are in, by name, whoever made them.
-        workload: What Kueue has made of the attempt's Job, the latest that has not ended; None if Kueue does not manage
-            the Job, or has not seen it yet.
+        workloads: What Kueue has made of the attempt's Job and has not ended, the oldest first: none if Kueue does not
+            manage the Job or has not seen it yet, two while a Job that runs grows.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
         old_groups: The PodGroups of earlier attempts.
@@ -64,7 +64,7 @@ class Observed:
     withdrawn: tuple[Pod, ...] = ()
     podgroup: PodGroup | None = None
     groups: Mapping[str, PodGroup] = field(default_factory=dict)
-    workload: KueueWorkload | None = None
+    workloads: tuple[KueueWorkload, ...] = ()
     old_jobs: tuple[Job, ...] = ()
     old_pods: tuple[Pod, ...] = ()
     old_groups: tuple[PodGroup, ...] = ()
@@ -96,8 +96,8 @@ class Observed:
 
     @property
     def paused(self) -> bool:
-        """Whether this operator has made the attempt's Workload inactive."""
-        return self.workload is not None and KUEUE_PAUSED in self.workload.metadata.annotations
+        """Whether this operator keeps the attempt's Workload inactive."""
+        return any(KUEUE_PAUSED in one.metadata.annotations and not one.spec.active for one in self.workloads)
 
     @property
     def was_started(self) -> bool:

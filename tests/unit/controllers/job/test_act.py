@@ -122,19 +122,19 @@ async def test_a_refused_halt_is_reported(world: type[World]) -> None:
 async def test_workload_is_paused_by_uid_and_marked(world: type[World], paused: bool, mark: str | None) -> None:
     """A merge patch with null takes the mark away again."""
     server = Server(gone=False)
-    todo = Actions(pause=(Pause(Key("team", "job-demo-1"), "uid-w", paused),))
+    todo = Actions(pause=(Pause(Key("team", "job-demo-1"), "uid-w", "7", paused),))
     manager = SimpleNamespace(client=server, events=None, cache=None, applier=server)
     assert await Actor(cast(Manager, manager)).carry_out(world(JOB_OF_TWO).seen.job, todo, {}) == ()
     ((kind, name, patch, namespace),) = server.patches
     assert (kind, name, namespace) == (KUEUE_WORKLOAD, "job-demo-1", "team")
-    meta = {"uid": "uid-w", "annotations": {"torchrun.ai/paused": mark}}
+    meta = {"uid": "uid-w", "resourceVersion": "7", "annotations": {"torchrun.ai/paused": mark}}
     assert patch == {"metadata": meta, "spec": {"active": not paused}}
 
 
 async def test_a_refused_pause_is_reported(world: type[World]) -> None:
     w, client, others = world(JOB_OF_TWO), Deletes(Forbidden("workloads are kept here")), Applies()
     manager = SimpleNamespace(client=client, events=others, cache=None, applier=others)
-    todo = Actions(pause=(Pause(Key("team", "job-demo-1"), "uid-w", paused=True),))
+    todo = Actions(pause=(Pause(Key("team", "job-demo-1"), "uid-w", "7", paused=True),))
     (refusal,) = await Actor(cast(Manager, manager)).carry_out(w.seen.job, todo, {})
     assert refusal.message.startswith("Workload job-demo-1 cannot be paused")
     assert refusal.stays

@@ -1,8 +1,10 @@
 """A job whose Job Kueue admits: how it waits, starts, is evicted and comes back, and how it is suspended."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from world import World
 
@@ -27,8 +29,7 @@ def running(world: type[World], text: str = TWO, nodes: int = 2) -> World:
 
 
 def is_active(w: World) -> bool:
-    workload = w.seen.workload
-    assert workload is not None
+    (workload,) = w.seen.workloads
     return workload.spec.active
 
 
@@ -116,6 +117,7 @@ def test_the_next_run_begins_once_the_last_ones_pods_are_gone(world: type[World]
     w.seen = replace(w.seen, withdrawn=pods)
     w.settle()
     assert is_active(w) is False
+    assert "paused until pods of its last run are gone" in w.message("Admitted")
     w.seen = replace(w.seen, withdrawn=())
     w.settle()
     assert is_active(w) is True
@@ -184,17 +186,134 @@ def test_a_job_of_an_earlier_kueue_is_ended_by_suspension(world: type[World]) ->
     assert w.phase in ("Queued", "Starting")
 
 
-def test_an_elastic_job_asks_for_its_fewest_pods_first(world: type[World]) -> None:
+# An elastic job asks for its fewest pods, and for the rest once these are up.
+
+GROWS = {"kueue.x-k8s.io/elastic-job": "true"}
+READY = {"type": "PodsReady", "status": "True", "reason": "PodsReady", "message": ""}
+
+
+def size(w: World) -> int:
+    return int(w.spec("Job", "demo")["parallelism"])
+
+
+def small(world: type[World], *conditions: dict[str, Any], marks: dict[str, str] = GROWS) -> World:
+    """An elastic job that Kueue has admitted with its fewest pods, none of which is there yet."""
     w = made(world, ELASTIC)
-    assert w.spec("Job", "demo")["parallelism"] == 2
-    assert w.objects["Job", "demo"]["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] == "true"
-    w.kueue_admits()
+    assert size(w) == 2
+    w.seen = replace(w.seen, workloads=(w.a_workload(marks=marks),))
+    w.kueue_admits(*conditions)
     w.settle()
-    assert w.spec("Job", "demo")["parallelism"] == 3
+    return w
+
+
+def test_an_elastic_job_grows_once_its_fewest_are_up(world: type[World]) -> None:
+    """If it grew before, Kueue would no longer see that the first slice was ready, and evict it."""
+    w = small(world)
+    assert w.objects["Job", "demo"]["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] == "true"
+    assert size(w) == 2
     w.runs(2)
+    assert size(w) == 3
+    w.worker(1, "Pending", conditions=[])
+    w.settle()
+    assert size(w) == 3
     w.kueue_evicts("Preempted", "no quota")
     w.settle()
-    assert w.spec("Job", "demo")["parallelism"] == 2
+    assert size(w) == 2
+
+
+def test_kueue_decides_when_pods_are_ready_if_it_waits_for_them(world: type[World]) -> None:
+    w = small(world, READY | {"status": "False"})
+    w.runs(2)
+    assert size(w) == 2
+    w.kueue_admits(READY)
+    w.settle()
+    assert size(w) == 3
+
+
+def test_a_kueue_without_slices_is_asked_for_no_more(world: type[World]) -> None:
+    """It would stop the Job at each change of its size."""
+    assert size(small(world, READY, marks={}).runs(2)) == 2
+
+
+def grows(world: type[World]) -> World:
+    w = small(world).runs(2)
+    short = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "8 more needed"}
+    w.seen = replace(w.seen, workloads=(*w.seen.workloads, w.a_workload(short, name="job-demo-4c5d6", marks=GROWS)))
+    w.settle()
+    return w
+
+
+def test_a_job_that_would_grow_stays_admitted(world: type[World]) -> None:
+    w = grows(world)
+    assert w.condition("Admitted")[:2] == ("True", "Admitted")
+    assert "it grows once it has more: 8 more needed" in w.message("Admitted")
+
+
+def test_suspension_ends_a_job_that_would_grow(world: type[World]) -> None:
+    """Kueue stops for none of two slices alone."""
+    w = grows(world)
+    w.edit(suspend=True)
+    w.settle()
+    assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
+    assert all(one.spec.active for one in w.seen.workloads)
+
+
+# What must not begin again as it was.
+
+
+@pytest.mark.parametrize("by", ["eviction", "suspension"])
+def test_a_gang_of_which_a_worker_is_done_begins_a_new_attempt(world: type[World], by: str) -> None:
+    """A Job makes no pod again of an index that is complete, and the others would wait for it."""
+    w = running(world)
+    done = msgspec.structs.replace(w.worker_job.status, completed_indexes="1")
+    w.worker_job_has(status=done)
+    if by == "suspension":
+        w.edit(suspend=True)
+        w.settle()
+        assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
+        w.edit(suspend=False)
+    else:
+        w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    w.old_pods_go()
+    assert (w.attempt, w.restarts.total) == (1, 0)
+
+
+def test_kueues_own_back_off_is_not_cut_short(world: type[World]) -> None:
+    w = running(world)
+    pods = w.seen.pods
+    w.kueue_evicts("PodsReadyTimeout", "not ready", requeueState={"count": 1, "requeueAt": w.now + timedelta(60)})
+    w.seen = replace(w.seen, withdrawn=pods)
+    w.settle()
+    assert is_active(w)
+
+
+def test_a_workload_that_somebody_activates_is_paused_again(world: type[World]) -> None:
+    w = running(world)
+    w.edit(suspend=True)
+    w.settle()
+    w.kueue_says({"type": "Admitted", "status": "True", "reason": "Admitted"})
+    assert is_active(w)
+    w.settle()
+    assert not is_active(w)
+
+
+def test_suspension_of_a_job_that_only_waited_counts_nothing(world: type[World]) -> None:
+    w = made(world)
+    w.kueue_says()
+    w.edit(suspend=True)
+    w.settle()
+    w.edit(suspend=False)
+    w.settle()
+    assert w.status.requeues == 0
+
+
+def test_admission_checks_are_told(world: type[World]) -> None:
+    w = made(world)
+    checks = {"type": "Admitted", "status": "False", "reason": "NoChecks", "message": "waits for a machine"}
+    w.kueue_says({"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}, checks)
+    w.settle()
+    assert "waits for a machine" in w.message("Admitted")
 
 
 def test_a_cluster_without_kueue_says_so(world: type[World]) -> None:

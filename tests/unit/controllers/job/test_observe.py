@@ -340,7 +340,7 @@ def a_workload(name: str, owner: str = "uid-child", created: str = "2026-01-01T0
     return KUEUE_WORKLOAD, {"metadata": about, "status": {"conditions": [finished]}}
 
 
-def test_the_workload_is_the_latest_that_goes_on() -> None:
+def test_workloads_are_those_that_go_on() -> None:
     """One that a larger one has replaced is Finished; that of another Job is none of ours."""
     found = seen(
         job(),
@@ -350,9 +350,8 @@ def test_the_workload_is_the_latest_that_goes_on() -> None:
         a_workload("replaced", created="2026-01-01T00:00:09Z", done="True"),
         a_workload("of-another", "uid-other", created="2026-01-01T00:00:09Z"),
     )
-    assert found.workload is not None
-    assert found.workload.metadata.name == "second"
-    assert seen(job(), a_workload("first")).workload is None
+    assert [one.metadata.name for one in found.workloads] == ["first", "second"]
+    assert seen(job(), a_workload("first")).workloads == ()
 
 
 def test_workload_wakes_the_job_of_its_job() -> None:

@@ -72,12 +72,20 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
         return Life(status=case.status, stage=Run())
     if admission.is_taken_back(case.status):
         return _waits_again(case)
+    if _cannot_begin_again(case):
+        return Life(status=_next(_folded(case.status, case.now), case.moment), stage=Wait(case.moment))
     if case.observed.held and (case.status.attempt_active_time is not None or case.status.host_uid):
         # The suspension of its Job stops worker 0 too, so the next one is not its replacement.
         known = _folded(case.status, case.now)
         again = msgspec.structs.replace(known, host_uid="", requeues=known.requeues + 1)
         return Life(status=again, stage=Run())
     return _go_on(case)
+
+
+def _cannot_begin_again(case: Case) -> bool:
+    """Whether the Job of a fixed gang is held of which a worker is done: it makes no pod of that index again."""
+    job = case.observed.worker_job
+    return case.observed.held and not case.is_elastic and job is not None and bool(job.status.completed)
 
 
 def _go_on(case: Case) -> Life:
@@ -233,7 +241,7 @@ def _suspends(case: Case) -> Life | None:
     if not case.observed.job.spec.suspend or (case.template is None and case.observed.was_started):
         return None
     status = _begun(_folded(case.status, case.now), case.observed)
-    if case.pausable:
+    if case.pausable and (case.status.attempt_active_time is not None or case.status.host_uid):
         status = msgspec.structs.replace(status, host_uid="", requeues=status.requeues + 1)
     return Life(status=status, stage=Suspended())
 

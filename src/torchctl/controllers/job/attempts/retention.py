@@ -9,6 +9,7 @@ from torchctl.api import labels
 from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, Job, Pod
+from torchctl.api.labels import KUEUE_PAUSED
 from torchctl.api.phases import Phase
 from torchctl.controllers.gangs.groups import holds_queue, kind_of
 from torchctl.controllers.job import pods, success
@@ -126,19 +127,21 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
 def pauses(case: Case, suspended: bool) -> tuple[Pause, ...]:
     """The Workload of an attempt that Kueue admits, paused while the job is suspended, or pods of its last run go.
 
-    Kueue gives quota anew as soon as they are told to stop, and new pods would meet at the last run's store. One that
-    somebody else has made inactive stays so.
+    Kueue gives quota anew as soon as they are told to stop, and new pods would meet at the last run's store. A back-off
+    of Kueue's own is waited for, since a pause would end it. A Workload that somebody else has made inactive stays so.
     """
-    observed, workload = case.observed, case.observed.workload
-    wanted = suspended or bool(observed.withdrawn)
-    if (
-        workload is None
-        or not case.pausable
-        or observed.paused == wanted
-        or not (workload.spec.active or observed.paused)
-    ):
+    if not case.pausable:
         return ()
-    return (Pause(key_of(workload), workload.metadata.uid, wanted),)
+    observed, (workload,) = case.observed, case.observed.workloads
+    state = workload.status.requeue_state
+    backs_off = state is not None and state.requeue_at is not None and state.requeue_at > case.now
+    wanted = suspended or (bool(observed.withdrawn) and not backs_off)
+    marked = KUEUE_PAUSED in workload.metadata.annotations
+    if observed.paused if wanted else not marked:
+        return ()
+    if not workload.spec.active and not marked:
+        return ()
+    return (Pause(key_of(workload), workload.metadata.uid, workload.metadata.resource_version, wanted),)
 
 
 def has_ended(job: Job) -> bool:
@@ -216,7 +219,8 @@ def _nobody_else_ends(case: Case) -> tuple[Pod, ...]:
     The attempt of a job of a fixed size does not outlive a pod that was told to stop; an elastic one goes on without.
     """
     observed = case.observed
-    return (*observed.old_pods, *observed.withdrawn, *observed.sync_pods, *(observed.pods if case.is_elastic else ()))
+    goes = case.is_elastic or (case.pausable and observed.stands_still)
+    return (*observed.old_pods, *observed.withdrawn, *observed.sync_pods, *(observed.pods if goes else ()))
 
 
 def _stuck_in_s(pod: Pod, case: Case) -> float | None:

@@ -15,7 +15,7 @@ from torchctl.api.kube import Job
 from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.gangs.groups import PodGroup, least_of
-from torchctl.controllers.gangs.kueue import is_admitted, words_of
+from torchctl.controllers.gangs.kueue import is_admitted, may_grow, words_of
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
@@ -50,15 +50,22 @@ def assess(observed: Observed, template: FrozenTemplate, *, coordinator: bool) -
 
 def _by_workload(observed: Observed, template: FrozenTemplate) -> Finding:
     """Kueue's word on the attempt's Job."""
-    place, workload = template.gang_scheduler.place, observed.workload
+    place = template.gang_scheduler.place
     job = f"Job {names.worker_job(observed.job.metadata.name, observed.job.status.attempt)}"
-    if is_admitted(workload) and not observed.stands_still:
-        return Finding(True, JobReason.ADMITTED, f"{job} is admitted through {place}: there is quota for all its pods")
-    if workload is None:
-        return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{job} waits in {place}, which has not taken it up yet")
-    words = pods.shorten(words_of(workload))
-    told = f"{job} waits in {place}: Workload {workload.metadata.name}"
-    if not workload.spec.active and not observed.paused:
+    going = () if observed.stands_still else tuple(filter(is_admitted, observed.workloads))
+    waits = next((one for one in reversed(observed.workloads) if one not in going), None)
+    if going:
+        more = f"; it grows once it has more: {pods.shorten(words_of(waits))}" if waits is not None else ""
+        found = f"{job} is admitted through {place}: there is quota for all that it asked for first{more}"
+        return Finding(True, JobReason.ADMITTED, found)
+    if waits is None:
+        needs = "Kueue has to run, with its integration batch/job, and to manage this namespace"
+        found = f"{job} waits in {place}, which has not taken it up yet: {needs}"
+        return Finding(False, JobReason.WAITING_FOR_ADMISSION, found)
+    words, told = pods.shorten(words_of(waits)), f"{job} waits in {place}: Workload {waits.metadata.name}"
+    if observed.paused and observed.withdrawn:
+        words = f"paused until pods of its last run are gone, {observed.withdrawn[0].metadata.name} among them"
+    elif not waits.spec.active and not observed.paused:
         words = "; ".join(filter(None, ("it is inactive, set its spec.active to true", words)))
     return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{told}: {words}" if words else told, warn=bool(words))
 
@@ -67,12 +74,18 @@ def asked(observed: Observed, template: FrozenTemplate) -> int:
     """How many pods the attempt's Job should ask for now.
 
     Kueue gives quota for all that a Job asks for or nothing, so an elastic one asks for its fewest pods first, and for
-    the others once it is admitted.
+    the others once these are up. It asks for as many until it is stopped.
     """
-    desired = template.desired(observed.job.spec)
+    desired, job, least = template.desired(observed.job.spec), observed.worker_job, template.min_nodes
     if template.elastic is None or not template.gang_scheduler.admits_jobs:
         return desired
-    return desired if observed.worker_job is not None and not observed.held else template.min_nodes
+    if job is None or observed.stands_still:
+        return least
+    up = len(success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_up(pod)}) >= least
+    grows = int(job.spec.get("completions") or least) > least or any(
+        is_admitted(one) and may_grow(one, up=up) for one in observed.workloads
+    )
+    return desired if grows else min(least, desired)
 
 
 def may_start(observed: Observed, template: FrozenTemplate) -> bool:
