@@ -35,7 +35,7 @@ async def test_job_without_a_queue_is_taken_by_the_default(quota: Quota) -> None
 
 async def test_pod_alone_is_taken_by_the_default(quota: Quota) -> None:
     """Whatever its owner is; it waits at a gate until it is admitted by quota of its own."""
-    await quota.resize(gpus=0)
+    await quota.change(stopPolicy="Hold")
     await quota.local_queue("default")
     await quota.admin.create(POD, a_pod(quota))
     live = await quota.admin.get_raw(POD, "sync", quota.namespace)

@@ -20,6 +20,7 @@ from torchctl.api.kube import (
     Pod,
 )
 from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
+from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import GROUP_KINDS, PodGroup, groups_of
@@ -208,7 +209,9 @@ def _was_withdrawn(pod: Pod, worker_job: Job | None, job: TorchrunJob) -> bool:
     moment = told_at(pod) if pod.metadata.deletion_grace_period_seconds else pod.metadata.creation_timestamp
     if released is None or released.last_transition_time is None or moment is None:
         return False
-    return moment <= released.last_transition_time
+    # A Job that Kueue has released once had no pods before: in that second its pods are those of its first run.
+    first = KUEUE_QUEUE in worker_job.metadata.labels and not job.status.requeues
+    return moment < released.last_transition_time or (moment == released.last_transition_time and not first)
 
 
 def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:

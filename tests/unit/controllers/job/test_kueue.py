@@ -288,6 +288,20 @@ def test_kueues_own_back_off_is_not_cut_short(world: type[World]) -> None:
     assert is_active(w)
 
 
+def test_a_job_that_fails_while_it_is_paused_is_let_go(world: type[World]) -> None:
+    """Its controller ends no Job that is suspended."""
+    w = running(world)
+    pods = w.seen.pods
+    w.kueue_evicts("Preempted", "no quota")
+    w.seen = replace(w.seen, withdrawn=pods)
+    w.settle()
+    assert not is_active(w)
+    w.job_is("FailureTarget", "BackoffLimitExceeded")
+    w.seen = replace(w.seen, withdrawn=())
+    w.settle()
+    assert is_active(w)
+
+
 def test_a_workload_that_somebody_activates_is_paused_again(world: type[World]) -> None:
     w = running(world)
     w.edit(suspend=True)

@@ -334,6 +334,27 @@ def test_only_the_state_of_a_volcano_queue_wakes_jobs(old: str | None, new: str 
     assert state_turned(Change(VOLCANO_QUEUE, "updated", queue(old), queue(new))) is passes
 
 
+@pytest.mark.parametrize(("requeues", "withdrawn"), [(0, False), (1, True)])
+def test_job_that_kueue_releases_first_has_withdrawn_nothing(requeues: int, withdrawn: bool) -> None:
+    """A pod may be deleted in the second in which its Job is released."""
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/role": "worker", "torchrun.ai/attempt": "0"}
+    released = {"type": "Suspended", "status": "False", "reason": "JobResumed", "lastTransitionTime": MOMENT}
+    of_kueue = {"kueue.x-k8s.io/queue-name": "gpus"}
+    told = {"deletionTimestamp": MOMENT + timedelta(seconds=30), "deletionGracePeriodSeconds": 30}
+    found = seen(
+        (TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC, "status": {"requeues": requeues}}),
+        (
+            JOB,
+            {
+                "metadata": meta("demo", "uid-demo", labels=of_kueue) | {"uid": "uid-child"},
+                "status": {"conditions": [released]},
+            },
+        ),
+        (POD, {"metadata": meta("demo-0-x", "uid-child", "Job", labels=labels, **told)}),
+    )
+    assert ([*found.withdrawn] != [], [*found.pods] == []) == (withdrawn, withdrawn)
+
+
 def a_workload(name: str, owner: str = "uid-child", created: str = "2026-01-01T00:00:00Z", done: str = "False") -> Any:
     finished = {"type": "Finished", "status": done, "reason": "x", "message": ""}
     about = meta(name, owner, "Job", creationTimestamp=created)

@@ -9,6 +9,7 @@ from torchctl.api import labels
 from torchctl.api.common import PodRetention
 from torchctl.api.job import TORCHRUN_JOB, Failure
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, Job, Pod
+from torchctl.api.kueue import KueueWorkload
 from torchctl.api.labels import KUEUE_PAUSED
 from torchctl.api.phases import Phase
 from torchctl.controllers.gangs.groups import holds_queue, kind_of
@@ -130,18 +131,19 @@ def pauses(case: Case, suspended: bool) -> tuple[Pause, ...]:
     Kueue gives quota anew as soon as they are told to stop, and new pods would meet at the last run's store. A back-off
     of Kueue's own is waited for, since a pause would end it. A Workload that somebody else has made inactive stays so.
     """
-    if not case.pausable:
-        return ()
-    observed, (workload,) = case.observed, case.observed.workloads
+    observed = case.observed
+    if case.pausable and (suspended or (observed.withdrawn and not _backs_off(observed.workloads[0], case.now))):
+        return tuple(_pause(one, True) for one in observed.workloads if one.spec.active)
+    return tuple(_pause(one, False) for one in observed.workloads if KUEUE_PAUSED in one.metadata.annotations)
+
+
+def _backs_off(workload: KueueWorkload, now: datetime) -> bool:
     state = workload.status.requeue_state
-    backs_off = state is not None and state.requeue_at is not None and state.requeue_at > case.now
-    wanted = suspended or (bool(observed.withdrawn) and not backs_off)
-    marked = KUEUE_PAUSED in workload.metadata.annotations
-    if observed.paused if wanted else not marked:
-        return ()
-    if not workload.spec.active and not marked:
-        return ()
-    return (Pause(key_of(workload), workload.metadata.uid, workload.metadata.resource_version, wanted),)
+    return state is not None and state.requeue_at is not None and state.requeue_at > now
+
+
+def _pause(workload: KueueWorkload, paused: bool) -> Pause:
+    return Pause(key_of(workload), workload.metadata.uid, workload.metadata.resource_version, paused)
 
 
 def has_ended(job: Job) -> bool:
