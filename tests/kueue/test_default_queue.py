@@ -43,7 +43,7 @@ async def test_pod_alone_is_taken_by_the_default(quota: Quota) -> None:
     assert GATE in [gate["name"] for gate in live["spec"].get("schedulingGates", [])]
 
 
-async def test_pod_that_asks_for_what_has_no_quota_waits_for_ever(quota: Quota) -> None:
+async def test_pod_that_asks_for_more_kinds_than_quota_waits(quota: Quota) -> None:
     """A ClusterQueue has to cover each resource that a pod asks for, ephemeral storage too."""
     await quota.local_queue("default")
     pod = a_pod(quota)

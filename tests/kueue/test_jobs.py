@@ -133,7 +133,7 @@ async def test_sync_pod_has_nothing_of_kueue(quota: Quota, train: Place) -> None
     assert "schedulingGates" not in pod["spec"]
 
 
-async def test_sync_pod_that_the_default_queue_takes_runs_by_its_quota(quota: Quota, train: Place) -> None:
+async def test_sync_pod_in_the_default_queue_runs_by_quota(quota: Quota, train: Place) -> None:
     """Nothing that it could carry keeps it away. It has a Workload of its own, which asks for no GPU."""
     await quota.local_queue("default")
     await train.job(volumes={"workspace": {"source": "zip"}})

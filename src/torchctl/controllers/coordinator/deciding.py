@@ -15,11 +15,11 @@ from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.coordinator.standing import Loss, Standing, losses, standing
 from torchctl.controllers.settings import CoordinatorSettings
 
-__all__ = ["Deciding", "Outcome"]
+__all__ = ["Deciding", "Decided"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Decided:
     """A decision, what to write of it, which jobs lose their place by it, and how the queues stood before."""
 
     decision: Decision
@@ -37,7 +37,7 @@ class Deciding:
         # A reconcile that is cancelled leaves its thread behind for a moment, and the next one may begin meanwhile.
         self._lock = Lock()
 
-    def decide(self, observed: Observed, now: datetime, *, words: bool) -> Outcome:
+    def decide(self, observed: Observed, now: datetime, *, words: bool) -> Decided:
         """Decides from immutable objects, so that the event loop may go on with newer ones.
 
         Args:
@@ -47,4 +47,4 @@ class Deciding:
             state = state_of(observed, self._settings, now, self._readings)
         decision = decide(state)
         written = records(decision, observed.jobs, now, words=words)
-        return Outcome(decision, written, losses(state, decision), standing(state))
+        return Decided(decision, written, losses(state, decision), standing(state))

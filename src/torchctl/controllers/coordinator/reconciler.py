@@ -15,7 +15,7 @@ from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.api.labels import APP_MANAGED_BY
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.coordinator.deciding import Deciding, Outcome
+from torchctl.controllers.coordinator.deciding import Deciding, Decided
 from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.settings import CoordinatorSettings
@@ -89,7 +89,7 @@ class Coordinator:
         again_s = self._settings.period_s if outcome.decision.more else self._settings.word_period_s
         return Result(requeue_after_s=again_s) if outcome.decision.told or outcome.decision.more else None
 
-    async def _decide(self, *, words: bool) -> Outcome:
+    async def _decide(self, *, words: bool) -> Decided:
         """Decides in a thread, because with many jobs that takes longer than the event loop may stand still."""
         observed, now, clock = observe(self._manager.cache), self._manager.clock.now(), self._manager.clock
         began_s = clock.monotonic()

@@ -33,7 +33,7 @@ def of(kind: Kind[Any], body: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": kind.api_version, "kind": kind.kind, **body}
 
 
-def test_a_job_is_let_in_although_its_template_is_seen_last() -> None:
+def test_job_is_let_in_although_its_template_comes_last() -> None:
     """Each kind has a watch of its own, and nothing else may happen after that."""
 
     async def main() -> None:

@@ -109,7 +109,7 @@ def test_evictions_are_counted_once_each(world: type[World]) -> None:
         w.runs(2)
 
 
-def test_the_next_run_begins_once_the_last_ones_pods_are_gone(world: type[World]) -> None:
+def test_next_run_begins_once_the_last_ones_pods_went(world: type[World]) -> None:
     """Kueue itself does not wait for them, and new workers would meet at the store of the old worker 0."""
     w = running(world)
     pods = w.seen.pods
@@ -221,7 +221,7 @@ def test_an_elastic_job_grows_once_its_fewest_are_up(world: type[World]) -> None
     assert size(w) == 2
 
 
-def test_kueue_decides_when_pods_are_ready_if_it_waits_for_them(world: type[World]) -> None:
+def test_kueue_that_waits_for_pods_says_when_ready(world: type[World]) -> None:
     w = small(world, READY | {"status": "False"})
     w.runs(2)
     assert size(w) == 2
@@ -262,7 +262,7 @@ def test_suspension_ends_a_job_that_would_grow(world: type[World]) -> None:
 
 
 @pytest.mark.parametrize("by", ["eviction", "suspension"])
-def test_a_gang_of_which_a_worker_is_done_begins_a_new_attempt(world: type[World], by: str) -> None:
+def test_gang_with_a_worker_done_begins_a_new_attempt(world: type[World], by: str) -> None:
     """A Job makes no pod again of an index that is complete, and the others would wait for it."""
     w = running(world)
     done = msgspec.structs.replace(w.worker_job.status, completed_indexes="1")
@@ -288,7 +288,7 @@ def test_kueues_own_back_off_is_not_cut_short(world: type[World]) -> None:
     assert is_active(w)
 
 
-def test_a_job_that_fails_while_it_is_paused_is_let_go(world: type[World]) -> None:
+def test_job_that_fails_while_paused_is_let_go(world: type[World]) -> None:
     """Its controller ends no Job that is suspended."""
     w = running(world)
     pods = w.seen.pods
