@@ -15,7 +15,7 @@ from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.coordinator.standing import Loss, Standing, losses, standing
 from torchctl.controllers.settings import CoordinatorSettings
 
-__all__ = ["Deciding", "Decided"]
+__all__ = ["Decided", "Deciding"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from torchctl.api.kube import CONTROLLER_REVISION
 from torchctl.api.labels import APP_MANAGED_BY
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.coordinator.deciding import Deciding, Decided
+from torchctl.controllers.coordinator.deciding import Decided, Deciding
 from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.settings import CoordinatorSettings

@@ -4,7 +4,7 @@ from typing import Any
 
 import anyio
 
-from torchctl.api.capacity import NODE, RESOURCE_QUOTA
+from torchctl.api.capacity import NODE, PRIORITY_CLASS, RESOURCE_QUOTA
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONTROLLER_REVISION, POD
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -26,7 +26,7 @@ TEMPLATE: dict[str, Any] = {
     "gpuResource": "nvidia.com/gpu",
     "pod": {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": GPUS}]}},
 }
-KINDS = (TORCHRUN_JOB, TORCHRUN_QUEUE, CONTROLLER_REVISION, POD, NODE, RESOURCE_QUOTA)
+KINDS = (TORCHRUN_JOB, TORCHRUN_QUEUE, CONTROLLER_REVISION, POD, NODE, PRIORITY_CLASS, RESOURCE_QUOTA)
 
 
 def of(kind: Kind[Any], body: dict[str, Any]) -> dict[str, Any]:
