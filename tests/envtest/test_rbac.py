@@ -3,10 +3,11 @@
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from clusters import OPERATOR_NAMESPACE, quota_noted
+from clusters import OPERATOR_NAMESPACE, install_kueue, quota_noted
 from jobs import Place, a_kai_queue
 from operators import operator_settings, running_operator
 from rights import ALPHA, IN_ADMISSION, asked, granted, used
@@ -15,6 +16,7 @@ from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE, Pod
+from torchctl.api.kueue import KUEUE_WORKLOAD
 from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -47,6 +49,7 @@ async def test_every_right_is_used_and_no_request_is_denied(
     first = labelled(**{JOB_NAME: "short", ATTEMPT: "0"})
     monkeypatch.setattr(kubelet, "script", kubelet.script.when(first, Play(run_s=None)))
     monkeypatch.setattr(workers, "OVERDUE", timedelta(milliseconds=20))  # it asks the Events for missing pods
+    await install_kueue(control_plane)
     log = control_plane.audit_log
     start = log.stat().st_size
     settings = operator_settings(namespace)
@@ -84,6 +87,7 @@ async def _use_all(place: Place) -> None:
     await _stock(place)
     await _outlive(place)
     await _be_placed_by_volcano(place)
+    await _be_paused_in_kueue(place)
     await place.job("held", suspend=True)
     for _ in range(2):  # the same Event twice is one that is counted up
         await place.condition("QueueFound", "QueueNotFound", "held")
@@ -132,6 +136,31 @@ async def _be_placed_by_volcano(place: Place) -> None:
 
     await until(none_left)
     await place.admin.delete(TORCHRUN_QUEUE, "volcano", namespace=place.namespace)
+
+
+async def _be_paused_in_kueue(place: Place) -> None:
+    """A job that is suspended while Kueue has a Workload of its Job."""
+    await place.queue("kueue", scheduling={"kueueQueue": "train"})
+    await place.job("kueue", jobQueue="kueue")
+    await until(partial(place.exists, JOB, "kueue"))
+    job = await place.admin.get(JOB, "kueue", place.namespace)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "kueue", "uid": job.metadata.uid, "controller": True}
+    container = {"name": "trainer", "image": "trainer:1"}
+    pods = {"name": "main", "count": 1, "template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
+    workload = {
+        "apiVersion": KUEUE_WORKLOAD.api_version,
+        "kind": "Workload",
+        "metadata": {"name": "kueue", "namespace": place.namespace, "ownerReferences": [owner]},
+        "spec": {"podSets": [pods]},
+    }
+    await place.admin.create(KUEUE_WORKLOAD, workload)
+    await place.admin.merge_patch(TORCHRUN_JOB, "kueue", {"spec": {"suspend": True}}, namespace=place.namespace)
+
+    async def is_paused() -> bool:
+        return not (await place.admin.get(KUEUE_WORKLOAD, "kueue", place.namespace)).spec.active
+
+    await until(is_paused)
+    await place.admin.delete(TORCHRUN_QUEUE, "kueue", namespace=place.namespace)
 
 
 async def _a_worker(place: Place, name: str) -> Pod | None:
