@@ -1,5 +1,7 @@
 """What Kueue does with Jobs whose size may change: partial admission, and elastic Jobs by slices."""
 
+from typing import Any
+
 from kueuejobs import apply, steady, submit
 from kueueobjects import Quota, condition
 from waiting import until
@@ -60,8 +62,8 @@ async def test_elastic_job_beyond_its_quota_keeps_what_runs(quota: Quota) -> Non
     assert len(await quota.workloads("job")) == 2
 
 
-def _uids(pods: list[dict[str, object]]) -> set[str]:
-    return {str(pod["metadata"]["uid"]) for pod in pods}  # type: ignore[index]
+def _uids(pods: list[dict[str, Any]]) -> set[str]:
+    return {str(pod["metadata"]["uid"]) for pod in pods}
 
 
 async def _counts(quota: Quota, wanted: list[int]) -> bool:

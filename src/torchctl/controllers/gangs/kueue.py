@@ -98,9 +98,9 @@ class FrozenKueue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         return Said()
 
 
-def is_admitted(workload: KueueWorkload | None) -> bool:
+def is_admitted(workload: KueueWorkload) -> bool:
     """Whether Kueue has given the Job its quota. Its pods may still wait for nodes."""
-    return workload is not None and is_true(workload.status.conditions, "Admitted")
+    return is_true(workload.status.conditions, "Admitted")
 
 
 def may_grow(workload: KueueWorkload, *, up: bool) -> bool:

@@ -20,6 +20,7 @@ from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
 from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.steps import workers
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
@@ -81,7 +82,7 @@ def asked(observed: Observed, template: FrozenTemplate) -> int:
         return desired
     if job is None or observed.stands_still:
         return least
-    up = len(success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_up(pod)}) >= least
+    up = workers.standing(observed) >= least
     grows = int(job.spec.get("completions") or least) > least or any(
         is_admitted(one) and may_grow(one, up=up) for one in observed.workloads
     )
