@@ -1,15 +1,25 @@
-"""TCP sockets that detect a vanished peer within 30 seconds, even if idle."""
+"""TCP sockets that detect a vanished peer within 30 seconds, even if idle, and how much TLS reads from them at once."""
 
 import socket
+from asyncio import sslproto
 
-__all__ = ["KEEPALIVE_IDLE_S", "KEEPALIVE_PERIOD_S", "KEEPALIVE_PROBES", "USER_TIMEOUT_S", "open_socket"]
+__all__ = [
+    "KEEPALIVE_IDLE_S",
+    "KEEPALIVE_PERIOD_S",
+    "KEEPALIVE_PROBES",
+    "TLS_BUFFER",
+    "USER_TIMEOUT_S",
+    "bound_tls_buffers",
+    "open_socket",
+]
 
 KEEPALIVE_IDLE_S = 10
 KEEPALIVE_PERIOD_S = 5
 KEEPALIVE_PROBES = 3
 USER_TIMEOUT_S = 20
 """Seconds without acknowledgement of sent data (keepalive probes included) after which a connection ends."""
-
+TLS_BUFFER = 32 * 2**10
+"""Bytes of memory that each TLS connection reads into: two records of TLS (RFC 8446, section 5.1)."""
 
 AddrInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
 
@@ -29,3 +39,10 @@ def open_socket(address: AddrInfo) -> socket.socket:
         if option is not None:
             opened.setsockopt(socket.IPPROTO_TCP, option, value)
     return opened
+
+
+def bound_tls_buffers() -> None:
+    """Makes the TLS connections that this process opens from now on reserve `TLS_BUFFER` each, and no more."""
+    # asyncio fills 256 KiB with zeros for each, of which OpenSSL takes one record of 16 KiB at a time. There is no
+    # public way to say less; a test asks a connection what it reserved.
+    sslproto.SSLProtocol.max_size = TLS_BUFFER

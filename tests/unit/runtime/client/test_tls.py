@@ -1,6 +1,8 @@
 """TLS with a certificate authority of our own, and its rotation while the program runs."""
 
 import ssl
+import weakref
+from asyncio import sslproto
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from aiohttp import web
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Unavailable
 from torchctl.runtime.client.requests import HttpRequest
+from torchctl.runtime.client.sockets import TLS_BUFFER
 from torchctl.runtime.client.tls import TlsContexts, TlsFiles
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.certificates import Authority
@@ -61,6 +64,23 @@ async def test_a_server_of_the_right_authority_is_believed(tmp_path: Path) -> No
         connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, authority))
         async with AiohttpTransport(connection) as transport:
             assert (await transport.send(GET)).status == 200
+
+
+async def test_a_connection_reserves_no_more_than_two_records(tmp_path: Path) -> None:
+    authority, ends = Authority(), weakref.WeakSet[sslproto.SSLProtocol]()
+    made = sslproto.SSLProtocol.__init__
+
+    def noted(self: sslproto.SSLProtocol, *args: Any, **options: Any) -> None:
+        ends.add(self)
+        made(self, *args, **options)
+
+    async with serving(tmp_path, authority) as port:
+        connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, authority))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sslproto.SSLProtocol, "__init__", noted)
+            async with AiohttpTransport(connection) as transport:
+                await transport.send(GET)
+                assert [len(end._ssl_buffer) for end in ends] == [TLS_BUFFER] * 2  # type: ignore[attr-defined]
 
 
 async def test_certificate_without_key_identifiers_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
