@@ -23,10 +23,11 @@ __all__ = ["Progress", "Sent", "hashed", "upload"]
 T = TypeVar("T")
 VERSION = 1
 _LOOK = "Look at the sync pod's log, and try again"
-_TRIES = 8
+_TRIES = 16
 _ROUNDS = 3
 _PUBLISH_S = 1800.0
-_LONGEST_PAUSE_S = 5.0
+_PAUSE_S, _GROWTH = 0.1, 1.25
+"""Pauses grow slowly: of the time until a receiver listens that has just been started, they waste a quarter at most."""
 _BATCH_FILES, _BATCH_BYTES = 512, 64 * 2**20
 _THREADS = 4
 
@@ -201,7 +202,7 @@ class _Upload:
                 f"the receiver was not reached {_TRIES} times in a row ({error})",
                 _LOOK,
             )
-        await anyio.sleep(min(2**self._failed / 20, _LONGEST_PAUSE_S) * random.uniform(0.5, 1))
+        await anyio.sleep(_PAUSE_S * _GROWTH**self._failed * random.uniform(0.5, 1))
 
     @staticmethod
     def _check(content: Content, plan: Answer) -> None:
