@@ -94,7 +94,7 @@ class Observed:
             return False
         if not job.spec.get("suspend") and not is_true(job.status.conditions, "Suspended"):
             return False
-        return not any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget"))
+        return not job.status.ends(succeeding=False)
 
     @property
     def paused(self) -> bool:
