@@ -151,7 +151,7 @@ async def _be_paused_in_kueue(place: Place) -> None:
         "apiVersion": KUEUE_WORKLOAD.api_version,
         "kind": "Workload",
         "metadata": {"name": "kueue", "namespace": place.namespace, "ownerReferences": [owner]},
-        "spec": {"podSets": [pods]},
+        "spec": {"podSets": [pods], "queueName": "train"},
     }
     await place.admin.create(KUEUE_WORKLOAD, workload)
     await place.admin.merge_patch(TORCHRUN_JOB, "kueue", {"spec": {"suspend": True}}, namespace=place.namespace)
@@ -160,6 +160,8 @@ async def _be_paused_in_kueue(place: Place) -> None:
         return not (await place.admin.get(KUEUE_WORKLOAD, "kueue", place.namespace)).spec.active
 
     await until(is_paused)
+    # From here on it waits, and its place in Kueue's queue is asked for: in vain, since nobody serves it.
+    await place.admin.merge_patch(TORCHRUN_JOB, "kueue", {"spec": {"suspend": False}}, namespace=place.namespace)
     await place.admin.delete(TORCHRUN_QUEUE, "kueue", namespace=place.namespace)
 
 

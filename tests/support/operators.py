@@ -34,7 +34,7 @@ QUICK = Restarting(settle_s=1.0, backoff_s=1.0, max_backoff_s=2.0, stuck_pod_s=2
 def operator_settings(namespace: str = "") -> Operator:
     """Settings for tests: no election, no ports, one namespace only."""
     return Operator(
-        operator=OperatorSettings(image=IMAGE, restarting=QUICK, queue_status_period_s=0.1),
+        operator=OperatorSettings(image=IMAGE, restarting=QUICK, queue_status_period_s=0.1, kueue_place_period_s=0.1),
         runtime=RuntimeSettings(
             namespace=namespace,
             election=ElectionSettings(enabled=False),

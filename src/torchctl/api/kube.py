@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from torchctl.api.casing import camel
+from torchctl.runtime.conditions import is_true
 from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
 
 __all__ = [
@@ -139,6 +140,15 @@ class JobStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
         """The indexes of `completed_indexes`, which the Job controller writes as "1,3-5,7"."""
         ranges = [part.partition("-") for part in self.completed_indexes.split(",") if part]
         return frozenset(index for first, _, last in ranges for index in range(int(first), int(last or first) + 1))
+
+    def ends(self, *, succeeding: bool = True) -> bool:
+        """Whether the Job controller has ended the Job, or is about to.
+
+        Args:
+            succeeding: Whether a Job counts that has met its success policy, and whose other pods are to be stopped.
+        """
+        met = ("SuccessCriteriaMet",) if succeeding else ()
+        return any(is_true(self.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget", *met))
 
 
 class TrainerCommand(TypedDict, total=False):

@@ -13,7 +13,7 @@ import msgspec
 from torchctl.api.capacity import BOUND_POD, NODE, PRIORITY_CLASS, RESOURCE_QUOTA
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
-from torchctl.api.kueue import KUEUE_WORKLOAD
+from torchctl.api.kueue import KUEUE_PENDING, KUEUE_WORKLOAD, PENDING
 from torchctl.api.names import GROUP, VERSION
 from torchctl.api.nativegangs import NATIVE_PODGROUP
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -91,6 +91,7 @@ JOB_CONTROLLER = (
     Permission(VOLCANO_QUEUE, WATCH),
     Permission(NATIVE_PODGROUP, (*READ, *APPLY, "delete")),
     Permission(KUEUE_WORKLOAD, (*WATCH, "patch")),  # patch: pauses and resumes
+    Permission(KUEUE_PENDING, ("get",), PENDING),  # the place in its queue
 )
 
 

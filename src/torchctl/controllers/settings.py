@@ -79,6 +79,8 @@ class OperatorSettings:
             that time are one write; 0 writes each of them.
         job_status_period_s: The same for the counts of workers in a job's status. Conditions, phase and all that is
             decided are written at once.
+        kueue_place_period_s: Seconds by which the place in Kueue's queue may lag that a waiting job is told. Each
+            LocalQueue in which jobs wait is read once in that time.
         restarting: Pace and number of the attempts.
         coordinator: Lets jobs in that no gang scheduler places; None: such jobs start at once.
     """
@@ -92,5 +94,6 @@ class OperatorSettings:
     kai_parent_queues: frozenset[str] | None = None
     queue_status_period_s: float = 1.0
     job_status_period_s: float = 0.5
+    kueue_place_period_s: float = 30.0
     restarting: Restarting = Restarting()
     coordinator: CoordinatorSettings | None = None

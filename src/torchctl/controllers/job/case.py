@@ -11,7 +11,6 @@ from torchctl.api.queue import QueueSpec
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import Restarting
-from torchctl.runtime.conditions import is_true
 
 __all__ = ["Case"]
 
@@ -58,9 +57,8 @@ class Case:
             return False
         if len(self.observed.workloads) != 1 or job.metadata.deletion_timestamp is not None:
             return False
-        ends = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
         begun = bool(job.status.completed) and template.elastic is None
-        return not begun and not any(is_true(job.status.conditions, type_) for type_ in ends)
+        return not begun and not job.status.ends()
 
     @property
     def policy(self) -> EffectiveRunPolicy:

@@ -36,6 +36,7 @@ class Observed:
         groups: The PodGroups that the workers say they are in, by name, whoever made them.
         workloads: What Kueue has made of the attempt's Job and has not ended, the oldest first: none if Kueue does not
             manage the Job or has not seen it yet, two while a Job that runs grows.
+        place: The place of the Workload that waits in Kueue's queue, for a sentence; empty if it is not known.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
         old_groups: The PodGroups of earlier attempts.
@@ -65,6 +66,7 @@ class Observed:
     podgroup: PodGroup | None = None
     groups: Mapping[str, PodGroup] = field(default_factory=dict)
     workloads: tuple[KueueWorkload, ...] = ()
+    place: str = ""
     old_jobs: tuple[Job, ...] = ()
     old_pods: tuple[Pod, ...] = ()
     old_groups: tuple[PodGroup, ...] = ()
@@ -92,7 +94,7 @@ class Observed:
             return False
         if not job.spec.get("suspend") and not is_true(job.status.conditions, "Suspended"):
             return False
-        return not any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget"))
+        return not job.status.ends(succeeding=False)
 
     @property
     def paused(self) -> bool:

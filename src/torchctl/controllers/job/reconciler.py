@@ -1,5 +1,6 @@
 """The TorchrunJob reconciler: observes, plans, acts, reports. Every rule is in the modules beside it."""
 
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -26,9 +27,11 @@ from torchctl.controllers.indexes import (
 from torchctl.controllers.job.act import Actor, Seen
 from torchctl.controllers.job.live_reads import LiveReads
 from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, Observed, by_job, by_worker_job, observe
+from torchctl.controllers.job.place_reader import PlaceReader
 from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, Steps, again_s, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.status_throttle import StatusThrottle
+from torchctl.controllers.job.steps import admission
 from torchctl.controllers.job.upstream import jobs_that_wait, jobs_waited_for, upstream_turned
 from torchctl.controllers.refusals import may_pass
 from torchctl.controllers.report import Reporter
@@ -65,11 +68,8 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     cache.index(VOLCANO_PODGROUP, GROUPS_BY_QUEUE, queue_of_group)
     cache.register(VOLCANO_QUEUE, optional=True)
     cache.register(KUEUE_WORKLOAD, indexes={BY_WORKER_JOB: by_worker_job}, optional=True)
-    controller = Controller(
-        "torchrunjob",
-        JobReconciler(manager, settings).reconcile,
-        max_retry_s=REFUSAL_REQUEUE_S,
-    ).for_(TORCHRUN_JOB)
+    reconciler = JobReconciler(manager, settings)
+    controller = Controller("torchrunjob", reconciler.reconcile, max_retry_s=REFUSAL_REQUEUE_S).for_(TORCHRUN_JOB)
     for kind in (CONTROLLER_REVISION, SERVICE, JOB):
         controller.owns(kind, labels=OURS)
     for kind in GROUP_KINDS:
@@ -81,7 +81,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     controller.watches(TORCHRUN_JOB, partial(jobs_that_wait, cache), predicate=upstream_turned)
     controller.watches(TORCHRUN_JOB, jobs_waited_for, predicate=upstream_turned)
     controller.watches(TORCHRUN_QUEUE, partial(jobs_of_queue, cache), predicate=generation_changed | queue_turned)
-    manager.add(controller)
+    manager.add(controller.listens(reconciler.places.follow))
 
 
 def job_of_child(child: Object) -> tuple[Request, ...]:
@@ -153,6 +153,7 @@ class JobReconciler:
     def __init__(self, manager: Manager, settings: OperatorSettings) -> None:
         self._manager = manager
         self._settings = settings
+        self.places = PlaceReader(manager.client, manager.clock, settings.kueue_place_period_s)
         self._reporter = Reporter(manager.client, manager.events)
         self._throttle = StatusThrottle(settings.job_status_period_s)
         self._live_reads = LiveReads(manager.client)
@@ -163,7 +164,9 @@ class JobReconciler:
         if observed is None:
             self._throttle.forget(request)
             self._live_reads.forget(request)
+            self.places.place(request, None)
             return None
+        observed = replace(observed, place=self.places.place(request, admission.waiting(observed)))
         now = self._manager.clock.now()
         observed, todo, seen = await self._plan(observed, now)
         refusals = await self._actor.carry_out(observed.job, todo.actions, seen)

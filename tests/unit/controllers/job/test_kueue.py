@@ -69,6 +69,14 @@ def test_kueues_words_are_the_condition(world: type[World]) -> None:
     assert "16 more needed" in w.message("Admitted")
 
 
+def test_place_in_kueues_queue_is_told(world: type[World]) -> None:
+    w = made(world)
+    w.kueue_says()
+    w.seen = replace(w.seen, place="place 3 of its ClusterQueue")
+    w.settle()
+    assert "waits in Kueue's LocalQueue gpus, place 3 of its ClusterQueue: Workload" in w.message("Admitted")
+
+
 def test_quota_is_admission(world: type[World]) -> None:
     w = made(world)
     w.kueue_admits()

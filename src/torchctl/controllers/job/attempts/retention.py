@@ -21,11 +21,10 @@ from torchctl.controllers.job.children import workers
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import tries
-from torchctl.runtime.conditions import is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, key_of
 
-__all__ = ["after_the_end", "halted", "has_ended", "leftovers", "look_again_s", "pauses", "stop", "stopped"]
+__all__ = ["after_the_end", "halted", "leftovers", "look_again_s", "pauses", "stop", "stopped"]
 
 
 def after_the_end(case: Case) -> Actions:
@@ -83,7 +82,9 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     observed = case.observed
     late = [pod for pod in _nobody_else_ends(case) if (left := _stuck_in_s(pod, case)) is not None and left <= 0]
     held = {pod.metadata.labels.get(labels.ATTEMPT) for pod in late}
-    readable = (job for job in _kept(case) if has_ended(job) or str(labels.attempt_of(job.metadata.labels)) not in held)
+    readable = (
+        job for job in _kept(case) if job.status.ends() or str(labels.attempt_of(job.metadata.labels)) not in held
+    )
     kept = [job.metadata.uid for job in readable]
     gone = [_removal(JOB, job) for job in observed.old_jobs if job.metadata.uid not in kept and not _is_leaving(job)]
     forced = [Removal(POD, key_of(pod), pod.metadata.uid, force=True) for pod in late if not pods.was_forced(pod)]
@@ -117,7 +118,7 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
     Nothing if it has ended. Nothing if somebody has suspended it: it has no pods, and it is ended when it is released.
     Nothing without a template, because nobody knows any more what the Job was made of.
     """
-    if case.template is None or has_ended(job) or job.spec.get("suspend"):
+    if case.template is None or job.status.ends() or job.spec.get("suspend"):
         return ()
     owner, attempt = Owner.of(case.observed.job), labels.attempt_of(job.metadata.labels)
     nodes = int(job.spec.get("completions") or case.template.nodes)
@@ -146,12 +147,6 @@ def _pause(workload: KueueWorkload, paused: bool) -> Pause:
     return Pause(key_of(workload), workload.metadata.uid, workload.metadata.resource_version, paused)
 
 
-def has_ended(job: Job) -> bool:
-    """Whether the Job controller has ended the Job, or is about to."""
-    ends = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
-    return any(is_true(job.status.conditions, type_) for type_ in ends)
-
-
 def look_again_s(case: Case) -> float | None:
     """Seconds until a pod counts as stuck; None if none is about to go."""
     waits = (_stuck_in_s(pod, case) for pod in _nobody_else_ends(case))
@@ -164,7 +159,7 @@ def _would_go_on(observed: Observed) -> bool:
     A failed job's Job goes on if no pod of it counts as failed; a succeeded job's goes on if a pod of it lingers.
     """
     job = observed.worker_job
-    if job is None or has_ended(job):
+    if job is None or job.status.ends():
         return False
     if observed.job.status.phase == Phase.SUCCEEDED:
         return success.lingers(observed)

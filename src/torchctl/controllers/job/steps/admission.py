@@ -12,6 +12,7 @@ from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.counts import agree, counted, every
 from torchctl.api.jobstatus import NEVER_FITS, PODS_NOT_PLACED, Admission, JobStatus
 from torchctl.api.kube import Job
+from torchctl.api.kueue import KueueWorkload
 from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.gangs.groups import PodGroup, least_of
@@ -24,7 +25,7 @@ from torchctl.controllers.job.steps import workers
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
 
-__all__ = ["asked", "assess", "granted", "is_taken_back", "may_start", "preempted_for"]
+__all__ = ["asked", "assess", "granted", "is_taken_back", "may_start", "preempted_for", "waiting"]
 
 
 def assess(observed: Observed, template: FrozenTemplate, *, coordinator: bool) -> Finding:
@@ -53,8 +54,7 @@ def _by_workload(observed: Observed, template: FrozenTemplate) -> Finding:
     """Kueue's word on the attempt's Job."""
     place = template.gang_scheduler.place
     job = f"Job {names.worker_job(observed.job.metadata.name, observed.job.status.attempt)}"
-    going = () if observed.stands_still else tuple(filter(is_admitted, observed.workloads))
-    waits = next((one for one in reversed(observed.workloads) if one not in going), None)
+    going, waits = _going(observed), waiting(observed)
     if going:
         more = f"; it grows once it has more: {pods.shorten(words_of(waits))}" if waits is not None else ""
         found = f"{job} is admitted through {place}: there is quota for all that it asked for first{more}"
@@ -63,12 +63,23 @@ def _by_workload(observed: Observed, template: FrozenTemplate) -> Finding:
         needs = "Kueue has to run, with its integration batch/job, and to manage this namespace"
         found = f"{job} waits in {place}, which has not taken it up yet: {needs}"
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, found)
-    words, told = pods.shorten(words_of(waits)), f"{job} waits in {place}: Workload {waits.metadata.name}"
+    where = ", ".join(filter(None, (place, observed.place)))
+    words, told = pods.shorten(words_of(waits)), f"{job} waits in {where}: Workload {waits.metadata.name}"
     if observed.paused and observed.withdrawn:
         words = f"paused until pods of its last run are gone, {observed.withdrawn[0].metadata.name} among them"
     elif not waits.spec.active and not observed.paused:
         words = "; ".join(filter(None, ("it is inactive, set its spec.active to true", words)))
     return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{told}: {words}" if words else told, warn=bool(words))
+
+
+def waiting(observed: Observed) -> KueueWorkload | None:
+    """The newest Workload of the attempt's Job that Kueue has not admitted; None if there is none."""
+    going = _going(observed)
+    return next((one for one in reversed(observed.workloads) if one not in going), None)
+
+
+def _going(observed: Observed) -> tuple[KueueWorkload, ...]:
+    return () if observed.stands_still else tuple(filter(is_admitted, observed.workloads))
 
 
 def asked(observed: Observed, template: FrozenTemplate) -> int:

@@ -10,7 +10,6 @@ from torchctl.controllers.finding import Finding
 from torchctl.controllers.job import delays, pods, success
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
-from torchctl.runtime.conditions import is_true
 
 __all__ = ["are_overdue", "assess", "count", "look_again_s", "standing"]
 
@@ -122,7 +121,7 @@ def _due(observed: Observed, template: FrozenTemplate) -> datetime | None:
     wanted = template.desired(observed.job.spec)
     if job is None or job.spec.get("suspend") or _made(observed, wanted) >= wanted:
         return None
-    if any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed", "FailureTarget")):
+    if job.status.ends(succeeding=False):
         return None
     born = [pod.metadata.creation_timestamp for pod in observed.pods]
     moments = (job.metadata.creation_timestamp, job.status.start_time, *born)
