@@ -1,7 +1,6 @@
 """What holds for all tests."""
 
 import os
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 import effort  # noqa: F401  # registers the profiles
@@ -10,6 +9,7 @@ import pytest_asyncio
 import structlog
 from forks import Forks, forks
 from hypothesis import settings
+from tracing import trace
 
 from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
@@ -39,12 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Measures the coverage of this process, and not of each program that it starts: that costs a tenth of a second."""
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-
-
-def pytest_sessionfinish() -> None:
-    """Keeps what a worker of pytest-xdist measured: it is killed if its exit, which would write it, takes long."""
-    if (coverage := sys.modules.get("coverage")) and (measured := coverage.Coverage.current()):
-        measured.save()
+    trace(config)
 
 
 @pytest.fixture(autouse=True)

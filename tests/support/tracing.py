@@ -1,0 +1,46 @@
+"""Traces a test only if it stands among those of a package whose coverage is judged: to trace it doubles its time."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from coverage import Coverage
+
+__all__ = ["Tracing", "trace"]
+
+UNIT = Path(__file__).parents[1] / "unit"
+
+
+class Tracing:
+    """A plugin that stops and resumes a measurement. Imports are measured too: it begins with the measurement on."""
+
+    def __init__(self, coverage: "Coverage") -> None:
+        packages = coverage.get_option("run:source")
+        assert isinstance(packages, list)
+        self._judged = [UNIT.joinpath(*package.split(".")[1:]) for package in packages]
+        self._coverage = coverage
+        self._is_on = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """Before the fixtures of each test."""
+        self._switch(any(item.path.is_relative_to(directory) for directory in self._judged))
+
+    def pytest_sessionfinish(self) -> None:
+        """Keeps what a worker of pytest-xdist measured: it is killed if its exit, which would write it, takes long."""
+        self._switch(False)
+        self._coverage.save()
+
+    def _switch(self, on: bool) -> None:
+        if on != self._is_on:
+            (self._coverage.start if on else self._coverage.stop)()
+            self._is_on = on
+
+
+def trace(config: pytest.Config) -> None:
+    """Registers the plugin if this process measures coverage."""
+    if (coverage := sys.modules.get("coverage")) and (measured := coverage.Coverage.current()):
+        config.pluginmanager.register(Tracing(measured))
