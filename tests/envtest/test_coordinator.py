@@ -91,10 +91,13 @@ async def test_of_two_gangs_that_want_all_nodes_one_waits(
         said = await told(place, second)
         assert (said.place, said.reason) == (1, "NodesShort")
         assert said.message == ("0 of 8 pods with 8 nvidia.com/gpu each find a node now, 8 short")
-        found = await place.condition("Admitted", "WaitingForAdmission", second)
-        assert found.message == (
-            "place 1 of TorchrunQueue queue: 0 of 8 pods with 8 nvidia.com/gpu each find a node now, 8 short"
-        )
+        place_1 = "place 1 of TorchrunQueue queue: 0 of 8 pods with 8 nvidia.com/gpu each find a node now, 8 short"
+
+        async def is_told() -> bool:
+            """The job's reconciler repeats the coordinator's words a moment later."""
+            return (await place.condition("Admitted", "WaitingForAdmission", second)).message == place_1
+
+        await until(is_told)
         assert not await place.exists(JOB, second)
         let_in = (await job_of(place, first)).status.admission
         assert let_in is not None
