@@ -575,6 +575,18 @@ async def test_immutable_field_is_kept_and_the_rest_applied(bench: Bench) -> Non
     assert (await bench.apply(changed, JOB)).operation is Operation.KEEP
 
 
+async def test_immutable_field_that_is_no_longer_named_stays(bench: Bench) -> None:
+    first = bench.job("trainer:1", backoffLimit=3)
+    env = [{"name": "A", "value": "1"}]
+    first["spec"]["template"]["spec"]["containers"][0]["env"] = env
+    await bench.apply(first, JOB)
+    fewer = bench.job("trainer:1", backoffLimit=4)
+    assert (await bench.apply(fewer, JOB)).operation is Operation.UPDATE
+    spec = (await bench.live(JOB))["spec"]
+    assert (spec["backoffLimit"], spec["template"]["spec"]["containers"][0]["env"]) == (4, env)
+    assert (await bench.apply(fewer, JOB)).operation is Operation.KEEP
+
+
 async def test_kind_with_a_hook_is_applied_again(bench: Bench) -> None:
     """What the hook makes of a field cannot be turned back into JSON."""
     kind = Kind("batch", "v1", "Job", "jobs", Hooked, dec_hook=lambda type_, value: type_(value))

@@ -225,7 +225,8 @@ class Applier:
             return body
         key = _key(body)
         try:
-            return with_immutable(body, await self._client.get_raw(kind, key.name, key.namespace))
+            live = await self._client.get_raw(kind, key.name, key.namespace)
+            return with_immutable(body, live, self._client.field_manager)
         except NotFound as error:
             raise Conflict(error.message, code=error.code, reason=error.reason, details=error.details) from error
 

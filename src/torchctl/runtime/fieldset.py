@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Path", "Tree", "covers"]
+__all__ = ["Path", "Tree", "covers", "extract"]
 
 Tree = Mapping[str, Any]
 
@@ -40,6 +40,29 @@ def covers(tree: Tree, value: Any, is_atomic: Callable[[Path], bool], path: Path
     if isinstance(value, Sequence) and not isinstance(value, str):
         return all(_covers_item(tree, index, item, is_atomic, path) for index, item in enumerate(value))
     return True
+
+
+def extract(tree: Tree, live: Any) -> Any:
+    """Returns the part of a live value that a manager owns: to apply it again changes nothing.
+
+    Args:
+        tree: The fields that the manager owns.
+        live: The value, which has these fields.
+    """
+    if not tree:
+        return live
+    if isinstance(live, Mapping):
+        return {key: extract(tree[f"f:{key}"], inner) for key, inner in live.items() if f"f:{key}" in tree}
+    if isinstance(live, Sequence) and not isinstance(live, str):
+        return [part for index, item in enumerate(live) for part in _owned_item(tree, index, item)]
+    return live
+
+
+def _owned_item(tree: Tree, index: int, item: Any) -> list[Any]:
+    if not isinstance(item, Mapping):
+        return [item] if _is_member(tree, item) or f"i:{index}" in tree else []
+    keyed = (child for name, child in tree.items() if name.startswith("k:") and _is_of(name, item))
+    return [extract(child, item) for child in keyed][:1]
 
 
 def _leaves_a_trace(value: Any) -> bool:

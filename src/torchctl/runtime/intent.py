@@ -10,8 +10,8 @@ rule below removes one:
   `metadata.resourceVersion` that no object has, so that it creates or conflicts. An object that exists is applied
   with its `metadata.uid`, which the server checks; an object of another owner is left alone. If an earlier owner
   of the same name left it behind, it is waited for, because it is being deleted.
-- *An immutable field that differs makes the server refuse the whole intent, for ever.* Such fields are taken
-  from the live object, and are not compared.
+- *An immutable field that differs, or is no longer named, makes the server refuse the whole intent, for ever.* Such
+  fields are applied as they were last, and are not compared.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from torchctl.runtime.fieldset import extract
 from torchctl.runtime.kinds import ObjectMeta, controller_in, kind_of
 
 __all__ = [
@@ -167,18 +168,33 @@ def without(intent: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict
     return body
 
 
-def with_immutable(intent: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the intent with each immutable field that differs taken from the live object in its JSON form."""
+def with_immutable(intent: Mapping[str, Any], live: Mapping[str, Any], manager: str = MANAGER) -> dict[str, Any]:
+    """Returns the intent with its immutable fields as the manager applied them last.
+
+    So nothing that it no longer names is removed, which the server would refuse as any other change. A field of which
+    the manager owns nothing yet is the intent's, or the live object's if they differ.
+
+    Args:
+        live: The object in its JSON form, with its managedFields.
+    """
     body = dict(intent)
+    entries = live.get("metadata", {}).get("managedFields", ())
+    applied = [one for one in entries if (one["manager"], one["operation"]) == (manager, "Apply")]
+    trees = [one["fieldsV1"] for one in applied if not one.get("subresource")]
     for *parents, leaf in immutable_fields(intent):
         body = _opened(body, parents)
         at, there = _descend(body, parents), _descend(live, parents)
-        if at is None or there is None or leaf not in at or holds(at[leaf], there.get(leaf)):
+        if at is None or there is None:
             continue
-        if leaf in there:
-            at[leaf] = there[leaf]
-        else:
-            del at[leaf]
+        names = [f"f:{name}" for name in parents]
+        owned = [found[f"f:{leaf}"] for tree in trees if (found := _descend(tree, names)) and f"f:{leaf}" in found]
+        if owned and leaf in there:
+            at[leaf] = extract(owned[0], there[leaf])
+        elif leaf in at and not holds(at[leaf], there.get(leaf)):
+            if leaf in there:
+                at[leaf] = there[leaf]
+            else:
+                del at[leaf]
     return body
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torchctl.runtime.fieldset import Path, covers
+from torchctl.runtime.fieldset import Path, covers, extract
 
 ITEM = 'k:{"name":"a"}'
 
@@ -45,3 +45,22 @@ def test_only_nodes_that_may_have_lost_fields_are_asked_about(tree: Any, value: 
 )
 def test_field_that_is_missing_is_not_covered(tree: Any, value: Any) -> None:
     assert not covers(tree, value, lambda path: True)
+
+
+@pytest.mark.parametrize(
+    ("tree", "live", "owned"),
+    [
+        ({"f:a": {}}, {"a": 1, "b": 2}, {"a": 1}),
+        ({"f:a": {}, "f:c": {}}, {"a": {"b": [1]}}, {"a": {"b": [1]}}),
+        ({"f:a": {".": {}, "f:b": {}}}, {"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}),
+        (
+            {"f:a": {ITEM: {".": {}, "f:name": {}, "f:b": {}}}},
+            {"a": [{"name": "z"}, {"name": "a", "b": 1, "c": 2}]},
+            {"a": [{"name": "a", "b": 1}]},
+        ),
+        ({"f:a": {'v:"x"': {}}}, {"a": ["x", "y"]}, {"a": ["x"]}),
+        ({"f:a": {}}, {}, {}),
+    ],
+)
+def test_what_others_own_is_not_extracted(tree: Any, live: Any, owned: Any) -> None:
+    assert extract(tree, live) == owned
