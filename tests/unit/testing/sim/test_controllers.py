@@ -131,6 +131,23 @@ def test_node_that_speaks_again_tells_what_happened() -> None:
     live(story, Play(run_s=60), nodes=1)
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_pod_that_was_bound_to_a_silent_node_begins(deleted: bool) -> None:
+    async def story(cluster: Cluster, client: Client) -> None:
+        cluster.kubelets.lose("node-0")
+        await client.create(POD, a_pod(nodeName="node-0"), "team")
+        await anyio.sleep(5)
+        if deleted:
+            await client.delete(POD, "pod", namespace="team")
+        cluster.kubelets.restore("node-0")
+        await anyio.sleep(60)
+        assert await exists(client) is not deleted
+        if not deleted:
+            assert (await client.get(POD, "pod", "team")).status.phase == "Running"
+
+    live(story, nodes=1)
+
+
 def test_pod_is_ready_again_when_its_node_answers() -> None:
     """The node lifecycle controller had marked it as not ready."""
 

@@ -67,10 +67,12 @@ class Kubelets(Component):
         """Lets a node speak again: it tells what happened meanwhile, and how its pods are if others said otherwise."""
         self.silent.discard(node)
         mark(self.world, node, answers=True)
-        for life in [*self._lives.values()]:
+        for life in self._lives.values():
             if life.node == node:
                 life.told = None
-                self.wake(life.uid)
+        for pod in self.world.all(POD):
+            if pod["spec"].get("nodeName") == node:
+                self.wake(pod["metadata"]["uid"])
 
     def fail(self, uid: str, exit_code: int, reason: str | None = None) -> bool:
         """Ends the main containers of a running pod now. Returns False if it does not run."""
