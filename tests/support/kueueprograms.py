@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 from clusters import established
 from waiting import until
 
+from torchctl.runtime.client.config import Connection
 from torchctl.testing.certificates import Authority
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.ports import reserve
@@ -75,7 +77,7 @@ class Kueue:
         self._root = root
         self._authority = Authority("kueue-testing")
         with reserve(3) as ports:
-            self._webhook, self._health = ports[:2]
+            self._webhook, self._health, self._visibility = ports
         self._configuration = _configuration(*ports)
         others = () if os.geteuid() == 0 else ("--map-root-user",)
         argv = [shutil.which("unshare") or "unshare", *others, f"--root={root}", "--wd=/"]
@@ -130,6 +132,12 @@ class Kueue:
         """Raises AssertionError with the end of the log if the manager has ended by itself."""
         process = self._process
         assert process.running, f"{process.name} ended with status {process.returncode}:\n{process.tail(30)}"
+
+    @property
+    def visibility(self) -> Connection:
+        """To the server of places itself, which a cluster reaches by an APIService, as administrator."""
+        known = self._cluster.connection()
+        return replace(known, host=f"https://{LOOPBACK}:{self._visibility}", tls=replace(known.tls, verify=False))
 
     async def _is_ready(self) -> bool:
         self.check()
