@@ -20,12 +20,17 @@ __all__ = ["Decided", "Deciding"]
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision, what to write of it, which jobs lose their place by it, and how the queues stood before."""
+    """A decision, what to write of it, which jobs lose their place by it, and how the queues stood before.
+
+    Args:
+        pending: Whether a job waits, or one that was let in is not placed yet: time alone may change the next decision.
+    """
 
     decision: Decision
     records: list[tuple[TorchrunJob, Admission]]
     losses: dict[str, Loss]
     standing: Standing
+    pending: bool
 
 
 class Deciding:
@@ -47,4 +52,5 @@ class Deciding:
             state = state_of(observed, self._settings, now, self._readings)
         decision = decide(state)
         written = records(decision, observed.jobs, now, words=words)
-        return Decided(decision, written, losses(state, decision), standing(state))
+        pending = bool(decision.told) or not all(held.settled for held in state.holdings)
+        return Decided(decision, written, losses(state, decision), standing(state), pending)

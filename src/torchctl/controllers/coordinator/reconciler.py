@@ -20,6 +20,7 @@ from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.cache.cache import Cache
+from torchctl.runtime.client.errors import Forbidden, Invalid
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.kinds import Key, Object, key_of
 from torchctl.runtime.manager import Manager
@@ -82,12 +83,19 @@ class Coordinator:
         words = at_s - self._spoke_s >= self._settings.word_period_s
         outcome = await self._decide(words=words)
         queues = {given.key: given.queue for given in outcome.decision.let_in}
+        refused: list[Exception] = []
         for job, record in outcome.records:
-            await self._write(job, record)
-            self._metrics.wrote(str(key_of(job)), queues, outcome.losses)
+            try:
+                await self._write(job, record)
+            except (Invalid, Forbidden) as error:  # of this job alone: the others go on
+                refused.append(error)
+            else:
+                self._metrics.wrote(str(key_of(job)), queues, outcome.losses)
         self._spoke_s = at_s if words else self._spoke_s
+        if refused:
+            raise ExceptionGroup("records were refused", refused)
         again_s = self._settings.period_s if outcome.decision.more else self._settings.word_period_s
-        return Result(requeue_after_s=again_s) if outcome.decision.told or outcome.decision.more else None
+        return Result(requeue_after_s=again_s) if outcome.pending or outcome.decision.more else None
 
     async def _decide(self, *, words: bool) -> Decided:
         """Decides in a thread, because with many jobs that takes longer than the event loop may stand still."""
@@ -104,6 +112,7 @@ class Coordinator:
 
         Raises:
             Conflict: The job has changed since. The decision is made again.
+            Invalid, Forbidden: The API server, or a webhook, refuses it.
         """
         key = key_of(job)
         body = {

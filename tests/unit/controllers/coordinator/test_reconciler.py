@@ -1,5 +1,6 @@
 """The coordinator on the fake API server, in virtual time."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -10,6 +11,10 @@ from torchctl.api.kube import CONTROLLER_REVISION, POD
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.coordinator.reconciler import setup
 from torchctl.controllers.settings import CoordinatorSettings
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import Forbidden
+from torchctl.runtime.client.requests import HttpRequest
+from torchctl.runtime.clock import Clock
 from torchctl.runtime.kinds import Kind
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.metrics import Metrics
@@ -33,21 +38,24 @@ def of(kind: Kind[Any], body: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": kind.api_version, "kind": kind.kind, **body}
 
 
-def test_job_is_let_in_although_its_template_comes_last() -> None:
-    """Each kind has a watch of its own, and nothing else may happen after that."""
+Story = Callable[[FakeApiServer, Client, Clock], Awaitable[None]]
+
+
+def live(story: Story, *jobs: str, gpus: int = 16) -> None:
+    """Lives through a story with one node, one queue, and jobs that wait for their templates."""
 
     async def main() -> None:
         clock = virtualtime.VirtualClock()
         server = FakeApiServer([Served(kind, status=kind is TORCHRUN_JOB) for kind in KINDS], clock=clock)
         client = server.client(field_manager="somebody")
-        node = {"metadata": {"name": "n0"}, "status": {"allocatable": {"nvidia.com/gpu": "16", "pods": "9"}}}
+        node = {"metadata": {"name": "n0"}, "status": {"allocatable": {"nvidia.com/gpu": str(gpus), "pods": "9"}}}
         await client.create(NODE, of(NODE, node))
         await client.create(TORCHRUN_QUEUE, of(TORCHRUN_QUEUE, {"metadata": {"name": "queue"}, "spec": {}}), "team")
-        status = {"phase": "Queued", "queueRevision": "job-1"}
-        spec = {"jobQueue": "queue", "numNodes": 2, "command": "python train.py"}
-        job = {"metadata": {"name": "job"}, "spec": spec}
-        await client.create(TORCHRUN_JOB, of(TORCHRUN_JOB, job), "team")
-        await client.merge_patch(TORCHRUN_JOB, "job", {"status": status}, namespace="team", subresource="status")
+        for name in jobs:
+            spec = {"jobQueue": "queue", "numNodes": 2, "command": "python train.py"}
+            await client.create(TORCHRUN_JOB, of(TORCHRUN_JOB, {"metadata": {"name": name}, "spec": spec}), "team")
+            status = {"status": {"phase": "Queued", "queueRevision": f"{name}-1"}}
+            await client.merge_patch(TORCHRUN_JOB, name, status, namespace="team", subresource="status")
         quiet = RuntimeSettings(server=ServerSettings(metrics_port=None, health_port=None))
         manager = Manager(server.client(), settings=quiet, metrics=Metrics(process=False), clock=clock)
         setup(manager, CoordinatorSettings())
@@ -55,12 +63,54 @@ def test_job_is_let_in_although_its_template_comes_last() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(manager.run, stop)
             await clock.sleep(10)
-            revision = {"metadata": {"name": "job-1", "labels": OURS}, "data": TEMPLATE, "revision": 1}
-            await client.create(CONTROLLER_REVISION, of(CONTROLLER_REVISION, revision), "team")
-            await wait_for(client, TORCHRUN_JOB, "job", "team", until=_is_let_in)
+            await story(server, client, clock)
             stop.set()
 
     virtualtime.run(main)
+
+
+async def make_template(client: Client, job: str) -> None:
+    revision = {"metadata": {"name": f"{job}-1", "labels": OURS}, "data": TEMPLATE, "revision": 1}
+    await client.create(CONTROLLER_REVISION, of(CONTROLLER_REVISION, revision), "team")
+
+
+def test_job_is_let_in_although_its_template_comes_last() -> None:
+    """Each kind has a watch of its own, and nothing else may happen after that."""
+
+    async def story(_: FakeApiServer, client: Client, __: Clock) -> None:
+        await make_template(client, "job")
+        await wait_for(client, TORCHRUN_JOB, "job", "team", until=_is_let_in)
+
+    live(story, "job")
+
+
+def test_room_is_taken_back_although_nothing_else_happens() -> None:
+    """Its pods find no place, and nobody else waits: only time tells."""
+
+    async def story(_: FakeApiServer, client: Client, clock: Clock) -> None:
+        await make_template(client, "job")
+        await wait_for(client, TORCHRUN_JOB, "job", "team", until=_is_let_in)
+        await clock.sleep(400)
+        record = (await client.get(TORCHRUN_JOB, "job", "team")).status.admission
+        assert record is not None
+        assert record.taken_back_time is not None
+
+    live(story, "job")
+
+
+def test_a_refused_record_stops_no_other() -> None:
+    async def story(server: FakeApiServer, client: Client, _: Clock) -> None:
+        def refuse(request: HttpRequest) -> None:
+            if request.method == "PATCH" and "/torchrunjobs/a/" in request.path:
+                raise Forbidden("a policy of this namespace", code=403)
+
+        server.intercept = refuse
+        for name in ("a", "b"):
+            await make_template(client, name)
+        await wait_for(client, TORCHRUN_JOB, "b", "team", until=_is_let_in)
+        assert (await client.get(TORCHRUN_JOB, "a", "team")).status.admission is None
+
+    live(story, "a", "b", gpus=32)
 
 
 def _is_let_in(job: TorchrunJob | None) -> bool:
