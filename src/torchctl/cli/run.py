@@ -2,7 +2,7 @@
 
 from torchctl.runtime import lean  # isort: skip  # noqa: F401  # for its effect, before structlog
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -78,6 +78,17 @@ def _scheduler(_: click.Context, __: click.Parameter, given: str) -> str:
         raise click.BadParameter(f"{given!r} is not the name of a scheduler, such as auto or volcano") from error
 
 
+def _cohort_policies(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, Policy]:
+    found = dict[str, Policy]()
+    for one in given:
+        cohort, _equals, policy = one.partition("=")
+        if not cohort or policy not in list(Policy):
+            known = ", ".join(Policy)
+            raise click.BadParameter(f"{one!r} is not COHORT=POLICY, where POLICY is one of {known}")
+        found[cohort] = Policy(policy)
+    return found
+
+
 @click.command()
 @_option("--kubeconfig", help="Path to a kubeconfig. Default: $KUBECONFIG, ~/.kube/config, the pod's account.")
 @_option("--context", help="Context of the kubeconfig.")
@@ -101,6 +112,15 @@ def _scheduler(_: click.Context, __: click.Parameter, given: str) -> str:
     type=click.Choice([policy.value for policy in Policy]),
     help="The order in which queues take their turns.",
 )
+@_option(
+    "--coordinator-cohort-policy",
+    multiple=True,
+    callback=_cohort_policies,
+    metavar="COHORT=POLICY",
+    help="The order within one cohort, whose queues then take their turns as one. May be repeated.",
+)
+@_seconds("--coordinator-reserve-after", 600.0, "Seconds before room is kept for the first job of a queue.")
+@_seconds("--coordinator-place-within", 300.0, "Seconds for which a job that was let in may have pods without a node.")
 @_option("--gpu-type-label", default="", help="Node label that gpuType selects. Default: the GPU vendor's own.")
 @_option("--max-nodes", default=1024, type=click.IntRange(1), help="Nodes that one job may ask for.")
 @_option("--kai-parent-queues", default=None, help="KAI queues, comma separated, that may be parents. Default: all.")
@@ -173,6 +193,15 @@ def run(**options: Any) -> None:
     program.run(NAME, *setups, settings=settings.runtime, kubeconfig=options["kubeconfig"], context=options["context"])
 
 
+def _coordinator(options: dict[str, Any]) -> CoordinatorSettings:
+    return CoordinatorSettings(
+        policy=Policy(options["coordinator_policy"]),
+        cohort_policies=options["coordinator_cohort_policy"],
+        reserve_after_s=options["coordinator_reserve_after"],
+        place_within_s=options["coordinator_place_within"],
+    )
+
+
 def _settings(options: dict[str, Any]) -> Operator:
     if options["coordinator"] and options["namespace"]:
         raise ValueError("--coordinator needs the whole cluster, because all pods take room: leave --namespace out")
@@ -187,9 +216,7 @@ def _settings(options: dict[str, Any]) -> Operator:
             gpu_type_label=options["gpu_type_label"],
             default_scheduler=options["default_scheduler"],
             max_nodes=options["max_nodes"],
-            coordinator=CoordinatorSettings(policy=Policy(options["coordinator_policy"]))
-            if options["coordinator"]
-            else None,
+            coordinator=_coordinator(options) if options["coordinator"] else None,
             queue_status_period_s=options["queue_status_period"],
             job_status_period_s=options["job_status_period"],
             kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),

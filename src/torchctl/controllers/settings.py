@@ -1,6 +1,7 @@
 """The settings that the operator gets at its start."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 __all__ = ["CoordinatorSettings", "OperatorSettings", "Policy", "Restarting"]
@@ -48,6 +49,7 @@ class CoordinatorSettings:
 
     Args:
         policy: The order of the queues.
+        cohort_policies: The order of the queues of single cohorts, which then take their turns as one queue.
         reserve_after_s: Seconds for which the first job of a queue waits before room is kept for it.
         place_within_s: Seconds for which pods of a job that was let in may have no node, before its room is taken back.
         period_s: Seconds by which a decision may lag behind a change. Changes within that time are one decision.
@@ -55,6 +57,7 @@ class CoordinatorSettings:
     """
 
     policy: Policy = Policy.SMOOTH_WEIGHTED_ROUND_ROBIN
+    cohort_policies: Mapping[str, Policy] = field(default_factory=dict)
     reserve_after_s: float = 600.0
     place_within_s: float = 300.0
     period_s: float = 0.2

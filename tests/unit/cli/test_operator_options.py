@@ -4,6 +4,7 @@ import click
 import pytest
 
 from torchctl.cli import run
+from torchctl.controllers.settings import Policy
 
 
 def parsed(scheduler: str) -> str:
@@ -20,3 +21,20 @@ def test_default_scheduler_is_a_name_or_nothing(scheduler: str) -> None:
 def test_default_scheduler_that_no_queue_could_name_is_refused(scheduler: str) -> None:
     with pytest.raises(click.BadParameter, match="is not the name of a scheduler"):
         parsed(scheduler)
+
+
+def test_a_cohort_has_a_policy_of_its_own() -> None:
+    given = ["--coordinator-cohort-policy", "research=FIFO", "--coordinator-cohort-policy", "b=Priority"]
+    context = run.run.make_context(
+        "run", ["--image", "a:1", "--coordinator", "--coordinator-place-within", "60", *given]
+    )
+    settings = run._settings(context.params).operator.coordinator
+    assert settings is not None
+    assert settings.cohort_policies == {"research": Policy.FIFO, "b": Policy.PRIORITY}
+    assert (settings.reserve_after_s, settings.place_within_s) == (600, 60)
+
+
+@pytest.mark.parametrize("given", ["FIFO", "=FIFO", "research=", "research=fifo"])
+def test_a_cohort_policy_that_makes_no_sense_is_refused(given: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not COHORT=POLICY, where POLICY is one of SmoothWeighted"):
+        run.run.make_context("run", ["--image", "a:1", "--coordinator-cohort-policy", given])

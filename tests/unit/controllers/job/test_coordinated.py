@@ -1,6 +1,7 @@
 """A job that the coordinator lets in: no worker Job before that, and one admission for each attempt."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -48,6 +49,9 @@ def test_no_worker_job_before_the_job_is_let_in(world: type[World]) -> None:
     say(w, attempt=0, place=2, reason="NodesShort", message="3 of 8 pods find a node now, 5 short")
     message = "place 2 of TorchrunQueue research: 3 of 8 pods find a node now, 5 short"
     assert admitted(w) == ("False", "WaitingForAdmission", message)
+    start = datetime(2030, 1, 1, 3, 10, tzinfo=UTC)
+    say(w, attempt=0, place=2, reason="NodesShort", message="5 short", estimated_start_time=start)
+    assert admitted(w)[2] == "place 2 of TorchrunQueue research: 5 short; estimated start 2030-01-01 03:10 UTC"
     assert jobs(w) == []
     say(w, attempt=0, let_in_time=w.now)
     assert (jobs(w), w.status.phase, admitted(w)[:2]) == (["demo"], Phase.STARTING, ("True", "LetIn"))

@@ -123,9 +123,11 @@ def _coordinated(observed: Observed, coordinator: bool) -> Finding:
     if told is None or told.attempt != status.attempt or not told.message:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, "waits for the coordinator's decision")
     place = f"place {told.place} of TorchrunQueue {observed.job.spec.job_queue}: " if told.place else ""
+    start = told.estimated_start_time
+    message = f"{place}{told.message}{f'; estimated start {start:%Y-%m-%d %H:%M} UTC' if start is not None else ''}"
     if told.reason == PODS_NOT_PLACED:
-        return Finding(False, JobReason.PODS_NOT_PLACED, f"{place}{told.message}", warn=True)
-    return Finding(False, JobReason.WAITING_FOR_ADMISSION, f"{place}{told.message}", warn=told.reason == NEVER_FITS)
+        return Finding(False, JobReason.PODS_NOT_PLACED, message, warn=True)
+    return Finding(False, JobReason.WAITING_FOR_ADMISSION, message, warn=told.reason == NEVER_FITS)
 
 
 def granted(status: JobStatus) -> Admission | None:
