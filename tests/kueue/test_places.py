@@ -23,11 +23,11 @@ async def visibility(programs: Kueue) -> AsyncGenerator[Client]:
 
 
 async def test_jobs_that_wait_are_told_their_places(quota: Quota, visibility: Client) -> None:
+    """A Workload need not say why it waits: of those that ask for the same Kueue looks at one."""
     await submit(quota, steady(quota, "other"))
     await quota.admitted("other")
     for name in ("first", "second"):
         await submit(quota, steady(quota, name))
-        await quota.told(name, "QuotaReserved", "False")
     listed: list[KueuePendingWorkload] = []
 
     async def both() -> bool:

@@ -97,9 +97,15 @@ class Quota:
         await self.local_queue("train")
 
     async def local_queue(self, name: str) -> None:
+        """Makes one that Kueue has seen: before that, its webhook takes nothing for it."""
         meta = {"name": name, "namespace": self.namespace}
         body = _object(LOCAL_QUEUE, meta, {"clusterQueue": self.cluster_queue})
         await self.admin.create(LOCAL_QUEUE, body)
+
+        async def seen() -> bool:
+            return condition(await self.admin.get_raw(LOCAL_QUEUE, name, self.namespace), "Active")[0] != ""
+
+        await until(seen)
 
     async def resize(self, *, gpus: int) -> None:
         """Changes the quota of GPUs."""
