@@ -72,15 +72,15 @@ async def test_two_gangs_for_the_same_nodes_hold_none_by_half(place: Place) -> N
     await place.reaches(Phase.RUNNING, winner, timeout_s=60)
 
 
-@pytest.mark.parametrize("nodes", [3, 4])
-async def test_elastic_gang_starts_with_its_minimum_and_worker_0(place: Place, nodes: int) -> None:
+@pytest.mark.parametrize("size", [3, 4])
+async def test_elastic_gang_starts_with_its_minimum_and_worker_0(place: Place, size: int) -> None:
     await place.queue(scheduling=VOLCANO, nodeResources=WHOLE_NODES)
-    await place.job(numNodes=nodes, elastic={"minNodes": 2, "maxNodes": 4})
+    await place.job(numNodes=size, elastic={"minNodes": 2, "maxNodes": 4})
     await place.condition("Admitted", "Admitted", timeout_s=60)
     (group,) = await place.admin.list(VOLCANO_PODGROUP, namespace=place.namespace)
     assert group.spec["minMember"] == 2
     pods = await workers(place)
-    assert nodes_of(pods) == [*[""] * (nodes - 2), "node-0", "node-1"]
+    assert nodes_of(pods) == [*[""] * (size - 2), "node-0", "node-1"]
     assert pods[0].spec.node_name
 
 
