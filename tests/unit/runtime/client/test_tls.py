@@ -1,10 +1,12 @@
 """TLS with a certificate authority of our own, and its rotation while the program runs."""
 
+import asyncio
 import ssl
 import weakref
 from asyncio import sslproto
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.sockets import TLS_BUFFER
 from torchctl.runtime.client.tls import TlsContexts, TlsFiles
 from torchctl.runtime.client.transport import AiohttpTransport
+from torchctl.runtime.settings import ClientSettings
 from torchctl.testing.certificates import Authority
 from torchctl.testing.clock import ManualClock
 
@@ -81,6 +84,22 @@ async def test_a_connection_reserves_no_more_than_two_records(tmp_path: Path) ->
             async with AiohttpTransport(connection) as transport:
                 await transport.send(GET)
                 assert [len(end._ssl_buffer) for end in ends] == [TLS_BUFFER] * 2  # type: ignore[attr-defined]
+
+
+async def test_a_server_that_never_answers_the_handshake_is_given_up(tmp_path: Path) -> None:
+    """Long before the request's own deadline: TLS counts as part of the connect."""
+    accepted: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, Authority()))
+    async with AiohttpTransport(connection, settings=ClientSettings(connect_timeout_s=0.2)) as transport:
+        with pytest.raises(Unavailable) as given_up:
+            await transport.send(replace(WRITE, timeout_s=3600))
+    assert accepted
+    assert not given_up.value.outcome_unknown
+    for writer in accepted:
+        writer.close()
+    server.close()
 
 
 async def test_certificate_without_key_identifiers_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,3 +23,15 @@ def test_failing_keys_do_not_slow_each_other_down() -> None:
     for key in range(2000):
         limiter.delay(key, 0.0)
     assert limiter.delay(2000, 0.0) == 0.005
+
+
+def test_a_thousand_keys_are_tried_soon_after_an_outage() -> None:
+    """Within 30 s of one that lasted 30 s."""
+    limiter: ExponentialLimiter[int] = ExponentialLimiter()
+    tried_s = []
+    for key in range(1000):
+        now_s = 0.0
+        while now_s < 30:
+            now_s += limiter.delay(key, now_s)
+        tried_s.append(now_s)
+    assert max(tried_s) < 60
