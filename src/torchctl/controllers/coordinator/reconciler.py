@@ -38,7 +38,9 @@ OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
 def setup(manager: Manager, settings: CoordinatorSettings) -> None:
     """Adds the coordinator to a manager."""
     period_s = settings.period_s
-    controller = Controller("coordinator", Coordinator(manager, settings).reconcile, workers=1)
+    reconcile = Coordinator(manager, settings).reconcile
+    # A record that is refused for ever must not make the decisions about all other jobs rare.
+    controller = Controller("coordinator", reconcile, workers=1, max_retry_s=settings.word_period_s)
     controller.watches(TORCHRUN_JOB, everything, delay_s=period_s)
     for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA, PRIORITY_CLASS):
         controller.watches(kind, everything, delay_s=period_s)

@@ -98,17 +98,36 @@ def test_room_is_taken_back_although_nothing_else_happens() -> None:
     live(story, "job")
 
 
+def refuse_a(request: HttpRequest) -> None:
+    """Refuses each record about job a."""
+    if request.method == "PATCH" and "/torchrunjobs/a/" in request.path:
+        raise Forbidden("a policy of this namespace", code=403)
+
+
 def test_a_refused_record_stops_no_other() -> None:
     async def story(server: FakeApiServer, client: Client, _: Clock) -> None:
-        def refuse(request: HttpRequest) -> None:
-            if request.method == "PATCH" and "/torchrunjobs/a/" in request.path:
-                raise Forbidden("a policy of this namespace", code=403)
-
-        server.intercept = refuse
+        server.intercept = refuse_a
         for name in ("a", "b"):
             await make_template(client, name)
         await wait_for(client, TORCHRUN_JOB, "b", "team", until=_is_let_in)
         assert (await client.get(TORCHRUN_JOB, "a", "team")).status.admission is None
+
+    live(story, "a", "b", gpus=32)
+
+
+def test_a_refused_record_delays_no_later_decision() -> None:
+    """Room of another job is taken back in time, although a record has been refused for an hour."""
+
+    async def story(server: FakeApiServer, client: Client, clock: Clock) -> None:
+        server.intercept = refuse_a
+        await make_template(client, "a")
+        await clock.sleep(3600)
+        await make_template(client, "b")
+        await wait_for(client, TORCHRUN_JOB, "b", "team", until=_is_let_in)
+        await clock.sleep(400)
+        record = (await client.get(TORCHRUN_JOB, "b", "team")).status.admission
+        assert record is not None
+        assert record.taken_back_time is not None
 
     live(story, "a", "b", gpus=32)
 
