@@ -124,7 +124,8 @@ def _coordinated(observed: Observed, coordinator: bool) -> Finding:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, "waits for the coordinator's decision")
     place = f"place {told.place} of TorchrunQueue {observed.job.spec.job_queue}: " if told.place else ""
     start = told.estimated_start_time
-    message = f"{place}{told.message}{f'; estimated start {start:%Y-%m-%d %H:%M} UTC' if start is not None else ''}"
+    estimate = f"; estimated start {start:%Y-%m-%d %H:%M} UTC" if start is not None else ""
+    message = f"{place}{told.message}{estimate}"
     if told.reason == PODS_NOT_PLACED:
         return Finding(False, JobReason.PODS_NOT_PLACED, message, warn=True)
     return Finding(False, JobReason.WAITING_FOR_ADMISSION, message, warn=told.reason == NEVER_FITS)
