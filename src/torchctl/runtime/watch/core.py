@@ -304,7 +304,6 @@ class WatchMachine(Generic[T]):
         return self._rest(failure, self._list_state)
 
     def _end_streaming_list(self, version: str, now: float) -> Events[T]:
-        self._bookmarks_seen = True
         if self._refuses(version):
             return self._rest(Closed(), State.OPENING_LIST)
         self._open(State.WATCHING, now)

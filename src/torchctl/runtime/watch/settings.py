@@ -22,7 +22,10 @@ class WatchSettings:
     """The server ends a watch after a random time in this range, so that the watches of a fleet do not end together."""
 
     idle_deadline_s: float = 70.0
-    """Silence after which a stream counts as dead once bookmarks were seen. The server sends one about every 60 s."""
+    """Silence after which a stream counts as dead once bookmarks were seen. The server sends one about every 60 s.
+
+    The one that ends a streaming list is none of them: Events, by default without a watch cache, get no other (1.36).
+    """
 
     server_grace_s: float = 5.0
     """Time after the server's own timeout at which a stream without any bookmark counts as dead."""

@@ -307,6 +307,11 @@ class TestStreams:
         watching(Bookmark("11"))
         assert watching.machine.patience(watching.now) == 70.0
 
+    def test_end_of_a_streaming_list_promises_no_bookmarks(self, streamed: Driver) -> None:
+        """A collection without a watch cache (Events, by default) ends its list with a bookmark, and sends no other."""
+        streamed(Opened(), Bookmark("10", initial_events_end=True))
+        assert streamed.machine.patience(streamed.now) == 295.0
+
     def test_the_server_timeout_is_drawn_from_its_range(self, paged: Driver) -> None:
         paged(page(10))
         assert paged.machine.next(0.5) == OpenWatch("10", send_initial_events=False, server_timeout_s=265.0)
