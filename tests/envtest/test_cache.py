@@ -68,6 +68,23 @@ async def test_objects_leave_and_enter_the_cache_with_the_selector(admin: Client
         assert heard.types == [("added", "a"), ("deleted", "a"), ("added", "a")]
 
 
+async def test_object_that_moves_between_selectors_stays_readable(admin: Client, namespace: str) -> None:
+    """Its first watch says that it is gone, as with client-go. Reads find it as soon as the second one shows it."""
+    await admin.create(CONFIG_MAP, config_map("a", namespace))
+    cache = new_cache(admin)
+    first, second = (cache.register(CONFIG_MAP, namespace=namespace, labels=f"app={app}") for app in ("cache", "other"))
+    first.add_handler(left := Heard())
+    second.add_handler(entered := Heard())
+    async with running(cache):
+        await cache.wait_synced()
+        await admin.merge_patch(CONFIG_MAP, "a", {"metadata": {"labels": {"app": "other"}}}, namespace=namespace)
+        await left.until(lambda: left.types == [("added", "a"), ("deleted", "a")])
+        await entered.until(lambda: entered.types == [("added", "a")])
+        found = cache.get(CONFIG_MAP, Key(namespace, "a"))
+        assert found is not None
+        assert found.metadata.labels == {"app": "other"}
+
+
 async def test_a_reconcile_reads_its_own_writes(admin: Client, namespace: str) -> None:
     cache = new_cache(admin)
     cache.register(CONFIG_MAP, namespace=namespace)
