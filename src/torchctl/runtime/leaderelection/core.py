@@ -128,6 +128,7 @@ class Elector:
         """Notes that there is no Lease.
 
         Its last known holder may still believe that it leads, so the Lease stays reserved until it would have expired.
+        The holder itself makes it anew at once: who has never seen it may take it.
 
         Args:
             resource_version: The version of the deletion if a watch reported it; "" if a read found nothing.
@@ -139,6 +140,7 @@ class Elector:
         else:
             self._read_first = False
         self._lease = None
+        self._renew_at = -math.inf
 
     def polled(self, now: float, jitter: float) -> None:
         """Notes that a read was answered: without a watch the next poll comes after the retry period."""
