@@ -175,6 +175,8 @@ class Bench:
 
     def _meta(self, name: str) -> dict[str, Any]:
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": self.owner, "controller": True}
+        # Said or not, false is the same, and must not be put back in each reconcile.
+        reference["blockOwnerDeletion"] = False
         return {"name": name, "namespace": self.namespace, "ownerReferences": [reference]}
 
     async def create_foreign(self, **spec: Any) -> None:
