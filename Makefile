@@ -54,6 +54,10 @@ test: venv control-plane object-store ## Unit tests and tests on the real contro
 test-versions: venv control-plane ## The core of tests/envtest on every pinned Kubernetes, 1.31 to the newest; a table of what ran
 	$(BIN)/python hack/versions.py
 
+test-python: ## Unit tests of runtime, API and coordinator on PYTHON=python3.13 or another, in an environment of its own
+	hack/venv.sh $(PYTHON) .venv-$(notdir $(PYTHON))
+	.venv-$(notdir $(PYTHON))/bin/pytest $(PARALLEL) tests/unit/runtime tests/unit/api tests/unit/controllers/coordinator
+
 sweep: venv control-plane ## Kill operator, plugin, receiver, companion and launchers at each of their steps; two minutes at rest
 	TORCHCTL_SWEEP=all $(BIN)/pytest tests/unit/workspace/test_crashes.py tests/unit/launcher/test_crashes.py
 	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
@@ -137,6 +141,6 @@ lock: ## Pin the development dependencies again, with hashes
 	hack/lock.sh
 
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
-	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
+	rm -rf $(VENV) .venv-* .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
 .PHONY: help venv control-plane object-store demo test fuzz check test-versions sweep chaos sim unit e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean
