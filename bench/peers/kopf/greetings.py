@@ -2,7 +2,8 @@
 
 kopf has no server-side apply, so requests are sent by aiohttp itself. Its cheapest handler is taken, `on.event`: unlike
 `on.create` it neither writes an annotation nor retries. A semaphore bounds the reconciles at once, because a worker of
-kopf's own `worker_limit` holds its place for seconds after its work.
+kopf's own `worker_limit` holds its place for seconds after its work. As the other peers do, it watches its ConfigMaps
+and puts back what is not as it was applied: an index knows what that is.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -46,6 +47,20 @@ async def reconcile(event: kopf.RawEvent, body: kopf.Body, memo: kopf.Memo, **_:
     async with memo.slots:
         await apply(memo.http, config_map, config_map_for(body))
         await apply(memo.http, status, status_of(body))
+
+
+@kopf.index("example.org", "v1", "greetings")
+async def wanted(body: kopf.Body, **_: Any) -> dict[str, dict[str, Any]]:
+    return {body.metadata.name: config_map_for(body)}
+
+
+@kopf.on.event("", "v1", "configmaps")
+async def restore(event: kopf.RawEvent, body: kopf.Body, memo: kopf.Memo, wanted: Any, **_: Any) -> None:
+    meta = body.metadata
+    for config_map in wanted.get(meta.name, ()):
+        if event["type"] == "DELETED" or body.get("data") != config_map["data"]:
+            async with memo.slots:
+                await apply(memo.http, f"/api/v1/namespaces/{meta.namespace}/configmaps/{meta.name}", config_map)
 
 
 def config_map_for(body: kopf.Body) -> dict[str, Any]:
