@@ -39,6 +39,7 @@ class Observed:
         place: The place of the Workload that waits in Kueue's queue, for a sentence; empty if it is not known.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
+        old_workloads: What Kueue has made of the Jobs of earlier attempts and has not ended.
         old_groups: The PodGroups of earlier attempts.
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         awaited: Whether another job waits for this one.
@@ -69,6 +70,7 @@ class Observed:
     place: str = ""
     old_jobs: tuple[Job, ...] = ()
     old_pods: tuple[Pod, ...] = ()
+    old_workloads: tuple[KueueWorkload, ...] = ()
     old_groups: tuple[PodGroup, ...] = ()
     upstream: Upstream = field(default_factory=dict)
     awaited: bool = False
