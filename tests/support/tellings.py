@@ -9,7 +9,7 @@ from itertools import chain, repeat
 import anyio
 from lives import Life, Lives, lives
 from snapshots import Snapshot, count, differences, read_namespace, snapshot_of
-from stories import Story
+from story import Story
 from users import Act, User
 from waiting import PERIOD_S, until
 from writes import Point, Write
