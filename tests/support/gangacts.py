@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
-from functools import partial
 from typing import Any, TypeVar
 
+import playedkueue
+from playedkueue import SEEN_S, condition
 from users import User
 from waiting import until
 
@@ -13,13 +13,12 @@ from torchctl.api import names
 from torchctl.api.conditions import JobCondition
 from torchctl.api.job import JobStatus
 from torchctl.api.kube import JOB, POD, Job, Pod
-from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
-from torchctl.api.labels import ATTEMPT, JOB_NAME, KUEUE_QUEUE, ROLE, ROLE_WORKER
+from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE, VolcanoPodGroup
 from torchctl.controllers.job import pods
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import AlreadyExists, NotFound
-from torchctl.runtime.conditions import find, is_true
+from torchctl.runtime.client.errors import NotFound
+from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Kind, Object
 from torchctl.testing.nodekinds import BINDING
 
@@ -30,11 +29,7 @@ Json = dict[str, Any]
 
 T = TypeVar("T", bound=Object)
 
-SEEN_S = 90.0
-"""How long something may take to be there that the operator makes after it has written the status that told of it."""
 STOPPED = 143
-LINUX = {"kubernetes.io/os": "linux"}
-"""The node labels of the flavor that Kueue gives."""
 
 
 def said(words: str) -> Callable[[JobStatus], bool]:
@@ -52,12 +47,24 @@ def said(words: str) -> Callable[[JobStatus], bool]:
 
 def admits() -> Do:
     """Takes up the attempt's Job if that is new, waits until it may run, and gives it quota."""
-    return _admit
+
+    async def let_in(user: User, name: str) -> None:
+        job = await _worker_job(user, name)
+        await playedkueue.take_up(user.admin, job)
+        await until(lambda: playedkueue.is_active(user.admin, job), timeout_s=SEEN_S)
+        await playedkueue.admit(user.admin, job)
+
+    return let_in
 
 
 def evicts() -> Do:
     """Takes the quota back, which another job needs."""
-    return partial(_evict, reason="Preempted", message="Preempted to accommodate a workload")
+
+    async def evict(user: User, name: str) -> None:
+        job = await _worker_job(user, name)
+        await playedkueue.evict(user.admin, job, "Preempted", "Preempted to accommodate a workload")
+
+    return evict
 
 
 def heeds_pause() -> Do:
@@ -65,34 +72,14 @@ def heeds_pause() -> Do:
 
     async def heed(user: User, name: str) -> None:
         job = await _worker_job(user, name)
-        await until(lambda: _is_active(user, job, wanted=False), timeout_s=SEEN_S)
-        await _evict(user, name, reason="Deactivated", message="The workload is deactivated")
+
+        async def is_paused() -> bool:
+            return not await playedkueue.is_active(user.admin, job)
+
+        await until(is_paused, timeout_s=SEEN_S)
+        await playedkueue.evict(user.admin, job, "Deactivated", "The workload is deactivated")
 
     return heed
-
-
-async def _admit(user: User, name: str) -> None:
-    job = await _worker_job(user, name)
-    with suppress(AlreadyExists):
-        await user.admin.create(KUEUE_WORKLOAD, _workload(job))
-    await until(lambda: _is_active(user, job, wanted=True), timeout_s=SEEN_S)
-    quota = _condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue all")
-    admitted = _condition("Admitted", "True", "Admitted", "The workload is admitted")
-    await _tell(user, job, quota, admitted)
-    await _steer(user, job, suspend=False, selector=LINUX)
-
-
-async def _evict(user: User, name: str, *, reason: str, message: str) -> None:
-    job = await _worker_job(user, name)
-    evicted = _condition("Evicted", "True", reason, message)
-    await _tell(user, job, evicted, _condition("Admitted", "True", "Admitted", "The workload is admitted"))
-    await _steer(user, job, suspend=True, selector=LINUX)
-    await until(lambda: _is_suspended(user, job), timeout_s=SEEN_S)
-    cleared = {"status": {"startTime": None}}
-    await user.admin.merge_patch(JOB, job.metadata.name, cleared, namespace=user.namespace, subresource="status")
-    await _steer(user, job, suspend=True, selector={})
-    short = _condition("QuotaReserved", "False", "WaitingForQuota", "8 more needed")
-    await _tell(user, job, evicted, short, _condition("Admitted", "False", "NoReservation", "No reservation"))
 
 
 async def _worker_job(user: User, name: str) -> Job:
@@ -111,45 +98,6 @@ async def _found(user: User, kind: Kind[T], name: str) -> T | None:
     return None
 
 
-async def _is_active(user: User, job: Job, *, wanted: bool) -> bool:
-    workload: KueueWorkload = await user.admin.get(KUEUE_WORKLOAD, _name_of(job), user.namespace)
-    return workload.spec.active is wanted
-
-
-async def _is_suspended(user: User, job: Job) -> bool:
-    live = await user.admin.get(JOB, job.metadata.name, user.namespace)
-    return is_true(live.status.conditions, "Suspended")
-
-
-async def _steer(user: User, job: Job, *, suspend: bool, selector: dict[str, str]) -> None:
-    """Writes what is Kueue's in a Job; by server-side apply, so that a selector that is left out goes."""
-    template = {"template": {"spec": {"nodeSelector": selector}}} if selector else {}
-    body = _header(JOB, job.metadata.name, user, job.metadata.uid) | {"spec": {"suspend": suspend} | template}
-    await user.admin.apply(JOB, body, force=True, field_manager="kueue")
-
-
-async def _tell(user: User, job: Job, *conditions: Json) -> None:
-    body = _header(KUEUE_WORKLOAD, _name_of(job), user) | {"status": {"conditions": [*conditions]}}
-    await user.admin.apply(KUEUE_WORKLOAD, body, subresource="status", force=True, field_manager="kueue")
-
-
-def _name_of(job: Job) -> str:
-    return f"job-{job.metadata.name}"
-
-
-def _workload(job: Job) -> Json:
-    meta = job.metadata
-    owner = {"apiVersion": JOB.api_version, "kind": JOB.kind, "name": meta.name, "uid": meta.uid, "controller": True}
-    pod = {"restartPolicy": "Never", "containers": [{"name": "trainer", "image": "trainer:1"}]}
-    sets = [{"name": "main", "count": int(job.spec["completions"]), "template": {"spec": pod}}]
-    return {
-        "apiVersion": KUEUE_WORKLOAD.api_version,
-        "kind": KUEUE_WORKLOAD.kind,
-        "metadata": {"name": _name_of(job), "namespace": meta.namespace, "ownerReferences": [owner]},
-        "spec": {"active": True, "queueName": meta.labels[KUEUE_QUEUE], "podSets": sets},
-    }
-
-
 # Volcano.
 
 
@@ -164,7 +112,7 @@ def waits(words: str) -> Do:
     """Says why no pod of the attempt's PodGroup is placed."""
 
     async def wait(user: User, name: str) -> None:
-        await _group_is(user, name, "Inqueue", _condition("Unschedulable", "True", "NotEnoughResources", words))
+        await _group_is(user, name, "Inqueue", condition("Unschedulable", "True", "NotEnoughResources", words))
 
     return wait
 
@@ -181,7 +129,7 @@ def places(count: int) -> Do:
             body = _header(BINDING, pod.metadata.name, user, pod.metadata.uid)
             node = {"apiVersion": "v1", "kind": "Node", "name": f"node-{number}"}
             await user.admin.create(BINDING, body | {"target": node}, name=pod.metadata.name, subresource="binding")
-        await _group_is(user, name, "Running", _condition("Scheduled", "True", "tasks in gang are ready", ""))
+        await _group_is(user, name, "Running", condition("Scheduled", "True", "tasks in gang are ready", ""))
 
     return place
 
@@ -192,10 +140,10 @@ def preempts(index: int) -> Do:
     async def preempt(user: User, name: str) -> None:
         (pod,) = [one for one in await _workers(user, name) if pods.index(one) == index]
         words = "volcano: preempting to accommodate a higher priority pod"
-        target = _condition("DisruptionTarget", "True", "PreemptionByScheduler", words)
+        target = condition("DisruptionTarget", "True", "PreemptionByScheduler", words)
         body = _header(POD, pod.metadata.name, user, pod.metadata.uid) | {"status": {"conditions": [target]}}
         await user.admin.apply(POD, body, subresource="status", force=True, field_manager="volcano")
-        await _group_is(user, name, "Unknown", _condition("Unschedulable", "True", "NotEnoughResources", "1 Pending"))
+        await _group_is(user, name, "Unknown", condition("Unschedulable", "True", "NotEnoughResources", "1 Pending"))
         await user.admin.delete(POD, pod.metadata.name, namespace=user.namespace)
 
     return preempt
@@ -249,8 +197,3 @@ def _header(kind: Kind[Any], name: str, user: User, uid: str = "") -> Json:
     known = {"uid": uid} if uid else {}
     meta = {"name": name, "namespace": user.namespace} | known
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
-
-
-def _condition(type_: str, status: str, reason: str, message: str) -> Json:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
