@@ -17,7 +17,7 @@ import anyio
 import pytest
 import pytest_asyncio
 from chaos import CHILDREN, OURS, Chaos, Ledger
-from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE, install, install_kai
+from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE, install, install_kai, install_kueue, install_volcano
 from mixture import mixture, queues, script
 from replicas import Replicas, replicas
 from waiting import until
@@ -60,7 +60,8 @@ class Arena:
 async def arena(tmp_path: Path) -> AsyncGenerator[Arena]:
     async with ControlPlane(directory=tmp_path / "plane") as plane, plane.client() as admin:
         await install(plane)
-        await install_kai(plane)
+        for install_kinds in (install_kai, install_kueue, install_volcano):
+            await install_kinds(plane)
         await plane.kubectl("apply", "-k", str(CONFIG / "coordinator"))
         async with ScriptedKubelet(admin, script=script(SEED), nodes=default_nodes(NODES)):
             await create_namespace(admin, NAMESPACE)
@@ -216,7 +217,9 @@ def _summary(
     for kind, ends in sorted(ledger.by_kind().items()):
         yield f"chaos: {kind:9} {', '.join(f'{count} {end}' for end, count in sorted(ends.items()))}"
     yield f"chaos: leaders killed {group.kills}, API server restarted {chaos.restarted}"
-    yield f"chaos: deleted {dict(ledger.deletions())}, suspended {sum(d.suspended for d in ledger.deeds.values())}"
+    done = ledger.deeds.values()
+    yield f"chaos: deleted {dict(ledger.deletions())}, suspended {sum(deeds.suspended for deeds in done)}"
+    yield f"chaos: evicted by Kueue {sum(deeds.evicted for deeds in done)}"
     yield f"chaos: let in by the coordinator at once {ledger.most_in}"
     yield f"chaos: incidents {dict(ledger.incidents())}"
     yield f"chaos: worker Jobs {len(_made(arena.requests()))}, made twice {sorted(_made_twice(arena.requests()))}"

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from anyio.abc import Process
-from clusters import CONFIG
+from clusters import CONFIG, install_kueue, install_volcano
+from gangacts import open_volcano_queue
+from gangstories import VOLCANO_STORIES
 from gates import sample
 from operators import RunningOperator, operator_process, operator_settings, running_operator
 from stories import SCRIPT, STORIES
@@ -54,9 +56,12 @@ def script(kubelet: ScriptedKubelet) -> Iterator[None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def seen(control_plane: ControlPlane, operator_account: Connection) -> AsyncGenerator[Cache]:
-    """Queues and jobs, as they are. The operator may have the coordinator."""
+    """Queues and jobs, as they are. The operator may have the coordinator, Kueue's kinds and Volcano's are there."""
     await control_plane.kubectl("apply", "-k", str(CONFIG / "coordinator"))
+    await install_kueue(control_plane)
+    await install_volcano(control_plane)
     async with control_plane.client() as client:
+        await open_volcano_queue(client, VOLCANO_STORIES)
         cache = Cache(client)
         cache.register(TORCHRUN_JOB)
         cache.register(TORCHRUN_QUEUE)

@@ -14,6 +14,7 @@ from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import POD
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.testing.kubelet import ScriptedKubelet
 
 WHOLE_NODES = {"gpus": 8}
 ELASTIC = {"minNodes": 1, "maxNodes": 2}
@@ -99,6 +100,24 @@ async def test_deleted_worker_is_an_incident_as_without_kueue(quota: Quota, trai
     assert condition(await quota.workload("job-r1"), "Admitted")[0] == "True"
 
 
+async def test_held_job_of_a_past_attempt_takes_no_quota(quota: Quota, train: Place, nodes: ScriptedKubelet) -> None:
+    """A gang with a worker done cannot begin again. Its Job is kept to be read, and has a place in the queue."""
+    await train.job("first", runPolicy={"podRetention": "All"})
+    await train.reaches(Phase.RUNNING, "first", timeout_s=60)
+    (pod, _) = await quota.running("first", 2)
+    nodes.end(train.namespace, pod["metadata"]["name"])
+    await until(lambda: _has_one_done(quota, "first"))
+    await train.job("second", labels=URGENT)
+    await train.reaches(Phase.RUNNING, "second", timeout_s=90)
+    await until(lambda: _is_inactive(quota, "first"), timeout_s=60)
+    await quota.told("first-r1", "QuotaReserved", "False")
+    await train.admin.delete(TORCHRUN_JOB, "second", namespace=train.namespace)
+    job = await train.reaches(Phase.RUNNING, "first", timeout_s=90)
+    assert (job.status.attempt, job.status.restarts.total) == (1, 0)
+    assert await _is_inactive(quota, "first")
+    assert (await quota.job("first"))["spec"]["suspend"] is True
+
+
 async def test_elastic_job_starts_small_and_grows_by_a_slice(quota: Quota, train: Place) -> None:
     await quota.resize(gpus=8)
     await train.job(numNodes=2, elastic=ELASTIC)
@@ -159,6 +178,14 @@ async def _again(place: Place, name: str) -> TorchrunJob:
     job = await until(look, timeout_s=90)
     assert job is not None
     return job
+
+
+async def _has_one_done(quota: Quota, job: str) -> bool:
+    return bool((await quota.job(job))["status"].get("completedIndexes"))
+
+
+async def _is_inactive(quota: Quota, job: str) -> bool:
+    return (await quota.workload(job))["spec"]["active"] is False
 
 
 async def _suspend(place: Place, suspend: bool) -> None:

@@ -15,14 +15,16 @@ from typing import Any
 
 import anyio
 from mixture import GONE, IN_AT_ONCE, Deeds, Member, end_of, is_let_in, wrong_with
+from playedkueue import admit, evict, is_active, take_up
 from replicas import Replicas
 from waiting import until
 
 from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
-from torchctl.api.kube import JOB, KAI_PODGROUP, POD, SERVICE
-from torchctl.api.labels import JOB_NAME
+from torchctl.api.kube import JOB, KAI_PODGROUP, POD, SERVICE, Job
+from torchctl.api.labels import JOB_NAME, KUEUE_QUEUE
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.phases import Phase
+from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.kinds import Kind
@@ -32,10 +34,12 @@ from torchctl.testing.persist import Persistence
 __all__ = ["CHILDREN", "OURS", "Chaos", "Ledger"]
 
 OURS = f"app.kubernetes.io/managed-by={FIELD_MANAGER}"
-CHILDREN: dict[Kind[Any], int] = {POD: 72, SERVICE: 14, KAI_PODGROUP: 10, JOB: 4}
+CHILDREN: dict[Kind[Any], int] = {POD: 72, SERVICE: 14, KAI_PODGROUP: 6, VOLCANO_PODGROUP: 4, JOB: 4}
 """What a person deletes, and how often of a hundred times."""
 
 LOOK_S = 0.5
+MOST_EVICTIONS = 2
+"""Evictions of one job by Kueue at most."""
 MOST_OF_ONE = 10
 """Children of one job that are deleted at most: fewer than its restarts, so that it can end."""
 
@@ -134,7 +138,7 @@ class Chaos:
         await until(self.group.leads, timeout_s=120)
         self._began = time.monotonic()
         async with anyio.create_task_group() as tasks:
-            for task in (self._delete_things, self._kill_leaders):
+            for task in (self._delete_things, self._kill_leaders, self._admit_jobs):
                 tasks.start_soon(task)
             tasks.start_soon(self._submit)
             while self.ledger.unfinished():
@@ -196,6 +200,29 @@ class Chaos:
         self.told(f"deletes {kind.kind} {chosen.metadata.name}")
         with suppress(NotFound):
             await self.admin.delete(kind, chosen.metadata.name, namespace=self.namespace, uid=chosen.metadata.uid)
+
+    async def _admit_jobs(self) -> None:
+        """Plays Kueue, whose manager looks at everything again and again."""
+        while True:
+            await anyio.sleep(LOOK_S)
+            with suppress(ApiError):
+                jobs = await self.admin.list(JOB, namespace=self.namespace, labels=KUEUE_QUEUE)
+                going = [job for job in jobs if not job.status.ends() and not job.metadata.deletion_timestamp]
+                for job in going:
+                    await self._serve(job)
+
+    async def _serve(self, job: Job) -> None:
+        await take_up(self.admin, job)
+        active, held = await is_active(self.admin, job), bool(job.spec.get("suspend"))
+        deeds = self.ledger.deeds[job.metadata.labels[JOB_NAME]]
+        if active and held:
+            await admit(self.admin, job)
+        elif not active and not held:
+            await evict(self.admin, job, "Deactivated", "The workload is deactivated")
+        elif not held and job.status.ready and deeds.evicted < MOST_EVICTIONS and self.chance.random() < LOOK_S:
+            deeds.evicted += 1
+            self.told(f"evicts {job.metadata.name}")
+            await evict(self.admin, job, "Preempted", "Preempted to accommodate a workload")
 
     async def _look(self) -> None:
         try:

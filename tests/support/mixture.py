@@ -72,7 +72,7 @@ class Member:
 
 @dataclass(slots=True)
 class Deeds:
-    """What was done to one job: its children that were deleted, by their kind; how often it was suspended.
+    """What was done to one job: its children that were deleted, by their kind; how often it was suspended, and evicted.
 
     Attributes:
         jobs: Names of the worker Jobs among these children.
@@ -81,6 +81,7 @@ class Deeds:
     deleted: Counter[str] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
     suspended: int = 0
+    evicted: int = 0
 
 
 def _fails(code: int, *, attempts: int = 1, index: int = 1) -> Callable[[int, int], Play | None]:
@@ -103,6 +104,8 @@ KINDS = (
     Kind("plain"),
     Kind("git", {"jobQueue": "code", "volumes": GIT}),
     Kind("gang", {"jobQueue": "gang"}),
+    Kind("admitted", {"jobQueue": "quota"}),
+    Kind("grouped", {"jobQueue": "groups"}),
     Kind("elastic", {"elastic": {"minNodes": 1, "maxNodes": 3}}),
     Kind("recovers", plays=_fails(CODE), own=1),
     Kind(
@@ -133,12 +136,14 @@ IN_AT_ONCE = 10
 
 
 def queues(namespace: str) -> list[Json]:
-    """The queues of the mixture. Jobs of all but the last one are let in by the coordinator."""
+    """The queues of the mixture. Jobs of the first two are let in by the coordinator; Kueue admits those of `quota`."""
     claim = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
     return [
         a_queue(namespace, "plain", quota={"jobs": IN_AT_ONCE}),
         a_queue(namespace, "code", storage={"workspace": claim}),
         a_queue(namespace, "gang", kaiQueue=namespace, nodeResources={"gpus": 1}),
+        a_queue(namespace, "quota", scheduling={"kueueQueue": "train"}),
+        a_queue(namespace, "groups", scheduling={"volcanoQueue": "default"}),
     ]
 
 
@@ -226,7 +231,10 @@ def _ends(member: Member, deeds: Deeds, upstream_end: str) -> set[str]:
 
 
 def _attempts_add_up(status: JobStatus, end: str, deeds: Deeds) -> bool:
-    """Each incident is followed by an attempt, save the one that ended the job; each resumption by one, too."""
+    """Each incident is followed by an attempt, save the one that ended the job.
+
+    Each resumption by one, too; and each eviction of a gang of which a worker is done.
+    """
     last = end in ("Failed RestartsExhausted", "Failed WorkerFailed")
     resumed = status.attempt + last - status.restarts.total
-    return 0 <= resumed <= deeds.suspended
+    return 0 <= resumed <= deeds.suspended + deeds.evicted

@@ -71,18 +71,20 @@ class Operated(InMemoryCluster):
         self.seen = replace(self.seen, **fields)
 
     def _pause(self, pause: Pause) -> None:
-        (workload,) = self.seen.workloads
         marks = {KUEUE_PAUSED: "true"} if pause.paused else {}
-        self.seen = replace(
-            self.seen,
-            workloads=(
+        fields: dict[str, Any] = {}
+        for field in ("workloads", "old_workloads"):
+            fields[field] = tuple(
                 msgspec.structs.replace(
-                    workload,
-                    metadata=msgspec.structs.replace(workload.metadata, annotations=marks),
+                    one,
+                    metadata=msgspec.structs.replace(one.metadata, annotations=marks),
                     spec=KueueWorkloadSpec(active=not pause.paused),
-                ),
-            ),
-        )
+                )
+                if one.metadata.uid == pause.uid
+                else one
+                for one in getattr(self.seen, field)
+            )
+        self.seen = replace(self.seen, **fields)
 
     def _begin_next(self) -> None:
         """What was of the attempt is of an earlier one."""
@@ -91,6 +93,7 @@ class Operated(InMemoryCluster):
             seen,
             worker_job=None,
             workloads=(),
+            old_workloads=(*seen.old_workloads, *seen.workloads),
             pods=(),
             podgroup=None,
             old_jobs=(*seen.old_jobs, *filter(None, (seen.worker_job,))),

@@ -13,8 +13,10 @@ from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
+from torchctl.api.kueue import KUEUE_WORKLOAD
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.runtime.client import requests
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.intent import INTENT_ANNOTATION
@@ -32,7 +34,7 @@ __all__ = [
     "snapshot_of",
 ]
 
-KINDS: tuple[Kind[Any], ...] = (
+_NAMED: tuple[Kind[Any], ...] = (
     TORCHRUN_QUEUE,
     TORCHRUN_JOB,
     CONTROLLER_REVISION,
@@ -41,9 +43,12 @@ KINDS: tuple[Kind[Any], ...] = (
     KAI_PODGROUP,
     SERVICE,
     JOB,
+    KUEUE_WORKLOAD,
     KAI_QUEUE,
     CONFIG_MAP,
 )
+KINDS: dict[str, Kind[Any]] = {kind.kind: kind for kind in _NAMED} | {"VolcanoPodGroup": VOLCANO_PODGROUP}
+"""The kinds that are compared, by the names that they have here."""
 
 MASKED = frozenset(
     {
@@ -106,12 +111,12 @@ async def read_namespace(
             nothing is returned.
     """
     pages = []
-    for kind in KINDS:
+    for name, kind in KINDS.items():
         fields = "" if kind.namespaced else f"metadata.name={namespace}"
         request = requests.list_page(kind, namespace=namespace if kind.namespaced else "", fields=fields)
         response = await transport.send(request)
         pages.append(b"" if response.status == 404 else response.body)
-        if counts and len(_items(pages[-1])) not in {expected.get(kind.kind, 0) for expected in counts}:
+        if counts and len(_items(pages[-1])) not in {expected.get(name, 0) for expected in counts}:
             return []
     return pages
 
@@ -136,8 +141,8 @@ def snapshot_of(
         masked: Paths that are not compared, besides MASKED.
     """
     objects: list[Json] = []
-    for kind, page in zip(KINDS, pages, strict=True):
-        objects += [item | {"kind": kind.kind} for item in _items(page)]
+    for name, page in zip(KINDS, pages, strict=True):
+        objects += [item | {"kind": name} for item in _items(page)]
     return normalised(objects, namespace, known, masked)
 
 

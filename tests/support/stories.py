@@ -5,12 +5,11 @@ an operator is away, the story waits. Only the first stories have workers that e
 becomes of a job whose operator was away at that moment.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from jobs import a_job, a_queue
+from gangstories import GANGS, GRACE_S, LINGER
 from snapshots import AGE, COUNTS, READINESS
+from story import Story
 from users import (
     Act,
     asks_for,
@@ -32,7 +31,7 @@ from torchctl.api.phases import Phase
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import SYNC_MESSAGE, Part, Play, Script, named
 
-__all__ = ["SCRIPT", "STORIES", "Story"]
+__all__ = ["SCRIPT", "STORIES"]
 
 Json = dict[str, Any]
 GIT = {"workspace": {"source": "git", "url": "https://git.example.com/team/code.git", "ref": "main"}}
@@ -40,45 +39,6 @@ SHARED_CLAIM = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]
 CODE = 42
 SENT = "sha256:" + "5" * 64
 """The digest of a tree that was sent to a job while it ran."""
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """A queue, a job in it, what the user does, and how the job ends.
-
-    Args:
-        queue_spec: The queue's, given the name of the namespace; a cluster-scoped name needs it.
-        job_spec: What the job says besides its queue, its two nodes and its command.
-        end: None: the job goes.
-        acts: What the user does, in this order.
-        others: Jobs that are there as well: their specs by name.
-        edit: What the user does to the queue's spec while there is no operator, and in any case before the end.
-        workers: How many pods the Job controller creates; None where that is a matter of time.
-        races: Whether what the user does races with the operator, so that it is a matter of time what was created by
-            then. Nothing is created twice all the same.
-        masked: Paths that differ between two undisturbed runs of this story.
-        coordinated: Whether the operator has the coordinator.
-    """
-
-    name: str
-    queue_spec: Callable[[str], Json] = lambda namespace: {}
-    job_spec: Json = field(default_factory=dict)
-    end: Phase | None = Phase.SUCCEEDED
-    acts: tuple[Act, ...] = ()
-    others: Mapping[str, Json] = field(default_factory=dict)
-    edit: Json = field(default_factory=dict)
-    workers: int | None = 2
-    races: bool = False
-    masked: frozenset[str] = frozenset()
-    coordinated: bool = False
-
-    def queue(self, namespace: str) -> Json:
-        return a_queue(namespace, **self.queue_spec(namespace))
-
-    def jobs(self, namespace: str) -> list[Json]:
-        """The story's own first."""
-        specs = {self.name: self.job_spec, **self.others}
-        return [a_job(namespace, name, **spec) for name, spec in specs.items()]
 
 
 def _managed(namespace: str) -> Json:
@@ -281,6 +241,7 @@ ON_CUE = (
         coordinated=True,
     ),
     Story("handed", _gangs, acts=(Act(runs(0), edits_queue(kaiQueuePolicy="Reference")), Act(runs(0), ends()))),
+    *GANGS,
 )
 
 STORIES = {story.name: story for story in (*BY_THEMSELVES, *ON_CUE)}
@@ -304,5 +265,6 @@ SCRIPT = (
     # documented that nobody can say why they ended.
     .when(named("^saved-[01]-"), Play(run_s=None, stop_exit_code=0, stop_s=4.0))
     .when(named("^host-0-"), Play(run_s=None, stop_s=4.0))
+    .when(named(LINGER), Play(run_s=None, stop_s=GRACE_S))
 )
 """How pods must be played for the stories to end as they say."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
-from stories import Story
+from story import Story
 from tellings import Scene, Telling, tell
 from writes import Point, Write
 

@@ -3,13 +3,14 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 import anyio
 from lives import Life, Lives, lives
 from snapshots import Snapshot, count, differences, read_namespace, snapshot_of
-from stories import Story
+from story import Story
 from users import Act, User
 from waiting import PERIOD_S, until
 from writes import Point, Write
@@ -20,6 +21,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE, JobCounts
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
+from torchctl.runtime.client.errors import ApiError, Timeout
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.testing.kubelet import ScriptedKubelet
 from torchctl.testing.namespaces import NAMESPACE, create_namespace, fresh_name
@@ -117,7 +119,7 @@ async def tell(
     async with lives(life, scene.upstream, telling.namespace, point, teller.edit) as operators:
         try:
             await teller.tell(operators, early=early)
-        except AssertionError as error:
+        except (AssertionError, ApiError) as error:
             telling.error = str(error)
         telling.reached = operators.was_cut
         telling.writes, telling.created = operators.writes(), operators.created()
@@ -205,7 +207,9 @@ class _Teller:
         waits = chain(LOOKS_S, repeat(LOOKS_S[-1])) if expected else repeat(STILL_S)
         with anyio.move_on_after(SETTLE_S):
             while True:
-                pages = await read_namespace(self._scene.transport, self._telling.namespace, counts)
+                pages = []
+                with suppress(Timeout):  # who is busy is asked again
+                    pages = await read_namespace(self._scene.transport, self._telling.namespace, counts)
                 snapshot = self._snapshot(pages) if pages else {}
                 if pages and (snapshot in expected or (not expected and snapshot == before and _is_over(snapshot))):
                     return snapshot

@@ -44,7 +44,7 @@ class User:
     """
 
     def __init__(self, admin: Client, cache: Cache, kubelet: ScriptedKubelet, namespace: str) -> None:
-        self._admin, self._cache, self._kubelet, self.namespace = admin, cache, kubelet, namespace
+        self.admin, self.kubelet, self.namespace, self._cache = admin, kubelet, namespace, cache
 
     def job(self, name: str) -> TorchrunJob | None:
         return self._cache.get(TORCHRUN_JOB, Key(self.namespace, name))
@@ -53,31 +53,31 @@ class User:
         return self._cache.get(TORCHRUN_QUEUE, Key(self.namespace, "queue"))
 
     async def edit_job(self, name: str, spec: dict[str, Any]) -> None:
-        await self._admin.merge_patch(TORCHRUN_JOB, name, {"spec": spec}, namespace=self.namespace)
+        await self.admin.merge_patch(TORCHRUN_JOB, name, {"spec": spec}, namespace=self.namespace)
 
     async def edit_queue(self, spec: dict[str, Any]) -> None:
-        await self._admin.merge_patch(TORCHRUN_QUEUE, "queue", {"spec": spec}, namespace=self.namespace)
+        await self.admin.merge_patch(TORCHRUN_QUEUE, "queue", {"spec": spec}, namespace=self.namespace)
 
     async def delete_job(self, name: str) -> None:
         """Does nothing the second time."""
         with suppress(NotFound):
-            await self._admin.delete(TORCHRUN_JOB, name, namespace=self.namespace)
+            await self.admin.delete(TORCHRUN_JOB, name, namespace=self.namespace)
 
     async def delete_worker(self, job: str, index: int | None) -> None:
         """Tells a worker of the attempt that runs to stop, or all of them."""
         for pod in await self._workers(job, index):
-            await self._admin.delete(POD, pod.metadata.name, namespace=self.namespace)
+            await self.admin.delete(POD, pod.metadata.name, namespace=self.namespace)
 
     async def end_worker(self, job: str, index: int | None, exit_code: int) -> None:
         """A worker of the attempt that runs comes to its end, or all of them."""
         for pod in await self._workers(job, index):
-            self._kubelet.end(self.namespace, pod.metadata.name, exit_code)
+            self.kubelet.end(self.namespace, pod.metadata.name, exit_code)
 
     async def _workers(self, name: str, index: int | None) -> list[Pod]:
         job = self.job(name)
         assert job is not None, f"{name} is gone"
         labels = f"{JOB_NAME}={name},{ROLE}={ROLE_WORKER},{ATTEMPT}={job.status.attempt}"
-        found = await self._admin.list(POD, namespace=self.namespace, labels=labels)
+        found = await self.admin.list(POD, namespace=self.namespace, labels=labels)
         running = [pod for pod in found if index in (None, pods.index(pod)) and pod.status.phase == "Running"]
         assert running, f"no worker {index} of {name} runs: {found}"
         return running

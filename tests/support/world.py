@@ -163,16 +163,23 @@ class World(Operated):
         marks = self.seen.workloads[0].metadata.annotations if self.seen.workloads else {}
         self.seen = replace(self.seen, workloads=(self.a_workload(*conditions, active=active, marks=marks, **status),))
 
-    @staticmethod
     def a_workload(
+        self,
         *conditions: dict[str, Any],
         name: str = "job-demo-1a2b3",
         active: bool = True,
         marks: dict[str, str] | None = None,
         **status: Any,
     ) -> KueueWorkload:
+        """One that Kueue has made of the attempt's Job."""
+        job = self.worker_job.metadata
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": job.uid, "controller": True}
         meta = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "7", "annotations": marks or {}}
-        body = {"metadata": meta, "spec": {"active": active}, "status": {"conditions": [*conditions], **status}}
+        body = {
+            "metadata": meta | {"ownerReferences": [owner]},
+            "spec": {"active": active},
+            "status": {"conditions": [*conditions], **status},
+        }
         return decoded(KUEUE_WORKLOAD, body)
 
     def kueue_admits(self, *conditions: dict[str, Any]) -> None:

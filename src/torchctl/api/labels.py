@@ -83,8 +83,8 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a Job: the LocalQueue that it waits in. On its owner Kueue would take it for the owner's, and leave the Job
 alone."""
 KUEUE_PAUSED = "torchrun.ai/paused"
-"""Annotation of a Workload that this operator has made inactive: its job is suspended, or pods of its last run are
-still there."""
+"""Annotation of a Workload that this operator has made inactive: its job is suspended, pods of its last run are still
+there, or its attempt is over."""
 PLAIN_CONTAINERS = "torchrun.ai/plain-containers"
 """Annotation of a queue's podTemplate: names of containers, separated by commas, that do not become native sidecars."""
 

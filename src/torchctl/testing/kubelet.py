@@ -98,7 +98,7 @@ class ScriptedKubelet:
         self._binder.wake()
 
     def end(self, namespace: str, name: str, exit_code: int = 0) -> None:
-        """Lets a running pod end now.
+        """Lets a pod end now that runs, or is being stopped and takes its time.
 
         Raises:
             KeyError: No such pod is on our nodes.

@@ -92,7 +92,11 @@ class Players:
                 self._tasks.start_soon(self._limit, life, life.deadline_s)
 
     def end(self, key: Key, exit_code: int) -> None:
-        """Lets the containers of a running pod end now. Raises KeyError if there is no such pod on our nodes."""
+        """Lets the containers of a pod that runs, or is being stopped, end now.
+
+        Raises:
+            KeyError: There is no such pod on our nodes.
+        """
         life = next((life for life in self._lives.values() if life.pod.key == key), None)
         if life is None:
             raise KeyError(str(key))
@@ -164,7 +168,8 @@ class Players:
         meta = life.pod.metadata
         if not life.pod.is_terminal:
             grace_s = float(meta.deletion_grace_period_seconds or 0)
-            await self._clock.sleep(min(life.play.stop_s, grace_s))
+            with anyio.move_on_after(min(life.play.stop_s, grace_s)):
+                await life.cue.wait()
             await self._finish(life, life.play)
         await self._fleet.wait_up(life.pod.spec.node_name)
         try:

@@ -1,1 +1,1 @@
-"""Gang schedulers: one interface, and one file each for those that jobs can be placed by."""
+"""Gang schedulers: two interfaces, and one file each for those that jobs can be placed by."""

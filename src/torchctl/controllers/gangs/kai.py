@@ -12,7 +12,7 @@ from torchctl.api import labels, names
 from torchctl.api.conditions import JobReason
 from torchctl.api.kube import KAI_PODGROUP, KaiPodGroup, Pod
 from torchctl.controllers.gangs.groups import PodGroup
-from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
+from torchctl.controllers.gangs.scheduler import Gang, Marks, Needs, Said
 from torchctl.runtime.kinds import Kind
 
 __all__ = ["FrozenKai", "FrozenTopology"]
@@ -49,6 +49,11 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         return KAI_PODGROUP
 
     @property
+    def needs(self) -> Needs:
+        what = "the cluster has no podgroups.scheduling.run.ai: install KAI-Scheduler, this job goes on by itself then"
+        return Needs(KAI_PODGROUP, JobReason.KAI_NOT_INSTALLED, what)
+
+    @property
     def own_group(self) -> bool:
         """Whether the job has a PodGroup of its own, which needs a queue."""
         return self.gang and bool(self.queue)
@@ -73,34 +78,24 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
             spec["topologyConstraint"] = _constraint(self.topology)
         return spec
 
-    def labels(self) -> dict[str, str]:
-        """Labels that put Job and pods into their KAI queue."""
-        return {labels.KAI_QUEUE: self.queue} if self.queue else {}
+    def marks(self, gang: Gang) -> Marks:
+        """Labels that put Job and pods into their KAI queue, and annotations that put the pods into their PodGroup.
 
-    def job_labels(self) -> dict[str, str]:
-        return {}
-
-    def job_annotations(self, gang: Gang) -> dict[str, str]:
-        """The gang's size for a KAI before 0.15, which makes the PodGroup itself; later ones ignore it."""
-        return {labels.KAI_BATCH_MIN_MEMBER: str(gang.least)} if self.gang else {}
-
-    def pod_annotations(self, gang: Gang) -> dict[str, str]:
-        if not self.own_group:
-            return {}
-        return {labels.KAI_POD_GROUP: gang.group, labels.KAI_SKIP_PODGROUPER: "true"}
-
-    def pod_spec(self, gang: Gang) -> dict[str, Any]:
-        return {}
+        The Job's annotation is the gang's size for a KAI before 0.15, which makes the PodGroup itself; later ones
+        ignore it.
+        """
+        grouped = {labels.KAI_POD_GROUP: gang.group, labels.KAI_SKIP_PODGROUPER: "true"} if self.own_group else {}
+        return Marks(
+            labels={labels.KAI_QUEUE: self.queue} if self.queue else {},
+            job_annotations={labels.KAI_BATCH_MIN_MEMBER: str(gang.least)} if self.gang else {},
+            pod_annotations=grouped,
+        )
 
     def group_of(self, pod: Pod) -> str:
         return pod.metadata.annotations.get(labels.KAI_POD_GROUP, "")
 
     def has_member(self, pod: Pod) -> bool:
         return True
-
-    def not_installed(self) -> NotInstalled:
-        what = "the cluster has no podgroups.scheduling.run.ai: install KAI-Scheduler, this job goes on by itself then"
-        return NotInstalled(JobReason.KAI_NOT_INSTALLED, what)
 
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """KAI's reasons with the next steps. The order of the reasons is no information, so it is dropped."""

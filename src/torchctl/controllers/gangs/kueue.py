@@ -8,18 +8,13 @@ An eviction is told by the Workload alone, since the pods are only deleted. The 
 and without losing its place in the queue.
 """
 
-from typing import Any
-
 import msgspec
 
 from torchctl.api import labels, names
 from torchctl.api.conditions import JobReason
-from torchctl.api.kube import Pod
 from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
-from torchctl.controllers.gangs.groups import PodGroup
-from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
+from torchctl.controllers.gangs.scheduler import Gang, Marks, Needs
 from torchctl.runtime.conditions import find, is_true
-from torchctl.runtime.kinds import Kind
 
 __all__ = ["ELASTIC", "PARTIAL", "FrozenKueue", "is_admitted", "may_grow", "words_of"]
 
@@ -39,17 +34,12 @@ class FrozenKueue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         return names.KUEUE
 
     @property
-    def kind(self) -> Kind[KueueWorkload]:
-        return KUEUE_WORKLOAD
-
-    @property
-    def gang(self) -> bool:
-        """Always: quota is given for all pods or none."""
-        return True
-
-    @property
-    def own_group(self) -> bool:
-        return False
+    def needs(self) -> Needs:
+        what = (
+            "spec.scheduling.kueueQueue of the queue needs Kueue, and the cluster has no workloads.kueue.x-k8s.io "
+            "(v1beta2): install it, this job goes on by itself then"
+        )
+        return Needs(KUEUE_WORKLOAD, JobReason.KUEUE_NOT_INSTALLED, what)
 
     @property
     def admits_jobs(self) -> bool:
@@ -59,43 +49,9 @@ class FrozenKueue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     def place(self) -> str:
         return f"Kueue's LocalQueue {self.queue}"
 
-    @property
-    def remedy(self) -> str:
-        return "see who else makes PodGroups for the pods"
-
-    def spec(self, gang: Gang) -> dict[str, Any]:
-        raise NotImplementedError("it has no PodGroup")
-
-    def labels(self) -> dict[str, str]:
-        return {}
-
-    def job_labels(self) -> dict[str, str]:
-        return {labels.KUEUE_QUEUE: self.queue}
-
-    def job_annotations(self, gang: Gang) -> dict[str, str]:
-        return {ELASTIC: "true"} if gang.least < gang.most else {}
-
-    def pod_annotations(self, gang: Gang) -> dict[str, str]:
-        return {}
-
-    def pod_spec(self, gang: Gang) -> dict[str, Any]:
-        return {}
-
-    def group_of(self, pod: Pod) -> str:
-        return ""
-
-    def has_member(self, pod: Pod) -> bool:
-        return True
-
-    def not_installed(self) -> NotInstalled:
-        what = (
-            "spec.scheduling.kueueQueue of the queue needs Kueue, and the cluster has no workloads.kueue.x-k8s.io "
-            "(v1beta2): install it, this job goes on by itself then"
-        )
-        return NotInstalled(JobReason.KUEUE_NOT_INSTALLED, what)
-
-    def said(self, group: PodGroup, queue_state: str | None) -> Said:
-        return Said()
+    def marks(self, gang: Gang) -> Marks:
+        grows = {ELASTIC: "true"} if gang.least < gang.most else {}
+        return Marks(job_labels={labels.KUEUE_QUEUE: self.queue}, job_annotations=grows)
 
 
 def is_admitted(workload: KueueWorkload) -> bool:

@@ -13,7 +13,7 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.kube import Pod
 from torchctl.api.nativegangs import NATIVE_PODGROUP, NativePodGroup
 from torchctl.controllers.gangs.groups import PodGroup
-from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
+from torchctl.controllers.gangs.scheduler import Gang, Marks, Needs, Said
 from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Kind
 
@@ -32,8 +32,16 @@ class FrozenNative(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         return names.NATIVE
 
     @property
-    def kind(self) -> Kind[NativePodGroup] | None:
-        return NATIVE_PODGROUP if self.gang else None
+    def kind(self) -> Kind[NativePodGroup]:
+        return NATIVE_PODGROUP
+
+    @property
+    def needs(self) -> Needs | None:
+        what = (
+            "the API server does not serve podgroups.scheduling.k8s.io: start it with "
+            f"--runtime-config=scheduling.k8s.io/v1alpha2=true and {_GATES}; this job goes on by itself then"
+        )
+        return Needs(NATIVE_PODGROUP, JobReason.NATIVE_GANGS_OFF, what) if self.gang else None
 
     @property
     def own_group(self) -> bool:
@@ -55,33 +63,14 @@ class FrozenNative(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         """Without a PriorityClass, which takes one more feature gate: the pods have theirs."""
         return {"schedulingPolicy": {"gang": {"minCount": gang.least}}}
 
-    def labels(self) -> dict[str, str]:
-        return {}
-
-    def job_labels(self) -> dict[str, str]:
-        return {}
-
-    def job_annotations(self, gang: Gang) -> dict[str, str]:
-        return {}
-
-    def pod_annotations(self, gang: Gang) -> dict[str, str]:
-        return {}
-
-    def pod_spec(self, gang: Gang) -> dict[str, Any]:
-        return {"schedulingGroup": {"podGroupName": gang.group}} if self.gang else {}
+    def marks(self, gang: Gang) -> Marks:
+        return Marks(pod_spec={"schedulingGroup": {"podGroupName": gang.group}} if self.gang else {})
 
     def group_of(self, pod: Pod) -> str:
         return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else ""
 
     def has_member(self, pod: Pod) -> bool:
         return bool(self.group_of(pod))
-
-    def not_installed(self) -> NotInstalled:
-        what = (
-            "the API server does not serve podgroups.scheduling.k8s.io: start it with "
-            f"--runtime-config=scheduling.k8s.io/v1alpha2=true and {_GATES}; this job goes on by itself then"
-        )
-        return NotInstalled(JobReason.NATIVE_GANGS_OFF, what)
 
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """kube-scheduler's words. The condition stays True when a member is lost later."""

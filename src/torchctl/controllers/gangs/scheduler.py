@@ -1,6 +1,6 @@
-"""The interface of a gang scheduler: what it needs of an attempt, and what it says about one that waits."""
+"""The interfaces of gang schedulers: what each needs of a Job, and what those with PodGroups need and say of these."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torchctl.api.conditions import JobReason
@@ -8,7 +8,7 @@ from torchctl.api.kube import Pod
 from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["Gang", "GangScheduler", "NotInstalled", "Said"]
+__all__ = ["Gang", "GangScheduler", "Marks", "Needs", "PodGroupScheduler", "Said"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,31 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class NotInstalled:
-    """A gang scheduler that the cluster does not have: reason and message of the condition."""
+class Needs:
+    """A kind that the cluster has to serve for a gang scheduler, and what the condition says if it does not."""
 
+    kind: Kind[Any]
     reason: JobReason
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What an attempt's Job and pods carry for a gang scheduler.
+
+    Args:
+        labels: Labels of the Job, its pods and their PodGroup.
+        job_labels: Labels of the Job alone.
+        job_annotations: Annotations of the Job.
+        pod_annotations: Annotations of the pods.
+        pod_spec: Fields of the pods' spec.
+    """
+
+    labels: dict[str, str] = field(default_factory=dict)
+    job_labels: dict[str, str] = field(default_factory=dict)
+    job_annotations: dict[str, str] = field(default_factory=dict)
+    pod_annotations: dict[str, str] = field(default_factory=dict)
+    pod_spec: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +65,7 @@ class Said:
 
 
 class GangScheduler(Protocol):
-    """What one gang scheduler needs of an attempt, and what it says. Frozen into the job's template, so it is a value.
+    """What a scheduler needs of an attempt's Job. Frozen into the job's template, so it is a value.
 
     A scheduler that makes no gangs is one too, so that nobody has to ask whether there is one.
     """
@@ -55,16 +75,8 @@ class GangScheduler(Protocol):
         """The name by which a queue asks for it."""
 
     @property
-    def kind(self) -> Kind[Any] | None:
-        """The kind of its PodGroups, which has to be served before pods are made; None if it has none."""
-
-    @property
-    def gang(self) -> bool:
-        """Whether the pods start together or not at all."""
-
-    @property
-    def own_group(self) -> bool:
-        """Whether each attempt has a PodGroup that we make."""
+    def needs(self) -> Needs | None:
+        """What the cluster has to serve before pods are made; None if nothing."""
 
     @property
     def admits_jobs(self) -> bool:
@@ -78,27 +90,31 @@ class GangScheduler(Protocol):
     def place(self) -> str:
         """The queue in which gangs wait, for a sentence."""
 
+    def marks(self, gang: Gang) -> Marks:
+        """What Job and pods carry for it."""
+
+
+class PodGroupScheduler(GangScheduler, Protocol):
+    """A scheduler that knows a gang by the PodGroup that its pods are in: what it needs of that, and says about it."""
+
+    @property
+    def kind(self) -> Kind[Any]:
+        """The kind of its PodGroups."""
+
+    @property
+    def gang(self) -> bool:
+        """Whether the pods start together or not at all."""
+
+    @property
+    def own_group(self) -> bool:
+        """Whether each attempt has a PodGroup that we make."""
+
     @property
     def remedy(self) -> str:
         """The next step if pods are in another PodGroup than the one that was made for them."""
 
     def spec(self, gang: Gang) -> dict[str, Any]:
         """The spec of the attempt's PodGroup, if it has one."""
-
-    def labels(self) -> dict[str, str]:
-        """Labels of the Job, its pods and the PodGroup."""
-
-    def job_labels(self) -> dict[str, str]:
-        """Labels of the Job alone."""
-
-    def job_annotations(self, gang: Gang) -> dict[str, str]:
-        """Annotations of the Job."""
-
-    def pod_annotations(self, gang: Gang) -> dict[str, str]:
-        """Annotations of the pods."""
-
-    def pod_spec(self, gang: Gang) -> dict[str, Any]:
-        """Fields of the pods' spec."""
 
     def group_of(self, pod: Pod) -> str:
         """The name of the PodGroup in which this scheduler sees a pod, as the pod says now; empty if it is in none.
@@ -109,9 +125,6 @@ class GangScheduler(Protocol):
 
     def has_member(self, pod: Pod) -> bool:
         """Whether a pod of the attempt is in a PodGroup, as far as that is in doubt: the API server may drop it."""
-
-    def not_installed(self) -> NotInstalled:
-        """Says that the cluster does not serve `kind`."""
 
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """What it says about a PodGroup that waits.

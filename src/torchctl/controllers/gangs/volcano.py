@@ -14,7 +14,7 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.kube import Pod
 from torchctl.api.volcano import VOLCANO_PODGROUP, VolcanoCondition, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import PodGroup
-from torchctl.controllers.gangs.scheduler import Gang, NotInstalled, Said
+from torchctl.controllers.gangs.scheduler import Gang, Marks, Needs, Said
 from torchctl.runtime.kinds import Kind
 
 __all__ = ["DEFAULT_QUEUE", "FrozenVolcano"]
@@ -51,6 +51,11 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         return VOLCANO_PODGROUP
 
     @property
+    def needs(self) -> Needs:
+        what = "the cluster has no podgroups.scheduling.volcano.sh: install Volcano, this job goes on by itself then"
+        return Needs(VOLCANO_PODGROUP, JobReason.VOLCANO_NOT_INSTALLED, what)
+
+    @property
     def own_group(self) -> bool:
         """Always: without a PodGroup of ours Volcano makes one in its default Queue. No gang is a minimum of 1."""
         return True
@@ -80,30 +85,14 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
             spec["subGroupPolicy"] = [_HOST]
         return spec
 
-    def labels(self) -> dict[str, str]:
-        return {}
-
-    def job_labels(self) -> dict[str, str]:
-        return {}
-
-    def job_annotations(self, gang: Gang) -> dict[str, str]:
-        return {}
-
-    def pod_annotations(self, gang: Gang) -> dict[str, str]:
-        return {labels.VOLCANO_POD_GROUP: gang.group}
-
-    def pod_spec(self, gang: Gang) -> dict[str, Any]:
-        return {}
+    def marks(self, gang: Gang) -> Marks:
+        return Marks(pod_annotations={labels.VOLCANO_POD_GROUP: gang.group})
 
     def group_of(self, pod: Pod) -> str:
         return pod.metadata.annotations.get(labels.VOLCANO_POD_GROUP, "")
 
     def has_member(self, pod: Pod) -> bool:
         return True
-
-    def not_installed(self) -> NotInstalled:
-        what = "the cluster has no podgroups.scheduling.volcano.sh: install Volcano, this job goes on by itself then"
-        return NotInstalled(JobReason.VOLCANO_NOT_INSTALLED, what)
 
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """Why Volcano places none of the PodGroup's pods: its Queue first, which no condition tells of."""

@@ -106,7 +106,8 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         podgroup=podgroup,
         queue_state=_queue_state(cache, podgroup),
         groups=_groups(cache, key, workers),
-        workloads=_workloads(cache, worker_job),
+        workloads=_workloads(cache, filter(None, (worker_job,))),
+        old_workloads=_workloads(cache, old_jobs),
         old_jobs=old_jobs,
         old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
         old_groups=_earlier(groups, job),
@@ -156,11 +157,9 @@ def _queue_state(cache: Cache, group: PodGroup | None) -> str | None:
     return (queue.status.state if queue.status is not None else "") or None
 
 
-def _workloads(cache: Cache, job: Job | None) -> tuple[KueueWorkload, ...]:
+def _workloads(cache: Cache, jobs: Iterable[Job]) -> tuple[KueueWorkload, ...]:
     """The Workloads that Kueue goes by now: one that a larger one has replaced is Finished."""
-    if job is None:
-        return ()
-    every = cache.by_index(KUEUE_WORKLOAD, BY_WORKER_JOB, job.metadata.uid)
+    every = chain.from_iterable(cache.by_index(KUEUE_WORKLOAD, BY_WORKER_JOB, job.metadata.uid) for job in jobs)
     going = [one for one in every if not is_true(one.status.conditions, "Finished")]
     return tuple(sorted(going, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name)))
 

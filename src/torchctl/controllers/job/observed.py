@@ -11,7 +11,7 @@ from torchctl.api.kueue import KueueWorkload
 from torchctl.api.labels import KUEUE_PAUSED
 from torchctl.api.queue import TorchrunQueue
 from torchctl.controllers.gangs.groups import PodGroup
-from torchctl.controllers.gangs.scheduler import GangScheduler
+from torchctl.controllers.gangs.scheduler import GangScheduler, PodGroupScheduler
 from torchctl.controllers.job.steps.dependencies import Upstream
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.kinds import Kind
@@ -39,6 +39,7 @@ class Observed:
         place: The place of the Workload that waits in Kueue's queue, for a sentence; empty if it is not known.
         old_jobs: The Jobs of earlier attempts.
         old_pods: The workers of earlier attempts.
+        old_workloads: What Kueue has made of the Jobs of earlier attempts and has not ended.
         old_groups: The PodGroups of earlier attempts.
         upstream: Jobs that this one waits for, and those that these wait for; None for one that is not there.
         awaited: Whether another job waits for this one.
@@ -69,6 +70,7 @@ class Observed:
     place: str = ""
     old_jobs: tuple[Job, ...] = ()
     old_pods: tuple[Pod, ...] = ()
+    old_workloads: tuple[KueueWorkload, ...] = ()
     old_groups: tuple[PodGroup, ...] = ()
     upstream: Upstream = field(default_factory=dict)
     awaited: bool = False
@@ -110,19 +112,20 @@ class Observed:
         return bool(self.job.status.attempt_start_time or self.worker_job or self.pods)
 
     def lacks(self, scheduler: GangScheduler) -> bool:
-        """Whether the gang scheduler's PodGroups cannot be used: they are not served, or kept from us."""
-        return scheduler.kind is not None and (scheduler.kind in self.absent or scheduler.kind in self.refused)
+        """Whether the cluster does not serve what the gang scheduler needs, or keeps it from us."""
+        needs = scheduler.needs
+        return needs is not None and (needs.kind in self.absent or needs.kind in self.refused)
 
     def refusal(self, scheduler: GangScheduler) -> str:
         """Explains why nobody knows whether the gang scheduler is there, with the next step; empty if it is known."""
-        kind = scheduler.kind
-        if kind is None or kind not in self.refused:
+        needs = scheduler.needs
+        if needs is None or needs.kind not in self.refused:
             return ""
         return (
-            f"the operator may not read {kind.resource}: {self.refused[kind]}; give its ServiceAccount the rights of "
-            "this version, this job goes on by itself then"
+            f"the operator may not read {needs.kind.resource}: {self.refused[needs.kind]}; give its ServiceAccount the "
+            "rights of this version, this job goes on by itself then"
         )
 
-    def makes_group(self, scheduler: GangScheduler) -> bool:
+    def makes_group(self, scheduler: PodGroupScheduler) -> bool:
         """Whether the attempt gets a PodGroup, and can."""
         return scheduler.own_group and not self.lacks(scheduler)

@@ -207,5 +207,5 @@ def _asks(found: Found, life: Life) -> Question | None:
 
 def _is_bereft(observed: Observed, template: FrozenTemplate) -> bool:
     """Whether something is gone that was made before the workers' Job, which is there."""
-    grouped = observed.makes_group(template.gang_scheduler)
+    grouped = template.pod_groups is not None and observed.makes_group(template.pod_groups)
     return None in (observed.revision, observed.service, *((observed.podgroup,) if grouped else ()))

@@ -1,4 +1,4 @@
-"""Whichever gang scheduler a job has, its template says so, and the rest of the operator asks one interface."""
+"""Whichever gang scheduler a job has, its template says so, and the rest of the operator asks interfaces."""
 
 import pytest
 from specs import decoded
@@ -9,7 +9,7 @@ from torchctl.controllers.gangs.groups import GROUP_KINDS, groups_of, kind_of, l
 from torchctl.controllers.gangs.kai import FrozenKai
 from torchctl.controllers.gangs.native import FrozenNative
 from torchctl.controllers.gangs.none import NoGangScheduler
-from torchctl.controllers.gangs.scheduler import Gang, GangScheduler, Said
+from torchctl.controllers.gangs.scheduler import Gang, GangScheduler, Marks, PodGroupScheduler
 from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.kinds import ObjectMeta
@@ -39,18 +39,13 @@ def test_frozen_template_names_the_gang_scheduler(world: type[World], queue: str
 
 def test_no_gang_scheduler_asks_for_nothing() -> None:
     none: GangScheduler = NoGangScheduler()
-    assert (none.kind, none.gang, none.own_group) == (None, False, False)
-    assert (none.labels(), none.job_annotations(GANG), none.pod_annotations(GANG)) == ({}, {}, {})
-
-
-def test_no_gang_scheduler_says_nothing_of_anothers_pod_group() -> None:
-    assert NoGangScheduler().said(KaiPodGroup(ObjectMeta(name="pg")), None) == Said()
+    assert (none.needs, none.admits_jobs, none.marks(GANG)) == (None, False, Marks())
 
 
 def test_what_kai_is_told_is_the_smallest_gang() -> None:
-    kai: GangScheduler = FrozenKai(queue="gpus", gang=True)
+    kai: PodGroupScheduler = FrozenKai(queue="gpus", gang=True)
     assert kai.spec(GANG) == {"minMember": 2, "queue": "gpus", "priorityClassName": "train"}
-    assert kai.job_annotations(GANG) == {"kai.scheduler/batch-min-member": "2"}
+    assert kai.marks(GANG).job_annotations == {"kai.scheduler/batch-min-member": "2"}
 
 
 def test_pod_group_that_was_read_tells_its_kind() -> None:
@@ -86,10 +81,9 @@ IN_THREE: Pod = decoded(
         (FrozenKai(queue="gpus", gang=True), "kais"),
         (FrozenVolcano(queue="train", gang=True), "volcanos"),
         (FrozenNative(gang=True), "natives"),
-        (NoGangScheduler(), ""),
     ],
 )
-def test_each_scheduler_heeds_its_own_key_of_a_pod(scheduler: GangScheduler, name: str) -> None:
+def test_each_scheduler_heeds_its_own_key_of_a_pod(scheduler: PodGroupScheduler, name: str) -> None:
     """The Job controller may add a group of Kubernetes' own to pods of KAI's or Volcano's (gate WorkloadWithJob)."""
     assert scheduler.group_of(IN_THREE) == name
     assert groups_of([IN_THREE]) == {"kais", "volcanos", "natives"}

@@ -10,7 +10,7 @@ from torchctl.api.kube import KaiPodGroup
 from torchctl.api.volcano import VOLCANO_PODGROUP, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import groups_of, kind_of
 from torchctl.controllers.gangs.none import NoGangScheduler
-from torchctl.controllers.gangs.scheduler import Gang, GangScheduler, Said
+from torchctl.controllers.gangs.scheduler import Gang, PodGroupScheduler, Said
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.kinds import ObjectMeta
 
@@ -243,7 +243,7 @@ def test_groups_of_both_schedulers_are_told_apart(world: type[World]) -> None:
     group = w.seen.podgroup
     assert isinstance(group, VolcanoPodGroup)
     assert kind_of(group) == VOLCANO_PODGROUP
-    volcano: GangScheduler = TRAIN
+    volcano: PodGroupScheduler = TRAIN
     assert volcano.said(KaiPodGroup(ObjectMeta(name="pg")), "Open") == Said()
-    w.worker(0, metadata={"annotations": volcano.pod_annotations(Gang(group="pg", least=2, most=2))})
+    w.worker(0, metadata={"annotations": volcano.marks(Gang(group="pg", least=2, most=2)).pod_annotations})
     assert groups_of(w.seen.pods) == {"pg"}

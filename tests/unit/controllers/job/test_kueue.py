@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from world import World
 
-from torchctl.api.kueue import KUEUE_WORKLOAD
+from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkloadSpec
 
 QUEUE = "{image: a:1, scheduling: {kueueQueue: gpus, nodeSelector: {disk: ssd}, tolerations: [{key: gpu}]}}"
 TWO = "{jobQueue: research, numNodes: 2, command: x}"
@@ -308,6 +308,72 @@ def test_job_that_fails_while_paused_is_let_go(world: type[World]) -> None:
     w.seen = replace(w.seen, withdrawn=())
     w.settle()
     assert is_active(w)
+
+
+# What is over.
+
+KEPT = "{jobQueue: research, numNodes: 2, command: x, runPolicy: {podRetention: All}}"
+
+
+def held_with_a_worker_done(world: type[World], text: str) -> World:
+    """A gang that was evicted, and cannot begin again in its Job."""
+    w = running(world, text)
+    w.worker_job_has(status=msgspec.structs.replace(w.worker_job.status, completed_indexes="1"))
+    w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    assert w.attempt == 1
+    return w
+
+
+def test_a_held_job_of_an_earlier_attempt_asks_for_no_quota(world: type[World]) -> None:
+    """Kueue would let it go, in its place in the queue, and its pods would meet in vain."""
+    w = held_with_a_worker_done(world, KEPT)
+    (old,), (job,) = w.seen.old_workloads, w.seen.old_jobs
+    assert (old.spec.active, job.spec["suspend"]) == (False, True)
+    w.kueue_says()
+    w.settle()
+    assert is_active(w)
+    w.kueue_admits()
+    w.settle()
+    w.runs(2)
+    w.succeeds()
+    w.settle()
+    assert w.phase == "Succeeded"
+    assert [one.spec.active for one in w.seen.old_workloads] == [False]
+
+
+def test_workload_of_a_deleted_job_is_left_alone(world: type[World]) -> None:
+    """It goes with its Job, which nobody reads."""
+    w = held_with_a_worker_done(world, TWO)
+    assert w.seen.old_jobs == ()
+    assert [one.spec.active for one in w.seen.old_workloads] == [True]
+
+
+def test_workload_that_kueue_makes_after_the_end_is_paused(world: type[World]) -> None:
+    """A deadline ends a job whose Job is held; nobody else takes that out of the queue."""
+    w = running(world, "{jobQueue: research, numNodes: 2, command: x, runPolicy: {activeDeadlineSeconds: 60}}")
+    w.later(50)
+    w.settle()
+    w.kueue_evicts("Preempted", "no quota")
+    w.later(20)
+    w.settle()
+    assert w.phase == "Failed"
+    assert not is_active(w)
+    w.kueue_says()
+    w.settle()
+    assert not is_active(w)
+
+
+def test_a_job_that_kueue_lets_go_is_ended_not_paused(world: type[World]) -> None:
+    """Its controller ends no Job that is suspended again."""
+    w = held_with_a_worker_done(world, KEPT)
+    (job,) = w.seen.old_jobs
+    released = msgspec.structs.replace(job, spec={**job.spec, "suspend": False})
+    known = tuple(msgspec.structs.replace(one, spec=KueueWorkloadSpec(active=True)) for one in w.seen.old_workloads)
+    w.seen = replace(w.seen, old_jobs=(released,), old_workloads=known)
+    w.settle()
+    assert w.spec("Job", "demo")["activeDeadlineSeconds"] == 1
+    assert [one.spec.active for one in w.seen.old_workloads] == [True]
 
 
 def test_a_workload_that_somebody_activates_is_paused_again(world: type[World]) -> None:

@@ -375,6 +375,20 @@ def test_workloads_are_those_that_go_on() -> None:
     assert seen(job(), a_workload("first")).workloads == ()
 
 
+def test_workloads_of_earlier_attempts_are_told_apart() -> None:
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/attempt": "0"}
+    found = seen(
+        (TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC, "status": {"attempt": 1}}),
+        (JOB, {"metadata": meta("demo", "uid-demo", labels=labels) | {"uid": "uid-old"}}),
+        (JOB, {"metadata": meta("demo-r1", "uid-demo") | {"uid": "uid-child"}}),
+        a_workload("now"),
+        a_workload("before", "uid-old"),
+        a_workload("ended", "uid-old", done="True"),
+    )
+    assert [one.metadata.name for one in found.workloads] == ["now"]
+    assert [one.metadata.name for one in found.old_workloads] == ["before"]
+
+
 def test_workload_wakes_the_job_of_its_job() -> None:
     labels = {"torchrun.ai/job-name": "demo"}
     shelf = cast(Cache, Shelf((JOB, {"metadata": meta("demo", "uid-demo", labels=labels)})))

@@ -86,8 +86,9 @@ def _workers(ground: Ground) -> tuple[Child, ...]:
     scheduler = template.gang_scheduler
     if (observed.lacks(scheduler) and not started) or not admission.may_start(observed, template):
         return tuple(found)
-    if scheduler.kind is not None and observed.makes_group(scheduler):
-        found.append(Child(scheduler.kind, podgroup.pod_group(owner, template, attempt), ours))
+    groups = template.pod_groups
+    if groups is not None and observed.makes_group(groups):
+        found.append(Child(groups.kind, podgroup.pod_group(owner, template, attempt), ours))
     found.append(Child(SERVICE, service.worker_service(owner, template, attempt), ours))
     let_in = admission.granted(observed.job.status) if template.coordinated else None
     body = partial(

@@ -1,6 +1,6 @@
 """Decides which children of ended attempts and jobs are stopped, which are deleted, and which stay readable."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import tries
 from torchctl.runtime.intent import controlled_by
-from torchctl.runtime.kinds import Kind, key_of
+from torchctl.runtime.kinds import Kind, controller_of, key_of
 
 __all__ = ["after_the_end", "halted", "leftovers", "look_again_s", "pauses", "stop", "stopped"]
 
@@ -43,23 +43,23 @@ def after_the_end(case: Case) -> Actions:
     halts = tries.halt(syncs, case.now, recorded=True)
     current = observed.worker_job
     keeps = current is None or policy.pod_retention is PodRetention.ALL
-    kept = [old.metadata.uid for old in _kept(case)] if keeps else []
-    remove += [_removal(JOB, old) for old in observed.old_jobs if old.metadata.uid not in kept and not _is_leaving(old)]
+    kept = [*_kept(case)] if keeps else []
+    uids = [old.metadata.uid for old in kept]
+    remove += [_removal(JOB, old) for old in observed.old_jobs if old.metadata.uid not in uids and not _is_leaving(old)]
     remove += [_removal(kind_of(group), group) for group in observed.old_groups if not _is_leaving(group)]
     remove += [*_released(observed), *_old_templates(observed)]
     if current is not None and policy.pod_retention is PodRetention.NONE:
         remove += [] if _is_leaving(current) else [_removal(JOB, current)]
         return Actions(remove=tuple(remove), halt=halts, look_again_s=left)
     stops = stopped(case) if keeps else ()
-    if current is None:
-        return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
-    if _would_go_on(observed):
+    if current is not None and _would_go_on(observed):
         stops = (*stops, *stop(case, current))
         if case.template is None and not _is_leaving(current):
             remove.append(_removal(JOB, current))  # nobody knows any more what it was made of
     read = job.status.phase == Phase.FAILED and not case.is_elastic
-    halts += _halted(observed.pods, job.status.failure, case.now) if read else ()
-    return Actions(remove=tuple(remove), halt=halts, children=stops, look_again_s=left)
+    halts += _halted(observed.pods, job.status.failure, case.now) if read and current is not None else ()
+    pause = _dequeued(observed, (*kept, *filter(None, (current,))))
+    return Actions(remove=tuple(remove), halt=halts, pause=pause, children=stops, look_again_s=left)
 
 
 def _released(observed: Observed) -> list[Removal]:
@@ -127,15 +127,32 @@ def stop(case: Case, job: Job) -> tuple[Child, ...]:
 
 
 def pauses(case: Case, suspended: bool) -> tuple[Pause, ...]:
-    """The Workload of an attempt that Kueue admits, paused while the job is suspended, or pods of its last run go.
+    """Returns which of Kueue's Workloads to pause, and which to resume.
 
-    Kueue gives quota anew as soon as they are told to stop, and new pods would meet at the last run's store. A back-off
-    of Kueue's own is waited for, since a pause would end it. A Workload that somebody else has made inactive stays so.
+    The attempt's is paused while the job is suspended, or pods of its last run go: Kueue gives quota anew as soon as
+    these are told to stop, and new pods would meet at the last run's store. A back-off of Kueue's own is waited for,
+    since a pause would end it. A Workload that somebody else has made inactive stays so.
     """
-    observed = case.observed
+    observed, over = case.observed, _dequeued(case.observed, _kept(case))
     if case.pausable and (suspended or (observed.withdrawn and not _backs_off(observed.workloads[0], case.now))):
-        return tuple(_pause(one, True) for one in observed.workloads if one.spec.active)
-    return tuple(_pause(one, False) for one in observed.workloads if KUEUE_PAUSED in one.metadata.annotations)
+        return (*over, *(_pause(one, True) for one in observed.workloads if one.spec.active))
+    return (*over, *(_pause(one, False) for one in observed.workloads if KUEUE_PAUSED in one.metadata.annotations))
+
+
+def _dequeued(observed: Observed, over: Iterable[Job]) -> tuple[Pause, ...]:
+    """Pauses the Workloads of held Jobs whose attempts are over, for good.
+
+    Kueue would give them quota when their turn comes, and nothing else ends a Job that is suspended. A Job that it has
+    let go is ended, and its Workload with it: a pause would only suspend it again.
+    """
+    held = [job.metadata.uid for job in over if job.spec.get("suspend") and not _is_leaving(job)]
+    every = (*observed.workloads, *observed.old_workloads)
+    return tuple(_pause(one, True) for one in every if one.spec.active and _job_of(one) in held)
+
+
+def _job_of(workload: KueueWorkload) -> str:
+    owner = controller_of(workload)
+    return owner.uid if owner is not None else ""
 
 
 def _backs_off(workload: KueueWorkload, now: datetime) -> bool:

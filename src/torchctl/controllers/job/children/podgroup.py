@@ -12,17 +12,17 @@ __all__ = ["gang_of", "group_name", "pod_group"]
 
 def pod_group(owner: Owner, template: FrozenTemplate, attempt: int) -> dict[str, Any]:
     """The PodGroup of an attempt whose gang scheduler has one."""
-    scheduler = template.gang_scheduler
-    assert scheduler.kind is not None
+    scheduler, gang = template.pod_groups, gang_of(owner, template, attempt)
+    assert scheduler is not None
     body = owner.body(
         scheduler.kind,
         group_name(owner, attempt),
         labels.ROLE_WORKER,
         attempt=attempt,
         given=template.metadata,
-        labels=scheduler.labels(),
+        labels=scheduler.marks(gang).labels,
     )
-    return body | {"spec": scheduler.spec(gang_of(owner, template, attempt))}
+    return body | {"spec": scheduler.spec(gang)}
 
 
 def gang_of(owner: Owner, template: FrozenTemplate, attempt: int) -> Gang:

@@ -74,14 +74,15 @@ def worker_job(
         let_in: The coordinator's record, which may limit the pods to some nodes.
     """
     scheduler = template.gang_scheduler
+    marks = scheduler.marks(gang_of(owner, template, attempt))
     body = owner.body(
         JOB,
         names.worker_job(owner.name, attempt),
         ROLE_WORKER,
         attempt=attempt,
         given=template.metadata if made is None else _as_made(template.metadata, made),
-        labels=scheduler.labels() | scheduler.job_labels(),
-        annotations=scheduler.job_annotations(gang_of(owner, template, attempt)),
+        labels=marks.labels | marks.job_labels,
+        annotations=marks.job_annotations,
     )
     return body | {
         "spec": {
@@ -110,16 +111,17 @@ def _as_made(given: Metadata, made: Job) -> Metadata:
 def _pod(owner: Owner, template: FrozenTemplate, attempt: int, nodes: int, made: Job | None, *, first: bool) -> Json:
     pod, spec = template.pod, template.pod["spec"]
     meeting = torchrun.rendezvous(template, owner.name, owner.namespace, owner.uid, attempt)
-    scheduler, gang = template.gang_scheduler, gang_of(owner, template, attempt)
-    labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | scheduler.labels()
-    annotations = pod["metadata"].get("annotations", {}) | scheduler.pod_annotations(gang)
+    scheduler = template.gang_scheduler
+    marks = scheduler.marks(gang_of(owner, template, attempt))
+    labels = pod["metadata"].get("labels", {}) | owner.labels(ROLE_WORKER, attempt) | marks.labels
+    annotations = pod["metadata"].get("annotations", {}) | marks.pod_annotations
     taken = _ADMITTERS if scheduler.admits_jobs and not first else ()
     base, *sidecars = spec["containers"]
     trainer = _reloading(owner, template, _trainer(owner, template, attempt, base), nodes, made)
     volumes = by_key("name", spec.get("volumes", ()), _volumes(owner, template))
     spec = (
         spec
-        | scheduler.pod_spec(gang)
+        | marks.pod_spec
         | {
             "subdomain": names.service(owner.name),
             "containers": [trainer, *sidecars],

@@ -17,6 +17,7 @@ from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.gangs.groups import PodGroup, least_of
 from torchctl.controllers.gangs.kueue import is_admitted, may_grow, words_of
+from torchctl.controllers.gangs.scheduler import PodGroupScheduler
 from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import group_name
@@ -155,27 +156,33 @@ def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
     refusal = observed.refusal(scheduler)
     if refusal:
         return Finding(False, JobReason.POD_GROUPS_REFUSED, refusal, warn=True)
-    if observed.lacks(scheduler):
-        missing = scheduler.not_installed()
-        return Finding(False, missing.reason, missing.message, warn=True)
+    if scheduler.needs is not None and observed.lacks(scheduler):
+        return Finding(False, scheduler.needs.reason, scheduler.needs.message, warn=True)
+    if template.pod_groups is None:
+        return Finding(True, JobReason.NO_GANG, "no gang scheduler: the pods are placed one by one")
+    return _by_pod_groups(observed, template, template.pod_groups)
+
+
+def _by_pod_groups(observed: Observed, template: FrozenTemplate, scheduler: PodGroupScheduler) -> Finding:
+    """Where the pods are, and the word of the PodGroups that they are in."""
     # A worker that is done was placed, whatever is left of its pod.
     there = success.done(observed) | {pods.index(pod) for pod in observed.pods if pods.is_scheduled(pod)}
     placed = len(there)
-    named = _named(observed, template)
+    named = _named(observed, scheduler)
     known_groups = {name: group for name, group in observed.groups.items() if name in named} or _own(observed)
     if not scheduler.gang:
         # A Queue that takes in no pods also keeps those that come one by one.
         waits = scheduler.own_group and placed < template.min_nodes
-        return _one_by_one(scheduler.place, _whys(known_groups, observed, template) if waits else "")
+        return _one_by_one(scheduler.place, _whys(known_groups, observed, scheduler) if waits else "")
     if placed >= template.min_nodes and 0 not in there and template.meets_at_worker_0:
         message = f"{_placed(placed, template)}, but not worker 0, at which the others meet"
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, message)
     if placed >= template.min_nodes:
         return Finding(True, JobReason.ADMITTED, _placed(placed, template))
-    why = _too_small(observed, template, known_groups)
+    why = _too_small(observed, template, scheduler, known_groups)
     if why:
         return Finding(False, JobReason.GANG_TOO_SMALL, why, warn=True)
-    why = _whys(known_groups, observed, template)
+    why = _whys(known_groups, observed, scheduler)
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
     wanted = counted(template.gpus, "GPU") if template.gpus else counted(template.nodes, "node")
@@ -185,8 +192,7 @@ def _judged(observed: Observed, template: FrozenTemplate) -> Finding:
 def _one_by_one(place: str, why: str) -> Finding:
     if why:
         return Finding(False, JobReason.WAITING_FOR_ADMISSION, why, warn=True)
-    where = f"no gang: the pods are placed one by one in {place}"
-    return Finding(True, JobReason.NO_GANG, where if place else "no gang scheduler: the pods are placed one by one")
+    return Finding(True, JobReason.NO_GANG, f"no gang: the pods are placed one by one in {place}")
 
 
 def _held(job: Job) -> str:
@@ -210,26 +216,27 @@ def _placed(placed: int, template: FrozenTemplate) -> str:
     return f"placed pods: {placed}, of {template.min_nodes} that {agree(template.min_nodes, 'is', 'are')} enough"
 
 
-def _too_small(observed: Observed, template: FrozenTemplate, groups: Mapping[str, PodGroup]) -> str:
+def _too_small(
+    observed: Observed, template: FrozenTemplate, scheduler: PodGroupScheduler, groups: Mapping[str, PodGroup]
+) -> str:
     """Explains what is wrong with the gang that the pods really are in, if some might start without the others."""
     if template.min_nodes == 1:
         return ""
-    problem = next(_problems(observed, template, groups), "")
+    problem = next(_problems(observed, template, scheduler, groups), "")
     if not problem:
         return ""
-    return (
-        f"{problem}: some of the {template.min_nodes} pods may start without the others; "
-        f"{template.gang_scheduler.remedy}"
-    )
+    return f"{problem}: some of the {template.min_nodes} pods may start without the others; {scheduler.remedy}"
 
 
-def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str, PodGroup]) -> Iterator[str]:
+def _problems(
+    observed: Observed, template: FrozenTemplate, scheduler: PodGroupScheduler, groups: Mapping[str, PodGroup]
+) -> Iterator[str]:
     """Yields what is wrong with the PodGroups that the pods are in.
 
     `groups` need not have the PodGroups of others; one that is not in it is not the gang that was asked for.
     """
-    there = sorted(_named(observed, template))
-    lost = next((pod for pod in observed.pods if not template.gang_scheduler.has_member(pod)), None)
+    there = sorted(_named(observed, scheduler))
+    lost = next((pod for pod in observed.pods if not scheduler.has_member(pod)), None)
     if lost is not None:
         yield f"pod {lost.metadata.name} is in no PodGroup, the API server has dropped it"
     if len(there) > 1:
@@ -239,20 +246,20 @@ def _problems(observed: Observed, template: FrozenTemplate, groups: Mapping[str,
         group = groups.get(name)
         if group is not None and least_of(group) < template.min_nodes:
             yield f"the pods are in PodGroup {name}, whose minMember is {least_of(group)} and not {template.min_nodes}"
-        elif group is None and name != ours and template.gang_scheduler.own_group:
+        elif group is None and name != ours and scheduler.own_group:
             yield f"the pods are in PodGroup {name} and not in {ours}"
 
 
-def _named(observed: Observed, template: FrozenTemplate) -> frozenset[str]:
+def _named(observed: Observed, scheduler: PodGroupScheduler) -> frozenset[str]:
     """Names of the PodGroups in which the job's own scheduler sees the pods."""
-    return frozenset(filter(None, map(template.gang_scheduler.group_of, observed.pods)))
+    return frozenset(filter(None, map(scheduler.group_of, observed.pods)))
 
 
-def _whys(groups: Mapping[str, PodGroup], observed: Observed, template: FrozenTemplate) -> str:
-    return "; ".join(filter(None, (_why(group, observed, template) for group in groups.values())))
+def _whys(groups: Mapping[str, PodGroup], observed: Observed, scheduler: PodGroupScheduler) -> str:
+    return "; ".join(filter(None, (_why(group, observed, scheduler) for group in groups.values())))
 
 
-def _why(group: PodGroup, observed: Observed, template: FrozenTemplate) -> str:
+def _why(group: PodGroup, observed: Observed, scheduler: PodGroupScheduler) -> str:
     """The gang scheduler's words on why a PodGroup waits, with the next steps; empty if it has said nothing."""
-    said = template.gang_scheduler.said(group, observed.queue_state)
+    said = scheduler.said(group, observed.queue_state)
     return "; ".join((f"PodGroup {group.metadata.name}: {pods.shorten(said.words)}", *said.steps)) if said.words else ""

@@ -14,7 +14,7 @@ from torchctl.controllers.gangs.kai import FrozenKai, FrozenTopology
 from torchctl.controllers.gangs.kueue import FrozenKueue
 from torchctl.controllers.gangs.native import FrozenNative
 from torchctl.controllers.gangs.none import NoGangScheduler
-from torchctl.controllers.gangs.scheduler import GangScheduler
+from torchctl.controllers.gangs.scheduler import GangScheduler, PodGroupScheduler
 from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.template.digest import seal
 
@@ -142,7 +142,12 @@ class FrozenTemplate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     @property
     def gang_scheduler(self) -> GangScheduler:
         """The gang scheduler of the pods; one that asks for nothing if none makes them a gang."""
-        return self.kai or self.volcano or self.native or self.kueue or NoGangScheduler()
+        return self.pod_groups or self.kueue or NoGangScheduler()
+
+    @property
+    def pod_groups(self) -> PodGroupScheduler | None:
+        """The same if it knows gangs by PodGroups, else None."""
+        return self.kai or self.volcano or self.native
 
     @property
     def gpus(self) -> int:

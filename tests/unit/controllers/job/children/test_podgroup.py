@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from world import World
 
+from torchctl.controllers.gangs.scheduler import Marks
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import gang_of, pod_group
 from torchctl.controllers.job.template.frozen import (
@@ -35,11 +36,11 @@ def template(kai: FrozenKai | None = KAI, *, elastic: FrozenElastic | None = Non
 
 
 def job_annotations_of(given: FrozenTemplate) -> dict[str, str]:
-    return given.gang_scheduler.job_annotations(gang_of(OWNER, given, 0))
+    return given.gang_scheduler.marks(gang_of(OWNER, given, 0)).job_annotations
 
 
 def pod_annotations_of(given: FrozenTemplate, attempt: int = 0) -> dict[str, str]:
-    return given.gang_scheduler.pod_annotations(gang_of(OWNER, given, attempt))
+    return given.gang_scheduler.marks(gang_of(OWNER, given, attempt)).pod_annotations
 
 
 def test_a_gang_of_fixed_size_is_all_of_its_pods() -> None:
@@ -91,7 +92,8 @@ def test_pods_name_no_pod_group_without_a_gang(kai: FrozenKai | None) -> None:
 
 
 def test_who_is_not_kais_says_nothing_to_it() -> None:
-    assert (template(None).gang_scheduler.labels(), job_annotations_of(template(None))) == ({}, {})
+    given = template(None)
+    assert given.gang_scheduler.marks(gang_of(OWNER, given, 0)) == Marks()
 
 
 def test_a_gang_without_a_queue_is_in_kais_default_queue(world: type[World]) -> None:
