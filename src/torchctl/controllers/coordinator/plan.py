@@ -4,20 +4,21 @@ A job waits from the moment at which nothing but admission is left (phase Queued
 until its attempt is over; then it waits again for its next attempt, and keeps the age that it has.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from torchctl.api import quantity
-from torchctl.api.capacity import ResourceQuota
+from torchctl.api.capacity import QuotaSpec, ResourceQuota
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.quota import QueueQuota
 from torchctl.controllers.coordinator import values
+from torchctl.controllers.coordinator.admitted import PodDefaults
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.priorities import Priorities
@@ -41,6 +42,7 @@ def state_of(
     readings = readings if readings is not None else Readings()
     nodes = readings.nodes(observed.nodes, observed.pods)
     placed, priorities = _placed(nodes), Priorities(observed.priorities)
+    defaults = _Defaults(observed, priorities.default_class)
     waiting, holdings, starts = [], [], []
     for job in observed.jobs:
         revision = Key(job.metadata.namespace, job.status.queue_revision)
@@ -52,13 +54,14 @@ def state_of(
         if template is None or not template.get("coordinated"):
             continue
         if _waits(job):
-            asked, priority = readings.template(revision, template), priorities.of(job, template)
+            asked = readings.template(revision, template, defaults.of(job.metadata.namespace))
+            priority = priorities.of(job, template)
             make = partial(_waiting, job, template, asked, priority)
             waiting.append(readings.waiting(job, (asked, priority), make))
         elif record is not None and record.let_in_time is not None:
             mine = placed.get((job.metadata.uid, str(record.attempt)), {})
             if _holds(job) or (mine and record.taken_back_time is not None):
-                asked = readings.template(revision, template)
+                asked = readings.template(revision, template, defaults.of(job.metadata.namespace))
                 shape = readings.shared(_limited(asked.shape, record))
                 holding = _holding(job, template, replace(asked, shape=shape), record, mine)
                 holdings.append(replace(holding, priority=priorities.of(job, template)))
@@ -69,7 +72,7 @@ def state_of(
         holdings=tuple(holdings),
         nodes=tuple(on.node for on in nodes if on.node is not None),
         queues=tuple(map(_settings_of, observed.queues)),
-        namespace_quotas=tuple(_quota(quota) for quota in observed.quotas if _counts_all(quota)),
+        namespace_quotas=tuple(map(_quota, observed.quotas)),
         starts=tuple(starts),
         settings=values.Settings(
             policy=values.PolicyName(settings.policy),
@@ -132,6 +135,7 @@ def _waiting(job: TorchrunJob, template: Template, asked: Asked, priority: int) 
         priority=priority,
         lasts_s=lasts_s,
         namespace_demand=asked.namespace_demand_for(pods),
+        quota_scopes=asked.quota_scopes,
         reserved=record is not None and record.reserved,
         not_before_s=_not_before_s(job.status.admission),
     )
@@ -166,6 +170,7 @@ def _holding(
         settled=over or job.status.attempt_ready_time is not None,
         leaving_for=leaving_for,
         pending_namespace_demand=asked.namespace_demand_for(0 if over else max(0, pods - max(there, _made(job)))),
+        quota_scopes=asked.quota_scopes,
     )
 
 
@@ -210,9 +215,19 @@ def _placed(nodes: Iterable[OnNode]) -> dict[tuple[str, str], dict[str, int]]:
     return found
 
 
-def _counts_all(quota: ResourceQuota) -> bool:
-    """Whether it counts every pod. One with scopes may count the workers or not; the API server has the last word."""
-    return not quota.spec.scopes and not quota.spec.scope_selector
+class _Defaults:
+    """What the pods of each namespace get at admission."""
+
+    def __init__(self, observed: Observed, priority_class: str) -> None:
+        self._none = PodDefaults((), observed.runtimes, priority_class)
+        self._by_namespace: dict[str, PodDefaults] = {}
+        for given in observed.limit_ranges:
+            namespace = given.metadata.namespace
+            before = self._by_namespace.get(namespace, self._none)
+            self._by_namespace[namespace] = before._replace(limit_ranges=(*before.limit_ranges, given))
+
+    def of(self, namespace: str) -> PodDefaults:
+        return self._by_namespace.get(namespace, self._none)
 
 
 def _quota(quota: ResourceQuota) -> values.NamespaceQuota:
@@ -222,7 +237,16 @@ def _quota(quota: ResourceQuota) -> values.NamespaceQuota:
         name=quota.metadata.name,
         hard=hard,
         left={name: amount - _amount(name, used.get(name, "0")) for name, amount in hard.items()},
+        scopes=tuple(_scopes(quota.spec)),
     )
+
+
+def _scopes(spec: QuotaSpec) -> Iterator[values.Requirement]:
+    for scope in spec.scopes or ():
+        yield values.Requirement(scope, "Exists")
+    if spec.scope_selector is not None:
+        for given in spec.scope_selector.match_expressions or ():
+            yield values.Requirement(given.scope_name, given.operator, given.values or ())
 
 
 def _amount(name: str, given: str) -> int:

@@ -1,8 +1,8 @@
 """Reads from pod specs what decides about their nodes: requests, selectors, tolerations, affinity.
 
 A pod's requests are those that kube-scheduler counts: of all containers together, or of the init container that asks
-for most if that is more, sidecars (init containers that are always restarted) beside both, and the overhead of the
-runtime class.
+for most if that is more, sidecars (init containers that are always restarted) beside both; instead of these, what the
+pod itself names; and the overhead of the runtime class.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,12 +12,12 @@ from torchctl.api import quantity
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.values import Demand, Requirement, Shape, Toleration
 
-__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "shape_of"]
+__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "scopes_of", "shape_of"]
 
 Json = Mapping[str, Any]
 
 _HOSTNAME = "kubernetes.io/hostname"
-_UNMODELLED = ("resourceClaims", "nodeName", "schedulingGates", "resources")
+_UNMODELLED = ("resourceClaims", "nodeName", "schedulingGates")
 """Fields of a pod's spec that limit its nodes, or hold it back, in a way that is not computed."""
 
 
@@ -51,6 +51,9 @@ def requests_of(spec: Json, *, field: str = "requests") -> dict[str, int]:
             peak[name] = max(peak.get(name, 0), amount)
     _add(total, sidecars)
     found = {name: max(total.get(name, 0), peak.get(name, 0)) for name in {**total, **peak}}
+    own: Json = spec.get("resources") or {}
+    found = {**amounts(own.get("limits") or {}), **found} if field == "requests" else found
+    found |= amounts(own.get(field) or {})
     _add(found, amounts(spec.get("overhead") or {}))
     return found
 
@@ -93,6 +96,34 @@ def namespace_demand(spec: Json, pods: int) -> tuple[tuple[str, int], ...]:
     found |= {name: requests[name] for name in ("cpu", "memory", "ephemeral-storage") if name in requests}
     found |= {f"limits.{name}": amount for name, amount in limits.items()}
     return tuple(sorted((name, pods * amount) for name, amount in found.items()))
+
+
+def scopes_of(spec: Json) -> tuple[tuple[str, str], ...]:
+    """Returns the scopes of ResourceQuotas that a pod is in, and its PriorityClass as the value of that scope."""
+    asked = {
+        name for field in ("requests", "limits") for name, amount in requests_of(spec, field=field).items() if amount
+    }
+    found = {
+        "NotTerminating" if spec.get("activeDeadlineSeconds") is None else "Terminating": "",
+        "NotBestEffort" if asked & {"cpu", "memory"} else "BestEffort": "",
+    }
+    if spec.get("priorityClassName"):
+        found["PriorityClass"] = str(spec["priorityClassName"])
+    if _names_namespaces(spec.get("affinity") or {}):
+        found["CrossNamespacePodAffinity"] = ""
+    return tuple(sorted(found.items()))
+
+
+def _names_namespaces(affinity: Json) -> bool:
+    """Whether a term of the pod's affinity to other pods is about further namespaces."""
+    for name in ("podAffinity", "podAntiAffinity"):
+        given: Json = affinity.get(name) or {}
+        preferred = given.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms = [*(given.get("requiredDuringSchedulingIgnoredDuringExecution") or ())]
+        terms += [term.get("podAffinityTerm") or {} for term in preferred]
+        if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
+            return True
+    return False
 
 
 def _of(container: Json, field: str) -> dict[str, int]:

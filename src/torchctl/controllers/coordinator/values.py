@@ -156,12 +156,17 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuota:
-    """A ResourceQuota of a namespace: what it allows in all, and what it has left after what exists."""
+    """A ResourceQuota of a namespace: what it allows in all, and what it has left after what exists.
+
+    Args:
+        scopes: What it counts of all pods: those in scopes for which each requirement holds.
+    """
 
     namespace: str
     name: str
     hard: Mapping[str, int]
     left: Mapping[str, int]
+    scopes: tuple[Requirement, ...] = ()
 
 
 class Turn(NamedTuple):
@@ -195,6 +200,7 @@ class Waiting:
         pods: All pods, which start together.
         lasts_s: How long it runs at most, by its deadline; None: nobody knows.
         namespace_demand: What the whole gang takes of ResourceQuotas, by their resource names.
+        quota_scopes: The scopes of ResourceQuotas that its pods are in, with their values.
         reserved: Whether a reservation is recorded for it.
         not_before_s: When it may be let in at the earliest, after its pods found no place.
     """
@@ -209,6 +215,7 @@ class Waiting:
     priority: int = 0
     lasts_s: float | None = None
     namespace_demand: tuple[tuple[str, int], ...] = ()
+    quota_scopes: tuple[tuple[str, str], ...] = ()
     reserved: bool = False
     not_before_s: float = 0.0
 
@@ -242,6 +249,7 @@ class Holding:
     settled: bool = False
     leaving_for: str = ""
     pending_namespace_demand: tuple[tuple[str, int], ...] = ()
+    quota_scopes: tuple[tuple[str, str], ...] = ()
 
     @property
     def missing(self) -> int:

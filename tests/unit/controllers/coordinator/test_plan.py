@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from torchctl.api.capacity import BoundPod, Node, PriorityClass, ResourceQuota
+from torchctl.api.capacity import BoundPod, LimitRange, Node, PriorityClass, ResourceQuota
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.queue import TORCHRUN_QUEUE, Preemption, TorchrunQueue
@@ -235,16 +235,80 @@ def test_settings_of_a_queue_are_read_in_units() -> None:
     assert (queue.quota, queue.borrowing) == (Limits(8, 1500, 2**30, 2), Limits(gpus=1))
 
 
-def test_a_resource_quota_without_scopes_counts() -> None:
-    def quota(name: str, **spec: Any) -> ResourceQuota:
-        status = {"hard": {"requests.cpu": "4", "pods": "10"}, "used": {"requests.cpu": "500m"}}
+def a_quota(pods: int = 10, **spec: Any) -> ResourceQuota:
+    status = {"hard": {"requests.cpu": "4", "pods": str(pods)}, "used": {"requests.cpu": "500m"}}
+    return msgspec.convert(
+        {"metadata": {"name": "quota", "namespace": "team"}, "spec": spec, "status": status}, ResourceQuota
+    )
+
+
+def test_a_resource_quota_is_read_in_units() -> None:
+    (found,) = seen(quotas=(a_quota(),)).namespace_quotas
+    assert (found.name, dict(found.left)) == ("quota", {"requests.cpu": 3500, "pods": 10})
+    assert dict(found.hard) == {"requests.cpu": 4000, "pods": 10}
+
+
+def scope(operator: str, *names: str) -> dict[str, Any]:
+    given = {"scopeName": "PriorityClass", "operator": operator, "values": list(names)}
+    return {"scopeSelector": {"matchExpressions": [given]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "named", "governs"),
+    [
+        ({}, "", True),
+        ({"scopes": ["BestEffort"]}, "", True),
+        ({"scopes": ["NotBestEffort"]}, "", False),
+        ({"scopes": ["NotTerminating", "BestEffort"]}, "", True),
+        ({"scopes": ["NotTerminating", "NotBestEffort"]}, "", False),
+        ({"scopes": ["Terminating"]}, "", False),
+        ({"scopes": ["AScopeOfLater"]}, "", False),
+        (scope("In", "high", "low"), "high", True),
+        (scope("In", "high"), "low", False),
+        (scope("In", "high"), "", False),
+        (scope("In", "usual"), "", True),
+        (scope("NotIn", "high"), "high", False),
+        (scope("NotIn", "high"), "low", True),
+        (scope("Exists"), "high", True),
+        (scope("DoesNotExist"), "high", False),
+    ],
+)
+def test_a_resource_quota_governs_the_pods_in_its_scopes(spec: dict[str, Any], named: str, governs: bool) -> None:
+    """Pods of which nothing names a class have the cluster's default one, here: usual."""
+    pod = {**TEMPLATE["pod"], "spec": {**TEMPLATE["pod"]["spec"], "priorityClassName": named}}
+    usual = (a_class("usual", 7, default=True),)
+    nodes, template = (a_node("n0"), a_node("n1")), TEMPLATE | {"pod": pod}
+    state = seen(a_job(), template=template, nodes=nodes, quotas=(a_quota(pods=1, **spec),), priorities=usual)
+    assert (decide(state).let_in == ()) is governs
+
+
+def test_defaults_of_a_namespace_count_for_its_jobs_alone() -> None:
+    """Each pod gets 3 of the node's 4 CPUs at admission, so that two of them never share a node of few GPUs."""
+    item = {"type": "Container", "defaultRequest": {"cpu": "3"}}
+
+    def limit_range(namespace: str) -> LimitRange:
         return msgspec.convert(
-            {"metadata": {"name": name, "namespace": "team"}, "spec": spec, "status": status}, ResourceQuota
+            {"metadata": {"name": "l", "namespace": namespace}, "spec": {"limits": [item]}}, LimitRange
         )
 
-    (found,) = seen(quotas=(quota("all"), quota("some", scopes=["BestEffort"]))).namespace_quotas
-    assert (found.name, dict(found.left)) == ("all", {"requests.cpu": 3500, "pods": 10})
-    assert dict(found.hard) == {"requests.cpu": 4000, "pods": 10}
+    pod = {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": {"limits": {GPU: "4"}}}]}}
+    for namespace, let_in in (("team", 0), ("other", 1)):
+        state = seen(
+            a_job(), template=TEMPLATE | {"pod": pod}, nodes=(a_node(),), limit_ranges=(limit_range(namespace),)
+        )
+        assert len(decide(state).let_in) == let_in
+
+
+def test_new_defaults_are_read_anew() -> None:
+    readings, templates = Readings(), {Key("team", "job-1"): TEMPLATE}
+    item = {"type": "Container", "defaultRequest": {"cpu": "3"}}
+    given = msgspec.convert({"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [item]}}, LimitRange)
+    before = Observed(jobs=(a_job(),), templates=templates)
+    state_of(before, CoordinatorSettings(), NOW, readings)
+    after = replace(before, limit_ranges=(given,))
+    found = state_of(after, CoordinatorSettings(), NOW, readings)
+    assert found == state_of(after, CoordinatorSettings(), NOW)
+    assert ("cpu", 3000) in found.waiting[0].shape.requests
 
 
 def test_a_tainted_node_keeps_pods_away() -> None:
