@@ -1,7 +1,8 @@
 """Makes the coordinator's state out of observed objects. Pure.
 
 A job waits from the moment at which nothing but admission is left (phase Queued). One that was let in holds its place
-until its attempt is over; then it waits again for its next attempt, and keeps the age that it has.
+until its attempt is over; then it waits again for its next attempt, and keeps the age that it has. One that was started
+holds its place even if somebody has removed the record that let it in.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ from torchctl.controllers.coordinator.readings import Asked, OnNode, Readings
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key, key_of
 
-__all__ = ["admission_of", "state_of"]
+__all__ = ["admission_of", "held_by", "state_of"]
 
 Template = Mapping[str, Any]
 
@@ -58,12 +59,14 @@ def state_of(
             priority = priorities.of(job, template)
             make = partial(_waiting, job, template, asked, priority)
             waiting.append(readings.waiting(job, (asked, priority), make))
-        elif record is not None and record.let_in_time is not None:
-            mine = placed.get((job.metadata.uid, str(record.attempt)), {})
-            if _holds(job) or (mine and record.taken_back_time is not None):
+            continue
+        held = held_by(job)
+        if held is not None:
+            mine = placed.get((job.metadata.uid, str(held.attempt)), {})
+            if _holds(job, held) or (mine and held.taken_back_time is not None):
                 asked = readings.template(revision, template, defaults.of(job.metadata.namespace))
-                shape = readings.shared(_limited(asked.shape, record))
-                holding = _holding(job, template, replace(asked, shape=shape), record, mine)
+                shape = readings.shared(_limited(asked.shape, held))
+                holding = _holding(job, template, replace(asked, shape=shape), held, mine)
                 holdings.append(replace(holding, priority=priorities.of(job, template)))
     readings.keep(observed.templates)
     return values.State(
@@ -89,14 +92,28 @@ def admission_of(job: TorchrunJob) -> Admission | None:
     return record if record is not None and record.attempt == job.status.attempt else None
 
 
+def held_by(job: TorchrunJob) -> Admission | None:
+    """Returns the record by which the job holds its place, or one in its stead if it was started without; else None.
+
+    It may be about an earlier attempt whose room was taken back.
+    """
+    record, attempt, start = job.status.admission, job.status.attempt, job.status.attempt_start_time
+    granted = record if record is not None and record.let_in_time is not None else None
+    if granted is not None and granted.attempt == attempt:
+        return granted
+    if start is not None:
+        return Admission(attempt=attempt, let_in_time=start)
+    return granted if granted is not None and granted.taken_back_time is not None else None
+
+
 def _waits(job: TorchrunJob) -> bool:
-    record = admission_of(job)
-    let_in = record is not None and record.let_in_time is not None
-    return job.status.phase == Phase.QUEUED and not let_in and not _is_stopped(job)
+    held = held_by(job)
+    lets_in = held is not None and held.attempt == job.status.attempt
+    return job.status.phase == Phase.QUEUED and not lets_in and not _is_stopped(job)
 
 
-def _holds(job: TorchrunJob) -> bool:
-    return admission_of(job) is not None and job.status.phase not in (*TERMINAL, Phase.SUSPENDED)
+def _holds(job: TorchrunJob, held: Admission) -> bool:
+    return held.attempt == job.status.attempt and job.status.phase not in (*TERMINAL, Phase.SUSPENDED)
 
 
 def _is_stopped(job: TorchrunJob) -> bool:
@@ -152,7 +169,7 @@ def _holding(
 ) -> values.Holding:
     """Returns what a job holds; one whose room was taken back holds it until its pods are gone."""
     assert record.let_in_time is not None
-    pods, lasts_s, over = _pods(job, template), _lasts_s(job, template), not _holds(job)
+    pods, lasts_s, over = _pods(job, template), _lasts_s(job, template), not _holds(job, record)
     there = sum(placed.values())
     begun = job.status.attempt_active_time or record.let_in_time
     leaving_for = "" if record.taken_back_time is None else record.preempted_for or values.NOBODY

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Told
-from torchctl.controllers.coordinator.plan import admission_of
+from torchctl.controllers.coordinator.plan import admission_of, held_by
 from torchctl.runtime.kinds import key_of
 
 __all__ = ["FRONT", "MOST_NODES", "records"]
@@ -77,9 +77,9 @@ def _preempted(job: TorchrunJob, preemptor: str, moment: datetime) -> Admission:
 
 
 def _current(job: TorchrunJob) -> Admission:
-    record = job.status.admission
-    assert record is not None  # only what holds room loses it
-    return record
+    held = held_by(job)
+    assert held is not None  # only what holds room loses it
+    return held
 
 
 def _let_in(job: TorchrunJob, given: LetIn, moment: datetime) -> Admission:
