@@ -22,7 +22,8 @@ from torchctl.controllers.coordinator.reclaim import victims
 from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.coordinator.tell import tell
 from torchctl.controllers.coordinator.turns import Turns
-from torchctl.controllers.coordinator.values import NOBODY, Holding, Queue, Settings, Shape, State, Waiting
+from torchctl.controllers.coordinator.values import NOBODY, Holding, Queue, Shape, State, Waiting
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["decide"]
 
@@ -232,7 +233,7 @@ class _Pass:
         return self._state.now_s - gang.since_s >= self._settings.reserve_after_s
 
 
-def _stuck(holdings: tuple[Holding, ...], now_s: float, settings: Settings) -> tuple[TakeBack, ...]:
+def _stuck(holdings: tuple[Holding, ...], now_s: float, settings: CoordinatorSettings) -> tuple[TakeBack, ...]:
     """Returns the gangs of which some pods have had no node for long since they were let in."""
     found = (
         TakeBack(holding.key, holding.missing)

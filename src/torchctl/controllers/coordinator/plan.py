@@ -77,12 +77,7 @@ def state_of(
         queues=tuple(map(_settings_of, observed.queues)),
         namespace_quotas=tuple(map(_quota, observed.quotas)),
         starts=tuple(starts),
-        settings=values.Settings(
-            policy=values.PolicyName(settings.policy),
-            cohort_policies={name: values.PolicyName(own) for name, own in settings.cohort_policies.items()},
-            reserve_after_s=settings.reserve_after_s,
-            place_within_s=settings.place_within_s,
-        ),
+        settings=settings,
     )
 
 

@@ -6,10 +6,10 @@ memory in bytes, devices and pods in pieces.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from torchctl.api.queue import Preemption
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = [
     "NOBODY",
@@ -19,11 +19,9 @@ __all__ = [
     "Limits",
     "NamespaceQuota",
     "Node",
-    "PolicyName",
     "Preemption",
     "Queue",
     "Requirement",
-    "Settings",
     "Shape",
     "Start",
     "State",
@@ -32,13 +30,6 @@ __all__ = [
     "Turn",
     "Waiting",
 ]
-
-
-class PolicyName(StrEnum):
-    SMOOTH_WEIGHTED_ROUND_ROBIN = "SmoothWeightedRoundRobin"
-    WEIGHTED_ROUND_ROBIN = "WeightedRoundRobin"
-    PRIORITY = "Priority"
-    FIFO = "FIFO"
 
 
 class Taint(NamedTuple):
@@ -258,25 +249,6 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The coordinator's settings.
-
-    Args:
-        policy: The order of the queues.
-        cohort_policies: The order of the queues of single cohorts, which then take their turns as one queue.
-        reserve_after_s: How long the first gang of a queue waits before room is kept for it.
-        place_within_s: How long the pods of a gang that is let in may be without a node, before it loses its place.
-        max_starts: Gangs that one decision lets in at most; the next decision follows at once.
-    """
-
-    policy: PolicyName = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN
-    cohort_policies: Mapping[str, PolicyName] = field(default_factory=dict)
-    reserve_after_s: float = 600.0
-    place_within_s: float = 300.0
-    max_starts: int = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """All that a decision is made from. The order of the tuples means nothing."""
 
@@ -287,4 +259,4 @@ class State:
     queues: tuple[Queue, ...] = ()
     namespace_quotas: tuple[NamespaceQuota, ...] = ()
     starts: tuple[Start, ...] = ()
-    settings: Settings = Settings()
+    settings: CoordinatorSettings = field(default_factory=CoordinatorSettings)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Why
 from torchctl.controllers.coordinator.matching import matches
-from torchctl.controllers.coordinator.values import Requirement, Settings, Shape, State, Taint, Toleration
+from torchctl.controllers.coordinator.values import Requirement, Shape, State, Taint, Toleration
+from torchctl.controllers.settings import CoordinatorSettings
 
 GPU_TAINT = Taint(GPU, "", "NoSchedule")
 
@@ -178,7 +179,7 @@ def test_a_gang_that_can_never_fit_holds_up_nobody() -> None:
 
 
 def test_a_gang_whose_pods_find_no_node_loses_its_place() -> None:
-    bound_s = Settings().place_within_s
+    bound_s = CoordinatorSettings().place_within_s
     half = holding(gang("half", 2), [("n0", 1)], let_in_s=NOW_S - bound_s, settled=False)
     full = [node("n0", used=8), node("n1", used=8)]
     assert [(given.key, given.missing) for given in decide(state([], full, [half])).take_back] == [("half", 1)]
@@ -201,7 +202,7 @@ def test_a_gang_without_its_place_waits_for_a_pause() -> None:
 
 def test_one_decision_lets_in_so_many() -> None:
     waiting = [gang(f"g{at}", 1, 1) for at in range(5)]
-    decision = decide(state(waiting, nodes(4), settings=Settings(max_starts=2)))
+    decision = decide(state(waiting, nodes(4), settings=CoordinatorSettings(max_starts=2)))
     assert (len(decision.let_in), decision.more) == (2, True)
     assert {told.why for told in decision.told} == {Why.NEXT}
 
