@@ -5,21 +5,18 @@ until its attempt is over; then it waits again for its next attempt, and keeps t
 holds its place even if somebody has removed the record that let it in.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from torchctl.api import quantity
-from torchctl.api.capacity import QuotaSpec, ResourceQuota
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.api.queue import TorchrunQueue
-from torchctl.api.quota import QueueQuota
 from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.admitted import PodDefaults
+from torchctl.controllers.coordinator.bounds import namespace_quota, queue_of
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.priorities import Priorities
@@ -42,43 +39,74 @@ def state_of(
     """
     readings = readings if readings is not None else Readings()
     nodes = readings.nodes(observed.nodes, observed.pods)
-    placed, priorities = _placed(nodes), Priorities(observed.priorities)
-    defaults = _Defaults(observed, priorities.default_class)
-    waiting, holdings, starts = [], [], []
+    jobs = _Jobs(observed, readings, _placed(nodes))
+    waiting, holdings, unreadable, starts = [], [], [], []
     for job in observed.jobs:
-        revision = Key(job.metadata.namespace, job.status.queue_revision)
-        template = observed.templates.get(revision)
         record = job.status.admission
         if record is not None and record.let_in_time is not None:
             turn = values.Turn(record.clock, record.position)
             starts.append(values.Start(_queue(job), record.let_in_time.timestamp(), turn))
-        if template is None or not template.get("coordinated"):
+        try:
+            gang = jobs.read(job)
+        except Exception as error:  # users write templates, and whatever is wrong with one must not stop all decisions
+            if _waits(job):
+                unreadable.append(values.Unreadable(str(key_of(job)), f"{type(error).__name__}: {error}"))
             continue
-        if _waits(job):
-            asked = readings.template(revision, template, defaults.of(job.metadata.namespace))
-            priority = priorities.of(job, template)
-            make = partial(_waiting, job, template, asked, priority)
-            waiting.append(readings.waiting(job, (asked, priority), make))
-            continue
-        held = held_by(job)
-        if held is not None:
-            mine = placed.get((job.metadata.uid, str(held.attempt)), {})
-            if _holds(job, held) or (mine and held.taken_back_time is not None):
-                asked = readings.template(revision, template, defaults.of(job.metadata.namespace))
-                shape = readings.shared(_limited(asked.shape, held))
-                holding = _holding(job, template, replace(asked, shape=shape), held, mine)
-                holdings.append(replace(holding, priority=priorities.of(job, template)))
+        if isinstance(gang, values.Waiting):
+            waiting.append(gang)
+        elif gang is not None:
+            holdings.append(gang)
     readings.keep(observed.templates)
     return values.State(
         now_s=now.timestamp(),
         waiting=tuple(waiting),
+        unreadable=tuple(unreadable),
         holdings=tuple(holdings),
         nodes=tuple(on.node for on in nodes if on.node is not None),
-        queues=tuple(map(_settings_of, observed.queues)),
-        namespace_quotas=tuple(map(_quota, observed.quotas)),
+        queues=tuple(map(queue_of, observed.queues)),
+        namespace_quotas=tuple(map(namespace_quota, observed.quotas)),
         starts=tuple(starts),
         settings=settings,
     )
+
+
+class _Jobs:
+    """Reads jobs, with what their pods get at admission, and where these are."""
+
+    def __init__(
+        self, observed: Observed, readings: Readings, placed: Mapping[tuple[str, str], Mapping[str, int]]
+    ) -> None:
+        self._templates, self._readings, self._placed = observed.templates, readings, placed
+        self._priorities = Priorities(observed.priorities)
+        self._defaults = _Defaults(observed, self._priorities.default_class)
+
+    def read(self, job: TorchrunJob) -> values.Waiting | values.Holding | None:
+        """Returns the gang of a job; None if it concerns nobody.
+
+        Raises:
+            Exception: Its template is none.
+        """
+        revision = Key(job.metadata.namespace, job.status.queue_revision)
+        template = self._templates.get(revision)
+        if template is None or not template.get("coordinated"):
+            return None
+        if _waits(job):
+            asked, priority = self._asked(revision, template), self._priorities.of(job, template)
+            make = partial(_waiting, job, template, asked, priority)
+            return self._readings.waiting(job, (asked, priority), make)
+        held = held_by(job)
+        if held is None:
+            return None
+        mine = self._placed.get((job.metadata.uid, str(held.attempt)), {})
+        if not _holds(job, held) and not (mine and held.taken_back_time is not None):
+            return None
+        asked = self._asked(revision, template)
+        shape = self._readings.shared(_limited(asked.shape, held))
+        holding = _holding(job, template, replace(asked, shape=shape), held, mine)
+        return replace(holding, priority=self._priorities.of(job, template))
+
+    def _asked(self, revision: Key, template: Template) -> Asked:
+        return self._readings.template(revision, template, self._defaults.of(revision.namespace))
 
 
 def admission_of(job: TorchrunJob) -> Admission | None:
@@ -199,25 +227,6 @@ def _lasts_s(job: TorchrunJob, template: Template) -> float | None:
     return None if bound is None else max(0.0, float(bound) - job.status.active_seconds)
 
 
-def _settings_of(queue: TorchrunQueue) -> values.Queue:
-    spec = queue.spec
-    return values.Queue(
-        key=str(key_of(queue)),
-        weight=spec.weight,
-        quota=_limits(spec.quota),
-        cohort=spec.cohort or "",
-        borrowing=_limits(spec.borrowing_limit),
-        preemption=spec.preemption,
-        max_nodes=spec.max_nodes,
-    )
-
-
-def _limits(given: QueueQuota) -> values.Limits:
-    cpus = None if given.cpus is None else quantity.parse(given.cpus).milli
-    memory = None if given.memory is None else int(quantity.parse(given.memory).ceil().value)
-    return values.Limits(gpus=given.gpus, cpus=cpus, memory=memory, jobs=given.jobs)
-
-
 def _placed(nodes: Iterable[OnNode]) -> dict[tuple[str, str], dict[str, int]]:
     """Returns how many workers are on which node, by the uid of their job and the attempt."""
     found: dict[tuple[str, str], dict[str, int]] = {}
@@ -240,28 +249,3 @@ class _Defaults:
 
     def of(self, namespace: str) -> PodDefaults:
         return self._by_namespace.get(namespace, self._none)
-
-
-def _quota(quota: ResourceQuota) -> values.NamespaceQuota:
-    used, hard = quota.status.used, {name: _amount(name, given) for name, given in quota.status.hard.items()}
-    return values.NamespaceQuota(
-        namespace=quota.metadata.namespace,
-        name=quota.metadata.name,
-        hard=hard,
-        left={name: amount - _amount(name, used.get(name, "0")) for name, amount in hard.items()},
-        scopes=tuple(_scopes(quota.spec)),
-    )
-
-
-def _scopes(spec: QuotaSpec) -> Iterator[values.Requirement]:
-    for scope in spec.scopes or ():
-        yield values.Requirement(scope, "Exists")
-    if spec.scope_selector is not None:
-        for given in spec.scope_selector.match_expressions or ():
-            yield values.Requirement(given.scope_name, given.operator, given.values or ())
-
-
-def _amount(name: str, given: str) -> int:
-    """Returns an amount in the units of `namespace_demand`: CPUs in thousandths."""
-    found = quantity.parse(given)
-    return found.milli if name in ("cpu", "requests.cpu", "limits.cpu") else int(found.ceil().value)

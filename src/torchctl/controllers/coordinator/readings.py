@@ -86,6 +86,9 @@ class Readings:
 
         Args:
             defaults: What its pods get at admission.
+
+        Raises:
+            Exception: It is no template. Until a pod is made of it, no API server checks what users have put into it.
         """
         known = self._templates.get(revision)
         if known is not None and (known[0] is defaults or known[0] == defaults):

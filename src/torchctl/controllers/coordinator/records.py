@@ -25,6 +25,7 @@ FRONT = 10
 """Places at the front of a queue, of which each change is told."""
 
 _LONGEST = 1000
+_LONGEST_ESTIMATE = timedelta(days=365)
 _PAUSE, _LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
 
 
@@ -110,11 +111,11 @@ def _told(job: TorchrunJob, told: Told, reserved: bool, now: datetime) -> Admiss
 
 
 def _minute(estimate_s: float | None, now: datetime) -> datetime | None:
-    """Returns the estimate to the minute: it is one."""
-    if estimate_s is None:
+    """Returns the estimate to the minute, because it is one; none that is years away."""
+    left_s = None if estimate_s is None else estimate_s - now.timestamp()
+    if left_s is None or left_s > _LONGEST_ESTIMATE.total_seconds():
         return None
-    at = now + timedelta(seconds=estimate_s - now.timestamp())
-    return at.replace(second=0, microsecond=0)
+    return (now + timedelta(seconds=max(0.0, left_s))).replace(second=0, microsecond=0)
 
 
 def _differs(old: Admission, new: Admission) -> bool:
@@ -124,7 +125,7 @@ def _differs(old: Admission, new: Admission) -> bool:
 
 def _is_news(old: Admission, new: Admission, now: datetime) -> bool:
     """Whether a person would notice: far back in a queue, a few places or other numbers make no difference."""
-    if old.place == 0 or abs(new.place - old.place) * 10 > old.place:
+    if abs(new.place - old.place) * 10 > old.place:
         return True
     if new.place <= FRONT and old.message != new.message:
         return True

@@ -33,7 +33,7 @@ def tell(
     ledger: Ledger,
     preempt: Iterable[Preempt],
 ) -> tuple[Told, ...]:
-    """Returns what everybody is told who is not let in, in the order of the queues."""
+    """Returns what everybody is told who is not let in, in the order of the queues; then those that have no place."""
     by_size: dict[tuple[int, int], _Answer] = {}
     keepers = ledger.keepers() | room.holds.keys()
     starts = _by_queue(state.starts)
@@ -60,6 +60,7 @@ def tell(
             if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
             told.append(Told(gang.key, place, answer.why, answer.message, answer.waits_for, estimate_s))
+    told += [Told(given.key, 0, Why.UNREADABLE, words.unreadable(given.why)) for given in state.unreadable]
     return tuple(told)
 
 

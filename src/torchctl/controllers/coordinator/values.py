@@ -28,6 +28,7 @@ __all__ = [
     "Taint",
     "Toleration",
     "Turn",
+    "Unreadable",
     "Waiting",
 ]
 
@@ -248,12 +249,20 @@ class Holding:
         return max(0, self.pods - self.done - sum(count for _, count in self.placed))
 
 
+class Unreadable(NamedTuple):
+    """A gang that waits, and why its template cannot be read."""
+
+    key: str
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """All that a decision is made from. The order of the tuples means nothing."""
 
     now_s: float
     waiting: tuple[Waiting, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
     holdings: tuple[Holding, ...] = ()
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()

@@ -11,7 +11,7 @@ from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untole
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import Node, Shape, Waiting
 
-__all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape"]
+__all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape", "unreadable"]
 
 _NOUNS = {"gpus": "GPU", "jobs": "job", "nodes": "node"}
 
@@ -48,6 +48,11 @@ def back_off(not_before_s: float) -> str:
         "it was let in, and some of its pods found no node in time: others may have taken the room, a node may have "
         f"gone, or a rule that is not computed keeps them away (see their Events); it waits until {again} UTC at least"
     )
+
+
+def unreadable(why: str) -> str:
+    """Says that a gang's template makes no pods, and what to do."""
+    return f"the job's pods cannot be read ({why}): mend podTemplate or resources of job or queue, and submit it again"
 
 
 def quota_short(gang: Waiting, short: QuotaShortage) -> str:
