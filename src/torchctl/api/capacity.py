@@ -54,8 +54,14 @@ class Resources(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaul
     limits: dict[str, str] | None = None
 
 
+class ContainerPort(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    host_port: int = 0
+    protocol: str = ""
+
+
 class BoundContainer(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
     resources: Resources = Resources()
+    ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str = ""
 
 

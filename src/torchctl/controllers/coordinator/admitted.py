@@ -1,6 +1,7 @@
-"""What the API server adds to a pod at admission: defaults of LimitRanges, a RuntimeClass, the default PriorityClass.
+"""What a pod has that its template lacks: the operator's init container, and what the API server adds at admission.
 
-A template has none of it, but each of its pods will, and kube-scheduler and ResourceQuotas count it.
+That is defaults of LimitRanges, a RuntimeClass, and the default PriorityClass. kube-scheduler and ResourceQuotas count
+all of it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,8 +9,9 @@ from typing import Any, NamedTuple
 
 from torchctl.api import quantity
 from torchctl.api.capacity import LimitRange, RuntimeClass
+from torchctl.controllers.owncontainers import LIMITS, REQUESTS
 
-__all__ = ["PodDefaults", "admitted"]
+__all__ = ["PodDefaults", "admitted", "spec_of"]
 
 Json = Mapping[str, Any]
 
@@ -25,6 +27,16 @@ class PodDefaults(NamedTuple):
     limit_ranges: tuple[LimitRange, ...] = ()
     runtimes: tuple[RuntimeClass, ...] = ()
     priority_class: str = ""
+
+
+def spec_of(template: Json) -> Json:
+    """Returns the spec of the pods of a frozen template as the operator makes them."""
+    spec: Json = template["pod"]["spec"]
+    rendezvous: Json = template.get("rendezvous") or {}
+    if not (template.get("workspace") or template.get("hotReload") or rendezvous.get("preflight")):
+        return spec
+    ours = {"name": "torchctl", "resources": {"requests": REQUESTS, "limits": LIMITS}}
+    return {**spec, "initContainers": [ours, *(spec.get("initContainers") or ())]}
 
 
 def admitted(spec: Json, defaults: PodDefaults) -> Json:

@@ -13,14 +13,14 @@ from torchctl.api import labels
 from torchctl.api.capacity import BoundPod, Node
 from torchctl.api.job import TorchrunJob
 from torchctl.controllers.coordinator import values
-from torchctl.controllers.coordinator.admitted import PodDefaults, admitted
+from torchctl.controllers.coordinator.admitted import PodDefaults, admitted, spec_of
 from torchctl.controllers.coordinator.shapes import (
     amounts,
     demand_of,
     namespace_demand,
-    requests_of,
     scopes_of,
     shape_of,
+    taken_of,
 )
 from torchctl.runtime.kinds import Key
 
@@ -93,8 +93,7 @@ class Readings:
         known = self._templates.get(revision)
         if known is not None and (known[0] is defaults or known[0] == defaults):
             return known[1]
-        pod = template["pod"]
-        spec, given = admitted(pod["spec"], defaults), pod["metadata"].get("labels") or {}
+        spec, given = admitted(spec_of(template), defaults), template["pod"]["metadata"].get("labels") or {}
         demand = demand_of(spec, 1, template.get("gpuResource", ""))
         found = Asked(self.shared(shape_of(spec, given)), demand, namespace_demand(spec, 1), scopes_of(spec))
         self._templates[revision] = (defaults, found)
@@ -144,7 +143,7 @@ def _on_node(name: str, node: Node | None, pods: Iterable[BoundPod]) -> OnNode:
     used: dict[str, int] = {}
     workers: dict[tuple[str, str], int] = {}
     for pod in pods:
-        for resource, amount in {**requests_of(msgspec.to_builtins(pod.spec)), "pods": 1}.items():
+        for resource, amount in {**taken_of(msgspec.to_builtins(pod.spec)), "pods": 1}.items():
             used[resource] = used.get(resource, 0) + amount
         given = pod.metadata.labels
         if given.get(labels.ROLE) == labels.ROLE_WORKER:

@@ -10,9 +10,9 @@ from typing import Any
 
 from torchctl.api import quantity
 from torchctl.controllers.coordinator.matching import NODE_NAME
-from torchctl.controllers.coordinator.values import Demand, Requirement, Shape, Toleration
+from torchctl.controllers.coordinator.values import HOST_PORT, Demand, Requirement, Shape, Toleration
 
-__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "scopes_of", "shape_of"]
+__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "scopes_of", "shape_of", "taken_of"]
 
 Json = Mapping[str, Any]
 
@@ -58,6 +58,11 @@ def requests_of(spec: Json, *, field: str = "requests") -> dict[str, int]:
     return found
 
 
+def taken_of(spec: Json) -> dict[str, int]:
+    """Returns what one pod takes of a node: what it asks for, and ports, of which each node has one."""
+    return requests_of(spec) | dict.fromkeys(_host_ports(spec), 1)
+
+
 def shape_of(spec: Json, labels: Mapping[str, str]) -> Shape:
     """Returns the shape of a gang's pods.
 
@@ -71,11 +76,11 @@ def shape_of(spec: Json, labels: Mapping[str, str]) -> Shape:
     if (affinity.get("podAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
         odd.append("affinity.podAffinity")
     return Shape(
-        requests=tuple(sorted((name, amount) for name, amount in requests_of(spec).items() if amount)),
+        requests=tuple(sorted((name, amount) for name, amount in taken_of(spec).items() if amount)),
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         tolerations=tuple(_toleration(given) for given in spec.get("tolerations") or ()),
         affinity=_terms(affinity.get("nodeAffinity") or {}),
-        one_per_node=alone or _takes_host_ports(spec),
+        one_per_node=alone,
         unmodelled=tuple(sorted(odd)),
     )
 
@@ -186,8 +191,11 @@ def _limits(spec: Json) -> Iterator[str]:
         yield "volumes"
 
 
-def _takes_host_ports(spec: Json) -> bool:
-    """Whether two of the pods cannot run on one node, because both would take the same port of it."""
-    containers: Iterable[Json] = spec.get("containers") or ()
-    ports = [port for container in containers for port in container.get("ports") or ()]
-    return any(port.get("hostPort") or (spec.get("hostNetwork") and port.get("containerPort")) for port in ports)
+def _host_ports(spec: Json) -> Iterator[str]:
+    """Yields the ports of the node that a pod takes. That of one address counts as that of all."""
+    sidecars = (one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always")
+    for container in (*(spec.get("containers") or ()), *sidecars):
+        for port in container.get("ports") or ():
+            number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else None)
+            if number:
+                yield f"{HOST_PORT}{port.get('protocol') or 'TCP'}/{number}"

@@ -12,6 +12,7 @@ from torchctl.api.queue import Preemption
 from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = [
+    "HOST_PORT",
     "NOBODY",
     "UNBOUNDED",
     "Demand",
@@ -30,6 +31,7 @@ __all__ = [
     "Turn",
     "Unreadable",
     "Waiting",
+    "amount_of",
 ]
 
 
@@ -61,7 +63,7 @@ class Shape:
     """The part of a pod's spec that decides on which nodes the pod can run.
 
     Args:
-        requests: Amounts by resource, sorted by name.
+        requests: Amounts by resource, sorted by name, ports of the node among them.
         selector: Node labels that the pod needs.
         affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
         one_per_node: Whether pods of one gang exclude each other from a node.
@@ -118,6 +120,15 @@ class Limits(NamedTuple):
     cpus: int | None = None
     memory: int | None = None
     jobs: int | None = None
+
+
+HOST_PORT = "hostPort/"
+"""What the resources begin with that are ports of a node: every node has one of each, as hostPort/TCP/29500."""
+
+
+def amount_of(resource: str, amounts: Mapping[str, int]) -> int:
+    """Returns how much there is of a resource, of which nodes do not name each."""
+    return amounts.get(resource, int(resource.startswith(HOST_PORT)))
 
 
 UNBOUNDED = Limits()

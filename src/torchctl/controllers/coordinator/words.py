@@ -9,7 +9,7 @@ from torchctl.api.quantity import Format, Quantity
 from torchctl.controllers.coordinator.capacity import Capacity
 from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
-from torchctl.controllers.coordinator.values import Node, Shape, Waiting
+from torchctl.controllers.coordinator.values import HOST_PORT, Node, Shape, Waiting, amount_of
 
 __all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape", "unreadable"]
 
@@ -18,6 +18,8 @@ _NOUNS = {"gpus": "GPU", "jobs": "job", "nodes": "node"}
 
 def amount(resource: str, value: int) -> str:
     """Returns an amount of a resource as a person writes it: 8 nvidia.com/gpu, 64 cpu, 512Gi memory."""
+    if resource.startswith(HOST_PORT):
+        return f"host port {resource.rpartition('/')[2]}"
     short = resource.removeprefix("requests.").removeprefix("limits.")
     if short in ("cpu", "cpus"):
         return f"{Quantity(Fraction(value, 1000))} {'CPUs' if value > 1000 else 'CPU'}"
@@ -93,11 +95,11 @@ def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
 
     def share(node: Node) -> int:
         """Returns how much of the pod the node has, in millionths."""
-        asked = ((node.allocatable.get(name, 0), value) for name, value in gang.shape.requests if value)
+        asked = ((amount_of(name, node.allocatable), value) for name, value in gang.shape.requests if value)
         return min((min(there, value) * 10**6 // value for there, value in asked), default=0)
 
     best = max(matching, key=lambda node: (share(node), node.name))
-    cut = tuple((name, min(value, best.allocatable.get(name, 0))) for name, value in gang.shape.requests)
+    cut = tuple((name, min(value, amount_of(name, best.allocatable))) for name, value in gang.shape.requests)
     too_much = [
         f"{amount(name, value)} (the nearest node has {amount(name, there)})"
         for (name, value), (_, there) in zip(gang.shape.requests, cut, strict=True)

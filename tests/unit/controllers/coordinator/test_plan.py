@@ -1,77 +1,25 @@
 """From observed objects to the state of a decision, and from its outcome to what is written."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from gangobjects import GPU, NOW, QUEUED, TEMPLATE, a_class, a_job, a_node, a_pod, record, seen
 
-from torchctl.api.capacity import BoundPod, LimitRange, Node, PriorityClass, ResourceQuota
-from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.capacity import PriorityClass
+from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
-from torchctl.api.queue import TORCHRUN_QUEUE, Preemption, TorchrunQueue
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt, TakeBack, Told, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.records import MOST_NODES, records
-from torchctl.controllers.coordinator.values import NOBODY, Demand, Limits, Requirement, State, Turn
+from torchctl.controllers.coordinator.values import NOBODY, Demand, Requirement, Turn
 from torchctl.controllers.settings import CoordinatorSettings
-from torchctl.runtime.kinds import Key, ObjectMeta
-
-NOW = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
-GPU = "nvidia.com/gpu"
-TEMPLATE: dict[str, Any] = {
-    "coordinated": True,
-    "nodes": 2,
-    "gpuResource": GPU,
-    "pod": {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": {"limits": {GPU: "8"}}}]}},
-}
-NUMBERS = count()
-QUEUED = {"phase": "Queued", "queueRevision": "job-1"}
-
-
-def a_job(name: str = "job", status: dict[str, Any] | None = None, **spec: Any) -> TorchrunJob:
-    body = {
-        "metadata": {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-03-01T07:00:00Z"},
-        "spec": {"jobQueue": "queue", "numNodes": 2, "command": "python train.py", **spec},
-        "status": QUEUED if status is None else status,
-    }
-    return msgspec.convert(body, TorchrunJob, dec_hook=TORCHRUN_JOB.dec_hook)
-
-
-def a_queue(**spec: Any) -> TorchrunQueue:
-    body = {"metadata": {"name": "queue", "namespace": "team"}, "spec": spec}
-    return msgspec.convert(body, TorchrunQueue, dec_hook=TORCHRUN_QUEUE.dec_hook)
-
-
-def a_node(name: str = "n0", **spec: Any) -> Node:
-    body = {
-        "metadata": {"name": name, "uid": name},
-        "spec": spec,
-        "status": {"allocatable": {GPU: "8", "cpu": "4", "pods": "10"}},
-    }
-    return msgspec.convert(body, Node)
-
-
-def a_pod(node: str, labels: dict[str, str] | None = None, gpus: int = 8) -> BoundPod:
-    containers = [{"resources": {"limits": {GPU: str(gpus)}}}]
-    metadata = {"uid": f"pod-{next(NUMBERS)}", "labels": labels or {}}
-    body = {"metadata": metadata, "spec": {"nodeName": node, "containers": containers}}
-    return msgspec.convert(body, BoundPod)
-
-
-def seen(*jobs: TorchrunJob, template: dict[str, Any] = TEMPLATE, **more: Any) -> State:
-    more.setdefault("queues", (a_queue(),))
-    observed = Observed(jobs=jobs, templates={Key("team", "job-1"): template}, **more)
-    return state_of(observed, CoordinatorSettings(), NOW)
-
-
-def record(**fields: Any) -> dict[str, Any]:
-    return {"attempt": 0, "letInTime": "2026-03-01T07:30:00Z", "clock": 3, "position": 2, **fields}
+from torchctl.runtime.kinds import Key
 
 
 def test_a_job_with_nothing_left_but_admission_waits() -> None:
@@ -179,85 +127,6 @@ def test_room_taken_back_is_held_until_the_pods_go(phase: str, preemptor: str, l
     assert bool(seen(job, nodes=(a_node(),)).holdings) is (phase == "Running")
 
 
-STARTED = QUEUED | {"phase": "Running", "attempt": 1, "attemptStartTime": "2026-03-01T07:40:00Z"}
-
-
-@pytest.mark.parametrize(
-    "altered",
-    [
-        {},
-        {"admission": record()},
-        {"admission": {"attempt": 1}},
-        {"admission": record(attempt=7)},
-        {"admission": record(takenBackTime="2026-03-01T07:35:00Z")},
-    ],
-)
-@pytest.mark.parametrize("phase", ["Starting", "Running", "Restarting", "Queued"])
-def test_a_started_job_holds_its_place_without_a_record(altered: dict[str, Any], phase: str) -> None:
-    """Somebody has removed it, or put back that of an earlier attempt. Queued is one whose Job somebody suspended."""
-    state = seen(a_job(status=STARTED | altered | {"phase": phase}), nodes=(a_node("n0"), a_node("n1")))
-    (holding,) = state.holdings
-    assert (state.waiting, holding.missing, holding.demand) == ((), 2, Demand(gpus=16))
-    assert holding.let_in_s == (NOW - timedelta(minutes=20)).timestamp()
-
-
-def test_a_place_without_a_record_can_be_taken_back() -> None:
-    job = a_job(status=STARTED)
-    ((_, written),) = records(Decision(preempt=(Preempt("team/job", "team/urgent"),)), [job], NOW, words=False)
-    assert (written.attempt, written.let_in_time) == (1, NOW - timedelta(minutes=20))
-    assert (written.taken_back_time, written.preempted_for) == (NOW, "team/urgent")
-
-
-def with_requests(**requests: str) -> dict[str, Any]:
-    spec = {"containers": [{"name": "trainer", "resources": {"requests": requests}}]}
-    return TEMPLATE | {"pod": {"metadata": {}, "spec": spec}}
-
-
-@pytest.mark.proves("TorchrunJob.status.admission.reason")
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [
-        (with_requests(cpu="lots"), "ValueError: "),
-        ({"coordinated": True}, "KeyError: 'pod'"),
-        ({"coordinated": True, "nodes": "many", "pod": TEMPLATE["pod"]}, "ValueError: "),
-        (TEMPLATE | {"pod": {"metadata": {}, "spec": {"tolerations": ["all"]}}}, "AttributeError: "),
-    ],
-)
-def test_a_template_that_is_none_stops_no_other_job(template: dict[str, Any], why: str) -> None:
-    bad = (a_job("bad"), a_job("worse", QUEUED | {"admission": record()}))
-    good = a_job("good", QUEUED | {"queueRevision": "job-2"})
-    observed = Observed(
-        jobs=(*bad, good),
-        templates={Key("team", "job-1"): template, Key("team", "job-2"): TEMPLATE},
-        queues=(a_queue(),),
-        nodes=(a_node("n0"), a_node("n1")),
-    )
-    decision = decide(state_of(observed, CoordinatorSettings(), NOW))
-    assert [given.key for given in decision.let_in] == ["team/good"]
-    (told,) = decision.told
-    assert (told.key, told.place, told.why) == ("team/bad", 0, Why.UNREADABLE)
-    assert told.message.startswith(f"the job's pods cannot be read ({why}")
-    written = records(decision, observed.jobs, NOW, words=True)
-    assert [(job.metadata.name, record.reason) for job, record in written] == [
-        ("good", ""),
-        ("bad", "TemplateUnreadable"),
-    ]
-    known = a_job("bad", QUEUED | {"admission": msgspec.to_builtins(written[1][1])})
-    assert records(Decision(told=(told,)), [known], NOW, words=True) == []
-
-
-@pytest.mark.parametrize("estimate_s", [1e12, 1e300, float("inf"), -1e12])
-def test_an_estimate_far_from_now_stops_no_decision(estimate_s: float) -> None:
-    """A queue that starts a job in a year, and in which ten thousand wait; or a clock that is set wrong."""
-    decision = Decision(told=(Told("team/job", 1, Why.NODES, "short", estimate_s=estimate_s),))
-    ((_, written),) = records(decision, [a_job()], NOW, words=True)
-    assert written.estimated_start_time == (NOW if estimate_s < 0 else None)
-
-
-def a_class(name: str, value: int, default: bool = False) -> PriorityClass:
-    return PriorityClass(msgspec.convert({"name": name}, ObjectMeta), value, default)
-
-
 CLASSES = (a_class("high", 100), a_class("usual", 7, default=True), a_class("low", 3, default=True))
 
 
@@ -295,95 +164,6 @@ def test_a_deadline_says_when_a_job_ends() -> None:
     running = seen(a_job(status=status, runPolicy={"activeDeadlineSeconds": 100}))
     assert (own.waiting[0].lasts_s, of_queue.waiting[0].lasts_s) == (100.0, 200.0)
     assert running.holdings[0].ends_s == (NOW - timedelta(minutes=30)).timestamp() + 60
-
-
-@pytest.mark.proves("TorchrunQueue.spec.preemption")
-def test_settings_of_a_queue_are_read_in_units() -> None:
-    bounds = {"gpus": 8, "cpus": "1500m", "memory": "1Gi", "jobs": 2}
-    (queue,) = seen(
-        queues=(
-            a_queue(weight=3, maxNodes=4, quota=bounds, cohort="c", borrowingLimit={"gpus": 1}, preemption="Reclaim"),
-        )
-    ).queues
-    assert (queue.key, queue.weight, queue.max_nodes, queue.cohort) == ("team/queue", 3, 4, "c")
-    assert queue.preemption is Preemption.RECLAIM
-    assert (queue.quota, queue.borrowing) == (Limits(8, 1500, 2**30, 2), Limits(gpus=1))
-
-
-def a_quota(pods: int = 10, **spec: Any) -> ResourceQuota:
-    status = {"hard": {"requests.cpu": "4", "pods": str(pods)}, "used": {"requests.cpu": "500m"}}
-    return msgspec.convert(
-        {"metadata": {"name": "quota", "namespace": "team"}, "spec": spec, "status": status}, ResourceQuota
-    )
-
-
-def test_a_resource_quota_is_read_in_units() -> None:
-    (found,) = seen(quotas=(a_quota(),)).namespace_quotas
-    assert (found.name, dict(found.left)) == ("quota", {"requests.cpu": 3500, "pods": 10})
-    assert dict(found.hard) == {"requests.cpu": 4000, "pods": 10}
-
-
-def scope(operator: str, *names: str) -> dict[str, Any]:
-    given = {"scopeName": "PriorityClass", "operator": operator, "values": list(names)}
-    return {"scopeSelector": {"matchExpressions": [given]}}
-
-
-@pytest.mark.parametrize(
-    ("spec", "named", "governs"),
-    [
-        ({}, "", True),
-        ({"scopes": ["BestEffort"]}, "", True),
-        ({"scopes": ["NotBestEffort"]}, "", False),
-        ({"scopes": ["NotTerminating", "BestEffort"]}, "", True),
-        ({"scopes": ["NotTerminating", "NotBestEffort"]}, "", False),
-        ({"scopes": ["Terminating"]}, "", False),
-        ({"scopes": ["AScopeOfLater"]}, "", False),
-        (scope("In", "high", "low"), "high", True),
-        (scope("In", "high"), "low", False),
-        (scope("In", "high"), "", False),
-        (scope("In", "usual"), "", True),
-        (scope("NotIn", "high"), "high", False),
-        (scope("NotIn", "high"), "low", True),
-        (scope("Exists"), "high", True),
-        (scope("DoesNotExist"), "high", False),
-    ],
-)
-def test_a_resource_quota_governs_the_pods_in_its_scopes(spec: dict[str, Any], named: str, governs: bool) -> None:
-    """Pods of which nothing names a class have the cluster's default one, here: usual."""
-    pod = {**TEMPLATE["pod"], "spec": {**TEMPLATE["pod"]["spec"], "priorityClassName": named}}
-    usual = (a_class("usual", 7, default=True),)
-    nodes, template = (a_node("n0"), a_node("n1")), TEMPLATE | {"pod": pod}
-    state = seen(a_job(), template=template, nodes=nodes, quotas=(a_quota(pods=1, **spec),), priorities=usual)
-    assert (decide(state).let_in == ()) is governs
-
-
-def test_defaults_of_a_namespace_count_for_its_jobs_alone() -> None:
-    """Each pod gets 3 of the node's 4 CPUs at admission, so that two of them never share a node of few GPUs."""
-    item = {"type": "Container", "defaultRequest": {"cpu": "3"}}
-
-    def limit_range(namespace: str) -> LimitRange:
-        return msgspec.convert(
-            {"metadata": {"name": "l", "namespace": namespace}, "spec": {"limits": [item]}}, LimitRange
-        )
-
-    pod = {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": {"limits": {GPU: "4"}}}]}}
-    for namespace, let_in in (("team", 0), ("other", 1)):
-        state = seen(
-            a_job(), template=TEMPLATE | {"pod": pod}, nodes=(a_node(),), limit_ranges=(limit_range(namespace),)
-        )
-        assert len(decide(state).let_in) == let_in
-
-
-def test_new_defaults_are_read_anew() -> None:
-    readings, templates = Readings(), {Key("team", "job-1"): TEMPLATE}
-    item = {"type": "Container", "defaultRequest": {"cpu": "3"}}
-    given = msgspec.convert({"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [item]}}, LimitRange)
-    before = Observed(jobs=(a_job(),), templates=templates)
-    state_of(before, CoordinatorSettings(), NOW, readings)
-    after = replace(before, limit_ranges=(given,))
-    found = state_of(after, CoordinatorSettings(), NOW, readings)
-    assert found == state_of(after, CoordinatorSettings(), NOW)
-    assert ("cpu", 3000) in found.waiting[0].shape.requests
 
 
 def test_a_tainted_node_keeps_pods_away() -> None:

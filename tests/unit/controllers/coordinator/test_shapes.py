@@ -103,8 +103,6 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone"}
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, False, ("volumes",)),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, False, ()),
         ({"resourceClaims": [{"name": "gpu"}]}, False, ("resourceClaims",)),
-        ({"hostNetwork": True, "containers": [container(ports=[{"containerPort": 29500}])]}, True, ()),
-        ({"containers": [container(ports=[{"containerPort": 29500}])]}, False, ()),
     ],
 )
 def test_what_is_not_computed_makes_a_gang_careful(
@@ -112,6 +110,25 @@ def test_what_is_not_computed_makes_a_gang_careful(
 ) -> None:
     found = shape_of({"containers": [container()], **spec}, {"job": "x"})
     assert (found.one_per_node, found.unmodelled) == (alone, unmodelled)
+
+
+@pytest.mark.parametrize(
+    ("spec", "ports"),
+    [
+        ({"hostNetwork": True, "containers": [container(ports=[{"containerPort": 1}])]}, ["hostPort/TCP/1"]),
+        ({"containers": [container(ports=[{"containerPort": 1}])]}, []),
+        ({"containers": [container(ports=[{"hostPort": 1, "protocol": "UDP"}])]}, ["hostPort/UDP/1"]),
+        (
+            {"containers": [container(ports=[{"hostPort": 1}]), container(ports=[{"hostPort": 2}])]},
+            ["hostPort/TCP/1", "hostPort/TCP/2"],
+        ),
+        ({"initContainers": [container(ports=[{"hostPort": 1}])]}, []),
+        ({"initContainers": [container(ports=[{"hostPort": 1}], restartPolicy="Always")]}, ["hostPort/TCP/1"]),
+    ],
+)
+def test_a_pod_takes_the_ports_of_its_node(spec: dict[str, Any], ports: list[str]) -> None:
+    found = shape_of({"containers": [], **spec}, {})
+    assert (found.requests, found.one_per_node) == (tuple((port, 1) for port in ports), False)
 
 
 ELSEWHERE = {"topologyKey": "zone", "namespaces": ["other"]}
