@@ -81,7 +81,7 @@ class _Pass:
         return found
 
     def _may_ever(self, gang: Waiting) -> bool:
-        if gang.not_before_s > self._state.now_s:
+        if gang.backs_off(self._state.now_s):
             return False
         return self._room.capacity.most(gang.shape) >= gang.pods and self._ledger.never(gang) is None
 
@@ -150,7 +150,7 @@ class _Pass:
         return next((at for at in range(self._next[queue] + 1, len(gangs)) if self._way_in(gangs[at])), len(gangs))
 
     def _way_in(self, gang: Waiting) -> Shape | None:
-        if gang.not_before_s > self._state.now_s:
+        if gang.backs_off(self._state.now_s):
             return None
         shape = self._room.way_in(gang)  # before the quotas, because it is known at once for most
         return shape if shape is not None and self._ledger.shortage(gang) is None else None
@@ -239,6 +239,6 @@ def _stuck(holdings: tuple[Holding, ...], now_s: float, settings: CoordinatorSet
         TakeBack(holding.key, holding.missing)
         for holding in holdings
         if holding.missing and not holding.settled and not holding.leaving_for
-        if now_s - holding.let_in_s >= settings.place_within_s
+        if abs(now_s - holding.let_in_s) >= settings.place_within_s  # that far ahead, it was a clock that was set wrong
     )
     return tuple(sorted(found))

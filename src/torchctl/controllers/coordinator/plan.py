@@ -39,7 +39,7 @@ def state_of(
     """
     readings = readings if readings is not None else Readings()
     nodes = readings.nodes(observed.nodes, observed.pods)
-    jobs = _Jobs(observed, readings, _placed(nodes))
+    jobs = _Jobs(observed, readings, _placed(nodes), now)
     waiting, holdings, unreadable, starts = [], [], [], []
     for job in observed.jobs:
         record = job.status.admission
@@ -74,9 +74,9 @@ class _Jobs:
     """Reads jobs, with what their pods get at admission, and where these are."""
 
     def __init__(
-        self, observed: Observed, readings: Readings, placed: Mapping[tuple[str, str], Mapping[str, int]]
+        self, observed: Observed, readings: Readings, placed: Mapping[tuple[str, str], Mapping[str, int]], now: datetime
     ) -> None:
-        self._templates, self._readings, self._placed = observed.templates, readings, placed
+        self._templates, self._readings, self._placed, self._now = observed.templates, readings, placed, now
         self._priorities = Priorities(observed.priorities)
         self._defaults = _Defaults(observed, self._priorities.default_class)
 
@@ -102,7 +102,7 @@ class _Jobs:
             return None
         asked = self._asked(revision, template)
         shape = self._readings.shared(_limited(asked.shape, held))
-        holding = _holding(job, template, replace(asked, shape=shape), held, mine)
+        holding = _holding(job, template, replace(asked, shape=shape), held, mine, self._now)
         return replace(holding, priority=self._priorities.of(job, template))
 
     def _asked(self, revision: Key, template: Template) -> Asked:
@@ -188,13 +188,14 @@ def _not_before_s(record: Admission | None) -> float:
 
 
 def _holding(
-    job: TorchrunJob, template: Template, asked: Asked, record: Admission, placed: Mapping[str, int]
+    job: TorchrunJob, template: Template, asked: Asked, record: Admission, placed: Mapping[str, int], now: datetime
 ) -> values.Holding:
     """Returns what a job holds; one whose room was taken back holds it until its pods are gone."""
     assert record.let_in_time is not None
     pods, lasts_s, over = _pods(job, template), _lasts_s(job, template), not _holds(job, record)
     there = sum(placed.values())
-    begun = job.status.attempt_active_time or record.let_in_time
+    # What has begun has begun by now: a clock that was ahead would make others wait for an end that has long been.
+    begun = min(job.status.attempt_active_time or record.let_in_time, now)
     leaving_for = "" if record.taken_back_time is None else record.preempted_for or values.NOBODY
     return values.Holding(
         key=str(key_of(job)),

@@ -14,6 +14,7 @@ from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Told
 from torchctl.controllers.coordinator.plan import admission_of, held_by
+from torchctl.controllers.coordinator.values import LONGEST_PAUSE_S
 from torchctl.runtime.kinds import key_of
 
 __all__ = ["FRONT", "MOST_NODES", "records"]
@@ -26,7 +27,7 @@ FRONT = 10
 
 _LONGEST = 1000
 _LONGEST_ESTIMATE = timedelta(days=365)
-_PAUSE, _LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
+_PAUSE, _LONGEST_PAUSE = timedelta(minutes=1), timedelta(seconds=LONGEST_PAUSE_S)
 
 
 def records(

@@ -66,7 +66,7 @@ def tell(
 
 def pace(starts_s: Iterable[float], now_s: float) -> float | None:
     """Returns the seconds between two starts of a queue, of late; None if there are too few to tell."""
-    times = sorted(starts_s)[-_STARTS:]
+    times = sorted(at_s for at_s in starts_s if at_s <= now_s)[-_STARTS:]
     return (now_s - times[0]) / len(times) if len(times) >= _FEWEST else None
 
 
@@ -91,7 +91,7 @@ def _own(gang: Waiting, now_s: float, leaving: Mapping[str, int]) -> _Answer | N
         number = leaving[gang.key]
         message = f"{counted(number, 'job')} of lower rank {agree(number, 'leaves', 'leave')} for it"
         return _Answer(Why.PREEMPTING, message)
-    if gang.not_before_s > now_s:
+    if gang.backs_off(now_s):
         return _Answer(Why.BACK_OFF, words.back_off(gang.not_before_s))
     return None
 

@@ -13,6 +13,7 @@ from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = [
     "HOST_PORT",
+    "LONGEST_PAUSE_S",
     "NOBODY",
     "UNBOUNDED",
     "Demand",
@@ -132,6 +133,8 @@ def amount_of(resource: str, amounts: Mapping[str, int]) -> int:
 
 
 UNBOUNDED = Limits()
+LONGEST_PAUSE_S = 3600.0
+"""The longest that a gang waits at least whose pods found no node."""
 NOBODY = "-"
 """For whom a gang leaves that leaves for no other gang."""
 
@@ -221,6 +224,10 @@ class Waiting:
     quota_scopes: tuple[tuple[str, str], ...] = ()
     reserved: bool = False
     not_before_s: float = 0.0
+
+    def backs_off(self, now_s: float) -> bool:
+        """Whether it may not be let in yet. A time that no pause explains was written by a clock that was set wrong."""
+        return 0 < self.not_before_s - now_s <= 2 * LONGEST_PAUSE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
