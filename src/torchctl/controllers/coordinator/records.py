@@ -17,10 +17,7 @@ from torchctl.controllers.coordinator.plan import admission_of, held_by
 from torchctl.controllers.coordinator.values import LONGEST_PAUSE_S
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["FRONT", "MOST_NODES", "records"]
-
-MOST_NODES = 1024
-"""Nodes that a record can name; a job that would have to avoid more is let in later."""
+__all__ = ["FRONT", "records"]
 
 FRONT = 10
 """Places at the front of a queue, of which each change is told."""
@@ -40,11 +37,7 @@ def records(
     """
     by_key = {str(key_of(job)): job for job in jobs}
     moment = now.replace(microsecond=0)
-    found = [
-        (by_key[given.key], _let_in(by_key[given.key], given, moment))
-        for given in decision.let_in
-        if max(len(given.only), len(given.avoid)) <= MOST_NODES
-    ]
+    found = [(by_key[given.key], _let_in(by_key[given.key], given, moment)) for given in decision.let_in]
     found += [(by_key[given.key], _taken_back(by_key[given.key], moment)) for given in decision.take_back]
     found += [(by_key[key], _preempted(by_key[key], preemptor, moment)) for key, preemptor in decision.preempt]
     kept = frozenset(decision.reserved)

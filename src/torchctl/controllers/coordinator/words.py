@@ -1,12 +1,13 @@
 """The sentences that gangs are told: what is short, and what would fit."""
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
-from torchctl.controllers.coordinator.capacity import Capacity
+from torchctl.controllers.coordinator.capacity import Capacity, slots_in
 from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import HOST_PORT, Node, Shape, Waiting, amount_of
@@ -78,16 +79,19 @@ def quota_short(gang: Waiting, short: QuotaShortage) -> str:
 
 def never_fits(gang: Waiting, capacity: Capacity) -> str:
     """Says why a gang does not fit even if nothing else runs, and the nearest shape that would."""
-    matching = capacity.kinds(gang.shape)
+    matching, tainted = capacity.kinds(gang.shape), _tainted(gang.shape, capacity.nodes)
+    if not matching and tainted:
+        return tainted
+    matching = matching or tuple(_selected(gang.shape, capacity.nodes))
     if not matching:
         return _nothing_matches(gang.shape, capacity.nodes)
-    most = capacity.most(gang.shape)
+    most, more = capacity.most(gang.shape), f"; {tainted}" if tainted else ""
     if most:
         return (
             f"the nodes take {counted(most, 'pod')} with {shape(gang.shape)} each even if nothing else runs, "
-            f"and the job has {gang.pods}: numNodes {most} would fit"
+            f"and the job has {gang.pods}: numNodes {most} would fit{more}"
         )
-    return _pod_too_large(gang, matching)
+    return f"{_pod_too_large(gang, matching)}{more}"
 
 
 def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
@@ -114,15 +118,26 @@ def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
     return f"{said}: pods with {shape(smaller)} would fit"
 
 
+def _tainted(asked: Shape, nodes: tuple[Node, ...]) -> str:
+    """Says which taints keep the pods from nodes that are large enough; empty if none do."""
+    found = ((node, untolerated(asked, node.taints)) for node in _selected(asked, nodes))
+    chosen = [taints for node, taints in found if taints and slots_in(asked, node.allocatable)]
+    if not chosen:
+        return ""
+    taints = sorted({taint for keep_away in chosen for taint in keep_away})
+    said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
+    more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
+    return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
+
+
+def _selected(asked: Shape, nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yields the nodes that nodeSelector and required node affinity choose."""
+    return (node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name}))
+
+
 def _nothing_matches(asked: Shape, nodes: tuple[Node, ...]) -> str:
     if not nodes:
         return "the cluster has no nodes"
-    chosen = [node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name})]
-    if chosen:
-        taints = sorted({taint for node in chosen for taint in untolerated(asked, node.taints)})
-        said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
-        more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
-        return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
     for key, value in asked.selector:
         there = sorted({node.labels[key] for node in nodes if key in node.labels})
         if value not in there:

@@ -16,7 +16,7 @@ from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt, 
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.readings import Readings
-from torchctl.controllers.coordinator.records import MOST_NODES, records
+from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.coordinator.values import NOBODY, Demand, Requirement, Turn
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key
@@ -285,9 +285,3 @@ def test_a_job_without_nodes_waits_for_a_while() -> None:
     assert decision.let_in == ()
     assert (decision.told[0].why, "until 08:01:00 UTC" in decision.told[0].message) == (Why.BACK_OFF, True)
     assert len(decide(replace(state, now_s=NOW.timestamp() + 60)).let_in) == 1
-
-
-def test_a_record_names_a_bounded_number_of_nodes() -> None:
-    many = tuple(f"n{at}" for at in range(MOST_NODES + 1))
-    decision = Decision(let_in=(LetIn("team/job", "team/queue", Turn(), avoid=many),))
-    assert records(decision, [a_job()], NOW, words=False) == []
