@@ -208,17 +208,22 @@ def _holding(
         ends_s=None if lasts_s is None else begun.timestamp() + lasts_s,
         placed=tuple(sorted(placed.items())),
         done=max(0, pods - there) if over else job.status.workers.succeeded,
-        settled=over or job.status.attempt_ready_time is not None,
+        settled=over or job.status.attempt_ready_time is not None or _have_run(job) >= pods,
         leaving_for=leaving_for,
         pending_namespace_demand=asked.namespace_demand_for(0 if over else max(0, pods - max(there, _made(job)))),
         quota_scopes=asked.quota_scopes,
     )
 
 
+def _have_run(job: TorchrunJob) -> int:
+    """The pods that run or have ended, by the last count: one may have ended before the last of them was ready."""
+    counts = job.status.workers
+    return counts.running + counts.succeeded + counts.failed
+
+
 def _made(job: TorchrunJob) -> int:
     """The pods that exist, by the last count: a ResourceQuota counts them already."""
-    counts = job.status.workers
-    return counts.pending + counts.running + counts.succeeded + counts.failed
+    return job.status.workers.pending + _have_run(job)
 
 
 def _lasts_s(job: TorchrunJob, template: Template) -> float | None:

@@ -239,7 +239,7 @@ class Holding:
         done: Pods that have ended and come back no more.
         let_in_s: When it was let in.
         ends_s: When it ends at the latest, by its deadline; None: nobody knows.
-        settled: Whether all its pods were placed at some time.
+        settled: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
         leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays. One that leaves
             does so by itself, and its pods may still be there.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.

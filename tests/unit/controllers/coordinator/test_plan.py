@@ -21,6 +21,8 @@ from torchctl.controllers.coordinator.values import NOBODY, Demand, Requirement,
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key
 
+MINE = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
+
 
 def test_a_job_with_nothing_left_but_admission_waits() -> None:
     (waiting,) = seen(a_job()).waiting
@@ -94,11 +96,10 @@ def test_a_job_that_was_let_in_holds_its_place() -> None:
 
 
 def test_placed_pods_count_for_node_and_job() -> None:
-    mine = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
     state = seen(
         a_job(status=QUEUED | {"phase": "Starting", "admission": record()}),
         nodes=(a_node("n0"), a_node("n1")),
-        pods=(a_pod("n0", mine), a_pod("n1", gpus=2)),
+        pods=(a_pod("n0", MINE), a_pod("n1", gpus=2)),
     )
     (holding,) = state.holdings
     assert (holding.placed, holding.missing) == ((("n0", 1),), 1)
@@ -110,7 +111,6 @@ def test_the_next_attempt_waits_again_and_keeps_its_age() -> None:
     assert (len(state.waiting), state.holdings, len(state.starts)) == (1, (), 1)
 
 
-MINE = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
 TAKEN_BACK = record(takenBackTime="2026-03-01T07:59:00Z")
 
 
