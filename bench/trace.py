@@ -24,11 +24,11 @@ from torchctl.controllers.coordinator.values import (
     Node,
     Preemption,
     Queue,
-    Settings,
     Start,
     State,
     Waiting,
 )
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["Tally", "play", "strict_fifo"]
 
@@ -68,7 +68,7 @@ def strict_fifo(state: State) -> Decision:
 class Cluster:
     """The cluster while it is played."""
 
-    def __init__(self, trace: Philly, queues: tuple[Queue, ...], settings: Settings) -> None:
+    def __init__(self, trace: Philly, queues: tuple[Queue, ...], settings: CoordinatorSettings) -> None:
         self._queues, self._settings = queues, settings
         self._free = {f"n{at}": PER_NODE for at in range(trace.nodes)}
         self._pods = dict.fromkeys(self._free, 0)
@@ -146,7 +146,7 @@ class Cluster:
 def play(
     trace: Philly,
     queues: tuple[Queue, ...],
-    settings: Settings,
+    settings: CoordinatorSettings,
     *,
     choose: Callable[[State], Decision] = decide,
     until_s: float = float("inf"),
@@ -210,13 +210,13 @@ def _count(tally: Tally, job: tuple[Waiting, float], began_s: float, now_s: floa
 
 FOUR_QUEUES = tuple(Queue(key=f"q{at}", weight=weight) for at, weight in enumerate((4, 2, 1, 1)))
 
-WAYS: dict[str, tuple[tuple[Queue, ...], Settings, Callable[[State], Decision]]] = {
-    "plain FIFO": (FOUR_QUEUES, Settings(), strict_fifo),
-    "no reservation": (FOUR_QUEUES, Settings(reserve_after_s=float("inf")), decide),
-    "coordinator": (FOUR_QUEUES, Settings(), decide),
+WAYS: dict[str, tuple[tuple[Queue, ...], CoordinatorSettings, Callable[[State], Decision]]] = {
+    "plain FIFO": (FOUR_QUEUES, CoordinatorSettings(), strict_fifo),
+    "no reservation": (FOUR_QUEUES, CoordinatorSettings(reserve_after_s=float("inf")), decide),
+    "coordinator": (FOUR_QUEUES, CoordinatorSettings(), decide),
     "and preemption": (
         tuple(replace(queue, preemption=Preemption.WITHIN_QUEUE) for queue in FOUR_QUEUES),
-        Settings(),
+        CoordinatorSettings(),
         decide,
     ),
 }

@@ -18,7 +18,7 @@ from torchctl.cli.resolv import cluster_domain_of
 from torchctl.controllers.coordinator.reconciler import setup as setup_coordinator
 from torchctl.controllers.job.reconciler import setup as setup_jobs
 from torchctl.controllers.queue.reconciler import setup as setup_queues
-from torchctl.controllers.settings import CoordinatorSettings, OperatorSettings, Policy, Restarting
+from torchctl.controllers.settings import CoordinatorSettings, OperatorSettings, PolicyName, Restarting
 from torchctl.runtime import program
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.manager import Manager, Setup
@@ -78,14 +78,14 @@ def _scheduler(_: click.Context, __: click.Parameter, given: str) -> str:
         raise click.BadParameter(f"{given!r} is not the name of a scheduler, such as auto or volcano") from error
 
 
-def _cohort_policies(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, Policy]:
-    found = dict[str, Policy]()
+def _cohort_policies(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, PolicyName]:
+    found = dict[str, PolicyName]()
     for one in given:
         cohort, _equals, policy = one.partition("=")
-        if not cohort or policy not in list(Policy):
-            known = ", ".join(Policy)
+        if not cohort or policy not in list(PolicyName):
+            known = ", ".join(PolicyName)
             raise click.BadParameter(f"{one!r} is not COHORT=POLICY, where POLICY is one of {known}")
-        found[cohort] = Policy(policy)
+        found[cohort] = PolicyName(policy)
     return found
 
 
@@ -108,8 +108,8 @@ def _cohort_policies(_: click.Context, __: click.Parameter, given: Sequence[str]
 )
 @_option(
     "--coordinator-policy",
-    default=Policy.SMOOTH_WEIGHTED_ROUND_ROBIN.value,
-    type=click.Choice([policy.value for policy in Policy]),
+    default=PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN.value,
+    type=click.Choice([policy.value for policy in PolicyName]),
     help="The order in which queues take their turns.",
 )
 @_option(
@@ -195,7 +195,7 @@ def run(**options: Any) -> None:
 
 def _coordinator(options: dict[str, Any]) -> CoordinatorSettings:
     return CoordinatorSettings(
-        policy=Policy(options["coordinator_policy"]),
+        policy=PolicyName(options["coordinator_policy"]),
         cohort_policies=options["coordinator_cohort_policy"],
         reserve_after_s=options["coordinator_reserve_after"],
         place_within_s=options["coordinator_place_within"],

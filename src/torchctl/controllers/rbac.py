@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api.capacity import BOUND_POD, NODE, PRIORITY_CLASS, RESOURCE_QUOTA
+from torchctl.api.capacity import BOUND_POD, LIMIT_RANGE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA, RUNTIME_CLASS
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.kueue import KUEUE_PENDING, KUEUE_WORKLOAD, PENDING
@@ -100,6 +100,8 @@ COORDINATOR = (
     Permission(BOUND_POD, WATCH),  # of all pods, because whoever they belong to they take room
     Permission(RESOURCE_QUOTA, WATCH),
     Permission(PRIORITY_CLASS, WATCH),
+    Permission(LIMIT_RANGE, WATCH),
+    Permission(RUNTIME_CLASS, WATCH),
 )
 """What the coordinator reads besides what the others do. Granted apart, because most clusters need no coordinator."""
 

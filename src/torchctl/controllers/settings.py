@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["CoordinatorSettings", "OperatorSettings", "Policy", "Restarting"]
+__all__ = ["CoordinatorSettings", "OperatorSettings", "PolicyName", "Restarting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Restarting:
     max_preemption: int = 100
 
 
-class Policy(StrEnum):
+class PolicyName(StrEnum):
     """The orders in which queues may take their turns."""
 
     SMOOTH_WEIGHTED_ROUND_ROBIN = "SmoothWeightedRoundRobin"
@@ -53,14 +53,16 @@ class CoordinatorSettings:
         reserve_after_s: Seconds for which the first job of a queue waits before room is kept for it.
         place_within_s: Seconds for which pods of a job that was let in may have no node, before its room is taken back.
         period_s: Seconds by which a decision may lag behind a change. Changes within that time are one decision.
+        max_starts: Jobs that one decision lets in at most; the next decision follows at once.
         word_period_s: Seconds for which what a job that waits is told stays as it is, unless what is short changes.
     """
 
-    policy: Policy = Policy.SMOOTH_WEIGHTED_ROUND_ROBIN
-    cohort_policies: Mapping[str, Policy] = field(default_factory=dict)
+    policy: PolicyName = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN
+    cohort_policies: Mapping[str, PolicyName] = field(default_factory=dict)
     reserve_after_s: float = 600.0
     place_within_s: float = 300.0
     period_s: float = 0.2
+    max_starts: int = 200
     word_period_s: float = 60.0
 
 

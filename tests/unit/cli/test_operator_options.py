@@ -4,7 +4,7 @@ import click
 import pytest
 
 from torchctl.cli import run
-from torchctl.controllers.settings import Policy
+from torchctl.controllers.settings import PolicyName
 
 
 def parsed(scheduler: str) -> str:
@@ -30,7 +30,7 @@ def test_a_cohort_has_a_policy_of_its_own() -> None:
     )
     settings = run._settings(context.params).operator.coordinator
     assert settings is not None
-    assert settings.cohort_policies == {"research": Policy.FIFO, "b": Policy.PRIORITY}
+    assert settings.cohort_policies == {"research": PolicyName.FIFO, "b": PolicyName.PRIORITY}
     assert (settings.reserve_after_s, settings.place_within_s) == (600, 60)
 
 

@@ -7,7 +7,7 @@ from operator import attrgetter, sub
 from typing import NamedTuple
 
 from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches
-from torchctl.controllers.coordinator.values import Holding, Node, Requirement, Shape, Taint, Toleration
+from torchctl.controllers.coordinator.values import Holding, Node, Requirement, Shape, Taint, Toleration, amount_of
 
 __all__ = ["PODS", "Capacity", "slots_in"]
 
@@ -171,10 +171,10 @@ class Capacity:
     def _read(self) -> Iterator[tuple[str, Row]]:
         """Returns the nodes as shapes see them, by name."""
         keys, resources, nothing = self._keys, self._resources, (0,) * len(self._resources)
-        named = NODE_NAME in keys
+        named, unnamed = NODE_NAME in keys, tuple(amount_of(name, {}) for name in resources)
         for node in self.nodes:
             labels = {**node.labels, NODE_NAME: node.name} if named else node.labels
-            whole = tuple(map(node.allocatable.get, resources, nothing))
+            whole = tuple(map(node.allocatable.get, resources, unnamed))
             free = tuple(map(sub, whole, map(node.used.get, resources, nothing))) if node.used else whole
             profile = Profile(tuple(map(labels.get, keys)), node.taints, "")
             yield node.name, Row(self._number(profile), free, whole)
@@ -191,7 +191,7 @@ def needs_of(shape: Shape) -> tuple[tuple[str, int], ...]:
 
 def slots_in(shape: Shape, free: Mapping[str, int]) -> int:
     """Returns how many pods of this shape fit into these amounts."""
-    slots = max(0, min(free.get(name, 0) // amount for name, amount in needs_of(shape) if amount))
+    slots = max(0, min(amount_of(name, free) // amount for name, amount in needs_of(shape) if amount))
     return min(slots, 1) if shape.one_per_node else slots
 
 

@@ -11,10 +11,12 @@ reservation for each set of nodes that overlap, and it is recorded: it stays wit
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from torchctl.controllers.coordinator.capacity import Capacity
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt, TakeBack
 from torchctl.controllers.coordinator.future import by_end, reserve
+from torchctl.controllers.coordinator.nodenames import NodeNames, node_names
 from torchctl.controllers.coordinator.order import by_queue
 from torchctl.controllers.coordinator.policies import Candidate
 from torchctl.controllers.coordinator.quota import Ledger
@@ -22,7 +24,8 @@ from torchctl.controllers.coordinator.reclaim import victims
 from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.coordinator.tell import tell
 from torchctl.controllers.coordinator.turns import Turns
-from torchctl.controllers.coordinator.values import NOBODY, Holding, Queue, Settings, Shape, State, Waiting
+from torchctl.controllers.coordinator.values import NOBODY, Holding, Queue, Shape, State, Waiting
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["decide"]
 
@@ -30,6 +33,13 @@ __all__ = ["decide"]
 def decide(state: State) -> Decision:
     """Decides who is let in, who has to leave, and what everybody else is told."""
     return _Pass(state).decide()
+
+
+class _WayIn(NamedTuple):
+    """The shape with which a gang may be let in now, and its nodes."""
+
+    shape: Shape
+    names: NodeNames
 
 
 class _Pass:
@@ -49,6 +59,7 @@ class _Pass:
         self._next = dict.fromkeys(self._queues, 0)
         self._hopeless: dict[Shape, int] = {}
         """Pods for which there is no room even when all gangs have ended, by shape."""
+        self._names: dict[Shape, NodeNames | None] = {}
         self._take_back = _stuck(state.holdings, state.now_s, state.settings)
         self._let_in: list[LetIn] = []
         self._preempt: list[Preempt] = []
@@ -80,7 +91,7 @@ class _Pass:
         return found
 
     def _may_ever(self, gang: Waiting) -> bool:
-        if gang.not_before_s > self._state.now_s:
+        if gang.backs_off(self._state.now_s):
             return False
         return self._room.capacity.most(gang.shape) >= gang.pods and self._ledger.never(gang) is None
 
@@ -113,12 +124,12 @@ class _Pass:
             chosen = self._turns.pick(candidates)
             queue = chosen.queue
             gang = self._queues[queue][self._next[queue]]
-            shape = self._way_in(gang)
-            if shape is not None:
+            way = self._way_in(gang)
+            if way is not None:
                 turn, cohort_turn = self._turns.charge(chosen, candidates)
-                self._let_in.append(LetIn(gang.key, gang.queue, turn, cohort_turn, *self._nodes(gang, shape)))
+                self._let_in.append(LetIn(gang.key, gang.queue, turn, cohort_turn, *way.names))
                 self._ledger.take(gang)
-                self._room.take(gang, shape)
+                self._room.take(gang, way.shape)
                 self._next[queue] += 1
             else:
                 if gang is firsts[queue]:
@@ -148,19 +159,18 @@ class _Pass:
         gangs = self._queues[queue]
         return next((at for at in range(self._next[queue] + 1, len(gangs)) if self._way_in(gangs[at])), len(gangs))
 
-    def _way_in(self, gang: Waiting) -> Shape | None:
-        if gang.not_before_s > self._state.now_s:
+    def _way_in(self, gang: Waiting) -> _WayIn | None:
+        if gang.backs_off(self._state.now_s):
             return None
         shape = self._room.way_in(gang)  # before the quotas, because it is known at once for most
-        return shape if shape is not None and self._ledger.shortage(gang) is None else None
-
-    def _nodes(self, gang: Waiting, shape: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the nodes that the gang is limited to, and those that it avoids."""
-        held = self._room.capacity.held
+        if shape is None or self._ledger.shortage(gang) is not None:
+            return None
         if shape is gang.shape:
-            return (), ()
-        own = tuple(sorted(name for name, key in held.items() if key == gang.key))
-        return (own, ()) if own else ((), tuple(sorted(held)))
+            return _WayIn(shape, NodeNames())
+        if shape not in self._names:
+            self._names[shape] = node_names(gang, shape, self._room.capacity)
+        names = self._names[shape]
+        return None if names is None else _WayIn(shape, names)
 
     def _insist(self, gang: Waiting) -> None:
         """Makes others leave for the first gang of a queue, or keeps room for it once it has waited long."""
@@ -232,12 +242,12 @@ class _Pass:
         return self._state.now_s - gang.since_s >= self._settings.reserve_after_s
 
 
-def _stuck(holdings: tuple[Holding, ...], now_s: float, settings: Settings) -> tuple[TakeBack, ...]:
+def _stuck(holdings: tuple[Holding, ...], now_s: float, settings: CoordinatorSettings) -> tuple[TakeBack, ...]:
     """Returns the gangs of which some pods have had no node for long since they were let in."""
     found = (
         TakeBack(holding.key, holding.missing)
         for holding in holdings
         if holding.missing and not holding.settled and not holding.leaving_for
-        if now_s - holding.let_in_s >= settings.place_within_s
+        if abs(now_s - holding.let_in_s) >= settings.place_within_s  # that far ahead, it was a clock that was set wrong
     )
     return tuple(sorted(found))

@@ -15,6 +15,7 @@ class Why(StrEnum):
 
     NO_QUEUE = "QueueNotFound"
     NEVER_FITS = jobstatus.NEVER_FITS
+    UNREADABLE = "TemplateUnreadable"
     NODES = "NodesShort"
     QUOTA = "QuotaShort"
     BEHIND = "RoomKept"
@@ -57,7 +58,7 @@ class Told(NamedTuple):
     """What a gang that waits is told.
 
     Args:
-        place: Its place in its queue, from 1.
+        place: Its place in its queue, from 1; 0 if it has none.
         message: What is short.
         waits_for: The gang for which room or quota is kept; empty: none.
         estimate_s: When it will start, by estimate: from deadlines, else from how often its queue started jobs.

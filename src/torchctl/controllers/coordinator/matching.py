@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from torchctl.controllers.coordinator.values import Requirement, Shape, Taint, Toleration
 
-__all__ = ["HELD", "NODE_NAME", "label_keys", "matches", "selects", "tolerated", "untolerated"]
+__all__ = ["HELD", "NODE_NAME", "holds", "label_keys", "matches", "selects", "tolerated", "untolerated"]
 
 NODE_NAME = "metadata.name"
 """The key of requirements on the node's name (matchFields)."""
@@ -60,10 +60,11 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 def _term_holds(term: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
     """Whether every requirement holds; an empty term chooses no node."""
-    return bool(term) and all(_holds(needed, labels.get(needed.key)) for needed in term)
+    return bool(term) and all(holds(needed, labels.get(needed.key)) for needed in term)
 
 
-def _holds(needed: Requirement, value: str | None) -> bool:
+def holds(needed: Requirement, value: str | None) -> bool:
+    """Whether a requirement holds for the value that its key has; None: it has none."""
     match needed.operator:
         case "In":
             return value in needed.values

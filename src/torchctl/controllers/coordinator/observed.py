@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchctl.api.capacity import BoundPod, Node, PriorityClass, ResourceQuota
+from torchctl.api.capacity import BoundPod, LimitRange, Node, PriorityClass, ResourceQuota, RuntimeClass
 from torchctl.api.job import TorchrunJob
 from torchctl.api.queue import TorchrunQueue
 from torchctl.runtime.kinds import Key
@@ -28,3 +28,5 @@ class Observed:
     pods: tuple[BoundPod, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     priorities: tuple[PriorityClass, ...] = ()
+    limit_ranges: tuple[LimitRange, ...] = ()
+    runtimes: tuple[RuntimeClass, ...] = ()

@@ -1,7 +1,8 @@
 """Makes the coordinator's state out of observed objects. Pure.
 
 A job waits from the moment at which nothing but admission is left (phase Queued). One that was let in holds its place
-until its attempt is over; then it waits again for its next attempt, and keeps the age that it has.
+until its attempt is over; then it waits again for its next attempt, and keeps the age that it has. One that was started
+holds its place even if somebody has removed the record that let it in.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,14 +11,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from torchctl.api import quantity
-from torchctl.api.capacity import ResourceQuota
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.api.queue import TorchrunQueue
-from torchctl.api.quota import QueueQuota
 from torchctl.controllers.coordinator import values
+from torchctl.controllers.coordinator.admitted import PodDefaults
+from torchctl.controllers.coordinator.bounds import namespace_quota, queue_of
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.priorities import Priorities
@@ -25,7 +24,7 @@ from torchctl.controllers.coordinator.readings import Asked, OnNode, Readings
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key, key_of
 
-__all__ = ["admission_of", "state_of"]
+__all__ = ["admission_of", "held_by", "state_of"]
 
 Template = Mapping[str, Any]
 
@@ -40,44 +39,74 @@ def state_of(
     """
     readings = readings if readings is not None else Readings()
     nodes = readings.nodes(observed.nodes, observed.pods)
-    placed, priorities = _placed(nodes), Priorities(observed.priorities)
-    waiting, holdings, starts = [], [], []
+    jobs = _Jobs(observed, readings, _placed(nodes), now)
+    waiting, holdings, unreadable, starts = [], [], [], []
     for job in observed.jobs:
-        revision = Key(job.metadata.namespace, job.status.queue_revision)
-        template = observed.templates.get(revision)
         record = job.status.admission
         if record is not None and record.let_in_time is not None:
             turn = values.Turn(record.clock, record.position)
             starts.append(values.Start(_queue(job), record.let_in_time.timestamp(), turn))
-        if template is None or not template.get("coordinated"):
+        try:
+            gang = jobs.read(job)
+        except Exception as error:  # users write templates, and whatever is wrong with one must not stop all decisions
+            if _waits(job):
+                unreadable.append(values.Unreadable(str(key_of(job)), f"{type(error).__name__}: {error}"))
             continue
-        if _waits(job):
-            asked, priority = readings.template(revision, template), priorities.of(job, template)
-            make = partial(_waiting, job, template, asked, priority)
-            waiting.append(readings.waiting(job, (asked, priority), make))
-        elif record is not None and record.let_in_time is not None:
-            mine = placed.get((job.metadata.uid, str(record.attempt)), {})
-            if _holds(job) or (mine and record.taken_back_time is not None):
-                asked = readings.template(revision, template)
-                shape = readings.shared(_limited(asked.shape, record))
-                holding = _holding(job, template, replace(asked, shape=shape), record, mine)
-                holdings.append(replace(holding, priority=priorities.of(job, template)))
+        if isinstance(gang, values.Waiting):
+            waiting.append(gang)
+        elif gang is not None:
+            holdings.append(gang)
     readings.keep(observed.templates)
     return values.State(
         now_s=now.timestamp(),
         waiting=tuple(waiting),
+        unreadable=tuple(unreadable),
         holdings=tuple(holdings),
         nodes=tuple(on.node for on in nodes if on.node is not None),
-        queues=tuple(map(_settings_of, observed.queues)),
-        namespace_quotas=tuple(_quota(quota) for quota in observed.quotas if _counts_all(quota)),
+        queues=tuple(map(queue_of, observed.queues)),
+        namespace_quotas=tuple(map(namespace_quota, observed.quotas)),
         starts=tuple(starts),
-        settings=values.Settings(
-            policy=values.PolicyName(settings.policy),
-            cohort_policies={name: values.PolicyName(own) for name, own in settings.cohort_policies.items()},
-            reserve_after_s=settings.reserve_after_s,
-            place_within_s=settings.place_within_s,
-        ),
+        settings=settings,
     )
+
+
+class _Jobs:
+    """Reads jobs, with what their pods get at admission, and where these are."""
+
+    def __init__(
+        self, observed: Observed, readings: Readings, placed: Mapping[tuple[str, str], Mapping[str, int]], now: datetime
+    ) -> None:
+        self._templates, self._readings, self._placed, self._now = observed.templates, readings, placed, now
+        self._priorities = Priorities(observed.priorities)
+        self._defaults = _Defaults(observed, self._priorities.default_class)
+
+    def read(self, job: TorchrunJob) -> values.Waiting | values.Holding | None:
+        """Returns the gang of a job; None if it concerns nobody.
+
+        Raises:
+            Exception: Its template is none.
+        """
+        revision = Key(job.metadata.namespace, job.status.queue_revision)
+        template = self._templates.get(revision)
+        if template is None or not template.get("coordinated"):
+            return None
+        if _waits(job):
+            asked, priority = self._asked(revision, template), self._priorities.of(job, template)
+            make = partial(_waiting, job, template, asked, priority)
+            return self._readings.waiting(job, (asked, priority), make)
+        held = held_by(job)
+        if held is None:
+            return None
+        mine = self._placed.get((job.metadata.uid, str(held.attempt)), {})
+        if not _holds(job, held) and not (mine and held.taken_back_time is not None):
+            return None
+        asked = self._asked(revision, template)
+        shape = self._readings.shared(_limited(asked.shape, held))
+        holding = _holding(job, template, replace(asked, shape=shape), held, mine, self._now)
+        return replace(holding, priority=self._priorities.of(job, template))
+
+    def _asked(self, revision: Key, template: Template) -> Asked:
+        return self._readings.template(revision, template, self._defaults.of(revision.namespace))
 
 
 def admission_of(job: TorchrunJob) -> Admission | None:
@@ -86,14 +115,28 @@ def admission_of(job: TorchrunJob) -> Admission | None:
     return record if record is not None and record.attempt == job.status.attempt else None
 
 
+def held_by(job: TorchrunJob) -> Admission | None:
+    """Returns the record by which the job holds its place, or one in its stead if it was started without; else None.
+
+    It may be about an earlier attempt whose room was taken back.
+    """
+    record, attempt, start = job.status.admission, job.status.attempt, job.status.attempt_start_time
+    granted = record if record is not None and record.let_in_time is not None else None
+    if granted is not None and granted.attempt == attempt:
+        return granted
+    if start is not None:
+        return Admission(attempt=attempt, let_in_time=start)
+    return granted if granted is not None and granted.taken_back_time is not None else None
+
+
 def _waits(job: TorchrunJob) -> bool:
-    record = admission_of(job)
-    let_in = record is not None and record.let_in_time is not None
-    return job.status.phase == Phase.QUEUED and not let_in and not _is_stopped(job)
+    held = held_by(job)
+    lets_in = held is not None and held.attempt == job.status.attempt
+    return job.status.phase == Phase.QUEUED and not lets_in and not _is_stopped(job)
 
 
-def _holds(job: TorchrunJob) -> bool:
-    return admission_of(job) is not None and job.status.phase not in (*TERMINAL, Phase.SUSPENDED)
+def _holds(job: TorchrunJob, held: Admission) -> bool:
+    return held.attempt == job.status.attempt and job.status.phase not in (*TERMINAL, Phase.SUSPENDED)
 
 
 def _is_stopped(job: TorchrunJob) -> bool:
@@ -132,6 +175,7 @@ def _waiting(job: TorchrunJob, template: Template, asked: Asked, priority: int) 
         priority=priority,
         lasts_s=lasts_s,
         namespace_demand=asked.namespace_demand_for(pods),
+        quota_scopes=asked.quota_scopes,
         reserved=record is not None and record.reserved,
         not_before_s=_not_before_s(job.status.admission),
     )
@@ -144,13 +188,14 @@ def _not_before_s(record: Admission | None) -> float:
 
 
 def _holding(
-    job: TorchrunJob, template: Template, asked: Asked, record: Admission, placed: Mapping[str, int]
+    job: TorchrunJob, template: Template, asked: Asked, record: Admission, placed: Mapping[str, int], now: datetime
 ) -> values.Holding:
     """Returns what a job holds; one whose room was taken back holds it until its pods are gone."""
     assert record.let_in_time is not None
-    pods, lasts_s, over = _pods(job, template), _lasts_s(job, template), not _holds(job)
+    pods, lasts_s, over = _pods(job, template), _lasts_s(job, template), not _holds(job, record)
     there = sum(placed.values())
-    begun = job.status.attempt_active_time or record.let_in_time
+    # What has begun has begun by now: a clock that was ahead would make others wait for an end that has long been.
+    begun = min(job.status.attempt_active_time or record.let_in_time, now)
     leaving_for = "" if record.taken_back_time is None else record.preempted_for or values.NOBODY
     return values.Holding(
         key=str(key_of(job)),
@@ -163,16 +208,22 @@ def _holding(
         ends_s=None if lasts_s is None else begun.timestamp() + lasts_s,
         placed=tuple(sorted(placed.items())),
         done=max(0, pods - there) if over else job.status.workers.succeeded,
-        settled=over or job.status.attempt_ready_time is not None,
+        settled=over or job.status.attempt_ready_time is not None or _have_run(job) >= pods,
         leaving_for=leaving_for,
         pending_namespace_demand=asked.namespace_demand_for(0 if over else max(0, pods - max(there, _made(job)))),
+        quota_scopes=asked.quota_scopes,
     )
+
+
+def _have_run(job: TorchrunJob) -> int:
+    """The pods that run or have ended, by the last count: one may have ended before the last of them was ready."""
+    counts = job.status.workers
+    return counts.running + counts.succeeded + counts.failed
 
 
 def _made(job: TorchrunJob) -> int:
     """The pods that exist, by the last count: a ResourceQuota counts them already."""
-    counts = job.status.workers
-    return counts.pending + counts.running + counts.succeeded + counts.failed
+    return job.status.workers.pending + _have_run(job)
 
 
 def _lasts_s(job: TorchrunJob, template: Template) -> float | None:
@@ -180,25 +231,6 @@ def _lasts_s(job: TorchrunJob, template: Template) -> float | None:
     own = job.spec.run_policy.active_deadline_seconds
     bound = own if own is not None else (template.get("queueRunPolicy") or {}).get("activeDeadlineSeconds")
     return None if bound is None else max(0.0, float(bound) - job.status.active_seconds)
-
-
-def _settings_of(queue: TorchrunQueue) -> values.Queue:
-    spec = queue.spec
-    return values.Queue(
-        key=str(key_of(queue)),
-        weight=spec.weight,
-        quota=_limits(spec.quota),
-        cohort=spec.cohort or "",
-        borrowing=_limits(spec.borrowing_limit),
-        preemption=spec.preemption,
-        max_nodes=spec.max_nodes,
-    )
-
-
-def _limits(given: QueueQuota) -> values.Limits:
-    cpus = None if given.cpus is None else quantity.parse(given.cpus).milli
-    memory = None if given.memory is None else int(quantity.parse(given.memory).ceil().value)
-    return values.Limits(gpus=given.gpus, cpus=cpus, memory=memory, jobs=given.jobs)
 
 
 def _placed(nodes: Iterable[OnNode]) -> dict[tuple[str, str], dict[str, int]]:
@@ -210,22 +242,16 @@ def _placed(nodes: Iterable[OnNode]) -> dict[tuple[str, str], dict[str, int]]:
     return found
 
 
-def _counts_all(quota: ResourceQuota) -> bool:
-    """Whether it counts every pod. One with scopes may count the workers or not; the API server has the last word."""
-    return not quota.spec.scopes and not quota.spec.scope_selector
+class _Defaults:
+    """What the pods of each namespace get at admission."""
 
+    def __init__(self, observed: Observed, priority_class: str) -> None:
+        self._none = PodDefaults((), observed.runtimes, priority_class)
+        self._by_namespace: dict[str, PodDefaults] = {}
+        for given in observed.limit_ranges:
+            namespace = given.metadata.namespace
+            before = self._by_namespace.get(namespace, self._none)
+            self._by_namespace[namespace] = before._replace(limit_ranges=(*before.limit_ranges, given))
 
-def _quota(quota: ResourceQuota) -> values.NamespaceQuota:
-    used, hard = quota.status.used, {name: _amount(name, given) for name, given in quota.status.hard.items()}
-    return values.NamespaceQuota(
-        namespace=quota.metadata.namespace,
-        name=quota.metadata.name,
-        hard=hard,
-        left={name: amount - _amount(name, used.get(name, "0")) for name, amount in hard.items()},
-    )
-
-
-def _amount(name: str, given: str) -> int:
-    """Returns an amount in the units of `namespace_demand`: CPUs in thousandths."""
-    found = quantity.parse(given)
-    return found.milli if name in ("cpu", "requests.cpu", "limits.cpu") else int(found.ceil().value)
+    def of(self, namespace: str) -> PodDefaults:
+        return self._by_namespace.get(namespace, self._none)

@@ -13,12 +13,16 @@ class Priorities:
     """The values of PriorityClasses, looked up as the API server does for a pod.
 
     Of several default classes the lowest counts. A class that does not exist, with which no pod could be made, is 0.
+
+    Attributes:
+        default_class: The name of the default class; empty if there is none.
     """
 
     def __init__(self, known: Iterable[PriorityClass]) -> None:
         classes = tuple(known)
         self._values = {one.metadata.name: one.value for one in classes}
-        self._default = min((one.value for one in classes if one.global_default), default=0)
+        ranked = sorted((one.value, one.metadata.name) for one in classes if one.global_default)
+        self._default, self.default_class = ranked[0] if ranked else (0, "")
 
     def of(self, job: TorchrunJob, template: Mapping[str, Any]) -> int:
         """Returns the priority of a job with this frozen template."""

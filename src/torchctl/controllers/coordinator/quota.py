@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from torchctl.controllers.coordinator.matching import holds
 from torchctl.controllers.coordinator.values import Demand, Holding, Limits, NamespaceQuota, Queue, Waiting
 
 __all__ = ["RESOURCES", "Ledger", "QuotaShortage", "Scope"]
@@ -65,7 +66,7 @@ class Ledger:
         self._not_lending: dict[str, str] = {}
         for holding in holdings:
             self.book(holding)
-            self._book_namespace(holding.namespace, holding.pending_namespace_demand)
+            self._book_namespace(holding, holding.pending_namespace_demand)
 
     def used(self, queue: str) -> Demand:
         """Returns what the gangs of a queue hold."""
@@ -94,7 +95,7 @@ class Ledger:
     def take(self, gang: Waiting) -> None:
         """Books a gang that is let in."""
         self.book(gang)
-        self._book_namespace(gang.namespace, gang.namespace_demand)
+        self._book_namespace(gang, gang.namespace_demand)
 
     def keep(self, gang: Waiting) -> None:
         """Keeps what a gang needs of its quotas: its queue lets nobody else in, and its cohort lends nothing more.
@@ -155,7 +156,7 @@ class Ledger:
             if queue.cohort and queue.quota[at] is not None and asked > self._owned[queue.cohort][at]:
                 owned = self._owned[queue.cohort][at]
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
-        for quota, _ in self._namespaces.get(gang.namespace, ()):
+        for quota, _ in self._governing(gang):
             for resource, asked in gang.namespace_demand:
                 if asked > quota.hard.get(resource, asked):
                     hard = quota.hard[resource]
@@ -194,14 +195,21 @@ class Ledger:
         return None if more is None else bound + more
 
     def _namespace_shortage(self, gang: Waiting) -> QuotaShortage | None:
-        for quota, left in self._namespaces.get(gang.namespace, ()):
+        for quota, left in self._governing(gang):
             for resource, asked in gang.namespace_demand:
                 if resource in left and asked > left[resource]:
                     return QuotaShortage(Scope.NAMESPACE, quota.name, resource, asked, max(0, left[resource]))
         return None
 
-    def _book_namespace(self, namespace: str, demand: tuple[tuple[str, int], ...]) -> None:
-        for _, left in self._namespaces.get(namespace, ()):
+    def _governing(self, gang: Waiting | Holding) -> Iterator[tuple[NamespaceQuota, dict[str, int]]]:
+        """Yields the ResourceQuotas that count the gang's pods, with what is left of each."""
+        for quota, left in self._namespaces.get(gang.namespace, ()):
+            scopes = dict(gang.quota_scopes) if quota.scopes else {}
+            if all(holds(needed, scopes.get(needed.key)) for needed in quota.scopes):
+                yield quota, left
+
+    def _book_namespace(self, gang: Waiting | Holding, demand: tuple[tuple[str, int], ...]) -> None:
+        for _, left in self._governing(gang):
             for resource, amount in demand:
                 if resource in left:
                     left[resource] -= amount

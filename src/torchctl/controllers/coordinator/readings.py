@@ -13,10 +13,20 @@ from torchctl.api import labels
 from torchctl.api.capacity import BoundPod, Node
 from torchctl.api.job import TorchrunJob
 from torchctl.controllers.coordinator import values
-from torchctl.controllers.coordinator.shapes import amounts, demand_of, namespace_demand, requests_of, shape_of
+from torchctl.controllers.coordinator.admitted import PodDefaults, admitted, spec_of
+from torchctl.controllers.coordinator.shapes import (
+    amounts,
+    demand_of,
+    namespace_demand,
+    scopes_of,
+    shape_of,
+    taken_of,
+)
 from torchctl.runtime.kinds import Key
 
 __all__ = ["Asked", "OnNode", "Readings"]
+
+_NO_DEFAULTS = PodDefaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,7 @@ class Asked:
     shape: values.Shape
     demand: values.Demand
     namespace_demand: tuple[tuple[str, int], ...]
+    quota_scopes: tuple[tuple[str, str], ...]
     # Jobs of one size get the same objects: there are many of them, and telling them apart by identity is fast.
     _demands: dict[int, values.Demand] = field(default_factory=dict, repr=False, compare=False)
     _namespace_demands: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict, repr=False, compare=False)
@@ -64,21 +75,28 @@ class Readings:
     """Remembers what was read, by the object that it was read from. One decision uses it at a time."""
 
     def __init__(self) -> None:
-        self._templates: dict[Key, Asked] = {}
+        self._templates: dict[Key, tuple[PodDefaults, Asked]] = {}
         self._shapes: dict[values.Shape, values.Shape] = {}
         self._waiting: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
         self._waiting_now: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
         self._nodes: dict[str, tuple[Node | None, Sequence[BoundPod], OnNode]] = {}
 
-    def template(self, revision: Key, template: Mapping[str, Any]) -> Asked:
-        """Returns what the pods of a template ask for. A revision's name has the digest of its data."""
-        found = self._templates.get(revision)
-        if found is None:
-            pod = template["pod"]
-            spec, given = pod["spec"], pod["metadata"].get("labels") or {}
-            demand = demand_of(spec, 1, template.get("gpuResource", ""))
-            found = Asked(self.shared(shape_of(spec, given)), demand, namespace_demand(spec, 1))
-            self._templates[revision] = found
+    def template(self, revision: Key, template: Mapping[str, Any], defaults: PodDefaults = _NO_DEFAULTS) -> Asked:
+        """Returns what the pods of a template ask for. A revision's name has the digest of its data.
+
+        Args:
+            defaults: What its pods get at admission.
+
+        Raises:
+            Exception: It is no template. Until a pod is made of it, no API server checks what users have put into it.
+        """
+        known = self._templates.get(revision)
+        if known is not None and (known[0] is defaults or known[0] == defaults):
+            return known[1]
+        spec, given = admitted(spec_of(template), defaults), template["pod"]["metadata"].get("labels") or {}
+        demand = demand_of(spec, 1, template.get("gpuResource", ""))
+        found = Asked(self.shared(shape_of(spec, given)), demand, namespace_demand(spec, 1), scopes_of(spec))
+        self._templates[revision] = (defaults, found)
         return found
 
     def shared(self, shape: values.Shape) -> values.Shape:
@@ -116,8 +134,8 @@ class Readings:
     def keep(self, revisions: Iterable[Key]) -> None:
         """Ends a decision: drops the templates of all other revisions, and jobs that wait no more."""
         names = set(revisions)
-        self._templates = {key: asked for key, asked in self._templates.items() if key in names}
-        self._shapes = {asked.shape: asked.shape for asked in self._templates.values()}
+        self._templates = {key: known for key, known in self._templates.items() if key in names}
+        self._shapes = {asked.shape: asked.shape for _, asked in self._templates.values()}
         self._waiting, self._waiting_now = self._waiting_now, {}
 
 
@@ -125,7 +143,7 @@ def _on_node(name: str, node: Node | None, pods: Iterable[BoundPod]) -> OnNode:
     used: dict[str, int] = {}
     workers: dict[tuple[str, str], int] = {}
     for pod in pods:
-        for resource, amount in {**requests_of(msgspec.to_builtins(pod.spec)), "pods": 1}.items():
+        for resource, amount in {**taken_of(msgspec.to_builtins(pod.spec)), "pods": 1}.items():
             used[resource] = used.get(resource, 0) + amount
         given = pod.metadata.labels
         if given.get(labels.ROLE) == labels.ROLE_WORKER:

@@ -8,7 +8,15 @@ from functools import partial
 
 import msgspec
 
-from torchctl.api.capacity import BOUND, BOUND_POD, NODE, PRIORITY_CLASS, RESOURCE_QUOTA
+from torchctl.api.capacity import (
+    BOUND,
+    BOUND_POD,
+    LIMIT_RANGE,
+    NODE,
+    PRIORITY_CLASS,
+    RESOURCE_QUOTA,
+    RUNTIME_CLASS,
+)
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.kube import CONTROLLER_REVISION
@@ -42,7 +50,7 @@ def setup(manager: Manager, settings: CoordinatorSettings) -> None:
     # A record that is refused for ever must not make the decisions about all other jobs rare.
     controller = Controller("coordinator", reconcile, workers=1, max_retry_s=settings.word_period_s)
     controller.watches(TORCHRUN_JOB, everything, delay_s=period_s)
-    for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA, PRIORITY_CLASS):
+    for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA, PRIORITY_CLASS, LIMIT_RANGE, RUNTIME_CLASS):
         controller.watches(kind, everything, delay_s=period_s)
     controller.watches(BOUND_POD, everything, fields=BOUND, delay_s=period_s)
     # A job may be seen before its template, and nothing else may ever happen after that.
@@ -67,6 +75,8 @@ def observe(cache: Cache) -> Observed:
         pods=tuple(cache.list(BOUND_POD)),
         quotas=tuple(cache.list(RESOURCE_QUOTA)),
         priorities=tuple(cache.list(PRIORITY_CLASS)),
+        limit_ranges=tuple(cache.list(LIMIT_RANGE)),
+        runtimes=tuple(cache.list(RUNTIME_CLASS)),
     )
 
 

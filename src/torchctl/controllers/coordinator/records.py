@@ -13,19 +13,18 @@ from msgspec.structs import replace
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Told
-from torchctl.controllers.coordinator.plan import admission_of
+from torchctl.controllers.coordinator.plan import admission_of, held_by
+from torchctl.controllers.coordinator.values import LONGEST_PAUSE_S
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["FRONT", "MOST_NODES", "records"]
-
-MOST_NODES = 1024
-"""Nodes that a record can name; a job that would have to avoid more is let in later."""
+__all__ = ["FRONT", "records"]
 
 FRONT = 10
 """Places at the front of a queue, of which each change is told."""
 
 _LONGEST = 1000
-_PAUSE, _LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
+_LONGEST_ESTIMATE = timedelta(days=365)
+_PAUSE, _LONGEST_PAUSE = timedelta(minutes=1), timedelta(seconds=LONGEST_PAUSE_S)
 
 
 def records(
@@ -38,11 +37,7 @@ def records(
     """
     by_key = {str(key_of(job)): job for job in jobs}
     moment = now.replace(microsecond=0)
-    found = [
-        (by_key[given.key], _let_in(by_key[given.key], given, moment))
-        for given in decision.let_in
-        if max(len(given.only), len(given.avoid)) <= MOST_NODES
-    ]
+    found = [(by_key[given.key], _let_in(by_key[given.key], given, moment)) for given in decision.let_in]
     found += [(by_key[given.key], _taken_back(by_key[given.key], moment)) for given in decision.take_back]
     found += [(by_key[key], _preempted(by_key[key], preemptor, moment)) for key, preemptor in decision.preempt]
     kept = frozenset(decision.reserved)
@@ -77,9 +72,9 @@ def _preempted(job: TorchrunJob, preemptor: str, moment: datetime) -> Admission:
 
 
 def _current(job: TorchrunJob) -> Admission:
-    record = job.status.admission
-    assert record is not None  # only what holds room loses it
-    return record
+    held = held_by(job)
+    assert held is not None  # only what holds room loses it
+    return held
 
 
 def _let_in(job: TorchrunJob, given: LetIn, moment: datetime) -> Admission:
@@ -110,11 +105,11 @@ def _told(job: TorchrunJob, told: Told, reserved: bool, now: datetime) -> Admiss
 
 
 def _minute(estimate_s: float | None, now: datetime) -> datetime | None:
-    """Returns the estimate to the minute: it is one."""
-    if estimate_s is None:
+    """Returns the estimate to the minute, because it is one; none that is years away."""
+    left_s = None if estimate_s is None else estimate_s - now.timestamp()
+    if left_s is None or left_s > _LONGEST_ESTIMATE.total_seconds():
         return None
-    at = now + timedelta(seconds=estimate_s - now.timestamp())
-    return at.replace(second=0, microsecond=0)
+    return (now + timedelta(seconds=max(0.0, left_s))).replace(second=0, microsecond=0)
 
 
 def _differs(old: Admission, new: Admission) -> bool:
@@ -124,7 +119,7 @@ def _differs(old: Admission, new: Admission) -> bool:
 
 def _is_news(old: Admission, new: Admission, now: datetime) -> bool:
     """Whether a person would notice: far back in a queue, a few places or other numbers make no difference."""
-    if old.place == 0 or abs(new.place - old.place) * 10 > old.place:
+    if abs(new.place - old.place) * 10 > old.place:
         return True
     if new.place <= FRONT and old.message != new.message:
         return True

@@ -71,8 +71,13 @@ class Room:
         self._outside: dict[Shape, Shape | None] = {}
         self.holds: dict[str, Hold] = {}
         for holding in holdings:
-            if holding.missing and not holding.leaving_for:
-                self._come(holding.shape, holding.missing)
+            if holding.leaving_for:
+                continue
+            # A gang that has run may lack pods for ever. For those that fit nowhere now, nobody has to wait.
+            bound = capacity.slots(holding.shape) if holding.settled else holding.missing
+            coming = min(holding.missing, bound)
+            if coming:
+                self._come(holding.shape, coming)
                 self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
 
     def load(self, shape: Shape) -> int:

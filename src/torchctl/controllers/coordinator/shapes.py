@@ -1,8 +1,8 @@
 """Reads from pod specs what decides about their nodes: requests, selectors, tolerations, affinity.
 
 A pod's requests are those that kube-scheduler counts: of all containers together, or of the init container that asks
-for most if that is more, sidecars (init containers that are always restarted) beside both, and the overhead of the
-runtime class.
+for most if that is more, sidecars (init containers that are always restarted) beside both; instead of these, what the
+pod itself names; and the overhead of the runtime class.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,14 +10,14 @@ from typing import Any
 
 from torchctl.api import quantity
 from torchctl.controllers.coordinator.matching import NODE_NAME
-from torchctl.controllers.coordinator.values import Demand, Requirement, Shape, Toleration
+from torchctl.controllers.coordinator.values import HOST_PORT, Demand, Requirement, Shape, Toleration
 
-__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "shape_of"]
+__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "scopes_of", "shape_of", "taken_of"]
 
 Json = Mapping[str, Any]
 
 _HOSTNAME = "kubernetes.io/hostname"
-_UNMODELLED = ("resourceClaims", "nodeName", "schedulingGates", "resources")
+_UNMODELLED = ("resourceClaims", "nodeName", "schedulingGates")
 """Fields of a pod's spec that limit its nodes, or hold it back, in a way that is not computed."""
 
 
@@ -51,8 +51,16 @@ def requests_of(spec: Json, *, field: str = "requests") -> dict[str, int]:
             peak[name] = max(peak.get(name, 0), amount)
     _add(total, sidecars)
     found = {name: max(total.get(name, 0), peak.get(name, 0)) for name in {**total, **peak}}
+    own: Json = spec.get("resources") or {}
+    found = {**amounts(own.get("limits") or {}), **found} if field == "requests" else found
+    found |= amounts(own.get(field) or {})
     _add(found, amounts(spec.get("overhead") or {}))
     return found
+
+
+def taken_of(spec: Json) -> dict[str, int]:
+    """Returns what one pod takes of a node: what it asks for, and ports, of which each node has one."""
+    return requests_of(spec) | dict.fromkeys(_host_ports(spec), 1)
 
 
 def shape_of(spec: Json, labels: Mapping[str, str]) -> Shape:
@@ -68,11 +76,11 @@ def shape_of(spec: Json, labels: Mapping[str, str]) -> Shape:
     if (affinity.get("podAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
         odd.append("affinity.podAffinity")
     return Shape(
-        requests=tuple(sorted((name, amount) for name, amount in requests_of(spec).items() if amount)),
+        requests=tuple(sorted((name, amount) for name, amount in taken_of(spec).items() if amount)),
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         tolerations=tuple(_toleration(given) for given in spec.get("tolerations") or ()),
         affinity=_terms(affinity.get("nodeAffinity") or {}),
-        one_per_node=alone or _takes_host_ports(spec),
+        one_per_node=alone,
         unmodelled=tuple(sorted(odd)),
     )
 
@@ -93,6 +101,34 @@ def namespace_demand(spec: Json, pods: int) -> tuple[tuple[str, int], ...]:
     found |= {name: requests[name] for name in ("cpu", "memory", "ephemeral-storage") if name in requests}
     found |= {f"limits.{name}": amount for name, amount in limits.items()}
     return tuple(sorted((name, pods * amount) for name, amount in found.items()))
+
+
+def scopes_of(spec: Json) -> tuple[tuple[str, str], ...]:
+    """Returns the scopes of ResourceQuotas that a pod is in, and its PriorityClass as the value of that scope."""
+    asked = {
+        name for field in ("requests", "limits") for name, amount in requests_of(spec, field=field).items() if amount
+    }
+    found = {
+        "NotTerminating" if spec.get("activeDeadlineSeconds") is None else "Terminating": "",
+        "NotBestEffort" if asked & {"cpu", "memory"} else "BestEffort": "",
+    }
+    if spec.get("priorityClassName"):
+        found["PriorityClass"] = str(spec["priorityClassName"])
+    if _names_namespaces(spec.get("affinity") or {}):
+        found["CrossNamespacePodAffinity"] = ""
+    return tuple(sorted(found.items()))
+
+
+def _names_namespaces(affinity: Json) -> bool:
+    """Whether a term of the pod's affinity to other pods is about further namespaces."""
+    for name in ("podAffinity", "podAntiAffinity"):
+        given: Json = affinity.get(name) or {}
+        preferred = given.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms = [*(given.get("requiredDuringSchedulingIgnoredDuringExecution") or ())]
+        terms += [term.get("podAffinityTerm") or {} for term in preferred]
+        if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
+            return True
+    return False
 
 
 def _of(container: Json, field: str) -> dict[str, int]:
@@ -155,8 +191,11 @@ def _limits(spec: Json) -> Iterator[str]:
         yield "volumes"
 
 
-def _takes_host_ports(spec: Json) -> bool:
-    """Whether two of the pods cannot run on one node, because both would take the same port of it."""
-    containers: Iterable[Json] = spec.get("containers") or ()
-    ports = [port for container in containers for port in container.get("ports") or ()]
-    return any(port.get("hostPort") or (spec.get("hostNetwork") and port.get("containerPort")) for port in ports)
+def _host_ports(spec: Json) -> Iterator[str]:
+    """Yields the ports of the node that a pod takes. That of one address counts as that of all."""
+    sidecars = (one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always")
+    for container in (*(spec.get("containers") or ()), *sidecars):
+        for port in container.get("ports") or ():
+            number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else None)
+            if number:
+                yield f"{HOST_PORT}{port.get('protocol') or 'TCP'}/{number}"

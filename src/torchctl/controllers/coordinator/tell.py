@@ -33,7 +33,7 @@ def tell(
     ledger: Ledger,
     preempt: Iterable[Preempt],
 ) -> tuple[Told, ...]:
-    """Returns what everybody is told who is not let in, in the order of the queues."""
+    """Returns what everybody is told who is not let in, in the order of the queues; then those that have no place."""
     by_size: dict[tuple[int, int], _Answer] = {}
     keepers = ledger.keepers() | room.holds.keys()
     starts = _by_queue(state.starts)
@@ -60,12 +60,13 @@ def tell(
             if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
             told.append(Told(gang.key, place, answer.why, answer.message, answer.waits_for, estimate_s))
+    told += [Told(given.key, 0, Why.UNREADABLE, words.unreadable(given.why)) for given in state.unreadable]
     return tuple(told)
 
 
 def pace(starts_s: Iterable[float], now_s: float) -> float | None:
     """Returns the seconds between two starts of a queue, of late; None if there are too few to tell."""
-    times = sorted(starts_s)[-_STARTS:]
+    times = sorted(at_s for at_s in starts_s if at_s <= now_s)[-_STARTS:]
     return (now_s - times[0]) / len(times) if len(times) >= _FEWEST else None
 
 
@@ -90,7 +91,7 @@ def _own(gang: Waiting, now_s: float, leaving: Mapping[str, int]) -> _Answer | N
         number = leaving[gang.key]
         message = f"{counted(number, 'job')} of lower rank {agree(number, 'leaves', 'leave')} for it"
         return _Answer(Why.PREEMPTING, message)
-    if gang.not_before_s > now_s:
+    if gang.backs_off(now_s):
         return _Answer(Why.BACK_OFF, words.back_off(gang.not_before_s))
     return None
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from torchctl.controllers.coordinator.policies import Candidate, Policy, policy
-from torchctl.controllers.coordinator.values import Queue, Settings, Start, Turn
+from torchctl.controllers.coordinator.values import Queue, Start, Turn
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["Turns"]
 
@@ -14,7 +15,7 @@ class Turns:
     The weight of a cohort with its own policy is that of its queues that have something to start.
     """
 
-    def __init__(self, settings: Settings, queues: Mapping[str, Queue], starts: Iterable[Start]) -> None:
+    def __init__(self, settings: CoordinatorSettings, queues: Mapping[str, Queue], starts: Iterable[Start]) -> None:
         own = settings.cohort_policies
         self._group = {key: queue.cohort for key, queue in queues.items() if queue.cohort in own}
         known = tuple(starts)

@@ -6,12 +6,14 @@ memory in bytes, devices and pods in pieces.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from torchctl.api.queue import Preemption
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = [
+    "HOST_PORT",
+    "LONGEST_PAUSE_S",
     "NOBODY",
     "UNBOUNDED",
     "Demand",
@@ -19,26 +21,19 @@ __all__ = [
     "Limits",
     "NamespaceQuota",
     "Node",
-    "PolicyName",
     "Preemption",
     "Queue",
     "Requirement",
-    "Settings",
     "Shape",
     "Start",
     "State",
     "Taint",
     "Toleration",
     "Turn",
+    "Unreadable",
     "Waiting",
+    "amount_of",
 ]
-
-
-class PolicyName(StrEnum):
-    SMOOTH_WEIGHTED_ROUND_ROBIN = "SmoothWeightedRoundRobin"
-    WEIGHTED_ROUND_ROBIN = "WeightedRoundRobin"
-    PRIORITY = "Priority"
-    FIFO = "FIFO"
 
 
 class Taint(NamedTuple):
@@ -69,7 +64,7 @@ class Shape:
     """The part of a pod's spec that decides on which nodes the pod can run.
 
     Args:
-        requests: Amounts by resource, sorted by name.
+        requests: Amounts by resource, sorted by name, ports of the node among them.
         selector: Node labels that the pod needs.
         affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
         one_per_node: Whether pods of one gang exclude each other from a node.
@@ -128,7 +123,18 @@ class Limits(NamedTuple):
     jobs: int | None = None
 
 
+HOST_PORT = "hostPort/"
+"""What the resources begin with that are ports of a node: every node has one of each, as hostPort/TCP/29500."""
+
+
+def amount_of(resource: str, amounts: Mapping[str, int]) -> int:
+    """Returns how much there is of a resource, of which nodes do not name each."""
+    return amounts.get(resource, int(resource.startswith(HOST_PORT)))
+
+
 UNBOUNDED = Limits()
+LONGEST_PAUSE_S = 3600.0
+"""The longest that a gang waits at least whose pods found no node."""
 NOBODY = "-"
 """For whom a gang leaves that leaves for no other gang."""
 
@@ -156,12 +162,17 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuota:
-    """A ResourceQuota of a namespace: what it allows in all, and what it has left after what exists."""
+    """A ResourceQuota of a namespace: what it allows in all, and what it has left after what exists.
+
+    Args:
+        scopes: What it counts of all pods: those in scopes for which each requirement holds.
+    """
 
     namespace: str
     name: str
     hard: Mapping[str, int]
     left: Mapping[str, int]
+    scopes: tuple[Requirement, ...] = ()
 
 
 class Turn(NamedTuple):
@@ -195,6 +206,7 @@ class Waiting:
         pods: All pods, which start together.
         lasts_s: How long it runs at most, by its deadline; None: nobody knows.
         namespace_demand: What the whole gang takes of ResourceQuotas, by their resource names.
+        quota_scopes: The scopes of ResourceQuotas that its pods are in, with their values.
         reserved: Whether a reservation is recorded for it.
         not_before_s: When it may be let in at the earliest, after its pods found no place.
     """
@@ -209,8 +221,13 @@ class Waiting:
     priority: int = 0
     lasts_s: float | None = None
     namespace_demand: tuple[tuple[str, int], ...] = ()
+    quota_scopes: tuple[tuple[str, str], ...] = ()
     reserved: bool = False
     not_before_s: float = 0.0
+
+    def backs_off(self, now_s: float) -> bool:
+        """Whether it may not be let in yet. A time that no pause explains was written by a clock that was set wrong."""
+        return 0 < self.not_before_s - now_s <= 2 * LONGEST_PAUSE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +239,7 @@ class Holding:
         done: Pods that have ended and come back no more.
         let_in_s: When it was let in.
         ends_s: When it ends at the latest, by its deadline; None: nobody knows.
-        settled: Whether all its pods were placed at some time.
+        settled: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
         leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays. One that leaves
             does so by itself, and its pods may still be there.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
@@ -242,6 +259,7 @@ class Holding:
     settled: bool = False
     leaving_for: str = ""
     pending_namespace_demand: tuple[tuple[str, int], ...] = ()
+    quota_scopes: tuple[tuple[str, str], ...] = ()
 
     @property
     def missing(self) -> int:
@@ -249,23 +267,11 @@ class Holding:
         return max(0, self.pods - self.done - sum(count for _, count in self.placed))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The coordinator's settings.
+class Unreadable(NamedTuple):
+    """A gang that waits, and why its template cannot be read."""
 
-    Args:
-        policy: The order of the queues.
-        cohort_policies: The order of the queues of single cohorts, which then take their turns as one queue.
-        reserve_after_s: How long the first gang of a queue waits before room is kept for it.
-        place_within_s: How long the pods of a gang that is let in may be without a node, before it loses its place.
-        max_starts: Gangs that one decision lets in at most; the next decision follows at once.
-    """
-
-    policy: PolicyName = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN
-    cohort_policies: Mapping[str, PolicyName] = field(default_factory=dict)
-    reserve_after_s: float = 600.0
-    place_within_s: float = 300.0
-    max_starts: int = 200
+    key: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,9 +280,10 @@ class State:
 
     now_s: float
     waiting: tuple[Waiting, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
     holdings: tuple[Holding, ...] = ()
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
     namespace_quotas: tuple[NamespaceQuota, ...] = ()
     starts: tuple[Start, ...] = ()
-    settings: Settings = Settings()
+    settings: CoordinatorSettings = field(default_factory=CoordinatorSettings)

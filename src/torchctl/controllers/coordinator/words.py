@@ -1,23 +1,26 @@
 """The sentences that gangs are told: what is short, and what would fit."""
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
-from torchctl.controllers.coordinator.capacity import Capacity
+from torchctl.controllers.coordinator.capacity import Capacity, slots_in
 from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
-from torchctl.controllers.coordinator.values import Node, Shape, Waiting
+from torchctl.controllers.coordinator.values import HOST_PORT, Node, Shape, Waiting, amount_of
 
-__all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape"]
+__all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape", "unreadable"]
 
 _NOUNS = {"gpus": "GPU", "jobs": "job", "nodes": "node"}
 
 
 def amount(resource: str, value: int) -> str:
     """Returns an amount of a resource as a person writes it: 8 nvidia.com/gpu, 64 cpu, 512Gi memory."""
+    if resource.startswith(HOST_PORT):
+        return f"host port {resource.rpartition('/')[2]}"
     short = resource.removeprefix("requests.").removeprefix("limits.")
     if short in ("cpu", "cpus"):
         return f"{Quantity(Fraction(value, 1000))} {'CPUs' if value > 1000 else 'CPU'}"
@@ -50,6 +53,11 @@ def back_off(not_before_s: float) -> str:
     )
 
 
+def unreadable(why: str) -> str:
+    """Says that a gang's template makes no pods, and what to do."""
+    return f"the job's pods cannot be read ({why}): mend podTemplate or resources of job or queue, and submit it again"
+
+
 def quota_short(gang: Waiting, short: QuotaShortage) -> str:
     """Says which quota keeps a gang out, and what to do if waiting does not help."""
     asked, left = amount(short.resource, short.asked), amount(short.resource, short.left)
@@ -71,16 +79,19 @@ def quota_short(gang: Waiting, short: QuotaShortage) -> str:
 
 def never_fits(gang: Waiting, capacity: Capacity) -> str:
     """Says why a gang does not fit even if nothing else runs, and the nearest shape that would."""
-    matching = capacity.kinds(gang.shape)
+    matching, tainted = capacity.kinds(gang.shape), _tainted(gang.shape, capacity.nodes)
+    if not matching and tainted:
+        return tainted
+    matching = matching or tuple(_selected(gang.shape, capacity.nodes))
     if not matching:
         return _nothing_matches(gang.shape, capacity.nodes)
-    most = capacity.most(gang.shape)
+    most, more = capacity.most(gang.shape), f"; {tainted}" if tainted else ""
     if most:
         return (
             f"the nodes take {counted(most, 'pod')} with {shape(gang.shape)} each even if nothing else runs, "
-            f"and the job has {gang.pods}: numNodes {most} would fit"
+            f"and the job has {gang.pods}: numNodes {most} would fit{more}"
         )
-    return _pod_too_large(gang, matching)
+    return f"{_pod_too_large(gang, matching)}{more}"
 
 
 def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
@@ -88,11 +99,11 @@ def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
 
     def share(node: Node) -> int:
         """Returns how much of the pod the node has, in millionths."""
-        asked = ((node.allocatable.get(name, 0), value) for name, value in gang.shape.requests if value)
+        asked = ((amount_of(name, node.allocatable), value) for name, value in gang.shape.requests if value)
         return min((min(there, value) * 10**6 // value for there, value in asked), default=0)
 
     best = max(matching, key=lambda node: (share(node), node.name))
-    cut = tuple((name, min(value, best.allocatable.get(name, 0))) for name, value in gang.shape.requests)
+    cut = tuple((name, min(value, amount_of(name, best.allocatable))) for name, value in gang.shape.requests)
     too_much = [
         f"{amount(name, value)} (the nearest node has {amount(name, there)})"
         for (name, value), (_, there) in zip(gang.shape.requests, cut, strict=True)
@@ -107,15 +118,26 @@ def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
     return f"{said}: pods with {shape(smaller)} would fit"
 
 
+def _tainted(asked: Shape, nodes: tuple[Node, ...]) -> str:
+    """Says which taints keep the pods from nodes that are large enough; empty if none do."""
+    found = ((node, untolerated(asked, node.taints)) for node in _selected(asked, nodes))
+    chosen = [taints for node, taints in found if taints and slots_in(asked, node.allocatable)]
+    if not chosen:
+        return ""
+    taints = sorted({taint for keep_away in chosen for taint in keep_away})
+    said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
+    more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
+    return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
+
+
+def _selected(asked: Shape, nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yields the nodes that nodeSelector and required node affinity choose."""
+    return (node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name}))
+
+
 def _nothing_matches(asked: Shape, nodes: tuple[Node, ...]) -> str:
     if not nodes:
         return "the cluster has no nodes"
-    chosen = [node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name})]
-    if chosen:
-        taints = sorted({taint for node in chosen for taint in untolerated(asked, node.taints)})
-        said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
-        more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
-        return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
     for key, value in asked.selector:
         there = sorted({node.labels[key] for node in nodes if key in node.labels})
         if value not in there:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from torchctl.api.capacity import PRIORITY_CLASS, RESOURCE_QUOTA
+from torchctl.api.capacity import LIMIT_RANGE, PRIORITY_CLASS, RESOURCE_QUOTA, RUNTIME_CLASS
 from torchctl.api.crd import crds
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import (
@@ -60,6 +60,8 @@ def _built_in() -> Iterable[Served]:
     yield Served(NAMESPACE, status=True)
     yield Served(RESOURCE_QUOTA, status=True)
     yield Served(PRIORITY_CLASS)
+    yield Served(LIMIT_RANGE)
+    yield Served(RUNTIME_CLASS)
 
 
 def _kai() -> Iterable[Served]:

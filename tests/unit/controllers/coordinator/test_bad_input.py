@@ -30,6 +30,31 @@ def test_nodes_that_are_all_tainted_name_the_taint() -> None:
     assert told.message == ("1 node would do but for taints that the pods do not tolerate: pool=other:NoSchedule")
 
 
+def test_tainted_nodes_are_named_beside_those_that_match() -> None:
+    """Else a job without the toleration of GPU nodes is told that the cluster has no GPUs."""
+    taint = Taint("nvidia.com/gpu", "present", "NoSchedule")
+    there = [
+        node("cpu", 0),
+        node("gpu-0", taints=(taint,)),
+        node("gpu-1", taints=(taint,)),
+        node("small", 4, taints=(BUSY,)),
+    ]
+    why = "2 nodes would do but for taints that the pods do not tolerate: nvidia.com/gpu=present:NoSchedule"
+    (told,) = decide(state([gang("a")], there)).told
+    assert (told.why, told.message.split("; ")[1:]) == (Why.NEVER_FITS, [why])
+    (told,) = decide(state([gang("a", 2)], [*there, node("free")])).told
+    assert (told.why, told.message.split("; ")[1:]) == (Why.NEVER_FITS, [why])
+    assert "numNodes 1 would fit" in told.message
+
+
+def test_tainted_nodes_that_are_too_small_name_the_size() -> None:
+    (told,) = decide(state([gang("a")], [node("n0", 4, taints=(BUSY,))])).told
+    assert told.message == (
+        "no node that matches has 8 nvidia.com/gpu (the nearest node has 4 nvidia.com/gpu): "
+        "pods with 4 nvidia.com/gpu would fit"
+    )
+
+
 @pytest.mark.parametrize("cohort", ["", "c"])
 @pytest.mark.parametrize(
     ("quota", "field"),

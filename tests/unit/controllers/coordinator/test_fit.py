@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Why
 from torchctl.controllers.coordinator.matching import matches
-from torchctl.controllers.coordinator.values import Requirement, Settings, Shape, State, Taint, Toleration
+from torchctl.controllers.coordinator.values import Node, Requirement, Shape, State, Taint, Toleration
+from torchctl.controllers.settings import CoordinatorSettings
 
 GPU_TAINT = Taint(GPU, "", "NoSchedule")
 
@@ -178,7 +179,7 @@ def test_a_gang_that_can_never_fit_holds_up_nobody() -> None:
 
 
 def test_a_gang_whose_pods_find_no_node_loses_its_place() -> None:
-    bound_s = Settings().place_within_s
+    bound_s = CoordinatorSettings().place_within_s
     half = holding(gang("half", 2), [("n0", 1)], let_in_s=NOW_S - bound_s, settled=False)
     full = [node("n0", used=8), node("n1", used=8)]
     assert [(given.key, given.missing) for given in decide(state([], full, [half])).take_back] == [("half", 1)]
@@ -201,30 +202,42 @@ def test_a_gang_without_its_place_waits_for_a_pause() -> None:
 
 def test_one_decision_lets_in_so_many() -> None:
     waiting = [gang(f"g{at}", 1, 1) for at in range(5)]
-    decision = decide(state(waiting, nodes(4), settings=Settings(max_starts=2)))
+    decision = decide(state(waiting, nodes(4), settings=CoordinatorSettings(max_starts=2)))
     assert (len(decision.let_in), decision.more) == (2, True)
     assert {told.why for told in decision.told} == {Why.NEXT}
 
 
-Drawn = tuple[int, int, bool]
-GANGS = st.lists(
-    st.tuples(st.integers(1, 6), st.sampled_from([0, 1, 2, 3, 4, 8]), st.booleans()), min_size=1, max_size=12
-)
-"""Pods, GPUs of each, and whether they exclude each other from a node."""
+Drawn = tuple[int, int, str]
+ALONE = st.sampled_from(["", "", "gang", "port"])
+GANGS = st.lists(st.tuples(st.integers(1, 6), st.sampled_from([0, 1, 2, 3, 4, 8]), ALONE), min_size=1, max_size=12)
+"""Pods, GPUs of each, and whom they exclude from a node: nobody, each other, or whoever takes the same port."""
 
-FEW_GANGS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 2]), st.booleans()), min_size=2, max_size=5)
+FEW_GANGS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 2]), ALONE), min_size=2, max_size=5)
 FEW_NODES = st.lists(st.tuples(st.sampled_from([2, 4]), st.integers(0, 3)), min_size=2, max_size=4)
 """Small enough that each place counts."""
 
 CLUSTERS = st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.integers(0, 3)), min_size=1, max_size=8)
 
 
+PORT = "hostPort/TCP/29500"
+
+
+def drawn_shape(gpus: int, alone: str) -> Shape:
+    ports = ((PORT, 1),) if alone == "port" else ()
+    return Shape((*ports, (GPU, gpus)), one_per_node=alone == "gang")
+
+
+def drawn_node(name: str, gpus: int, used: int) -> Node:
+    given = node(name, gpus, used=min(gpus, used))
+    return replace(given, allocatable={**given.allocatable, PORT: 1})
+
+
 def cluster(gangs: list[Drawn], there: list[tuple[int, int]]) -> State:
     waiting = [
-        gang(f"g{at}", pods, gpus, since_s=float(at), shape=shape(gpus, one_per_node=alone))
+        gang(f"g{at}", pods, gpus, since_s=float(at), shape=drawn_shape(gpus, alone))
         for at, (pods, gpus, alone) in enumerate(gangs)
     ]
-    return state(waiting, [node(f"n{at}", gpus, used=min(gpus, used)) for at, (gpus, used) in enumerate(there)])
+    return state(waiting, [drawn_node(f"n{at}", gpus, used) for at, (gpus, used) in enumerate(there)])
 
 
 @given(drawn=st.tuples(GANGS, CLUSTERS) | st.tuples(FEW_GANGS, FEW_NODES), seed=st.integers(0, 2**32))

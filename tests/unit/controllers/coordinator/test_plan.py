@@ -1,77 +1,27 @@
 """From observed objects to the state of a decision, and from its outcome to what is written."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from gangobjects import GPU, NOW, QUEUED, TEMPLATE, a_class, a_job, a_node, a_pod, record, seen
 
-from torchctl.api.capacity import BoundPod, Node, PriorityClass, ResourceQuota
-from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
+from torchctl.api.capacity import PriorityClass
+from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
-from torchctl.api.queue import TORCHRUN_QUEUE, Preemption, TorchrunQueue
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt, TakeBack, Told, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.readings import Readings
-from torchctl.controllers.coordinator.records import MOST_NODES, records
-from torchctl.controllers.coordinator.values import NOBODY, Demand, Limits, Requirement, State, Turn
+from torchctl.controllers.coordinator.records import records
+from torchctl.controllers.coordinator.values import NOBODY, Demand, Requirement, Turn
 from torchctl.controllers.settings import CoordinatorSettings
-from torchctl.runtime.kinds import Key, ObjectMeta
+from torchctl.runtime.kinds import Key
 
-NOW = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
-GPU = "nvidia.com/gpu"
-TEMPLATE: dict[str, Any] = {
-    "coordinated": True,
-    "nodes": 2,
-    "gpuResource": GPU,
-    "pod": {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": {"limits": {GPU: "8"}}}]}},
-}
-NUMBERS = count()
-QUEUED = {"phase": "Queued", "queueRevision": "job-1"}
-
-
-def a_job(name: str = "job", status: dict[str, Any] | None = None, **spec: Any) -> TorchrunJob:
-    body = {
-        "metadata": {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-03-01T07:00:00Z"},
-        "spec": {"jobQueue": "queue", "numNodes": 2, "command": "python train.py", **spec},
-        "status": QUEUED if status is None else status,
-    }
-    return msgspec.convert(body, TorchrunJob, dec_hook=TORCHRUN_JOB.dec_hook)
-
-
-def a_queue(**spec: Any) -> TorchrunQueue:
-    body = {"metadata": {"name": "queue", "namespace": "team"}, "spec": spec}
-    return msgspec.convert(body, TorchrunQueue, dec_hook=TORCHRUN_QUEUE.dec_hook)
-
-
-def a_node(name: str = "n0", **spec: Any) -> Node:
-    body = {
-        "metadata": {"name": name, "uid": name},
-        "spec": spec,
-        "status": {"allocatable": {GPU: "8", "cpu": "4", "pods": "10"}},
-    }
-    return msgspec.convert(body, Node)
-
-
-def a_pod(node: str, labels: dict[str, str] | None = None, gpus: int = 8) -> BoundPod:
-    containers = [{"resources": {"limits": {GPU: str(gpus)}}}]
-    metadata = {"uid": f"pod-{next(NUMBERS)}", "labels": labels or {}}
-    body = {"metadata": metadata, "spec": {"nodeName": node, "containers": containers}}
-    return msgspec.convert(body, BoundPod)
-
-
-def seen(*jobs: TorchrunJob, template: dict[str, Any] = TEMPLATE, **more: Any) -> State:
-    more.setdefault("queues", (a_queue(),))
-    observed = Observed(jobs=jobs, templates={Key("team", "job-1"): template}, **more)
-    return state_of(observed, CoordinatorSettings(), NOW)
-
-
-def record(**fields: Any) -> dict[str, Any]:
-    return {"attempt": 0, "letInTime": "2026-03-01T07:30:00Z", "clock": 3, "position": 2, **fields}
+MINE = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
 
 
 def test_a_job_with_nothing_left_but_admission_waits() -> None:
@@ -146,11 +96,10 @@ def test_a_job_that_was_let_in_holds_its_place() -> None:
 
 
 def test_placed_pods_count_for_node_and_job() -> None:
-    mine = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
     state = seen(
         a_job(status=QUEUED | {"phase": "Starting", "admission": record()}),
         nodes=(a_node("n0"), a_node("n1")),
-        pods=(a_pod("n0", mine), a_pod("n1", gpus=2)),
+        pods=(a_pod("n0", MINE), a_pod("n1", gpus=2)),
     )
     (holding,) = state.holdings
     assert (holding.placed, holding.missing) == ((("n0", 1),), 1)
@@ -162,7 +111,6 @@ def test_the_next_attempt_waits_again_and_keeps_its_age() -> None:
     assert (len(state.waiting), state.holdings, len(state.starts)) == (1, (), 1)
 
 
-MINE = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
 TAKEN_BACK = record(takenBackTime="2026-03-01T07:59:00Z")
 
 
@@ -177,10 +125,6 @@ def test_room_taken_back_is_held_until_the_pods_go(phase: str, preemptor: str, l
     assert (holding.leaving_for, holding.placed, holding.demand) == (leaving_for, (("n0", 1),), Demand(gpus=16))
     assert holding.missing == (1 if phase == "Running" else 0)
     assert bool(seen(job, nodes=(a_node(),)).holdings) is (phase == "Running")
-
-
-def a_class(name: str, value: int, default: bool = False) -> PriorityClass:
-    return PriorityClass(msgspec.convert({"name": name}, ObjectMeta), value, default)
 
 
 CLASSES = (a_class("high", 100), a_class("usual", 7, default=True), a_class("low", 3, default=True))
@@ -220,31 +164,6 @@ def test_a_deadline_says_when_a_job_ends() -> None:
     running = seen(a_job(status=status, runPolicy={"activeDeadlineSeconds": 100}))
     assert (own.waiting[0].lasts_s, of_queue.waiting[0].lasts_s) == (100.0, 200.0)
     assert running.holdings[0].ends_s == (NOW - timedelta(minutes=30)).timestamp() + 60
-
-
-@pytest.mark.proves("TorchrunQueue.spec.preemption")
-def test_settings_of_a_queue_are_read_in_units() -> None:
-    bounds = {"gpus": 8, "cpus": "1500m", "memory": "1Gi", "jobs": 2}
-    (queue,) = seen(
-        queues=(
-            a_queue(weight=3, maxNodes=4, quota=bounds, cohort="c", borrowingLimit={"gpus": 1}, preemption="Reclaim"),
-        )
-    ).queues
-    assert (queue.key, queue.weight, queue.max_nodes, queue.cohort) == ("team/queue", 3, 4, "c")
-    assert queue.preemption is Preemption.RECLAIM
-    assert (queue.quota, queue.borrowing) == (Limits(8, 1500, 2**30, 2), Limits(gpus=1))
-
-
-def test_a_resource_quota_without_scopes_counts() -> None:
-    def quota(name: str, **spec: Any) -> ResourceQuota:
-        status = {"hard": {"requests.cpu": "4", "pods": "10"}, "used": {"requests.cpu": "500m"}}
-        return msgspec.convert(
-            {"metadata": {"name": name, "namespace": "team"}, "spec": spec, "status": status}, ResourceQuota
-        )
-
-    (found,) = seen(quotas=(quota("all"), quota("some", scopes=["BestEffort"]))).namespace_quotas
-    assert (found.name, dict(found.left)) == ("all", {"requests.cpu": 3500, "pods": 10})
-    assert dict(found.hard) == {"requests.cpu": 4000, "pods": 10}
 
 
 def test_a_tainted_node_keeps_pods_away() -> None:
@@ -366,9 +285,3 @@ def test_a_job_without_nodes_waits_for_a_while() -> None:
     assert decision.let_in == ()
     assert (decision.told[0].why, "until 08:01:00 UTC" in decision.told[0].message) == (Why.BACK_OFF, True)
     assert len(decide(replace(state, now_s=NOW.timestamp() + 60)).let_in) == 1
-
-
-def test_a_record_names_a_bounded_number_of_nodes() -> None:
-    many = tuple(f"n{at}" for at in range(MOST_NODES + 1))
-    decision = Decision(let_in=(LetIn("team/job", "team/queue", Turn(), avoid=many),))
-    assert records(decision, [a_job()], NOW, words=False) == []

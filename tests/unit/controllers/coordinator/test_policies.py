@@ -12,7 +12,8 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.policies import Candidate, policy
 from torchctl.controllers.coordinator.policies.smooth import MOST_OWED
 from torchctl.controllers.coordinator.turns import Turns
-from torchctl.controllers.coordinator.values import PolicyName, Queue, Settings, Start, Turn, Waiting
+from torchctl.controllers.coordinator.values import Queue, Start, Turn, Waiting
+from torchctl.controllers.settings import CoordinatorSettings, PolicyName
 
 SMOOTH, WEIGHTED = PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN, PolicyName.WEIGHTED_ROUND_ROBIN
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 20), min_size=1, max_size=6)
@@ -83,7 +84,7 @@ def test_turns_stay_in_status_for_46_million_starts() -> None:
 def test_a_queue_of_weight_0_stops_nobody(name: PolicyName) -> None:
     queues = [Queue(key="a", weight=0), Queue(key="b")]
     waiting = [gang(f"{queue}{at}", 1, queue=queue) for queue in "ab" for at in range(2)]
-    assert len(let_in(decide(state(waiting, nodes(4), queues=queues, settings=Settings(policy=name))))) == 4
+    assert len(let_in(decide(state(waiting, nodes(4), queues=queues, settings=CoordinatorSettings(policy=name))))) == 4
 
 
 @pytest.mark.parametrize("name", [SMOOTH, WEIGHTED])
@@ -177,7 +178,7 @@ def test_fifo_holds_across_queues_if_a_gang_does_not_fit(ahead: list[Waiting], e
     """Whether it can never fit or only not now: the next gang of its queue has its own age."""
     waiting = [*ahead, gang("young", queue="a", since_s=90), gang("old", queue="b", since_s=50)]
     there = [node("n0"), node("n1"), node("n2", used=8)]
-    chosen = Settings(policy=PolicyName.FIFO, reserve_after_s=NOW_S + 1)
+    chosen = CoordinatorSettings(policy=PolicyName.FIFO, reserve_after_s=NOW_S + 1)
     assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == expected
 
 
@@ -189,14 +190,14 @@ def test_priority_holds_across_queues_if_a_gang_does_not_fit(pods: int) -> None:
         gang("mid", queue="b", priority=5),
     ]
     there = [node("n0"), node("n1", used=8)]
-    chosen = Settings(policy=PolicyName.PRIORITY)
+    chosen = CoordinatorSettings(policy=PolicyName.PRIORITY)
     assert let_in(decide(state(waiting, there, queues=[Queue(key="a"), Queue(key="b")], settings=chosen))) == ["mid"]
 
 
 def test_a_cohort_with_a_policy_is_one_queue() -> None:
     """b and c share a cohort that goes by rounds; together they have twice the weight of a."""
     queues = {name: Queue(key=name, weight=1, cohort="" if name == "a" else "bc") for name in "abc"}
-    chosen_settings, starts, found = Settings(cohort_policies={"bc": WEIGHTED}), list[Start](), ""
+    chosen_settings, starts, found = CoordinatorSettings(cohort_policies={"bc": WEIGHTED}), list[Start](), ""
     for at in range(12):
         turns, able = Turns(chosen_settings, queues, starts), candidates(dict.fromkeys("abc", 1))
         chosen = turns.pick(able)

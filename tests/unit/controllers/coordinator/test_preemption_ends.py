@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision
-from torchctl.controllers.coordinator.values import Limits, Preemption, Queue, Settings, State, Waiting
+from torchctl.controllers.coordinator.values import Limits, Preemption, Queue, State, Waiting
+from torchctl.controllers.settings import CoordinatorSettings
 
 QUEUES = (
     Queue(key="owner", cohort="c", quota=Limits(gpus=24), preemption=Preemption.RECLAIM),
@@ -41,7 +42,7 @@ class Lives:
         self.known = {one.key: one for one in self.coming}
         self.work = {one.key: rng.randint(1, 8) for one in self.coming}
         self.preempted = Counter[str]()
-        self.now = state([], nodes(5), queues=QUEUES, settings=Settings(reserve_after_s=120))
+        self.now = state([], nodes(5), queues=QUEUES, settings=CoordinatorSettings(reserve_after_s=120))
 
     def live(self) -> None:
         for _ in range(ROUNDS):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Why
-from torchctl.controllers.coordinator.values import Demand, Limits, NamespaceQuota, Preemption, Queue, Settings
+from torchctl.controllers.coordinator.values import Demand, Limits, NamespaceQuota, Preemption, Queue
+from torchctl.controllers.settings import CoordinatorSettings
 
 
 def queue(key: str = "q", gpus: int | None = None, **more: object) -> Queue:
@@ -100,7 +101,7 @@ def test_a_queue_saves_quota_for_a_long_wait() -> None:
     running = holding(gang("small", 1, 1), [("n0", 1)])
     large, next_ = gang("large", 1, 8, since_s=0), gang("next", 1, 1, since_s=1)
     there = state([large, next_], nodes(4), [running], [queue(gpus=8)])
-    patient = replace(there, settings=Settings(reserve_after_s=NOW_S + 1))
+    patient = replace(there, settings=CoordinatorSettings(reserve_after_s=NOW_S + 1))
     assert let_in(decide(patient)) == ["next"]
     decision = decide(there)
     assert let_in(decision) == []
@@ -116,7 +117,7 @@ def test_a_cohort_lends_nothing_while_an_owner_waits_long() -> None:
     owner = gang("owner", 2, queue="b", since_s=0)
     more = gang("more", 1, 1, queue="a", since_s=NOW_S)
     there = state([owner, more], nodes(8), [borrower], queues)
-    assert let_in(decide(replace(there, settings=Settings(reserve_after_s=NOW_S + 1)))) == ["more"]
+    assert let_in(decide(replace(there, settings=CoordinatorSettings(reserve_after_s=NOW_S + 1)))) == ["more"]
     assert let_in(decide(there)) == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 
-from torchctl.api.capacity import NODE, PRIORITY_CLASS, RESOURCE_QUOTA
+from torchctl.api.capacity import LIMIT_RANGE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA, RUNTIME_CLASS
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONTROLLER_REVISION, POD
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -31,7 +31,8 @@ TEMPLATE: dict[str, Any] = {
     "gpuResource": "nvidia.com/gpu",
     "pod": {"metadata": {}, "spec": {"containers": [{"name": "trainer", "resources": GPUS}]}},
 }
-KINDS = (TORCHRUN_JOB, TORCHRUN_QUEUE, CONTROLLER_REVISION, POD, NODE, PRIORITY_CLASS, RESOURCE_QUOTA)
+CLUSTER = (NODE, PRIORITY_CLASS, RESOURCE_QUOTA, LIMIT_RANGE, RUNTIME_CLASS)
+KINDS = (TORCHRUN_JOB, TORCHRUN_QUEUE, CONTROLLER_REVISION, POD, *CLUSTER)
 
 
 def of(kind: Kind[Any], body: dict[str, Any]) -> dict[str, Any]:

@@ -14,14 +14,13 @@ from torchctl.controllers.coordinator.values import (
     Holding,
     NamespaceQuota,
     Node,
-    PolicyName,
     Queue,
     Requirement,
-    Settings,
     Start,
     Turn,
     Waiting,
 )
+from torchctl.controllers.settings import CoordinatorSettings, PolicyName
 
 LARGE = gang("large", 4, since_s=0)
 
@@ -155,7 +154,7 @@ def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:
 def test_a_large_gang_starts_however_many_small_ones_come(seed: int, policy: PolicyName) -> None:
     """An endless stream that keeps the nodes full; without a reservation the large gang would never start."""
     rng = random.Random(seed)
-    given_settings = Settings(policy=policy, reserve_after_s=50)
+    given_settings = CoordinatorSettings(policy=policy, reserve_after_s=50)
     now = state([LARGE], nodes(4), queues=(Queue(key="q"), Queue(key="s", weight=5)), settings=given_settings)
     now = replace(now, waiting=(replace(LARGE, since_s=NOW_S + 20),))
     number = 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torchctl.controllers.coordinator.shapes import demand_of, namespace_demand, requests_of, shape_of
+from torchctl.controllers.coordinator.shapes import demand_of, namespace_demand, requests_of, scopes_of, shape_of
 from torchctl.controllers.coordinator.values import Demand, Requirement, Toleration
 
 GPU = "nvidia.com/gpu"
@@ -41,6 +41,14 @@ def container(requests: dict[str, Any] | None = None, limits: dict[str, Any] | N
         ),
         ({"containers": [container({"cpu": 1})], "overhead": {"cpu": "250m"}}, {"cpu": 1250}),
         ({"containers": [{"name": "c"}], "initContainers": None}, {}),
+        ({"containers": [container({"cpu": 1})], "resources": {"requests": {"cpu": 3}}}, {"cpu": 3000}),
+        ({"containers": [container({"cpu": 5})], "resources": {"requests": {"cpu": 3}}}, {"cpu": 3000}),
+        ({"containers": [container({"cpu": 1})], "resources": {"limits": {"cpu": 3}}}, {"cpu": 1000}),
+        ({"containers": [container()], "resources": {"limits": {"memory": "1Gi"}}}, {"memory": GIB}),
+        (
+            {"containers": [container(limits={GPU: 8})], "resources": {"requests": {"cpu": 3}}, "overhead": {"cpu": 1}},
+            {GPU: 8, "cpu": 4000},
+        ),
     ],
 )
 def test_requests_are_those_that_kube_scheduler_counts(spec: dict[str, Any], requests: dict[str, int]) -> None:
@@ -95,8 +103,6 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone"}
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, False, ("volumes",)),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, False, ()),
         ({"resourceClaims": [{"name": "gpu"}]}, False, ("resourceClaims",)),
-        ({"hostNetwork": True, "containers": [container(ports=[{"containerPort": 29500}])]}, True, ()),
-        ({"containers": [container(ports=[{"containerPort": 29500}])]}, False, ()),
     ],
 )
 def test_what_is_not_computed_makes_a_gang_careful(
@@ -104,6 +110,57 @@ def test_what_is_not_computed_makes_a_gang_careful(
 ) -> None:
     found = shape_of({"containers": [container()], **spec}, {"job": "x"})
     assert (found.one_per_node, found.unmodelled) == (alone, unmodelled)
+
+
+@pytest.mark.parametrize(
+    ("spec", "ports"),
+    [
+        ({"hostNetwork": True, "containers": [container(ports=[{"containerPort": 1}])]}, ["hostPort/TCP/1"]),
+        ({"containers": [container(ports=[{"containerPort": 1}])]}, []),
+        ({"containers": [container(ports=[{"hostPort": 1, "protocol": "UDP"}])]}, ["hostPort/UDP/1"]),
+        (
+            {"containers": [container(ports=[{"hostPort": 1}]), container(ports=[{"hostPort": 2}])]},
+            ["hostPort/TCP/1", "hostPort/TCP/2"],
+        ),
+        ({"initContainers": [container(ports=[{"hostPort": 1}])]}, []),
+        ({"initContainers": [container(ports=[{"hostPort": 1}], restartPolicy="Always")]}, ["hostPort/TCP/1"]),
+    ],
+)
+def test_a_pod_takes_the_ports_of_its_node(spec: dict[str, Any], ports: list[str]) -> None:
+    found = shape_of({"containers": [], **spec}, {})
+    assert (found.requests, found.one_per_node) == (tuple((port, 1) for port in ports), False)
+
+
+ELSEWHERE = {"topologyKey": "zone", "namespaces": ["other"]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "scopes"),
+    [
+        ({}, {"BestEffort", "NotTerminating"}),
+        ({"containers": [container(limits={GPU: 8})]}, {"BestEffort", "NotTerminating"}),
+        ({"containers": [container(limits={"cpu": 1})]}, {"NotBestEffort", "NotTerminating"}),
+        ({"activeDeadlineSeconds": 60}, {"BestEffort", "Terminating"}),
+        ({"priorityClassName": "high"}, {"BestEffort", "NotTerminating", "PriorityClass=high"}),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ELSEWHERE]}}},
+            {"BestEffort", "NotTerminating", "CrossNamespacePodAffinity"},
+        ),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": ELSEWHERE}]
+                    }
+                }
+            },
+            {"BestEffort", "NotTerminating", "CrossNamespacePodAffinity"},
+        ),
+    ],
+)
+def test_a_pod_is_in_the_scopes_that_kubernetes_finds(spec: dict[str, Any], scopes: set[str]) -> None:
+    found = scopes_of({"containers": [container()], **spec})
+    assert {f"{name}={value}".rstrip("=") for name, value in found} == scopes
 
 
 def test_a_gang_takes_all_its_pods_ask_for() -> None:

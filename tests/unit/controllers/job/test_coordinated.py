@@ -92,6 +92,28 @@ def test_who_has_another_scheduler_starts_at_once(world: type[World], queue: str
     assert jobs(coordinated(world, queue, job)) == ["demo"]
 
 
+@pytest.mark.parametrize("fields", [None, {"attempt": 5, "let_in_time": datetime(2030, 1, 1, tzinfo=UTC)}])
+def test_a_removed_record_stops_no_job_that_runs(world: type[World], fields: dict[str, Any] | None) -> None:
+    w = running(world)
+    before = w.objects["Job", "demo"]
+    status = msgspec.structs.replace(w.status, admission=None if fields is None else Admission(**fields))
+    w.seen = replace(w.seen, job=msgspec.structs.replace(w.seen.job, status=status))
+    w.settle()
+    assert (w.status.phase, w.status.attempt, w.objects["Job", "demo"]) == (Phase.RUNNING, 0, before)
+
+
+def test_without_its_record_a_job_is_made_for_nobody(world: type[World]) -> None:
+    """It was let in and has not started: it waits for the next decision."""
+    w = coordinated(world)
+    w.edit(suspend=True)
+    say(w, attempt=0, let_in_time=w.now)
+    status = msgspec.structs.replace(w.status, admission=None)
+    w.seen = replace(w.seen, job=msgspec.structs.replace(w.seen.job, status=status))
+    w.edit(suspend=False)
+    w.settle()
+    assert (jobs(w), w.status.phase) == ([], Phase.QUEUED)
+
+
 def test_without_a_coordinator_a_job_starts_at_once(world: type[World]) -> None:
     w = world(JOB_OF_TWO, QUEUE)
     w.settle()

@@ -7,7 +7,8 @@ from torchctl.controllers.coordinator.policies.policy import Candidate, History,
 from torchctl.controllers.coordinator.policies.priority import Priority
 from torchctl.controllers.coordinator.policies.smooth import SmoothWeightedRoundRobin
 from torchctl.controllers.coordinator.policies.weighted import WeightedRoundRobin
-from torchctl.controllers.coordinator.values import PolicyName, Start
+from torchctl.controllers.coordinator.values import Start
+from torchctl.controllers.settings import PolicyName
 
 __all__ = ["Candidate", "Policy", "policy"]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchctl.controllers.job.template import security
+from torchctl.controllers.owncontainers import LIMITS, REQUESTS
 
 __all__ = ["CLAIM_ROOT", "TMP", "field", "flag", "mount", "port", "tmp_volume", "workspace_container"]
 
@@ -15,7 +16,7 @@ Json = dict[str, Any]
 
 
 def workspace_container(
-    name: str, image: str, args: Sequence[str], mounts: Sequence[Json], *, memory_limit: str = "512Mi"
+    name: str, image: str, args: Sequence[str], mounts: Sequence[Json], *, memory_limit: str = LIMITS["memory"]
 ) -> Json:
     """A container that runs `torchctl workspace ...`, configured by argv alone."""
     return {
@@ -24,11 +25,7 @@ def workspace_container(
         "command": ["torchctl", "workspace"],
         "args": list(args),
         "env": [{"name": "HOME", "value": "/tmp"}],
-        # No limit of ephemeral storage: the kubelet would apply it to the whole pod, the trainer's volumes included.
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "64Mi"},
-            "limits": {"cpu": "1", "memory": memory_limit},
-        },
+        "resources": {"requests": {**REQUESTS}, "limits": {**LIMITS, "memory": memory_limit}},
         "securityContext": security.container({}) | {"readOnlyRootFilesystem": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [*mounts, mount(TMP, "/tmp")],

@@ -1,0 +1,63 @@
+"""A gang beside a reservation of more nodes than a record can name."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gangs_waiting import NOW_S, gang, holding, let_in, node, shape, state
+
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.decision import Decision, Why
+from torchctl.controllers.coordinator.nodenames import MOST_NODES
+from torchctl.controllers.coordinator.values import Holding, Node, Waiting
+
+LARGE = MOST_NODES + 10
+
+
+def large(pods: int = LARGE) -> Waiting:
+    return gang("large", pods, since_s=0.0)
+
+
+def cluster(free: int, **more: Any) -> tuple[list[Node], list[Holding]]:
+    """Returns nodes for the large gang, one of them taken, and others."""
+    runs = holding(gang("runs"), [("k0", 1)])
+    kept = [node(f"k{at}", used=0 if at else 8) for at in range(LARGE)]
+    return [*kept, *(node(f"o{at}", 4, **more) for at in range(free))], [runs]
+
+
+def decision(free: int, small: Waiting, **more: Any) -> Decision:
+    there, holdings = cluster(free, **more)
+    return decide(state([large(), small], there, holdings))
+
+
+def test_it_is_limited_to_the_nodes_that_are_left() -> None:
+    found = decision(3, gang("small", gpus=4))
+    assert let_in(found) == ["small"]
+    assert (found.let_in[0].only, found.let_in[0].avoid) == (("o0", "o1", "o2"), ())
+    assert found.reserved == ("large",)
+
+
+def test_only_nodes_that_it_might_run_on_are_named() -> None:
+    small = gang("small", shape=shape(4, selector=(("pool", "b"),)))
+    there, holdings = cluster(MOST_NODES + 1, labels={"pool": "b"})
+    there[1:3] = [replace(given, labels={"pool": "b"}) for given in there[1:3]]
+    found = decide(state([large(), small], there, holdings))
+    assert (found.let_in[0].only, found.let_in[0].avoid) == ((), ("k1", "k2"))
+
+
+@pytest.mark.parametrize("small", [gang("small", gpus=4), gang("small", gpus=0)])
+def test_it_waits_and_is_told_so_if_neither_can_be_named(small: Waiting) -> None:
+    """It was dropped after the decision before: nobody was told, and it took the turns and the room of others."""
+    found = decision(MOST_NODES + 1, small)
+    assert let_in(found) == []
+    (told,) = (told for told in found.told if told.key == "small")
+    assert (told.why, told.waits_for) == (Why.BEHIND, "large")
+
+
+def test_room_for_it_alone_is_used_without_names() -> None:
+    """It fits on all nodes, so that those that are kept for it need not be named."""
+    there, _ = cluster(0)
+    whole = [node(given.name) for given in there]
+    found = decide(state([large()], whole, now_s=NOW_S))
+    assert let_in(found) == ["large"]
+    assert (found.let_in[0].only, found.let_in[0].avoid) == ((), ())

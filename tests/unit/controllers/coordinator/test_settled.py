@@ -1,0 +1,38 @@
+"""A gang that has run and lacks pods again: others neither take its room, nor wait for room that there is not."""
+
+import pytest
+from gangobjects import QUEUED, a_job, a_node, a_pod, record, seen
+from gangs_waiting import gang, holding, let_in, node, state
+
+from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.values import State
+
+
+@pytest.mark.parametrize(
+    ("counts", "settled"),
+    [
+        ({"pending": 2}, False),
+        ({"running": 1, "pending": 1}, False),
+        ({"running": 2}, True),
+        ({"running": 1, "succeeded": 1}, True),
+    ],
+)
+def test_a_gang_has_run_if_each_of_its_pods_has(counts: dict[str, int], settled: bool) -> None:
+    """A worker may end before the last one is ready: once its pod is gone, it must not look like one without a node."""
+    mine = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
+    status = QUEUED | {"phase": "Starting", "admission": record(letInTime="2026-03-01T07:00:00Z"), "workers": counts}
+    state = seen(a_job(status=status), nodes=(a_node(),), pods=(a_pod("n0", mine),))
+    assert (state.holdings[0].settled, decide(state).take_back == ()) == (settled, settled)
+
+
+def lacking(free: int, *, settled: bool) -> State:
+    """Returns a cluster whose elastic gang lacks one of three nodes, with so many GPUs left on the last one."""
+    runs = holding(gang("runs", 3), [("n0", 1), ("n1", 1)], settled=settled)
+    there = [node("n0", used=8), node("n1", used=8), node("n2", used=8 - free)]
+    return state([gang("small", gpus=1)], there, [runs])
+
+
+@pytest.mark.parametrize(("free", "settled", "lets_in"), [(4, True, True), (8, True, False), (4, False, False)])
+def test_nobody_waits_for_a_pod_that_has_no_room_anyway(free: int, settled: bool, lets_in: bool) -> None:
+    """A gang that has run may lack it for ever. One that is being placed loses its place soon."""
+    assert bool(let_in(decide(lacking(free, settled=settled)))) is lets_in
