@@ -83,6 +83,11 @@ class Doing:
             if conditions.get("DependenciesMet") != "True" and job["spec"].get("dependsOn"):
                 self._world.delete(TORCHRUN_JOB, key_of(job))
 
+    def delete_queues(self) -> None:
+        """Deletes all queues, whose jobs have ended."""
+        for queue in self._world.all(TORCHRUN_QUEUE):
+            self._world.delete(TORCHRUN_QUEUE, key_of(queue))
+
     def _do(self, action: Action) -> None:
         if self._world.away:
             self._world.agenda.after(AGAIN_S, lambda: self._do(action))

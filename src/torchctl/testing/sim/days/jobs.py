@@ -7,12 +7,25 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.names import API_VERSION
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.testing.fleet import GPU
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import Play, Script
 from torchctl.testing.sim.days.actions import Fate, Submit
 from torchctl.testing.sim.jobs.pods import INDEX
 
-__all__ = ["COORDINATED", "ELASTIC", "KINDS", "MOST_NODES", "NAMESPACE", "SHARED", "job", "queues", "script"]
+__all__ = [
+    "COORDINATED",
+    "ELASTIC",
+    "GPUS",
+    "KINDS",
+    "MOST_NODES",
+    "NAMESPACE",
+    "SHARED",
+    "gpus_per_pod",
+    "job",
+    "queues",
+    "script",
+]
 
 Json = dict[str, Any]
 
@@ -20,6 +33,10 @@ NAMESPACE = "team"
 MOST_NODES = 4
 GIT = {"workspace": {"source": "git", "url": "https://git.example.com/team/code.git", "ref": "main"}}
 CLAIM = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
+SETTINGS = {
+    "name": "settings",
+    "template": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"epochs": "3"}},
+}
 SERVED = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteOnce"]}
 
 ELASTIC = ("elastic", "elastic-gang")
@@ -57,12 +74,16 @@ SHARED: dict[str, Json] = {
 """The queues that only a day with the coordinator has. Each of their pods takes a whole node."""
 
 
+GPUS = {"plain": 4, "gang": 8} | dict.fromkeys(SHARED, 8)
+"""The GPUs of a pod by its queue, on a day with the coordinator; those of other queues have none."""
+
+
 def queues(*, coordinated: bool = False) -> list[Json]:
     """Returns the queues, in which all jobs of a day run."""
     gpus = {"nodeResources": {"gpus": 8}}
     specs: dict[str, Json] = {
-        "plain": {"nodeResources": {"gpus": 4}} if coordinated else {},
-        "code": {"storage": {"workspace": CLAIM}},
+        "plain": {"nodeResources": {"gpus": GPUS["plain"]}} if coordinated else {},
+        "code": {"storage": {"workspace": CLAIM}, "resources": [SETTINGS]},
         "served": {"storage": {"workspace": SERVED}},
         "gang": {"kaiQueue": "research", **gpus},
     }
@@ -78,6 +99,12 @@ def job(submit: Submit) -> Json:
     if submit.after:
         spec["dependsOn"] = [{"job": submit.after}]
     return _body(TORCHRUN_JOB.kind, submit.job, spec)
+
+
+def gpus_per_pod(pod: Json) -> int:
+    """Returns the GPUs that a pod takes."""
+    asked = (container.get("resources", {}).get("requests", {}) for container in pod["spec"]["containers"])
+    return sum(int(amounts.get(GPU, 0)) for amounts in asked)
 
 
 def script(fates: Mapping[str, Fate]) -> Script:
