@@ -9,7 +9,6 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import POD
 from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.clock import Clock
 from torchctl.testing.fake.objects import Changed
 from torchctl.testing.sim.days.gang import LATE_S, Gang, taken_back
@@ -24,7 +23,8 @@ LONGEST_HALF_S = 1500.0
 """Seconds for which a gang may be half placed: until its room is taken back, and what may delay the operator."""
 MOST_ROUNDS = 5
 """Times at which jobs are told to leave for one job that waits: a node may go, or others take what was freed."""
-RESERVE_S = CoordinatorSettings().reserve_after_s
+RESERVE_S = 600.0
+"""Seconds after which the operator keeps room for the first gang of a queue."""
 LONG_SINCE_S = 300.0
 """Seconds that the operator may need for a decision: it may have to find another leader first."""
 LOOK_S = 60.0
