@@ -12,7 +12,8 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.kinds import Key
 from torchctl.testing import virtualtime
 from torchctl.testing.sim import World
-from torchctl.testing.sim.days.actions import Day, Fate, Submit
+from torchctl.testing.sim.days.actions import AddNode, AdjustQueue, Day, Fate, Intrude, Prioritise, RemoveNode, Submit
+from torchctl.testing.sim.days.gang import LATE_S
 from torchctl.testing.sim.days.jobs import COORDINATED, KINDS, job, queues
 from torchctl.testing.sim.days.letting import LONG_SINCE_S, LONGEST_HALF_S, MOST_ROUNDS, RESERVE_S, Letting
 from torchctl.testing.sim.days.living import live
@@ -168,6 +169,19 @@ def test_half_a_gang_is_noticed_after_a_while(placed: int, broken: int) -> None:
     assert len(virtualtime.run(main)) == broken
 
 
+def test_a_quota_counts_for_a_moment_after_it_is_lowered() -> None:
+    async def main(seconds: float) -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found)
+        lowered = {"spec": {"quota": {"gpus": 8}}}
+        world.change(TORCHRUN_QUEUE, Key("team", "ranked"), lambda old: {**old, **lowered})
+        await world.clock.sleep(seconds)
+        let_in(world, "job", "modest", 2)
+        return found
+
+    assert [len(virtualtime.run(partial(main, seconds))) for seconds in (1, LATE_S + 1)] == [0, 1]
+
+
 def no_room_for_all_of_a_gang(world: World) -> None:
     let_in(world, "one", "modest", 2)
     let_in(world, "two", "urgent", 2)
@@ -224,3 +238,19 @@ def test_each_kind_of_job_ends_when_it_is_let_in(kind: str) -> None:
     day = Day(1, 0.1, (Submit(1.0, "job", kind, 2, Fate(60)),), coordinated=True)
     told = live(day)
     assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 1})
+
+
+def test_jobs_end_although_others_take_places_and_nodes_and_quotas_change() -> None:
+    fate = Fate(600)
+    actions = (
+        Submit(1.0, "whole", "modest", 4, fate),
+        Intrude(2.0, 4, 8, 400.0),
+        Submit(30.0, "owned", "owner", 4, fate),
+        RemoveNode(200.0, "node-1"),
+        Submit(201.0, "lent", "borrower", 2, fate),
+        Prioritise(210.0, "lent", 20),
+        AdjustQueue(220.0, "lender", 2, 8),
+        AddNode(600.0, "node-99"),
+    )
+    told = live(Day(1, 0.5, actions, coordinated=True))
+    assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 3})

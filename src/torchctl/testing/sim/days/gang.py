@@ -7,7 +7,7 @@ from typing import Any
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.testing.sim.days.jobs import GPUS
 
-__all__ = ["LATE_S", "Gang", "taken_back"]
+__all__ = ["LATE_S", "Gang", "is_let_in", "taken_back"]
 
 Json = dict[str, Any]
 
@@ -15,6 +15,11 @@ WHOLE = 8
 """GPUs of a node."""
 LATE_S = 60.0
 """Seconds by which the operator's view of the cluster may be late."""
+
+
+def is_let_in(job: Json) -> bool:
+    """Whether the last that the coordinator said of a job is that it is let in."""
+    return "letInTime" in job.get("status", {}).get("admission", {})
 
 
 def taken_back(job: Json) -> str:

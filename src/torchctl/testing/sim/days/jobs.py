@@ -10,7 +10,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.testing.fleet import GPU
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import Play, Script
-from torchctl.testing.sim.days.actions import Fate, Submit
+from torchctl.testing.sim.days.actions import Fate, Intrude, Submit
 from torchctl.testing.sim.jobs.pods import INDEX
 
 __all__ = [
@@ -20,8 +20,10 @@ __all__ = [
     "KINDS",
     "MOST_NODES",
     "NAMESPACE",
+    "OTHERS",
     "SHARED",
     "gpus_per_pod",
+    "intruders",
     "job",
     "queues",
     "script",
@@ -30,6 +32,8 @@ __all__ = [
 Json = dict[str, Any]
 
 NAMESPACE = "team"
+OTHERS = "others"
+"""The namespace of those who do not use the operator."""
 MOST_NODES = 4
 GIT = {"workspace": {"source": "git", "url": "https://git.example.com/team/code.git", "ref": "main"}}
 CLAIM = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
@@ -74,6 +78,9 @@ SHARED: dict[str, Json] = {
 """The queues that only a day with the coordinator has. Each of their pods takes a whole node."""
 
 
+RUN_S = "run-s"
+"""The annotation that says how long a pod runs that is not the operator's."""
+
 GPUS = {"plain": 4, "gang": 8} | dict.fromkeys(SHARED, 8)
 """The GPUs of a pod by its queue, on a day with the coordinator; those of other queues have none."""
 
@@ -101,15 +108,25 @@ def job(submit: Submit) -> Json:
     return _body(TORCHRUN_JOB.kind, submit.job, spec)
 
 
+def intruders(intrude: Intrude) -> list[Json]:
+    """Returns the pods of somebody who does not use the operator."""
+    trainer = {"name": "main", "image": "other:1", "resources": {"limits": {GPU: str(intrude.gpus)}}}
+    meta = {"generateName": "other-", "annotations": {RUN_S: str(intrude.run_s)}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+    pod |= {"spec": {"restartPolicy": "Never", "containers": [trainer]}}
+    return [pod] * intrude.pods
+
+
 def gpus_per_pod(pod: Json) -> int:
     """Returns the GPUs that a pod takes."""
-    asked = (container.get("resources", {}).get("requests", {}) for container in pod["spec"]["containers"])
-    return sum(int(amounts.get(GPU, 0)) for amounts in asked)
+    resources = (container.get("resources", {}) for container in pod["spec"]["containers"])
+    return sum(int({**given.get("requests", {}), **given.get("limits", {})}.get(GPU, 0)) for given in resources)
 
 
 def script(fates: Mapping[str, Fate]) -> Script:
     """Returns the plays of workers by the fates of their jobs."""
-    return Script().when(_is_worker, lambda pod: _play(pod, fates[pod.metadata.labels[JOB_NAME]]))
+    workers = Script().when(_is_worker, lambda pod: _play(pod, fates[pod.metadata.labels[JOB_NAME]]))
+    return workers.when(_is_intruder, lambda pod: Play(run_s=float(pod.metadata.annotations[RUN_S])))
 
 
 def _play(pod: Pod, fate: Fate) -> Play:
@@ -117,6 +134,10 @@ def _play(pod: Pod, fate: Fate) -> Play:
     if attempt < fate.failing_attempts and index == fate.index:
         return Play(run_s=fate.after_s, exit_code=fate.exit_code, stop_s=fate.stop_s)
     return Play(start_delay_s=1.0 + index, run_s=fate.run_s, stop_s=fate.stop_s)
+
+
+def _is_intruder(pod: Pod) -> bool:
+    return RUN_S in pod.metadata.annotations
 
 
 def _is_worker(pod: Pod) -> bool:

@@ -83,7 +83,7 @@ class Rooms:
 
     def see_let_in(self, gang: Gang) -> None:
         """Judges a gang that has just been let in."""
-        others = [one for one in self.gangs.values() if one.holds and one.uid != gang.uid]
+        others = [one for one in self._being_placed() if one.uid != gang.uid]
         if not any(_fits(gang, room, others) for room in self._past):
             room = self._past[-1]
             self.broken.append(f"{gang.name}: was let in with {gang.pods} pods; {room.empty} nodes are empty")
@@ -110,8 +110,12 @@ class Rooms:
 
     def _surely_fits(self, gang: Gang, room: Room) -> bool:
         """Whether the gang fits even if each missing pod of the others takes a whole node."""
-        others = (one for one in self.gangs.values() if one.holds)
-        return gang.pods <= room.empty - sum(max(0, one.pods - room.placed.get(one.uid, 0)) for one in others)
+        missing = sum(max(0, one.pods - room.placed.get(one.uid, 0)) for one in self._being_placed())
+        return gang.pods <= room.empty - missing
+
+    def _being_placed(self) -> Iterable[Gang]:
+        """Returns the gangs whose missing pods are still to come."""
+        return [one for one in self.gangs.values() if one.holds and not one.leaves]
 
     def _see_node(self, changed: Changed) -> None:
         name = changed.new["metadata"]["name"]
