@@ -173,3 +173,19 @@ async def test_list_in_pages_shows_every_object_once() -> None:
 async def test_unknown_kind_is_not_found() -> None:
     with pytest.raises(NotFound):
         await FakeApiServer([]).client().list(CONFIG_MAP)
+
+
+async def test_apply_hides_a_map_that_it_empties() -> None:
+    """It is stored as null and never shown, so that the next write is a change although nothing seems to change."""
+    client = FakeApiServer([served_by(CRD, GREETING)]).client()
+
+    async def apply(manager: str, **meta: Any) -> str:
+        body = greeting("hello") | {"metadata": {"name": "hello", "namespace": "default", **meta}}
+        found = await client.apply(GREETING, body, field_manager=manager, force=True)
+        return found.metadata.resource_version
+
+    await apply("other", labels={"color": "red"})
+    await apply("owner", labels={})
+    emptied = await apply("other")
+    dropped = await apply("other")
+    assert emptied != dropped == await apply("other")

@@ -20,7 +20,7 @@ def empty_in(served: Served, body: Body) -> frozenset[str]:
     """Returns the empty metadata fields that are stored."""
     if served.builtin:
         return frozenset()
-    return frozenset(name for name, value in body["metadata"].items() if value in ({}, []))
+    return frozenset(name for name, value in body["metadata"].items() if value in ({}, [], None))
 
 
 def check_nulls(served: Served, body: Body) -> None:

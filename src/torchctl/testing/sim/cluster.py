@@ -59,7 +59,7 @@ class Cluster:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             for node in self.nodes:
-                self._register(node)
+                self.add_node(node)
             tasks.start_soon(self.world.agenda.run)
             for _ in range(replicas):
                 self.start_replica()
@@ -92,7 +92,8 @@ class Cluster:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         self.world.create(NAMESPACE, "", body)
 
-    def _register(self, node: NodeSpec) -> None:
+    def add_node(self, node: NodeSpec) -> None:
+        """Makes a node that is ready."""
         capacity = {"cpu": node.cpu, "memory": node.memory, "pods": str(node.pods), "ephemeral-storage": "1Ti"}
         capacity |= {GPU: str(node.gpus)} if node.gpus else {}
         meta = {"name": node.name, "labels": node.all_labels}

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, POD
-from torchctl.runtime.kinds import Key
+from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.runtime.kinds import EVENT, Key
 from torchctl.testing import virtualtime
 from torchctl.testing.gangs import POD_GROUP_NAME
 from torchctl.testing.sim import World
 from torchctl.testing.sim.days.actions import Day, Evict, Fail, Fate, Submit, read_day, write_day
 from torchctl.testing.sim.days.causes import unfounded
 from torchctl.testing.sim.days.drawing import draw
-from torchctl.testing.sim.days.jobs import KINDS, job
+from torchctl.testing.sim.days.jobs import KINDS, job, queues
 from torchctl.testing.sim.days.living import live
-from torchctl.testing.sim.days.rules import Rules, at_rest
+from torchctl.testing.sim.days.rules import Rules, at_rest, without_queues
 from torchctl.testing.sim.days.shrinking import cut, shorten, shrink
+from torchctl.testing.sim.days.telling import Telling
 from torchctl.testing.sim.kinds import cluster_kinds
 
 FAILURES = sorted((Path(__file__).parent / "failures").glob("*.json"))
@@ -94,6 +96,10 @@ def runs(world: World, uid: str, attempt: int = 0, annotations: dict[str, str] |
     return Key("team", f"pod-{attempt}")
 
 
+def loses_a_worker(world: World, uid: str, attempt: int = 0) -> None:
+    world.delete(POD, runs(world, uid, attempt))
+
+
 def runs_again(world: World, uid: str) -> None:
     has(world, phase="Failed")
     has(world, phase="Running")
@@ -115,16 +121,19 @@ def overlaps(world: World, uid: str) -> None:
 
 
 def counts_twice(world: World, uid: str) -> None:
+    loses_a_worker(world, uid)
     has(world, restarts={"total": 1, "byCause": {"Error": 1}})
     has(world, restarts={"total": 2, "byCause": {"Error": 2}})
 
 
 def forgets_an_incident(world: World, uid: str) -> None:
+    loses_a_worker(world, uid)
     has(world, restarts={"total": 1, "byCause": {"Error": 1}})
     has(world, restarts={"total": 0, "byCause": {}})
 
 
 def miscounts(world: World, uid: str) -> None:
+    loses_a_worker(world, uid)
     has(world, restarts={"total": 1, "byCause": {}})
 
 
@@ -133,8 +142,13 @@ def restarts_for_nothing(world: World, uid: str) -> None:
 
 
 def goes_back(world: World, uid: str) -> None:
+    loses_a_worker(world, uid)
     has(world, attempt=1, restarts={"total": 1, "byCause": {"Error": 1}})
     has(world, attempt=0, restarts={"total": 1, "byCause": {"Error": 1}})
+
+
+def restarts_without_a_loss(world: World, uid: str) -> None:
+    has(world, restarts={"total": 1, "byCause": {"Error": 1}})
 
 
 def half_a_gang(world: World, uid: str) -> None:
@@ -156,6 +170,7 @@ def half_a_gang(world: World, uid: str) -> None:
         miscounts,
         restarts_for_nothing,
         goes_back,
+        restarts_without_a_loss,
     ],
     ids=lambda breach: breach.__name__,
 )
@@ -169,6 +184,39 @@ def test_breaches_are_noticed(breach: Callable[[World, str], None]) -> None:
         return rules.broken
 
     assert len(virtualtime.run(main)) == 1
+
+
+TURNED = {"phase": "Pending", "conditions": [{"type": "Accepted", "status": "False", "reason": "InvalidSpec"}]}
+
+
+@pytest.mark.parametrize(("times", "broken"), [(1, 0), (2, 1)])
+def test_events_that_tell_of_something_twice_are_noticed(times: int, broken: int) -> None:
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        world.objects.listeners.append(Telling(found).on_change)
+        uid = submitted(world)
+        has(world, **TURNED)
+        told = {"involvedObject": {"kind": "TorchrunJob", "name": "job", "uid": uid}, "reason": "InvalidSpec"}
+        told |= {"message": "", "reportingComponent": "torchctl", "metadata": {"name": "told"}}
+        for count in range(1, times + 1):
+            event = told | {"apiVersion": "v1", "kind": "Event", "count": count}
+            if count == 1:
+                world.create(EVENT, "team", event)
+            else:
+                world.change(EVENT, Key("team", "told"), lambda old, count=count: {**old, "count": count})  # type: ignore[misc]  # bound
+        return found
+
+    assert len(virtualtime.run(main)) == broken
+
+
+def test_what_queues_leave_behind_is_noticed() -> None:
+    async def main() -> list[str]:
+        world = World(cluster_kinds(), 1)
+        for queue in queues():
+            world.create(TORCHRUN_QUEUE, "team", queue)
+        return without_queues(world.objects, world.server.kinds)
+
+    assert len(virtualtime.run(main)) == len(queues())
 
 
 def test_causes_that_nobody_brought_about_are_noticed() -> None:

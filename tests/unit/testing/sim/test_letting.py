@@ -1,21 +1,26 @@
 """The rules of days with the coordinator: each breach is noticed, and what is right is none."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import POD
+from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.kinds import Key
 from torchctl.testing import virtualtime
 from torchctl.testing.sim import World
-from torchctl.testing.sim.days.actions import Day, Fate, Submit
-from torchctl.testing.sim.days.jobs import COORDINATED, KINDS, job
-from torchctl.testing.sim.days.letting import LONGEST_HALF_S, MOST_ROUNDS, Letting
+from torchctl.testing.sim.days.actions import AddNode, AdjustQueue, Day, Fate, Intrude, Prioritise, RemoveNode, Submit
+from torchctl.testing.sim.days.gang import LATE_S
+from torchctl.testing.sim.days.jobs import COORDINATED, KINDS, job, queues
+from torchctl.testing.sim.days.letting import LONG_SINCE_S, LONGEST_HALF_S, MOST_ROUNDS, RESERVE_S, Letting
 from torchctl.testing.sim.days.living import live
-from torchctl.testing.sim.kinds import cluster_kinds
+from torchctl.testing.sim.days.room import LONGEST_EMPTY_S
+from torchctl.testing.sim.kinds import NODE, cluster_kinds
 
+WAITS: dict[str, Any] = {"phase": "Queued", "admission": {"place": 1}}
 LET_IN = {"letInTime": "2026-01-01T00:00:00Z"}
 
 
@@ -42,7 +47,8 @@ def has_pod(world: World, name: str, index: int = 0, node: str = "") -> None:
     uid = next(body["metadata"]["uid"] for body in world.all(TORCHRUN_JOB) if body["metadata"]["name"] == name)
     labels = {"torchrun.ai/job-uid": uid, "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
     meta = {"name": f"{name}-{index}", "labels": labels}
-    spec = {"containers": [], **({"nodeName": node} if node else {})}
+    trainer = {"name": "trainer", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    spec = {"containers": [trainer], **({"nodeName": node} if node else {})}
     world.create(POD, "team", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
 
@@ -113,10 +119,21 @@ def test_breaches_are_noticed(breach: Callable[[World], None]) -> None:
     assert len(watched(breach)) == 1
 
 
+def begun(world: World, broken: list[str], nodes: int = 20) -> None:
+    """Has nodes, queues and the rules."""
+    world.objects.listeners.append(Letting(world.clock, broken).on_change)
+    for queue in queues(coordinated=True):
+        world.create(TORCHRUN_QUEUE, "team", queue)
+    for number in range(nodes):
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}}
+        world.create(NODE, "", body)
+        world.report(NODE, Key("", f"node-{number}"), {"allocatable": {"nvidia.com/gpu": "8"}})
+
+
 def watched(act: Callable[[World], None]) -> list[str]:
     async def main() -> list[str]:
         world, broken = World(cluster_kinds(), 1), list[str]()
-        world.objects.listeners.append(Letting(world.clock, broken).on_change)
+        begun(world, broken)
         act(world)
         return broken
 
@@ -140,7 +157,7 @@ def test_what_is_right_breaks_no_rule() -> None:
 def test_half_a_gang_is_noticed_after_a_while(placed: int, broken: int) -> None:
     async def main() -> list[str]:
         world, found = World(cluster_kinds(), 1), list[str]()
-        world.objects.listeners.append(Letting(world.clock, found).on_change)
+        begun(world, found)
         let_in(world, "job", "modest", 2)
         for index in range(placed):
             has_pod(world, "job", index, node=f"node-{index}")
@@ -152,8 +169,88 @@ def test_half_a_gang_is_noticed_after_a_while(placed: int, broken: int) -> None:
     assert len(virtualtime.run(main)) == broken
 
 
+def test_a_quota_counts_for_a_moment_after_it_is_lowered() -> None:
+    async def main(seconds: float) -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found)
+        lowered = {"spec": {"quota": {"gpus": 8}}}
+        world.change(TORCHRUN_QUEUE, Key("team", "ranked"), lambda old: {**old, **lowered})
+        await world.clock.sleep(seconds)
+        let_in(world, "job", "modest", 2)
+        return found
+
+    assert [len(virtualtime.run(partial(main, seconds))) for seconds in (1, LATE_S + 1)] == [0, 1]
+
+
+def no_room_for_all_of_a_gang(world: World) -> None:
+    let_in(world, "one", "modest", 2)
+    let_in(world, "two", "urgent", 2)
+
+
+def test_a_gang_that_is_let_in_without_room_is_noticed() -> None:
+    async def main(nodes: int) -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, nodes)
+        no_room_for_all_of_a_gang(world)
+        return found
+
+    assert [len(virtualtime.run(partial(main, nodes))) for nodes in (3, 4)] == [1, 0]
+
+
+async def looks(world: World, seconds: float) -> None:
+    """Lets time pass; something happens now and then."""
+    for number in range(int(seconds // 100)):
+        await world.clock.sleep(100)
+        submitted(world, f"other-{seconds:g}-{number}", "plain")
+
+
+@pytest.mark.parametrize(("nodes", "broken"), [(2, True), (1, False)])
+def test_nodes_that_stay_empty_while_a_job_waits_are_noticed(nodes: int, broken: bool) -> None:
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, nodes)
+        world.report(TORCHRUN_JOB, submitted(world, "job", "modest", 2), WAITS)
+        await looks(world, LONGEST_EMPTY_S + 300)
+        return found
+
+    assert bool(virtualtime.run(main)) is broken
+
+
+@pytest.mark.parametrize(("reserved", "broken"), [(False, 1), (True, 0)])
+def test_a_gang_that_passes_one_that_waits_long_is_noticed(reserved: bool, broken: int) -> None:
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 4)
+        let_in(world, "first", "modest", 2)
+        for index in range(2):
+            has_pod(world, "first", index, node=f"node-{index}")
+        told = WAITS | {"admission": {**WAITS["admission"], "reserved": reserved}}
+        world.report(TORCHRUN_JOB, submitted(world, "large", "modest", 3), told)
+        await looks(world, RESERVE_S + LONG_SINCE_S + 300)
+        let_in(world, "small", "modest")
+        return found
+
+    assert len(virtualtime.run(main)) == broken
+
+
 @pytest.mark.parametrize("kind", sorted(COORDINATED.keys() - KINDS.keys()))
 def test_each_kind_of_job_ends_when_it_is_let_in(kind: str) -> None:
     day = Day(1, 0.1, (Submit(1.0, "job", kind, 2, Fate(60)),), coordinated=True)
     told = live(day)
     assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 1})
+
+
+def test_jobs_end_although_others_take_places_and_nodes_and_quotas_change() -> None:
+    fate = Fate(600)
+    actions = (
+        Submit(1.0, "whole", "modest", 4, fate),
+        Intrude(2.0, 4, 8, 400.0),
+        Submit(30.0, "owned", "owner", 4, fate),
+        RemoveNode(200.0, "node-1"),
+        Submit(201.0, "lent", "borrower", 2, fate),
+        Prioritise(210.0, "lent", 20),
+        AdjustQueue(220.0, "lender", 2, 8),
+        AddNode(600.0, "node-99"),
+    )
+    told = live(Day(1, 0.5, actions, coordinated=True))
+    assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 3})

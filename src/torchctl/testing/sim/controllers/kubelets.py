@@ -55,6 +55,7 @@ class Kubelets(Component):
         self.script = script
         self.skew_s: dict[str, float] = {}
         self.silent: set[str] = set()
+        self._removed: set[str] = set()
         self._lives: dict[str, _Life] = {}
         self._addresses = 0
 
@@ -65,6 +66,8 @@ class Kubelets(Component):
 
     def restore(self, node: str) -> None:
         """Lets a node speak again: it tells what happened meanwhile, and how its pods are if others said otherwise."""
+        if node in self._removed:
+            return
         self.silent.discard(node)
         mark(self.world, node, answers=True)
         for life in self._lives.values():
@@ -73,6 +76,11 @@ class Kubelets(Component):
         for pod in self.world.all(POD):
             if pod["spec"].get("nodeName") == node:
                 self.wake(pod["metadata"]["uid"])
+
+    def remove(self, node: str) -> None:
+        """Silences a node for ever, whose machine is gone."""
+        self._removed.add(node)
+        self.silent.add(node)
 
     def fail(self, uid: str, exit_code: int, reason: str | None = None) -> bool:
         """Ends the main containers of a running pod now. Returns False if it does not run."""
@@ -94,7 +102,7 @@ class Kubelets(Component):
         return True
 
     def _give_up(self, node: str) -> None:
-        if node in self.silent:
+        if node in self.silent - self._removed:
             mark(self.world, node, answers=False)
 
     def on_change(self, changed: Changed) -> None:

@@ -4,6 +4,8 @@ import msgspec
 
 __all__ = [
     "Action",
+    "AddNode",
+    "AdjustQueue",
     "BreakWatches",
     "Compact",
     "Day",
@@ -13,11 +15,14 @@ __all__ = [
     "Evict",
     "Fail",
     "Fate",
+    "Intrude",
     "KillLeader",
     "LoseAnswers",
     "LoseNode",
     "Outage",
     "Part",
+    "Prioritise",
+    "RemoveNode",
     "Resume",
     "Scale",
     "StopLeader",
@@ -118,6 +123,46 @@ class LoseNode(msgspec.Struct, frozen=True, tag=True):
     for_s: float
 
 
+class RemoveNode(msgspec.Struct, frozen=True, tag=True):
+    """A node goes for good, with all that runs there."""
+
+    at_s: float
+    node: str
+
+
+class AddNode(msgspec.Struct, frozen=True, tag=True):
+    """Another node comes."""
+
+    at_s: float
+    node: str
+
+
+class Intrude(msgspec.Struct, frozen=True, tag=True):
+    """Pods of others come that take GPUs: as soon as the next job is let in, or at once without a coordinator."""
+
+    at_s: float
+    pods: int
+    gpus: int
+    run_s: float
+
+
+class Prioritise(msgspec.Struct, frozen=True, tag=True):
+    """A person changes the priority of a job."""
+
+    at_s: float
+    job: str
+    priority: int
+
+
+class AdjustQueue(msgspec.Struct, frozen=True, tag=True):
+    """An admin changes the weight of a queue, and its quota of GPUs."""
+
+    at_s: float
+    queue: str
+    weight: int
+    gpus: int
+
+
 class KillLeader(msgspec.Struct, frozen=True, tag=True):
     """The leading replica is killed; another process starts after a while."""
 
@@ -176,6 +221,11 @@ Action = (
     | Fail
     | Evict
     | LoseNode
+    | RemoveNode
+    | AddNode
+    | Intrude
+    | Prioritise
+    | AdjustQueue
     | KillLeader
     | StopLeader
     | Part

@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Mapping
 
 from torchctl.api.causes import Cause
-from torchctl.testing.sim.days.actions import Action, Day, DeleteChild, DeletePod, Evict, Fail, LoseNode, Submit
+from torchctl.testing.sim.days.actions import (
+    Action,
+    Day,
+    DeleteChild,
+    DeletePod,
+    Evict,
+    Fail,
+    LoseNode,
+    RemoveNode,
+    Submit,
+)
 
 __all__ = ["unfounded"]
 
@@ -24,7 +34,7 @@ def unfounded(day: Day, incidents: Mapping[str, Mapping[str, int]]) -> list[str]
 
 def _brings(action: Action, job: str) -> Causes:
     """Returns the causes of incidents that an action may bring about for a job."""
-    if isinstance(action, LoseNode):
+    if isinstance(action, LoseNode | RemoveNode):
         return (Cause.NODE_LOST, Cause.EVICTED, Cause.DELETED, Cause.VANISHED, Cause.BELOW_MINIMUM)
     if isinstance(action, Submit | Fail | Evict | DeletePod | DeleteChild) and action.job == job:
         return (*_causes(action), Cause.BELOW_MINIMUM)

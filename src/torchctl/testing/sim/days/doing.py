@@ -10,11 +10,14 @@ from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.kinds import Key, Kind
-from torchctl.testing.fake.objects import Body, key_of
+from torchctl.testing.fake.objects import Body, Changed, key_of
+from torchctl.testing.fleet import NodeSpec
 from torchctl.testing.sim.cluster import Cluster
 from torchctl.testing.sim.days import jobs
 from torchctl.testing.sim.days.actions import (
     Action,
+    AddNode,
+    AdjustQueue,
     BreakWatches,
     Compact,
     Day,
@@ -24,18 +27,23 @@ from torchctl.testing.sim.days.actions import (
     Evict,
     Fail,
     Fate,
+    Intrude,
     KillLeader,
     LoseAnswers,
     LoseNode,
     Outage,
     Part,
+    Prioritise,
+    RemoveNode,
     Resume,
     Scale,
     StopLeader,
     Submit,
     Suspend,
 )
+from torchctl.testing.sim.days.gang import is_let_in
 from torchctl.testing.sim.jobs.pods import INDEX
+from torchctl.testing.sim.kinds import NODE
 from torchctl.testing.sim.replica import Replica
 
 __all__ = ["Doing"]
@@ -56,23 +64,32 @@ class Doing:
         self._world = cluster.world
         self._fates = fates
         self._chance = cluster.world.chance("doing")
+        self._intruders: list[Intrude] = []
+        """Those that come with the next job that is let in."""
 
     def begin(self, day: Day) -> None:
         """Sets the clocks, makes the queues, and puts the day's actions on the agenda."""
         for number in range(len(self._cluster.nodes)):
             self._cluster.kubelets.skew_s[f"node-{number}"] = self._chance.uniform(-SKEW_S, SKEW_S)
-        for queue in jobs.queues(coordinated=day.coordinated):
+        self._queues = jobs.queues(coordinated=day.coordinated)
+        for queue in self._queues:
             self._world.create(TORCHRUN_QUEUE, jobs.NAMESPACE, queue)
+        self._coordinated = day.coordinated
+        self._world.objects.listeners.append(self._see)
         for action in day.actions:
             self._world.agenda.after(action.at_s, lambda action=action: self._do(action))  # type: ignore[misc]  # bound
 
     def tidy_up(self) -> None:
-        """Ends all trouble: nodes answer, and jobs that were suspended go on."""
+        """Ends all trouble: nodes answer, as many as there were, queues are as they were, and suspended jobs go on."""
         self._world.away = False
         for replica in self._cluster.replicas:
             replica.wire.loses, replica.wire.parted = 0.0, False
         for node in sorted(self._cluster.kubelets.silent):
             self._cluster.kubelets.restore(node)
+        for number in range(len(self._cluster.nodes) - len(self._world.all(NODE))):
+            self._cluster.add_node(NodeSpec(name=f"spare-{number}"))
+        for queue in self._queues:
+            self._adjust(queue["metadata"]["name"], **queue["spec"])
         for job in self._world.all(TORCHRUN_JOB):
             self._edit(job["metadata"]["name"], suspend=False)
 
@@ -82,6 +99,11 @@ class Doing:
             conditions = {one["type"]: one["status"] for one in job.get("status", {}).get("conditions", ())}
             if conditions.get("DependenciesMet") != "True" and job["spec"].get("dependsOn"):
                 self._world.delete(TORCHRUN_JOB, key_of(job))
+
+    def delete_queues(self) -> None:
+        """Deletes all queues, whose jobs have ended."""
+        for queue in self._world.all(TORCHRUN_QUEUE):
+            self._world.delete(TORCHRUN_QUEUE, key_of(queue))
 
     def _do(self, action: Action) -> None:
         if self._world.away:
@@ -112,6 +134,14 @@ class Doing:
     @_act.register
     def _(self, action: Scale) -> None:
         self._edit(action.job, numNodes=action.nodes)
+
+    @_act.register
+    def _(self, action: Prioritise) -> None:
+        self._edit(action.job, priority=action.priority)
+
+    @_act.register
+    def _(self, action: AdjustQueue) -> None:
+        self._adjust(action.queue, weight=action.weight, quota={"gpus": action.gpus})
 
     @_act.register
     def _(self, action: Delete) -> None:
@@ -152,6 +182,23 @@ class Doing:
         if action.node not in kubelets.silent:
             kubelets.lose(action.node)
             self._later(action.for_s, lambda: kubelets.restore(action.node))
+
+    @_act.register
+    def _(self, action: RemoveNode) -> None:
+        if self._world.find(NODE, Key("", action.node)) is not None:
+            self._cluster.kubelets.remove(action.node)
+            self._world.delete(NODE, Key("", action.node))
+
+    @_act.register
+    def _(self, action: AddNode) -> None:
+        self._cluster.add_node(NodeSpec(name=action.node))
+
+    @_act.register
+    def _(self, action: Intrude) -> None:
+        if self._coordinated:
+            self._intruders.append(action)
+        else:
+            self._intrude(action)
 
     # Trouble of the operator.
 
@@ -196,6 +243,17 @@ class Doing:
         self._lose_answers(action.share)
         self._later(action.for_s, lambda: self._lose_answers(0.0))
 
+    def _see(self, changed: Changed) -> None:
+        """Lets somebody else's pods come at once when a job is let in."""
+        let_in = changed.served.kind == TORCHRUN_JOB and is_let_in(changed.new) and not is_let_in(changed.old or {})
+        if let_in and self._intruders:
+            intruder = self._intruders.pop(0)
+            self._later(0.0, lambda: self._intrude(intruder))
+
+    def _intrude(self, action: Intrude) -> None:
+        for pod in jobs.intruders(action):
+            self._world.create(POD, jobs.OTHERS, pod)
+
     def _start_replica(self) -> None:
         self._cluster.start_replica(skew_s=self._chance.uniform(-SKEW_S, SKEW_S))
 
@@ -214,13 +272,17 @@ class Doing:
 
     def _edit(self, name: str, **fields: Any) -> None:
         found = self._world.find(TORCHRUN_JOB, _key(name))
-        if found is None or found.get("status", {}).get("phase") in TERMINAL:
-            return
-        if all(found["spec"].get(field, False) == value for field, value in fields.items()):
-            return
-        self._world.change(
-            TORCHRUN_JOB, _key(name), lambda old: {**old, "spec": {**old["spec"], **fields}}, manager=PERSON
-        )
+        if found is not None and found.get("status", {}).get("phase") not in TERMINAL:
+            self._set(TORCHRUN_JOB, name, {"suspend": False, **found["spec"]}, fields)
+
+    def _adjust(self, name: str, **fields: Any) -> None:
+        found = self._world.find(TORCHRUN_QUEUE, _key(name))
+        if found is not None:
+            self._set(TORCHRUN_QUEUE, name, found["spec"], fields)
+
+    def _set(self, kind: Kind[Any], name: str, spec: Body, fields: Body) -> None:
+        if spec != spec | fields:
+            self._world.change(kind, _key(name), lambda old: {**old, "spec": {**old["spec"], **fields}}, manager=PERSON)
 
     def _worker(self, job: str, index: int) -> Body | None:
         """Returns the pod of that index, of the latest attempt."""

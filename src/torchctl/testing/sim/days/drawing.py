@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from torchctl.testing.sim.days.actions import (
     Action,
+    AddNode,
+    AdjustQueue,
     BreakWatches,
     Compact,
     Day,
@@ -14,18 +16,21 @@ from torchctl.testing.sim.days.actions import (
     Evict,
     Fail,
     Fate,
+    Intrude,
     KillLeader,
     LoseAnswers,
     LoseNode,
     Outage,
     Part,
+    Prioritise,
+    RemoveNode,
     Resume,
     Scale,
     StopLeader,
     Submit,
     Suspend,
 )
-from torchctl.testing.sim.days.jobs import COORDINATED, ELASTIC, KINDS, MOST_NODES
+from torchctl.testing.sim.days.jobs import COORDINATED, ELASTIC, KINDS, MOST_NODES, SHARED
 
 __all__ = ["NODES", "draw"]
 
@@ -41,7 +46,7 @@ def draw(seed: int, hours: float) -> Day:
     chance, coordinated = random.Random(f"day {seed}"), seed % 2 == 0
     submits = [*_submits(chance, hours, COORDINATED if coordinated else KINDS)]
     actions: list[Action] = [*submits]
-    for per_hour, happens in RATES:
+    for per_hour, happens in (*RATES, *(COORDINATED_RATES if coordinated else ())):
         for _ in range(_count(chance, per_hour * hours)):
             at_s = chance.uniform(0, hours * HOUR_S)
             known = [one for one in submits if one.at_s < at_s]
@@ -120,6 +125,24 @@ def _lose_node(chance: random.Random, at_s: float, known: list[Submit]) -> Itera
     yield LoseNode(at_s, f"node-{chance.randrange(NODES)}", round(chance.choice((20, 200, 1500)) * chance.random(), 3))
 
 
+def _replace_node(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    yield RemoveNode(at_s, f"node-{chance.randrange(NODES)}")
+    yield AddNode(round(at_s + chance.choice((10, 600, 3600)) * chance.random(), 3), f"node-{NODES + int(at_s)}")
+
+
+def _intrude(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    run_s = round(chance.choice((30, 600, 1800)) * chance.uniform(0.5, 1.5), 3)
+    yield Intrude(at_s, chance.randint(1, MOST_NODES), chance.choice((1, 4, 8)), run_s)
+
+
+def _prioritise(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    yield Prioritise(at_s, chance.choice(known).job, chance.choice((-5, 0, 5, 10, 20)))
+
+
+def _adjust_queue(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    yield AdjustQueue(at_s, chance.choice([*SHARED]), chance.randint(1, 5), chance.choice((8, 16, 32, 48, 64)))
+
+
 def _kill_leader(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
     yield KillLeader(at_s, round(chance.uniform(1, 60), 3))
 
@@ -157,6 +180,8 @@ RATES: tuple[tuple[float, Draw], ...] = (
     (6.0, _fail),
     (2.0, _evict),
     (1.0, _lose_node),
+    (0.7, _replace_node),
+    (1.0, _intrude),
     (2.0, _kill_leader),
     (1.5, _part),
     (0.7, lambda chance, at_s, known: iter([StopLeader(at_s)])),
@@ -166,3 +191,10 @@ RATES: tuple[tuple[float, Draw], ...] = (
     (1.0, _lose_answers),
 )
 """What happens besides submissions, and how often in an hour."""
+
+COORDINATED_RATES: tuple[tuple[float, Draw], ...] = (
+    (3.0, _intrude),
+    (4.0, _prioritise),
+    (2.0, _adjust_queue),
+)
+"""The same of what happens on days with the coordinator alone."""

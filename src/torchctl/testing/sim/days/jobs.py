@@ -7,19 +7,40 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.names import API_VERSION
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.testing.fleet import GPU
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.script import Play, Script
-from torchctl.testing.sim.days.actions import Fate, Submit
+from torchctl.testing.sim.days.actions import Fate, Intrude, Submit
 from torchctl.testing.sim.jobs.pods import INDEX
 
-__all__ = ["COORDINATED", "ELASTIC", "KINDS", "MOST_NODES", "NAMESPACE", "SHARED", "job", "queues", "script"]
+__all__ = [
+    "COORDINATED",
+    "ELASTIC",
+    "GPUS",
+    "KINDS",
+    "MOST_NODES",
+    "NAMESPACE",
+    "OTHERS",
+    "SHARED",
+    "gpus_per_pod",
+    "intruders",
+    "job",
+    "queues",
+    "script",
+]
 
 Json = dict[str, Any]
 
 NAMESPACE = "team"
+OTHERS = "others"
+"""The namespace of those who do not use the operator."""
 MOST_NODES = 4
 GIT = {"workspace": {"source": "git", "url": "https://git.example.com/team/code.git", "ref": "main"}}
 CLAIM = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
+SETTINGS = {
+    "name": "settings",
+    "template": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"epochs": "3"}},
+}
 SERVED = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteOnce"]}
 
 ELASTIC = ("elastic", "elastic-gang")
@@ -57,12 +78,19 @@ SHARED: dict[str, Json] = {
 """The queues that only a day with the coordinator has. Each of their pods takes a whole node."""
 
 
+RUN_S = "run-s"
+"""The annotation that says how long a pod runs that is not the operator's."""
+
+GPUS = {"plain": 4, "gang": 8} | dict.fromkeys(SHARED, 8)
+"""The GPUs of a pod by its queue, on a day with the coordinator; those of other queues have none."""
+
+
 def queues(*, coordinated: bool = False) -> list[Json]:
     """Returns the queues, in which all jobs of a day run."""
     gpus = {"nodeResources": {"gpus": 8}}
     specs: dict[str, Json] = {
-        "plain": {"nodeResources": {"gpus": 4}} if coordinated else {},
-        "code": {"storage": {"workspace": CLAIM}},
+        "plain": {"nodeResources": {"gpus": GPUS["plain"]}} if coordinated else {},
+        "code": {"storage": {"workspace": CLAIM}, "resources": [SETTINGS]},
         "served": {"storage": {"workspace": SERVED}},
         "gang": {"kaiQueue": "research", **gpus},
     }
@@ -80,9 +108,25 @@ def job(submit: Submit) -> Json:
     return _body(TORCHRUN_JOB.kind, submit.job, spec)
 
 
+def intruders(intrude: Intrude) -> list[Json]:
+    """Returns the pods of somebody who does not use the operator."""
+    trainer = {"name": "main", "image": "other:1", "resources": {"limits": {GPU: str(intrude.gpus)}}}
+    meta = {"generateName": "other-", "annotations": {RUN_S: str(intrude.run_s)}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+    pod |= {"spec": {"restartPolicy": "Never", "containers": [trainer]}}
+    return [pod] * intrude.pods
+
+
+def gpus_per_pod(pod: Json) -> int:
+    """Returns the GPUs that a pod takes."""
+    resources = (container.get("resources", {}) for container in pod["spec"]["containers"])
+    return sum(int({**given.get("requests", {}), **given.get("limits", {})}.get(GPU, 0)) for given in resources)
+
+
 def script(fates: Mapping[str, Fate]) -> Script:
     """Returns the plays of workers by the fates of their jobs."""
-    return Script().when(_is_worker, lambda pod: _play(pod, fates[pod.metadata.labels[JOB_NAME]]))
+    workers = Script().when(_is_worker, lambda pod: _play(pod, fates[pod.metadata.labels[JOB_NAME]]))
+    return workers.when(_is_intruder, lambda pod: Play(run_s=float(pod.metadata.annotations[RUN_S])))
 
 
 def _play(pod: Pod, fate: Fate) -> Play:
@@ -90,6 +134,10 @@ def _play(pod: Pod, fate: Fate) -> Play:
     if attempt < fate.failing_attempts and index == fate.index:
         return Play(run_s=fate.after_s, exit_code=fate.exit_code, stop_s=fate.stop_s)
     return Play(start_delay_s=1.0 + index, run_s=fate.run_s, stop_s=fate.stop_s)
+
+
+def _is_intruder(pod: Pod) -> bool:
+    return RUN_S in pod.metadata.annotations
 
 
 def _is_worker(pod: Pod) -> bool:

@@ -1,72 +1,34 @@
-"""The rules of a day with the coordinator: pods, quotas, preemptions, half gangs.
+"""The rules of a day with the coordinator: pods, quotas, preemptions, half gangs, room, reservations.
 
 They hold after every change of every object, and go by what is written alone. Pure.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import POD
 from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
-from torchctl.api.phases import TERMINAL, Phase
+from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.clock import Clock
 from torchctl.testing.fake.objects import Changed
-from torchctl.testing.sim.days.jobs import SHARED
+from torchctl.testing.sim.days.gang import LATE_S, Gang, taken_back
+from torchctl.testing.sim.days.quotas import Quotas
+from torchctl.testing.sim.days.room import Rooms
 
-__all__ = ["Letting", "taken_back"]
+__all__ = ["Letting"]
 
 Json = dict[str, Any]
 
-GPUS_PER_POD = 8
 LONGEST_HALF_S = 1500.0
 """Seconds for which a gang may be half placed: until its room is taken back, and what may delay the operator."""
 MOST_ROUNDS = 5
 """Times at which jobs are told to leave for one job that waits: a node may go, or others take what was freed."""
-
-
-def taken_back(job: Json) -> str:
-    """Returns when the room of a job was taken back, and for which attempt; empty if it was not."""
-    record = job.get("status", {}).get("admission", {})
-    return f"{record.get('attempt', 0)} {record['takenBackTime']}" if record.get("takenBackTime") else ""
-
-
-@dataclass(slots=True)
-class _Gang:
-    """What is known of one TorchrunJob, and of the pods of its attempts."""
-
-    body: Json
-    let_in: set[int] = field(default_factory=set)
-    placed: dict[int, set[str]] = field(default_factory=dict)
-    half_since_s: float | None = None
-
-    @property
-    def name(self) -> str:
-        return str(self.body["metadata"]["name"])
-
-    @property
-    def queue(self) -> str:
-        return str(self.body["spec"]["jobQueue"])
-
-    @property
-    def priority(self) -> int:
-        return int(self.body["spec"].get("priority", 0))
-
-    @property
-    def pods(self) -> int:
-        return int(self.body["spec"]["numNodes"])
-
-    @property
-    def status(self) -> Json:
-        found: Json = self.body.get("status", {})
-        return found
-
-    @property
-    def holds(self) -> bool:
-        """Whether it is let in, and its attempt is not over."""
-        record = self.status.get("admission", {})
-        mine = record.get("attempt", 0) == self.status.get("attempt", 0) and "letInTime" in record
-        return mine and self.status.get("phase") not in (*TERMINAL, Phase.SUSPENDED)
+RESERVE_S = 600.0
+"""Seconds after which the operator keeps room for the first gang of a queue."""
+LONG_SINCE_S = 300.0
+"""Seconds that the operator may need for a decision: it may have to find another leader first."""
+LOOK_S = 60.0
+"""Seconds between two looks at those that wait."""
 
 
 class Letting:
@@ -74,70 +36,104 @@ class Letting:
 
     def __init__(self, clock: Clock, broken: list[str]) -> None:
         self._clock, self._broken = clock, broken
-        self._gangs: dict[str, _Gang] = {}
+        self._gangs: dict[str, Gang] = {}
+        self._quotas = Quotas(clock, self._gangs)
+        self._rooms = Rooms(clock, broken, self._gangs)
         self._victims: dict[tuple[str, str], list[int]] = {}
+        self._looked_s = 0.0
+        self._firsts: dict[str, tuple[str, float]] = {}
+        """The uid of the first gang of each queue, and since when it is the first."""
 
     def on_change(self, changed: Changed) -> None:
+        self._rooms.on_change(changed)
         if changed.served.kind == TORCHRUN_JOB:
             self._see_job(changed)
         elif changed.served.kind == POD:
             self._see_pod(changed)
+        elif changed.served.kind == TORCHRUN_QUEUE:
+            self._quotas.see_queue(changed.new)
         else:
             return
+        now_s = self._clock.monotonic()
         for gang in self._gangs.values():
-            self._see_halves(gang)
+            self._see_halves(gang, now_s)
+        if now_s - self._looked_s >= LOOK_S:
+            self._looked_s = now_s
+            self._see_waiting()
 
     def _see_job(self, changed: Changed) -> None:
         uid = changed.new["metadata"]["uid"]
         if changed.type == "DELETED":
             self._gangs.pop(uid, None)
             return
-        gang = self._gangs.setdefault(uid, _Gang(changed.new))
-        gang.body = changed.new
-        record = gang.status.get("admission", {})
-        if "letInTime" in record:
-            gang.let_in.add(record.get("attempt", 0))
-            self._see_quota(gang)
-        if changed.old is not None and taken_back(changed.new) not in ("", taken_back(changed.old)):
-            self._see_victim(gang, record)
+        gang = self._gangs.setdefault(uid, Gang(changed.new))
+        before = changed.old or {}
+        gang.see(changed.new, self._clock.monotonic())
+        if "letInTime" in gang.record:
+            gang.let_in.add(gang.attempt)
+        if gang.holds and not Gang(before).holds:
+            self._see_let_in(gang)
+        if taken_back(changed.new) not in ("", taken_back(before)):
+            self._see_victim(gang, gang.status["admission"])
 
-    def _see_quota(self, gang: _Gang) -> None:
-        spec = SHARED.get(gang.queue)
-        if spec is None:
+    def _see_let_in(self, gang: Gang) -> None:
+        self._broken += self._quotas.exceeded(gang)
+        self._rooms.see_let_in(gang)
+        kept = any(one.record.get("reserved") or one.leaves for one in self._gangs.values())
+        if kept or not gang.gpus or "avoidNodes" in gang.record:
             return
-        held = [one for one in self._gangs.values() if one.queue == gang.queue and one.holds]
-        if len(held) > spec["quota"].get("jobs", len(held)):
-            self._broken.append(f"{gang.name}: queue {gang.queue} holds {len(held)} jobs")
-        queues = [gang.queue]
-        if "cohort" in spec:
-            queues = [name for name, other in SHARED.items() if other.get("cohort") == spec["cohort"]]
-        owned = sum(SHARED[name]["quota"]["gpus"] for name in queues)
-        taken = sum(one.pods for one in self._gangs.values() if one.queue in queues and one.holds) * GPUS_PER_POD
-        if taken > owned:
-            self._broken.append(f"{gang.name}: {', '.join(queues)} hold {taken} GPUs of {owned}")
+        for uid, since_s in self._firsts.values():
+            first = self._gangs.get(uid)
+            if first is not None and first.uid != gang.uid and self._is_overdue(first, since_s):
+                self._broken.append(
+                    f"{gang.name}: was let in, and no room is kept for {first.name}, which waits longer"
+                )
 
-    def _see_victim(self, gang: _Gang, record: Json) -> None:
+    def _is_overdue(self, gang: Gang, since_s: float) -> bool:
+        """Whether room must be kept by now for a gang that has been the first of its queue since a time."""
+        waited_s = self._clock.now().timestamp() - gang.created_s
+        if not gang.waits or not gang.whole_nodes or waited_s < RESERVE_S + LONG_SINCE_S:
+            return False
+        known = self._clock.monotonic() - since_s > LONG_SINCE_S
+        return known and self._quotas.allows(gang) and self._rooms.waits_for_room(gang)
+
+    def _see_waiting(self) -> None:
+        """Notes who is the first of each queue, and judges those that nothing keeps from starting."""
+        now_s, firsts = self._clock.now().timestamp(), dict[str, Gang]()
+        for gang in sorted(self._gangs.values(), key=lambda one: (-one.priority, one.created_s, one.name)):
+            if gang.waits and gang.not_before_s + LATE_S < now_s:
+                firsts.setdefault(gang.queue, gang)
+        since_s = self._clock.monotonic()
+        known = {queue: self._firsts.get(queue, ("", 0.0)) for queue in firsts}
+        self._firsts = {
+            queue: known[queue] if known[queue][0] == gang.uid else (gang.uid, since_s)
+            for queue, gang in firsts.items()
+        }
+        kept = any(one.record.get("reserved") or one.leaves for one in self._gangs.values())
+        self._rooms.see_waiting(() if kept else filter(self._quotas.allows, firsts.values()))
+
+    def _see_victim(self, gang: Gang, record: Json) -> None:
         preemptor = record.get("preemptedFor", "").rpartition("/")[2]
         winner = next((one for one in self._gangs.values() if one.name == preemptor), None)
         if winner is None:
             return  # it was deleted meanwhile, or nobody takes the room
-        spec, theirs = SHARED.get(winner.queue, {}), SHARED.get(gang.queue, {})
-        lower = winner.queue == gang.queue and winner.priority > gang.priority
+        spec, theirs = self._quotas.spec(winner.queue), self._quotas.spec(gang.queue)
+        lower = winner.queue == gang.queue and winner.highest > gang.lowest
         lent = spec.get("preemption") == "Reclaim" and spec.get("cohort") == theirs.get("cohort", "none")
         if "preemption" not in spec or not (lower or (lent and winner.queue != gang.queue)):
             self._broken.append(f"{gang.name}: has to leave for {winner.name}, which has no right to that")
-        told = self._victims.setdefault((winner.body["metadata"]["uid"], record["takenBackTime"]), [])
+        told = self._victims.setdefault((winner.uid, record["takenBackTime"]), [])
         told.append(gang.pods)
-        if len(told) > 1 and sum(told) - min(told) >= winner.pods:
+        if len(told) > 1 and sum(told) - min(told) >= winner.pods and not self._quotas.overdrawn(winner.queue):
             self._broken.append(f"{winner.name}: gangs of {told} pods leave for {winner.pods}")
-        rounds = sum(uid == winner.body["metadata"]["uid"] for uid, _ in self._victims)
-        if rounds > MOST_ROUNDS * (1 + winner.status.get("attempt", 0)):
+        rounds = sum(uid == winner.uid for uid, _ in self._victims)
+        if rounds > MOST_ROUNDS * (1 + winner.attempt):
             self._broken.append(f"{winner.name}: others were told {rounds} times to leave for it")
 
     def _see_pod(self, changed: Changed) -> None:
         meta = changed.new["metadata"]
         gang = self._gangs.get(meta.get("labels", {}).get(JOB_UID, ""))
-        if gang is None or meta["labels"].get(ROLE) != ROLE_WORKER or "admission" not in gang.status:
+        if gang is None or meta["labels"].get(ROLE) != ROLE_WORKER or not gang.coordinated:
             return
         attempt = int(meta["labels"][ATTEMPT])
         if changed.type == "ADDED" and attempt not in gang.let_in:
@@ -145,15 +141,13 @@ class Letting:
         if changed.new["spec"].get("nodeName"):
             gang.placed.setdefault(attempt, set()).add(meta["uid"])
 
-    def _see_halves(self, gang: _Gang) -> None:
+    def _see_halves(self, gang: Gang, now_s: float) -> None:
         """Notes since when some pods of a gang have had a node and others have not, of those that were never whole."""
-        attempt = gang.status.get("attempt", 0)
-        placed = len(gang.placed.get(attempt, ()))
-        half = gang.holds and 0 < placed < gang.pods and "elastic" not in gang.body["spec"]
+        placed = len(gang.placed.get(gang.attempt, ()))
+        half = gang.holds and 0 < placed < gang.pods and not gang.elastic
         if not half:
             gang.half_since_s = None
             return
-        now_s = self._clock.monotonic()
         gang.half_since_s = now_s if gang.half_since_s is None else gang.half_since_s
         if now_s - gang.half_since_s > LONGEST_HALF_S:
             self._broken.append(f"{gang.name}: {placed} of {gang.pods} pods have had a node for {LONGEST_HALF_S:g} s")

@@ -19,7 +19,8 @@ from torchctl.testing.sim.days.doing import Doing
 from torchctl.testing.sim.days.drawing import NODES
 from torchctl.testing.sim.days.jobs import script
 from torchctl.testing.sim.days.letting import Letting
-from torchctl.testing.sim.days.rules import Rules, at_rest
+from torchctl.testing.sim.days.rules import Rules, at_rest, without_queues
+from torchctl.testing.sim.days.telling import Telling
 from torchctl.testing.sim.journal import Journal
 from torchctl.testing.sim.operators import operator_of
 
@@ -60,7 +61,8 @@ async def _live(day: Day) -> Told:
     fates: dict[str, Fate] = {}
     cluster = Cluster(day.seed, operator_of(day), script=script(fates), nodes=default_nodes(NODES))
     journal, rules = Journal(cluster.world), Rules()
-    cluster.world.objects.listeners += (rules.on_change, lambda changed: rules.see_leaders(cluster.leaders))
+    watching = (rules.on_change, Telling(rules.broken).on_change, lambda changed: rules.see_leaders(cluster.leaders))
+    cluster.world.objects.listeners += watching
     if day.coordinated:
         cluster.world.objects.listeners.append(Letting(cluster.world.clock, rules.broken).on_change)
     broken: list[str] = []
@@ -91,7 +93,12 @@ async def _come_to_rest(cluster: Cluster, doing: Doing, rules: Rules) -> list[st
         await anyio.sleep(STEP_S)
         doing.delete_waiting()
     await anyio.sleep(QUIET_S)
-    return [*await _unrest(cluster), *at_rest(cluster.world.objects, cluster.world.server.kinds)]
+    broken = [*await _unrest(cluster), *at_rest(cluster.world.objects, cluster.world.server.kinds)]
+    if not broken and not rules.broken:
+        doing.delete_queues()
+        await anyio.sleep(QUIET_S)
+        broken += without_queues(cluster.world.objects, cluster.world.server.kinds)
+    return broken
 
 
 async def _unrest(cluster: Cluster) -> list[str]:

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import JOB, POD, PVC
+from torchctl.api.kube import CONFIG_MAP, JOB, KAI_QUEUE, POD, PVC
 from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_SYNC, ROLE_WORKER
 from torchctl.api.phases import TERMINAL
+from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.testing.fake.objects import Changed, Objects
 from torchctl.testing.fake.served import Served
 from torchctl.testing.gangs import POD_GROUP_NAME as GANG
-from torchctl.testing.sim.days.letting import taken_back
+from torchctl.testing.sim.days.gang import taken_back
 
-__all__ = ["Rules", "at_rest"]
+__all__ = ["Rules", "at_rest", "without_queues"]
 
 Json = dict[str, Any]
 
@@ -29,6 +30,7 @@ class _Known:
     attempt: int = 0
     resumes: int = 0
     losses_of_room: int = 0
+    troubled: set[int] = field(default_factory=set)
     counted: Counter[int] = field(default_factory=Counter)
     made: set[str] = field(default_factory=set)
     pods: dict[str, int] = field(default_factory=dict)
@@ -67,8 +69,8 @@ class Rules:
             return
         if kind == POD:
             self._see_pod(known, changed)
-        elif kind == JOB and changed.type == "ADDED":
-            self._see_new_job(known, changed.new)
+        elif kind == JOB:
+            self._see_worker_job(known, changed)
 
     def see_leaders(self, leaders: Sequence[object]) -> None:
         if len(leaders) > 1:
@@ -85,6 +87,7 @@ class Rules:
             known.resumes += 1
         if changed.old is not None and taken_back(changed.new) not in ("", taken_back(changed.old)):
             known.losses_of_room += 1
+            known.troubled.add(status["admission"].get("attempt", 0))
         self._see_end(known, status.get("phase", ""))
         attempt = status.get("attempt", 0)
         restarts = status.get("restarts", {})
@@ -114,6 +117,8 @@ class Rules:
         known.counted[known.attempt] += new
         if new > 1 or (known.counted[known.attempt] > 1 and not elastic):
             self._break(known, f"{known.counted[known.attempt]} incidents in attempt {known.attempt}")
+        if new > 0 and known.attempt not in known.troubled:
+            self._break(known, f"an incident in attempt {known.attempt}, of which nothing was lost")
         known.incidents = total
 
     def _see_pod(self, known: _Known, changed: Changed) -> None:
@@ -122,6 +127,8 @@ class Rules:
             self._see_new(known, f"sync pod {meta['name']}")
         if meta["labels"].get(ROLE) != ROLE_WORKER:
             return
+        if _is_trouble(changed):
+            known.troubled.add(int(meta["labels"][ATTEMPT]))
         if changed.type == "DELETED" or changed.new["status"].get("phase") in ("Succeeded", "Failed"):
             known.pods.pop(meta["uid"], None)
         else:
@@ -137,8 +144,12 @@ class Rules:
         if pod["status"].get("phase") == "Running" and len(placed) < known.least:
             self._break(known, f"{pod['metadata']['name']} runs, and {len(placed)} of {known.least} have a node")
 
-    def _see_new_job(self, known: _Known, job: Json) -> None:
-        name, attempt = job["metadata"]["name"], int(job["metadata"]["labels"][ATTEMPT])
+    def _see_worker_job(self, known: _Known, changed: Changed) -> None:
+        name, attempt = changed.new["metadata"]["name"], int(changed.new["metadata"]["labels"][ATTEMPT])
+        if _is_trouble(changed):
+            known.troubled.add(attempt)
+        if changed.type != "ADDED":
+            return
         self._see_new(known, f"Job {name}")
         if earlier := sorted({other for other in known.pods.values() if other < attempt}):
             self._break(known, f"Job {name} was created while pods of attempt {earlier[0]} had not ended")
@@ -152,9 +163,34 @@ class Rules:
             self._break(known, f"had ended as {known.ended}, and {child} was created")
 
 
+def _is_trouble(changed: Changed) -> bool:
+    """Tells if a change shows that a worker, or its Job, failed, is being deleted or cannot be reached."""
+    if changed.type == "DELETED" or "deletionTimestamp" in changed.new["metadata"]:
+        return True
+    before, after = ((body or {}).get("status", {}) for body in (changed.old, changed.new))
+    turned = _true_in(after)
+    failed = after.get("phase") == "Failed" or not turned.isdisjoint(("Failed", "FailureTarget"))
+    return failed or ("Ready" in _true_in(before) and "Ready" not in turned)
+
+
+def _true_in(status: Json) -> set[str]:
+    """Returns the types of the conditions that are true."""
+    return {one["type"] for one in status.get("conditions", ()) if one["status"] == "True"}
+
+
 def at_rest(objects: Objects, kinds: Iterable[Served]) -> list[str]:
     """Returns what is left that should not be, once all jobs have ended."""
     return [*_unfinished(objects, kinds), *_leaked(objects)]
+
+
+def without_queues(objects: Objects, kinds: Iterable[Served]) -> list[str]:
+    """Returns what is left of the queues a while after all of them were deleted."""
+    made = [served for served in kinds if served.kind in (TORCHRUN_QUEUE, KAI_QUEUE, CONFIG_MAP)]
+    return [
+        f"{served.kind} {body['metadata']['name']}: is there although all queues were deleted"
+        for served in made
+        for body in objects.all(served)
+    ]
 
 
 def _unfinished(objects: Objects, kinds: Iterable[Served]) -> Iterable[str]:

@@ -1,0 +1,157 @@
+"""The rules of room on a day with the coordinator: who is let in finds places, and places do not stay empty.
+
+They go by the nodes and pods as they are, and count generously: what breaks a rule here is wrong by any count. The
+operator sees everything a little later, so a moment ago counts as well as now. Pure.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torchctl.api.job import TORCHRUN_JOB
+from torchctl.api.kube import POD
+from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
+from torchctl.runtime.clock import Clock
+from torchctl.testing.fake.objects import Changed
+from torchctl.testing.fleet import GPU
+from torchctl.testing.sim.days.gang import LATE_S, Gang
+from torchctl.testing.sim.days.jobs import gpus_per_pod
+from torchctl.testing.sim.kinds import NODE
+
+__all__ = ["LONGEST_EMPTY_S", "Rooms"]
+
+Json = dict[str, Any]
+
+LONGEST_EMPTY_S = 1200.0
+"""Seconds for which the first of a queue may wait although there is room for it and nobody else: a decision may need
+another leader, or a job was let in for nothing before."""
+
+
+class Room(NamedTuple):
+    """What was free at a time.
+
+    Args:
+        empty: Nodes without a pod that has GPUs.
+        gpus: GPUs that are free on all nodes together.
+        placed: Pods of each gang that had a node, or were done, by its uid.
+    """
+
+    at_s: float
+    empty: int
+    gpus: int
+    placed: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Pod:
+    node: str
+    gpus: int
+    gang: str
+    attempt: int
+    done: bool = False
+
+
+@dataclass(slots=True)
+class Rooms:
+    """Follows pods and nodes, and adds to `broken` what breaks a rule.
+
+    Args:
+        gangs: The gangs of the coordinator by their uid, which somebody else keeps up to date.
+    """
+
+    clock: Clock
+    broken: list[str]
+    gangs: Mapping[str, Gang]
+    _gpus: dict[str, int] = field(default_factory=dict)
+    _pods: dict[str, _Pod] = field(default_factory=dict)
+    _past: deque[Room] = field(default_factory=deque)
+    _empty_since_s: dict[str, float] = field(default_factory=dict)
+
+    def on_change(self, changed: Changed) -> None:
+        """Sees a change; those of TorchrunJobs before `gangs` is brought up to date with them."""
+        if changed.served.kind == NODE:
+            self._see_node(changed)
+        elif changed.served.kind == POD:
+            self._see_pod(changed)
+        elif changed.served.kind != TORCHRUN_JOB:
+            return
+        now = self._now()
+        while self._past and self._past[0].at_s < now.at_s - LATE_S:
+            self._past.popleft()
+        self._past.append(now)
+
+    def see_let_in(self, gang: Gang) -> None:
+        """Judges a gang that has just been let in."""
+        others = [one for one in self._being_placed() if one.uid != gang.uid]
+        if not any(_fits(gang, room, others) for room in self._past):
+            room = self._past[-1]
+            self.broken.append(f"{gang.name}: was let in with {gang.pods} pods; {room.empty} nodes are empty")
+
+    def see_waiting(self, waiting: Iterable[Gang]) -> None:
+        """Judges gangs that no quota and nobody before them keeps out."""
+        now, there = self._now(), set()
+        for gang in waiting:
+            if self._surely_fits(gang, now):
+                there.add(gang.uid)
+                since_s = self._empty_since_s.setdefault(gang.uid, now.at_s)
+                if now.at_s - since_s > LONGEST_EMPTY_S:
+                    self.broken.append(f"{gang.name}: waits, and {now.empty} nodes have been empty for long")
+        self._empty_since_s = {uid: since_s for uid, since_s in self._empty_since_s.items() if uid in there}
+
+    def waits_for_room(self, gang: Gang) -> bool:
+        """Whether a gang had no room of late, and would have it without the other gangs of the coordinator."""
+        foreign = {pod.node for pod in self._pods.values() if pod.gpus and not self._is_coordinated(pod.gang)}
+        ever = gang.pods <= len(self._gpus.keys() - foreign)
+        return ever and not any(self._surely_fits(gang, room) for room in self._past)
+
+    def _is_coordinated(self, uid: str) -> bool:
+        return uid in self.gangs and self.gangs[uid].coordinated
+
+    def _surely_fits(self, gang: Gang, room: Room) -> bool:
+        """Whether the gang fits even if each missing pod of the others takes a whole node."""
+        missing = sum(max(0, one.pods - room.placed.get(one.uid, 0)) for one in self._being_placed())
+        return gang.pods <= room.empty - missing
+
+    def _being_placed(self) -> Iterable[Gang]:
+        """Returns the gangs whose missing pods are still to come."""
+        return [one for one in self.gangs.values() if one.holds and not one.leaves]
+
+    def _see_node(self, changed: Changed) -> None:
+        name = changed.new["metadata"]["name"]
+        if changed.type == "DELETED" or changed.new.get("spec", {}).get("taints"):
+            self._gpus.pop(name, None)
+        else:
+            self._gpus[name] = int(changed.new.get("status", {}).get("allocatable", {}).get(GPU, 0))
+
+    def _see_pod(self, changed: Changed) -> None:
+        pod, uid = changed.new, changed.new["metadata"]["uid"]
+        given, phase = pod["metadata"].get("labels", {}), pod["status"].get("phase")
+        if changed.type == "DELETED" or not pod["spec"].get("nodeName"):
+            self._pods.pop(uid, None)
+            return
+        mine = given.get(ROLE) == ROLE_WORKER
+        gang, attempt = (given.get(JOB_UID, ""), int(given.get(ATTEMPT, 0))) if mine else ("", 0)
+        done = phase in ("Succeeded", "Failed")
+        self._pods[uid] = _Pod(pod["spec"]["nodeName"], 0 if done else gpus_per_pod(pod), gang, attempt, done)
+
+    def _now(self) -> Room:
+        used = dict.fromkeys(self._gpus, 0)
+        placed: dict[str, int] = {}
+        for pod in self._pods.values():
+            if pod.node in used:
+                used[pod.node] += pod.gpus
+            known = self.gangs.get(pod.gang)
+            if known is not None and known.attempt == pod.attempt:
+                placed[pod.gang] = placed.get(pod.gang, 0) + 1
+        free = [self._gpus[name] - amount for name, amount in used.items()]
+        empty = sum(not amount for amount in used.values())
+        return Room(self.clock.monotonic(), empty, sum(free), placed)
+
+
+def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:
+    """Whether the gang found room beside the missing pods of others, if all of them were placed as well as can be."""
+    missing = [(other, max(0, other.pods - room.placed.get(other.uid, 0))) for other in others]
+    whole = gang.pods + sum(pods for other, pods in missing if other.whole_nodes)
+    gpus = gang.pods * gang.gpus + sum(pods * other.gpus for other, pods in missing)
+    return gpus <= room.gpus and (not gang.whole_nodes or whole <= room.empty)
