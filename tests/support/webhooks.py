@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -20,6 +19,7 @@ from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.kinds import Kind, ObjectMeta
 from torchctl.testing.certificates import Authority
 from torchctl.testing.namespaces import fresh_name
+from torchctl.testing.ports import reserve
 
 __all__ = ["MUTATING", "VALIDATING", "Rule", "Webhook", "closed_port", "in_force", "registered", "serving_webhook"]
 
@@ -92,9 +92,8 @@ async def serving_webhook() -> AsyncIterator[Webhook]:
 
 def closed_port() -> str:
     """The URL of a webhook that is down."""
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return f"https://127.0.0.1:{opened.getsockname()[1]}/"
+    with reserve(1) as (port,):
+        return f"https://127.0.0.1:{port}/"
 
 
 @asynccontextmanager

@@ -2,12 +2,13 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from torchctl.testing.ports import reserve
 
 
 def command(*arguments: object) -> list[str]:
@@ -89,14 +90,12 @@ def test_sigterm_ends_it_with_a_word(claim: Path, log: Path, subcommand: str) ->
     while not catches_sigterm(process):
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 143
     assert log.read_text() == f"{subcommand}: stopped by SIGTERM"
     assert "Traceback" not in errors
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
+    with reserve(1) as (port,):
+        return port

@@ -64,17 +64,16 @@ async def test_what_a_shell_leaves_to_a_signal_may_save(job: Crew) -> None:
 AGENT = """\
 import os, signal
 
-rank = os.fork()
-if rank == 0:
-    os.setsid()
-    os.execvp("saves", ["saves"])
-
 def ended(number, frame):
     os.kill(rank, number)
     os.waitpid(rank, 0)
     os._exit(1)
 
-signal.signal(signal.SIGTERM, ended)
+signal.signal(signal.SIGTERM, ended)  # the test goes on as soon as the rank has started
+rank = os.fork()
+if rank == 0:
+    os.setsid()
+    os.execvp("saves", ["saves"])
 while True:
     signal.pause()
 """

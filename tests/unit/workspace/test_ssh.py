@@ -3,7 +3,6 @@
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from torchctl.testing.ports import reserve
 from torchctl.workspace import gitcommand
 from torchctl.workspace.errors import Refused
 from torchctl.workspace.fetch import fetch
@@ -92,9 +92,8 @@ async def sshd(tmp_path: Path) -> AsyncIterator[tuple[int, Path]]:
     place.mkdir()
     secret.mkdir()
     host, user = _key(place, "host"), _key(place, "user")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with reserve(1) as (port,):
+        pass
     (place / "authorized").write_bytes(user.with_suffix(".pub").read_bytes())
     (place / "config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nAuthorizedKeysFile {place}/authorized\n"
@@ -105,7 +104,7 @@ async def sshd(tmp_path: Path) -> AsyncIterator[tuple[int, Path]]:
     (secret / "known_hosts").write_text(f"[127.0.0.1]:{port} {host.with_suffix('.pub').read_text()}")
     process = _start(place)
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while "listening" not in (place / "log").read_text():
                 assert process.poll() is None, (place / "log").read_text()
                 await anyio.sleep(0.01)

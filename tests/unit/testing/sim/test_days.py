@@ -1,6 +1,7 @@
 """Random days of a simulated cluster: drawn, lived through, judged, shrunk and replayed."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torchctl.testing.sim.days.actions import Day, Evict, Fail, Fate, Submit, re
 from torchctl.testing.sim.days.causes import unfounded
 from torchctl.testing.sim.days.drawing import draw
 from torchctl.testing.sim.days.jobs import KINDS, job, queues
-from torchctl.testing.sim.days.living import live
+from torchctl.testing.sim.days.living import Told, live
 from torchctl.testing.sim.days.rules import Rules, at_rest, without_queues
 from torchctl.testing.sim.days.shrinking import cut, shorten, shrink
 from torchctl.testing.sim.days.telling import Telling
@@ -29,16 +30,20 @@ FAILURES = sorted((Path(__file__).parent / "failures").glob("*.json"))
 """Days that once broke a rule, shrunk."""
 
 
+@cache
+def short_day(seed: int) -> Told:
+    return live(draw(seed, 0.3))
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_no_rule_breaks_on_a_short_day(seed: int) -> None:
-    told = live(draw(seed, 0.3))
+    told = short_day(seed)
     assert told.broken == ()
     assert told.ends.total() > 1
 
 
 def test_a_day_lived_twice_is_the_same() -> None:
-    day = draw(5, 0.2)
-    assert live(day).digest == live(day).digest
+    assert live(draw(1, 0.3)).digest == short_day(1).digest
 
 
 @pytest.mark.parametrize("path", FAILURES, ids=lambda path: path.stem)
