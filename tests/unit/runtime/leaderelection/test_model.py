@@ -363,7 +363,7 @@ def test_a_released_lease_is_taken_within_one_watch_latency(
 def test_leader_of_a_deleted_lease_is_out_within_one_retry(
     rates: tuple[float, float], deleted_at: float, seed: int, blind: bool
 ) -> None:
-    """A newcomer that never saw the Lease leads at once. A leader that watches it makes it anew, or hears of the other."""
+    """A newcomer that never saw the Lease leads at once. A leader that watches makes it anew, or hears of the other."""
     model = Model(World(rates, seed=seed))
     model.run(deleted_at)
     leader = model.leader()
