@@ -325,7 +325,7 @@ def held_with_a_worker_done(world: type[World], text: str) -> World:
     return w
 
 
-def test_a_held_job_of_an_earlier_attempt_asks_for_no_quota(world: type[World]) -> None:
+def test_held_job_of_an_earlier_attempt_asks_for_no_quota(world: type[World]) -> None:
     """Kueue would let it go, in its place in the queue, and its pods would meet in vain."""
     w = held_with_a_worker_done(world, KEPT)
     (old,), (job,) = w.seen.old_workloads, w.seen.old_jobs

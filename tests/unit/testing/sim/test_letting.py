@@ -240,7 +240,7 @@ def test_each_kind_of_job_ends_when_it_is_let_in(kind: str) -> None:
     assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 1})
 
 
-def test_jobs_end_although_others_take_places_and_nodes_and_quotas_change() -> None:
+def test_jobs_end_although_places_nodes_and_quotas_change() -> None:
     fate = Fate(600)
     actions = (
         Submit(1.0, "whole", "modest", 4, fate),
