@@ -40,7 +40,11 @@ async def is_active(admin: Client, job: Job) -> bool:
 
 
 async def admit(admin: Client, job: Job) -> None:
-    """Gives quota, and releases the Job onto the flavor's nodes."""
+    """Gives quota, and releases the Job onto the flavor's nodes once its controller has seen it suspended.
+
+    Earlier, it would be a matter of time which conditions the Job has.
+    """
+    await until(lambda: _is_suspended(admin, job), timeout_s=SEEN_S)
     quota = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue all")
     await _tell(admin, job, quota, condition("Admitted", "True", "Admitted", "The workload is admitted"))
     await _steer(admin, job, suspend=False, selector=LINUX)
