@@ -21,7 +21,7 @@ MUTABLE_OF_POD = ("activeDeadlineSeconds", "schedulingGates", "tolerations", "no
 
 
 def pod(old: Json | None, new: Json) -> Json:
-    """A new pod is Pending, has 30 s of grace, and tolerates a lost node for five minutes."""
+    """A new pod is Pending, has 30 s of grace, tolerates a lost node for five minutes, and requests what it limits."""
     if old is not None:
         _check_fixed(old, new, MUTABLE_OF_POD)
         return new
@@ -32,8 +32,19 @@ def pod(old: Json | None, new: Json) -> Json:
         "dnsPolicy": "ClusterFirst",
         **new["spec"],
     }
+    for containers in ("containers", "initContainers"):
+        if containers in spec:
+            spec[containers] = [*map(_requesting, spec[containers])]
     spec["tolerations"] = [*spec.get("tolerations", ()), *_missing_tolerations(spec.get("tolerations", ()))]
     return {**new, "spec": spec, "status": {"phase": "Pending", "qosClass": "Burstable"}}
+
+
+def _requesting(container: Json) -> Json:
+    resources = container.get("resources", {})
+    if "limits" not in resources:
+        return container
+    requests = {**resources["limits"], **resources.get("requests", {})}
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def job(old: Json | None, new: Json) -> Json:

@@ -21,6 +21,7 @@ from torchctl.testing.sim.days.causes import unfounded
 from torchctl.testing.sim.days.drawing import draw
 from torchctl.testing.sim.days.jobs import KINDS, job, queues
 from torchctl.testing.sim.days.living import Told, live
+from torchctl.testing.sim.days.resting import STILL_S, Motion
 from torchctl.testing.sim.days.rules import Rules, at_rest, without_queues
 from torchctl.testing.sim.days.shrinking import cut, shorten, shrink
 from torchctl.testing.sim.days.telling import Telling
@@ -73,6 +74,47 @@ def test_shrinking_gives_up_after_so_many_days() -> None:
     lived: list[Day] = []
     shrink(draw(1, 5), lambda day: bool(lived.append(day)), most=3)  # type: ignore[func-returns-value]  # never
     assert len(lived) == 3
+
+
+def test_shrinking_gives_up_after_so_long() -> None:
+    times, lived = iter(range(100)), list[Day]()
+
+    def fails(day: Day) -> bool:
+        lived.append(day)
+        return True
+
+    found = shrink(draw(1, 5), fails, longest_s=4, now_s=lambda: float(next(times, 100)))
+    assert found == lived[-1]
+    assert len(lived) == 3
+
+
+def test_a_shrunk_day_ends_soon_after_its_last_action() -> None:
+    day = draw(1, 5)
+    found = shrink(day, lambda day: day.actions[0] == draw(1, 5).actions[0])
+    assert found.actions == day.actions[:1]
+    assert found.hours < 1
+
+
+def test_a_day_that_never_rests_is_given_up_soon() -> None:
+    """A gang of nine nodes waits for ever in a cluster of eight."""
+    told = live(Day(1, 0.1, (Submit(1.0, "job", "gang", 9, Fate(60)),)))
+    assert "job: is Queued at the end of the day" in told.broken[0]
+    assert told.seconds < STILL_S + 3600
+
+
+def test_jobs_that_never_end_are_given_up_though_things_happen() -> None:
+    async def main() -> list[bool]:
+        world, found = World(cluster_kinds(), 1), list[bool]()
+        motion = Motion(world.clock)
+        world.objects.listeners.append(motion.on_change)
+        submitted(world)
+        for attempt in range(1, 10):
+            await world.clock.sleep(3600)
+            has(world, attempt=attempt)
+            found.append(motion.is_in_vain)
+        return found
+
+    assert virtualtime.run(main) == [False] * 8 + [True]
 
 
 def submitted(world: World, kind: str = "plain") -> str:

@@ -119,8 +119,8 @@ def intruders(intrude: Intrude) -> list[Json]:
 
 def gpus_per_pod(pod: Json) -> int:
     """Returns the GPUs that a pod takes."""
-    resources = (container.get("resources", {}) for container in pod["spec"]["containers"])
-    return sum(int({**given.get("requests", {}), **given.get("limits", {})}.get(GPU, 0)) for given in resources)
+    asked = (container.get("resources", {}).get("requests", {}) for container in pod["spec"]["containers"])
+    return sum(int(amounts.get(GPU, 0)) for amounts in asked)
 
 
 def script(fates: Mapping[str, Fate]) -> Script:

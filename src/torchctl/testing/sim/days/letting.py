@@ -72,15 +72,15 @@ class Letting:
         if "letInTime" in gang.record:
             gang.let_in.add(gang.attempt)
         if gang.holds and not Gang(before).holds:
-            self._see_let_in(gang)
+            self._see_let_in(gang, itself="reserved" in Gang(before).record)
         if taken_back(changed.new) not in ("", taken_back(before)):
             self._see_victim(gang, gang.status["admission"])
 
-    def _see_let_in(self, gang: Gang) -> None:
+    def _see_let_in(self, gang: Gang, *, itself: bool) -> None:
+        """Judges a gang that has just been let in; `itself` says that room was kept for it."""
         self._broken += self._quotas.exceeded(gang)
         self._rooms.see_let_in(gang)
-        kept = any(one.record.get("reserved") or one.leaves for one in self._gangs.values())
-        if kept or not gang.gpus or "avoidNodes" in gang.record:
+        if itself or self._is_room_kept() or not gang.gpus or "avoidNodes" in gang.record:
             return
         for uid, since_s in self._firsts.values():
             first = self._gangs.get(uid)
@@ -88,6 +88,9 @@ class Letting:
                 self._broken.append(
                     f"{gang.name}: was let in, and no room is kept for {first.name}, which waits longer"
                 )
+
+    def _is_room_kept(self) -> bool:
+        return any(one.record.get("reserved") or one.leaves for one in self._gangs.values())
 
     def _is_overdue(self, gang: Gang, since_s: float) -> bool:
         """Whether room must be kept by now for a gang that has been the first of its queue since a time."""
@@ -109,8 +112,7 @@ class Letting:
             queue: known[queue] if known[queue][0] == gang.uid else (gang.uid, since_s)
             for queue, gang in firsts.items()
         }
-        kept = any(one.record.get("reserved") or one.leaves for one in self._gangs.values())
-        self._rooms.see_waiting(() if kept else filter(self._quotas.allows, firsts.values()))
+        self._rooms.see_waiting(() if self._is_room_kept() else filter(self._quotas.allows, firsts.values()))
 
     def _see_victim(self, gang: Gang, record: Json) -> None:
         preemptor = record.get("preemptedFor", "").rpartition("/")[2]

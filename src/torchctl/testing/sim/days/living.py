@@ -19,6 +19,7 @@ from torchctl.testing.sim.days.doing import Doing
 from torchctl.testing.sim.days.drawing import NODES
 from torchctl.testing.sim.days.jobs import script
 from torchctl.testing.sim.days.letting import Letting
+from torchctl.testing.sim.days.resting import Motion
 from torchctl.testing.sim.days.rules import Rules, at_rest, without_queues
 from torchctl.testing.sim.days.telling import Telling
 from torchctl.testing.sim.journal import Journal
@@ -27,7 +28,6 @@ from torchctl.testing.sim.operators import operator_of
 __all__ = ["Told", "live"]
 
 STEP_S = 60.0
-LONGEST_REST_S = 48 * 3600.0
 QUIET_S = 600.0
 
 
@@ -88,8 +88,9 @@ async def _until(seconds: float, rules: Rules) -> None:
 async def _come_to_rest(cluster: Cluster, doing: Doing, rules: Rules) -> list[str]:
     """Ends all trouble, waits until all jobs have ended, and looks for what goes on or is left all the same."""
     doing.tidy_up()
-    ends_at = anyio.current_time() + LONGEST_REST_S
-    while anyio.current_time() < ends_at and not rules.broken and _has_work(cluster):
+    motion = Motion(cluster.world.clock)
+    cluster.world.objects.listeners.append(motion.on_change)
+    while not (motion.is_in_vain or rules.broken) and _has_work(cluster):
         await anyio.sleep(STEP_S)
         doing.delete_waiting()
     await anyio.sleep(QUIET_S)
