@@ -77,16 +77,15 @@ check: lint types ## Before each commit: lint, types and unit tests with fewer r
 unit: venv ## Unit tests only: pure rules, and programs on loopback
 	$(BIN)/pytest $(PARALLEL) tests/unit
 
-e2e: venv control-plane ## Real kubelet, real torchrun; needs root and Debian packages, which it installs
+node: venv control-plane ## Fetch what a real node needs, and install Debian packages for it; needs root
 	hack/node/install.sh
 	$(BIN)/python -m torchctl.testing.assets --group node
 	$(BIN)/python -m torchctl.testing.node.training
+
+e2e: node ## Real kubelet, real torchrun; needs root
 	$(BIN)/pytest tests/e2e
 
-bench-node: venv control-plane ## Seconds that people wait on the real node: new code, uploads beside kubectl cp (as e2e)
-	hack/node/install.sh
-	$(BIN)/python -m torchctl.testing.assets --group node
-	$(BIN)/python -m torchctl.testing.node.training
+bench-node: node ## Seconds that people wait on the real node: new code, uploads beside kubectl cp (as e2e)
 	$(BIN)/pytest -s tests/e2e/measure_people.py
 
 test-kai: kai-bin venv control-plane ## KAI-Scheduler's own programs place the pods: KAI_BIN=dir holds them (docs/testing.md)
@@ -143,4 +142,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .venv-* .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test fuzz check test-versions sweep chaos sim unit e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test fuzz check test-versions sweep chaos sim unit node e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean

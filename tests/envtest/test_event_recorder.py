@@ -38,7 +38,7 @@ async def test_the_next_process_counts_on(admin: Client, namespace: str) -> None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(recorder.run)
             recorder.event(thing, "Normal", "Started", "started")
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 while not metrics.registry.get_sample_value("torchctl_events_written_total"):  # noqa: ASYNC110  # a counter wakes nobody
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()

@@ -79,7 +79,7 @@ class Replicas:
         self.processes[identity].send_signal(number)
 
     async def wait(self, identity: str) -> int:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             return await self.processes.pop(identity).wait()
 
     def requests(self) -> list[AuditedRequest]:

@@ -127,7 +127,7 @@ async def tell_launcher(directory: Path, index: int, point: Point | None) -> Tel
                     await job.commit(FILES | {"train.py": "two", "more.py": "new"})
                     await pods.together("two")
                     found.problems += differences(job.claim, [pod.workdir for pod in pods.now])
-                    await until(pods.none_left, timeout_s=5)
+                    await until(pods.none_left)
                 except AssertionError as error:
                     logs = [f"{pod.directory.name}: {pod.log.read_text()}" for pod in job.pods]
                     found.problems.append("\n".join([str(error), *logs]))

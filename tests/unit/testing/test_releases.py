@@ -127,7 +127,7 @@ def test_site_that_never_answers_costs_a_bounded_time(monkeypatch: pytest.Monkey
         started = time.monotonic()
         with pytest.raises(Unreachable):
             Release(url, f"{url}.sha256").probe()
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20, "less than the 30 s that a download may be silent"
 
 
 def test_addresses_are_those_of_the_release_sites() -> None:
