@@ -21,7 +21,7 @@ from torchctl.controllers.settings import PolicyName
 YEAR_S = 365 * 86_400.0
 
 
-def test_half_a_gang_loses_its_place_whenever_let_in() -> None:
+def test_half_placed_gang_loses_its_place_whatever_the_clock() -> None:
     half = holding(gang("a", 2), [("n0", 1)], settled=False, let_in_s=NOW_S + YEAR_S)
     assert decide(state([], [node("n0", used=8)], [half])).take_back == (TakeBack("a", 1),)
 

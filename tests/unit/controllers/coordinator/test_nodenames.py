@@ -46,7 +46,7 @@ def test_only_nodes_that_it_might_run_on_are_named() -> None:
 
 
 @pytest.mark.parametrize("small", [gang("small", gpus=4), gang("small", gpus=0)])
-def test_it_waits_if_neither_can_be_named(small: Waiting) -> None:
+def test_it_waits_and_is_told_if_neither_fits(small: Waiting) -> None:
     """It was dropped after the decision before: nobody was told, and it took the turns and the room of others."""
     found = decision(MOST_NODES + 1, small)
     assert let_in(found) == []
