@@ -40,6 +40,7 @@ __all__ = [
     "KaiQueueStatus",
     "NodeResources",
     "Preemption",
+    "QueueCapacity",
     "QueueSpec",
     "QueueStatus",
     "ResourceState",
@@ -58,6 +59,11 @@ class Preemption(StrEnum):
     NEVER = "Never"
     WITHIN_QUEUE = "WithinQueue"
     RECLAIM = "Reclaim"
+
+
+class QueueCapacity(StrEnum):
+    EXISTING = "Existing"
+    AUTOSCALED = "Autoscaled"
 
 
 class NodeResources(Model):
@@ -303,6 +309,12 @@ class QueueSpec(Model):
         "(those of this queue with a lower priority), Reclaim (those too, and those by which queues of the cohort hold "
         "more than they own, as long as this queue stays within what it owns). Anything but Never is refused while the "
         "coordinator is off. Default: Never.",
+    )
+    capacity: QueueCapacity = Field(
+        default=QueueCapacity.EXISTING,
+        description="Nodes for which the coordinator lets jobs of this queue in. Existing: those that are there, once "
+        "they have room for all pods of a job. Autoscaled: also those that a cluster autoscaler brings for pods that "
+        "wait, so that quotas alone decide. Autoscaled is refused while the coordinator is off. Default: Existing.",
     )
 
 

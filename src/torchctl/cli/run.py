@@ -121,6 +121,7 @@ def _cohort_policies(_: click.Context, __: click.Parameter, given: Sequence[str]
 )
 @_seconds("--coordinator-reserve-after", 600.0, "Seconds before room is kept for the first job of a queue.")
 @_seconds("--coordinator-place-within", 300.0, "Seconds for which a job that was let in may have pods without a node.")
+@_seconds("--coordinator-provision-within", 1200.0, "The same in queues whose capacity is Autoscaled.")
 @_option("--gpu-type-label", default="", help="Node label that gpuType selects. Default: the GPU vendor's own.")
 @_option("--max-nodes", default=1024, type=click.IntRange(1), help="Nodes that one job may ask for.")
 @_option("--kai-parent-queues", default=None, help="KAI queues, comma separated, that may be parents. Default: all.")
@@ -199,6 +200,7 @@ def _coordinator(options: dict[str, Any]) -> CoordinatorSettings:
         cohort_policies=options["coordinator_cohort_policy"],
         reserve_after_s=options["coordinator_reserve_after"],
         place_within_s=options["coordinator_place_within"],
+        provision_within_s=options["coordinator_provision_within"],
     )
 
 

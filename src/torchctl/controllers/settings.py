@@ -52,6 +52,8 @@ class CoordinatorSettings:
         cohort_policies: The order of the queues of single cohorts, which then take their turns as one queue.
         reserve_after_s: Seconds for which the first job of a queue waits before room is kept for it.
         place_within_s: Seconds for which pods of a job that was let in may have no node, before its room is taken back.
+        provision_within_s: The same for jobs of queues whose nodes an autoscaler brings. Cluster Autoscaler gives a
+            node 15 minutes (--max-node-provision-time).
         period_s: Seconds by which a decision may lag behind a change. Changes within that time are one decision.
         max_starts: Jobs that one decision lets in at most; the next decision follows at once.
         word_period_s: Seconds for which what a job that waits is told stays as it is, unless what is short changes.
@@ -61,6 +63,7 @@ class CoordinatorSettings:
     cohort_policies: Mapping[str, PolicyName] = field(default_factory=dict)
     reserve_after_s: float = 600.0
     place_within_s: float = 300.0
+    provision_within_s: float = 1200.0
     period_s: float = 0.2
     max_starts: int = 200
     word_period_s: float = 60.0

@@ -24,14 +24,13 @@ def test_default_scheduler_that_no_queue_could_name_is_refused(scheduler: str) -
 
 
 def test_a_cohort_has_a_policy_of_its_own() -> None:
-    given = ["--coordinator-cohort-policy", "research=FIFO", "--coordinator-cohort-policy", "b=Priority"]
-    context = run.run.make_context(
-        "run", ["--image", "a:1", "--coordinator", "--coordinator-place-within", "60", *given]
-    )
+    waits = ["--coordinator-place-within", "60", "--coordinator-provision-within", "90"]
+    given = [*waits, "--coordinator-cohort-policy", "research=FIFO", "--coordinator-cohort-policy", "b=Priority"]
+    context = run.run.make_context("run", ["--image", "a:1", "--coordinator", *given])
     settings = run._settings(context.params).operator.coordinator
     assert settings is not None
     assert settings.cohort_policies == {"research": PolicyName.FIFO, "b": PolicyName.PRIORITY}
-    assert (settings.reserve_after_s, settings.place_within_s) == (600, 60)
+    assert (settings.reserve_after_s, settings.place_within_s, settings.provision_within_s) == (600, 60, 90)
 
 
 @pytest.mark.parametrize("given", ["FIFO", "=FIFO", "research=", "research=fifo"])

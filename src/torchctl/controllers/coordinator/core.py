@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from torchctl.controllers.coordinator.capacity import Capacity
-from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt, TakeBack
+from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt
 from torchctl.controllers.coordinator.future import by_end, reserve
 from torchctl.controllers.coordinator.nodenames import NodeNames, node_names
 from torchctl.controllers.coordinator.order import by_queue
@@ -24,8 +24,8 @@ from torchctl.controllers.coordinator.reclaim import victims
 from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.coordinator.tell import tell
 from torchctl.controllers.coordinator.turns import Turns
+from torchctl.controllers.coordinator.unplaced import nodes_are_late, unplaced
 from torchctl.controllers.coordinator.values import NOBODY, Holding, Queue, Shape, State, Waiting
-from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["decide"]
 
@@ -60,7 +60,8 @@ class _Pass:
         self._hopeless: dict[Shape, int] = {}
         """Pods for which there is no room even when all gangs have ended, by shape."""
         self._names: dict[Shape, NodeNames | None] = {}
-        self._take_back = _stuck(state.holdings, state.now_s, state.settings)
+        self._nodes_are_late = nodes_are_late(state.holdings, state.now_s, state.settings)
+        self._take_back = unplaced(state.holdings, state.now_s, state.settings)
         self._let_in: list[LetIn] = []
         self._preempt: list[Preempt] = []
 
@@ -93,7 +94,8 @@ class _Pass:
     def _may_ever(self, gang: Waiting) -> bool:
         if gang.backs_off(self._state.now_s):
             return False
-        return self._room.capacity.most(gang.shape) >= gang.pods and self._ledger.never(gang) is None
+        fits = gang.autoscaled or self._room.capacity.most(gang.shape) >= gang.pods
+        return fits and self._ledger.never(gang) is None
 
     def _keep_quota(self, firsts: dict[str, Waiting]) -> None:
         for gang in sorted(firsts.values(), key=lambda gang: (gang.since_s, gang.key)):
@@ -160,7 +162,7 @@ class _Pass:
         return next((at for at in range(self._next[queue] + 1, len(gangs)) if self._way_in(gangs[at])), len(gangs))
 
     def _way_in(self, gang: Waiting) -> _WayIn | None:
-        if gang.backs_off(self._state.now_s):
+        if gang.backs_off(self._state.now_s) or (gang.autoscaled and self._nodes_are_late):
             return None
         shape = self._room.way_in(gang)  # before the quotas, because it is known at once for most
         if shape is None or self._ledger.shortage(gang) is not None:
@@ -225,10 +227,12 @@ class _Pass:
 
     def _is_kept_for_another(self, gang: Waiting) -> bool:
         """Whether room on nodes that the gang might run on is kept for another one, or for it already."""
+        if gang.autoscaled:
+            return False  # it needs none, and runs beside it
         return any(self._room.capacity.share_nodes(gang.shape, hold.gang.shape) for hold in self._room.holds.values())
 
     def _reserve(self, gang: Waiting) -> None:
-        if self._is_kept_for_another(gang):
+        if gang.autoscaled or self._is_kept_for_another(gang):
             return
         if gang.pods >= self._hopeless.get(gang.shape, gang.pods + 1):
             return
@@ -240,14 +244,3 @@ class _Pass:
 
     def _is_overdue(self, gang: Waiting) -> bool:
         return self._state.now_s - gang.since_s >= self._settings.reserve_after_s
-
-
-def _stuck(holdings: tuple[Holding, ...], now_s: float, settings: CoordinatorSettings) -> tuple[TakeBack, ...]:
-    """Returns the gangs of which some pods have had no node for long since they were let in."""
-    found = (
-        TakeBack(holding.key, holding.missing)
-        for holding in holdings
-        if holding.missing and not holding.settled and not holding.leaving_for
-        if abs(now_s - holding.let_in_s) >= settings.place_within_s  # that far ahead, it was a clock that was set wrong
-    )
-    return tuple(sorted(found))

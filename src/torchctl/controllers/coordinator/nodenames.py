@@ -29,5 +29,7 @@ def node_names(gang: Waiting, limited: Shape, capacity: Capacity) -> NodeNames |
     avoid = sorted(held.keys() & capacity.free(gang.shape).keys())
     if len(avoid) <= MOST_NODES:
         return NodeNames(avoid=tuple(avoid))
+    if gang.autoscaled:
+        return None  # the nodes that come for it have no names yet
     only = sorted(capacity.free(limited))
     return NodeNames(only=tuple(only)) if len(only) <= MOST_NODES else None

@@ -14,6 +14,7 @@ from typing import Any
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.api.phases import TERMINAL, Phase
+from torchctl.api.queue import QueueCapacity
 from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.admitted import PodDefaults
 from torchctl.controllers.coordinator.bounds import namespace_quota, queue_of
@@ -79,6 +80,8 @@ class _Jobs:
         self._templates, self._readings, self._placed, self._now = observed.templates, readings, placed, now
         self._priorities = Priorities(observed.priorities)
         self._defaults = _Defaults(observed, self._priorities.default_class)
+        autoscaled = (queue for queue in observed.queues if queue.spec.capacity is QueueCapacity.AUTOSCALED)
+        self._autoscaled = frozenset(str(key_of(queue)) for queue in autoscaled)
 
     def read(self, job: TorchrunJob) -> values.Waiting | values.Holding | None:
         """Returns the gang of a job; None if it concerns nobody.
@@ -92,8 +95,9 @@ class _Jobs:
             return None
         if _waits(job):
             asked, priority = self._asked(revision, template), self._priorities.of(job, template)
-            make = partial(_waiting, job, template, asked, priority)
-            return self._readings.waiting(job, (asked, priority), make)
+            autoscaled = _queue(job) in self._autoscaled
+            make = partial(_waiting, job, template, asked, priority, autoscaled)
+            return self._readings.waiting(job, (asked, priority, autoscaled), make)
         held = held_by(job)
         if held is None:
             return None
@@ -103,7 +107,8 @@ class _Jobs:
         asked = self._asked(revision, template)
         shape = self._readings.shared(_limited(asked.shape, held))
         holding = _holding(job, template, replace(asked, shape=shape), held, mine, self._now)
-        return replace(holding, priority=self._priorities.of(job, template))
+        priority = self._priorities.of(job, template)
+        return replace(holding, priority=priority, autoscaled=holding.queue in self._autoscaled)
 
     def _asked(self, revision: Key, template: Template) -> Asked:
         return self._readings.template(revision, template, self._defaults.of(revision.namespace))
@@ -161,7 +166,7 @@ def _limited(shape: values.Shape, record: Admission) -> values.Shape:
     return shape
 
 
-def _waiting(job: TorchrunJob, template: Template, asked: Asked, priority: int) -> values.Waiting:
+def _waiting(job: TorchrunJob, template: Template, asked: Asked, priority: int, autoscaled: bool) -> values.Waiting:
     pods, record = _pods(job, template), admission_of(job)
     created, lasts_s = job.metadata.creation_timestamp, _lasts_s(job, template)
     return values.Waiting(
@@ -178,6 +183,7 @@ def _waiting(job: TorchrunJob, template: Template, asked: Asked, priority: int) 
         quota_scopes=asked.quota_scopes,
         reserved=record is not None and record.reserved,
         not_before_s=_not_before_s(job.status.admission),
+        autoscaled=autoscaled,
     )
 
 

@@ -62,7 +62,7 @@ class _Trial:
         return self.has_room() and self.shortage() is None
 
     def has_room(self) -> bool:
-        return self.future.slots >= self._needed
+        return self._gang.autoscaled or self.future.slots >= self._needed
 
     def shortage(self) -> QuotaShortage | None:
         return self._ledger.shortage(self._gang)

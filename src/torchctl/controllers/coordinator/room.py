@@ -73,9 +73,9 @@ class Room:
         for holding in holdings:
             if holding.leaving_for:
                 continue
-            # A gang that has run may lack pods for ever. For those that fit nowhere now, nobody has to wait.
-            bound = capacity.slots(holding.shape) if holding.settled else holding.missing
-            coming = min(holding.missing, bound)
+            # A gang that has run may lack pods for ever, and nodes may come: for pods without room nobody waits.
+            waits = holding.settled or holding.autoscaled
+            coming = min(holding.missing, capacity.slots(holding.shape)) if waits else holding.missing
             if coming:
                 self._come(holding.shape, coming)
                 self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
@@ -113,8 +113,12 @@ class Room:
     def way_in(self, gang: Waiting) -> Shape | None:
         """Returns the shape with which the gang may be let in now: its own, or limited to some nodes; None if neither.
 
-        A gang that room is kept for goes there. Another goes to the other nodes, if it would delay that one.
+        A gang that room is kept for goes there. Another goes to the other nodes, if it would delay that one. One that
+        nodes come for needs no room, but must not take that of gangs that are being placed.
         """
+        if gang.autoscaled:
+            chosen = gang.shape if self.keeper(gang) is None else self._beside(gang.shape)
+            return chosen if chosen is not None and self._leaves_room(chosen, self._coming_of(gang, chosen)) else None
         own = self.holds.get(gang.key)
         if own is not None:
             return next((shape for shape in (gang.shape, own.shape) if self.fits(shape, gang.pods)), None)
@@ -156,6 +160,10 @@ class Room:
         slots = self.capacity.slots(shape)
         if pods > slots or self.load(shape) + pods > slots:
             return False
+        return self._leaves_room(shape, pods)
+
+    def _leaves_room(self, shape: Shape, pods: int) -> bool:
+        """Whether the gangs that are being placed still find their places beside so many pods."""
         for coming in self._coming:
             if coming is shape and not shape.unmodelled:
                 continue
@@ -177,7 +185,11 @@ class Room:
         for hold in self.holds.values():
             if not self._ends_before(gang, hold):
                 hold.spare -= gang.pods * self.taken(shape, hold.shape)
-        self._come(shape, gang.pods)
+        self._come(shape, self._coming_of(gang, shape))
+
+    def _coming_of(self, gang: Waiting, shape: Shape) -> int:
+        """Returns how many pods of the gang may be placed on the nodes that are there."""
+        return min(gang.pods, self.capacity.slots(shape)) if gang.autoscaled else gang.pods
 
     def taken(self, pod: Shape, shape: Shape) -> int:
         """Returns how many places for pods of `shape` a pod of `pod` takes at most; 0 if they share no node."""

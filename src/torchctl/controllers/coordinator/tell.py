@@ -101,7 +101,7 @@ def _quota(gang: Waiting, ledger: Ledger, room: Room) -> _Answer | None:
     if gang.queue not in ledger.queues:
         return _Answer(Why.NO_QUEUE, f"there is no TorchrunQueue {gang.queue}")
     short = ledger.shortage(gang)
-    if short is None or (not short.never and room.capacity.most(gang.shape) < gang.pods):
+    if short is None or (not short.never and not gang.autoscaled and room.capacity.most(gang.shape) < gang.pods):
         return None
     waits_for = short.name if short.scope is Scope.KEPT else ""
     return _Answer(Why.NEVER_FITS if short.never else Why.QUOTA, words.quota_short(gang, short), waits_for)
@@ -109,6 +109,8 @@ def _quota(gang: Waiting, ledger: Ledger, room: Room) -> _Answer | None:
 
 def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], _Answer]) -> _Answer:
     """Returns what the nodes are short of, or for whom they are kept."""
+    if gang.autoscaled:
+        return _Answer(Why.NEXT, "the job is let in as soon as the pods of others are placed")
     size = (gang.pods, id(gang.shape))
     found = known.get(size)
     if found is not None and found.waits_for != gang.key:

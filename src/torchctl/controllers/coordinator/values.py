@@ -209,6 +209,7 @@ class Waiting:
         quota_scopes: The scopes of ResourceQuotas that its pods are in, with their values.
         reserved: Whether a reservation is recorded for it.
         not_before_s: When it may be let in at the earliest, after its pods found no place.
+        autoscaled: Whether nodes come for its pods once they wait, so that it needs no room now.
     """
 
     key: str
@@ -224,6 +225,7 @@ class Waiting:
     quota_scopes: tuple[tuple[str, str], ...] = ()
     reserved: bool = False
     not_before_s: float = 0.0
+    autoscaled: bool = False
 
     def backs_off(self, now_s: float) -> bool:
         """Whether it may not be let in yet. A time that no pause explains was written by a clock that was set wrong."""
@@ -243,6 +245,7 @@ class Holding:
         leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays. One that leaves
             does so by itself, and its pods may still be there.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
+        autoscaled: Whether nodes come for its pods once they wait.
     """
 
     key: str
@@ -260,6 +263,7 @@ class Holding:
     leaving_for: str = ""
     pending_namespace_demand: tuple[tuple[str, int], ...] = ()
     quota_scopes: tuple[tuple[str, str], ...] = ()
+    autoscaled: bool = False
 
     @property
     def missing(self) -> int:

@@ -1,6 +1,6 @@
 """Finds fields that are of no use in this operator: they are refused by name, never ignored. Pure."""
 
-from torchctl.api.queue import Preemption, QueueSpec
+from torchctl.api.queue import Preemption, QueueCapacity, QueueSpec
 from torchctl.api.quota import QueueQuota
 
 __all__ = ["unsupported_in_queue"]
@@ -19,6 +19,7 @@ def unsupported_in_queue(spec: QueueSpec, *, coordinated: bool) -> tuple[str, ..
         "spec.cohort": spec.cohort is not None,
         **_bounds("spec.borrowingLimit", spec.borrowing_limit),
         "spec.preemption": spec.preemption is not Preemption.NEVER,
+        "spec.capacity": spec.capacity is not QueueCapacity.EXISTING,
     }
     return () if coordinated else tuple(path for path, is_asked in asked.items() if is_asked)
 

@@ -4,12 +4,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from gangobjects import TEMPLATE, a_class, a_job, a_node, a_queue, seen
+from gangobjects import QUEUED, TEMPLATE, a_class, a_job, a_node, a_queue, record, seen
 
 from torchctl.api.capacity import ResourceQuota
 from torchctl.api.queue import Preemption
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.values import Limits
+
+
+@pytest.mark.proves("TorchrunQueue.spec.capacity")
+@pytest.mark.parametrize(("spec", "autoscaled"), [({}, False), ({"capacity": "Autoscaled"}, True)])
+def test_nodes_come_for_the_jobs_of_an_autoscaled_queue(spec: dict[str, Any], autoscaled: bool) -> None:
+    state = seen(a_job("waits"), a_job("holds", QUEUED | {"admission": record()}), queues=(a_queue(**spec),))
+    assert (state.waiting[0].autoscaled, state.holdings[0].autoscaled) == (autoscaled, autoscaled)
 
 
 @pytest.mark.proves("TorchrunQueue.spec.preemption")

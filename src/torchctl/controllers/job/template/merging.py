@@ -241,6 +241,7 @@ ONLY_QUEUE = (
     "cohort",
     "borrowingLimit",
     "preemption",
+    "capacity",
 )
 """Fields that only a queue has, and that nothing is merged with."""
 

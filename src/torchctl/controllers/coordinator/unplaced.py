@@ -1,0 +1,50 @@
+"""Which gangs lose their place because some of their pods find no node.
+
+An autoscaler brings nodes pod by pod, so gangs that it brings nodes for may hold nodes that the others lack. If all of
+them left at once, they would come back at once. So they leave one by one, and while one of them is late, no further one
+is let in: in the end the first one has all the nodes that there are.
+"""
+
+from collections.abc import Iterable
+
+from torchctl.controllers.coordinator.decision import TakeBack
+from torchctl.controllers.coordinator.values import Holding
+from torchctl.controllers.settings import CoordinatorSettings
+
+__all__ = ["nodes_are_late", "unplaced"]
+
+
+def unplaced(holdings: Iterable[Holding], now_s: float, settings: CoordinatorSettings) -> tuple[TakeBack, ...]:
+    """Returns the gangs of which some pods have had no node for long since they were let in.
+
+    Of those that an autoscaler brings nodes for, that is one: of the lowest priority, the last that was let in. The
+    next one follows once its pods are gone, and the last one once no other is being placed.
+    """
+    there = tuple(holdings)
+    late = [holding for holding in there if _is_late(holding, now_s, settings)]
+    found = [holding for holding in late if not holding.autoscaled]
+    autoscaled = [holding for holding in late if holding.autoscaled]
+    others = [holding for holding in there if holding.autoscaled and holding.leaving_for]
+    if len(autoscaled) == 1:
+        others = [holding for holding in there if holding.autoscaled and _is_being_placed(holding)]
+        others.remove(autoscaled[0])
+    if autoscaled and not others:
+        found.append(min(autoscaled, key=lambda holding: (holding.priority, -holding.let_in_s, holding.key)))
+    return tuple(sorted(TakeBack(holding.key, holding.missing) for holding in found))
+
+
+def nodes_are_late(holdings: Iterable[Holding], now_s: float, settings: CoordinatorSettings) -> bool:
+    """Whether a gang has waited for long for nodes that an autoscaler should bring."""
+    return any(holding.autoscaled and _is_late(holding, now_s, settings) for holding in holdings)
+
+
+def _is_late(holding: Holding, now_s: float, settings: CoordinatorSettings) -> bool:
+    if not _is_being_placed(holding) or holding.leaving_for:
+        return False
+    bound_s = settings.provision_within_s if holding.autoscaled else settings.place_within_s
+    return abs(now_s - holding.let_in_s) >= bound_s  # that far ahead, it was a clock that was set wrong
+
+
+def _is_being_placed(holding: Holding) -> bool:
+    """Whether the gang lacks nodes for its first pods, or has pods yet that leave theirs."""
+    return bool(holding.leaving_for) or (holding.missing > 0 and not holding.settled)
