@@ -32,6 +32,9 @@ PRIORITY_CLASS = Kind(
 )
 OWNER = Kind("", "v1", "ConfigMap", "configmaps", PartialObject)
 
+PATIENCE_S = 120.0
+"""How long Kueue, the garbage collector and nodes may take together; the collector hears of new kinds every 30 s."""
+
 GPU = "nvidia.com/gpu"
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 PRIORITY_NAME = "kueue.x-k8s.io/priority-class"
@@ -105,7 +108,7 @@ class Quota:
         async def seen() -> bool:
             return condition(await self.admin.get_raw(LOCAL_QUEUE, name, self.namespace), "Active")[0] != ""
 
-        await until(seen)
+        await until(seen, timeout_s=PATIENCE_S)
 
     async def resize(self, *, gpus: int) -> None:
         """Changes the quota of GPUs."""
@@ -136,7 +139,7 @@ class Quota:
         async def look() -> list[dict[str, Any]]:
             return await self.workloads(job)
 
-        (found,) = await until(look)
+        (found,) = await until(look, timeout_s=PATIENCE_S)
         return found
 
     async def told(self, job: str, type_: str, status: str, reason: str = "", words: str = "") -> dict[str, Any]:
@@ -149,7 +152,7 @@ class Quota:
                     return one
             return None
 
-        found = await until(look)
+        found = await until(look, timeout_s=PATIENCE_S)
         assert found is not None
         return found
 
@@ -180,7 +183,7 @@ class Quota:
             pods[:] = await self._all_pods(job)
             return bool(pods) and all("deletionTimestamp" in one["metadata"] for one in pods)
 
-        await until(look)
+        await until(look, timeout_s=PATIENCE_S)
         return pods
 
     async def running(self, job: str, count: int) -> list[dict[str, Any]]:
@@ -191,7 +194,7 @@ class Quota:
             pods[:] = await self.pods(job)
             return [one["status"]["phase"] for one in pods] == ["Running"] * count
 
-        await until(look)
+        await until(look, timeout_s=PATIENCE_S)
         return pods
 
     async def clear(self) -> None:
@@ -202,7 +205,7 @@ class Quota:
         async def none_left() -> bool:
             return not await self.admin.list(POD, namespace=self.namespace)
 
-        await until(none_left, timeout_s=60)
+        await until(none_left, timeout_s=PATIENCE_S)
 
 
 def _owner(workload: dict[str, Any]) -> str:
