@@ -239,6 +239,18 @@ async def test_a_running_pod_ends_on_demand(
     await until(admin, POD, namespace, "p", phase("Failed"))
 
 
+async def test_a_pod_that_takes_its_time_ends_on_demand(
+    kubelet: ScriptedKubelet, admin: Client, namespace: str, play: Callable[[Play], None]
+) -> None:
+    """After it was told to stop."""
+    play(Play(run_s=None, stop_s=3600))
+    await admin.create(POD, pod_body(namespace, terminationGracePeriodSeconds=3600))
+    await until(admin, POD, namespace, "p", phase("Running"))
+    await admin.delete(POD, "p", namespace=namespace)
+    kubelet.end(namespace, "p", exit_code=143)
+    assert await until(admin, POD, namespace, "p", gone) is None
+
+
 async def test_what_a_trainer_printed_can_be_read(
     kubelet: ScriptedKubelet, admin: Client, namespace: str, play: Callable[[Play], None]
 ) -> None:
