@@ -114,8 +114,9 @@ class AiohttpTransport:
     ) -> None:
         # Shielded, so that a cancelled task leaves no socket open either.
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
-            for session in self._sessions:
-                await session.close()
+            async with anyio.create_task_group() as closing:
+                for session in self._sessions:
+                    closing.start_soon(session.close)
             await anyio.lowlevel.checkpoint()  # sockets are closed in the next round of the event loop
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:

@@ -588,3 +588,14 @@ async def test_a_transport_that_is_cancelled_leaves_no_socket_open() -> None:
                 scope.cancel()
                 await anyio.sleep_forever()
         assert transport.is_closed
+
+
+async def test_connection_that_does_not_close_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of a busy machine may be that late: the sessions after the first one were never told to close."""
+    monkeypatch.setattr("torchctl.runtime.client.transport.CLOSE_TIMEOUT_S", 0.05)
+    async with AiohttpTransport(Connection("http://127.0.0.1:9")) as transport:
+        first, *others = transport._sessions
+        close = first.close
+        monkeypatch.setattr(first, "close", anyio.sleep_forever)
+    assert all(session.closed for session in others)
+    await close()
