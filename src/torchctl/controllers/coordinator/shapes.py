@@ -52,7 +52,6 @@ def requests_of(spec: Json, *, field: str = "requests") -> dict[str, int]:
     _add(total, sidecars)
     found = {name: max(total.get(name, 0), peak.get(name, 0)) for name in {**total, **peak}}
     own: Json = spec.get("resources") or {}
-    found = {**amounts(own.get("limits") or {}), **found} if field == "requests" else found
     found |= amounts(own.get(field) or {})
     _add(found, amounts(spec.get("overhead") or {}))
     return found
