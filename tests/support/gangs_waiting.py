@@ -11,10 +11,10 @@ from torchctl.controllers.coordinator.matching import NODE_NAME, matches
 from torchctl.controllers.coordinator.values import (
     Demand,
     Holding,
-    Node,
+    NodeInfo,
+    PodShape,
     Queue,
     Requirement,
-    Shape,
     Start,
     State,
     Waiting,
@@ -24,15 +24,15 @@ GPU = "nvidia.com/gpu"
 NOW_S = 10_000.0
 
 
-def shape(gpus: int, **more: Any) -> Shape:
-    return Shape(((GPU, gpus),), **more)
+def shape(gpus: int, **more: Any) -> PodShape:
+    return PodShape(((GPU, gpus),), **more)
 
 
-def node(name: str, gpus: int = 8, *, used: int = 0, pods: int = 110, **more: Any) -> Node:
-    return Node(name=name, allocatable={GPU: gpus, "pods": pods}, used={GPU: used}, **more)
+def node(name: str, gpus: int = 8, *, used: int = 0, pods: int = 110, **more: Any) -> NodeInfo:
+    return NodeInfo(name=name, allocatable={GPU: gpus, "pods": pods}, used={GPU: used}, **more)
 
 
-def nodes(count: int, gpus: int = 8) -> tuple[Node, ...]:
+def nodes(count: int, gpus: int = 8) -> tuple[NodeInfo, ...]:
     return tuple(node(f"n{at}", gpus) for at in range(count))
 
 
@@ -60,7 +60,7 @@ def holding(given: Waiting, placed: Iterable[tuple[str, int]] = (), **more: Any)
 
 def state(
     waiting: Sequence[Waiting] = (),
-    there: Sequence[Node] = (),
+    there: Sequence[NodeInfo] = (),
     holdings: Sequence[Holding] = (),
     queues: Sequence[Queue] = (Queue(key="q"),),
     **more: Any,
@@ -73,7 +73,7 @@ def let_in(decision: Decision) -> list[str]:
     return [given.key for given in decision.let_in]
 
 
-def limited(asked: Shape, given: LetIn) -> Shape:
+def limited(asked: PodShape, given: LetIn) -> PodShape:
     """Returns the shape of a gang's pods with the nodes that it was let in for."""
     if given.only:
         return asked.needing(Requirement(NODE_NAME, "In", given.only))
@@ -175,6 +175,6 @@ def without(before: State, ended: Iterable[str]) -> State:
     )
 
 
-def _take(amounts: dict[str, int], asked: Shape, pods: int, *, grow: bool = False) -> None:
+def _take(amounts: dict[str, int], asked: PodShape, pods: int, *, grow: bool = False) -> None:
     for name, value in (*asked.requests, ("pods", 1)):
         amounts[name] = amounts.get(name, 0) + (pods if grow else -pods) * value

@@ -10,7 +10,7 @@ from torchctl.api.quantity import Format, Quantity
 from torchctl.controllers.coordinator.capacity import Capacity, slots_in
 from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
-from torchctl.controllers.coordinator.values import HOST_PORT, Node, Shape, Waiting, amount_of
+from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting, amount_of
 
 __all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape", "unreadable"]
 
@@ -30,7 +30,7 @@ def amount(resource: str, value: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def shape(asked: Shape) -> str:
+def shape(asked: PodShape) -> str:
     """Returns what one pod asks for."""
     said = [amount(name, value) for name, value in asked.requests if value]
     return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:]))) or "no requests"
@@ -94,10 +94,10 @@ def never_fits(gang: Waiting, capacity: Capacity) -> str:
     return f"{_pod_too_large(gang, matching)}{more}"
 
 
-def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
+def _pod_too_large(gang: Waiting, matching: tuple[NodeInfo, ...]) -> str:
     """Cuts the pod down to what the node has that misses least of it."""
 
-    def share(node: Node) -> int:
+    def share(node: NodeInfo) -> int:
         """Returns how much of the pod the node has, in millionths."""
         asked = ((amount_of(name, node.allocatable), value) for name, value in gang.shape.requests if value)
         return min((min(there, value) * 10**6 // value for there, value in asked), default=0)
@@ -114,11 +114,11 @@ def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
     said = f"no node that matches has {', '.join(too_much)}"
     if any(not there for (_, value), (_, there) in zip(gang.shape.requests, cut, strict=True) if value):
         return f"{said}: ask for less of it, or bring nodes that have it"
-    smaller = Shape(cut, gang.shape.selector, gang.shape.tolerations, gang.shape.affinity, gang.shape.one_per_node)
+    smaller = PodShape(cut, gang.shape.selector, gang.shape.tolerations, gang.shape.affinity, gang.shape.one_per_node)
     return f"{said}: pods with {shape(smaller)} would fit"
 
 
-def _tainted(asked: Shape, nodes: tuple[Node, ...]) -> str:
+def _tainted(asked: PodShape, nodes: tuple[NodeInfo, ...]) -> str:
     """Says which taints keep the pods from nodes that are large enough; empty if none do."""
     found = ((node, untolerated(asked, node.taints)) for node in _selected(asked, nodes))
     chosen = [taints for node, taints in found if taints and slots_in(asked, node.allocatable)]
@@ -130,12 +130,12 @@ def _tainted(asked: Shape, nodes: tuple[Node, ...]) -> str:
     return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
 
 
-def _selected(asked: Shape, nodes: Iterable[Node]) -> Iterator[Node]:
+def _selected(asked: PodShape, nodes: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
     """Yields the nodes that nodeSelector and required node affinity choose."""
     return (node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name}))
 
 
-def _nothing_matches(asked: Shape, nodes: tuple[Node, ...]) -> str:
+def _nothing_matches(asked: PodShape, nodes: tuple[NodeInfo, ...]) -> str:
     if not nodes:
         return "the cluster has no nodes"
     for key, value in asked.selector:

@@ -15,7 +15,7 @@ from torchctl.controllers.coordinator.values import (
     NOBODY,
     Holding,
     Limits,
-    Node,
+    NodeInfo,
     Preemption,
     Queue,
     State,
@@ -38,7 +38,7 @@ def going(given: Waiting, *where: tuple[str, int], let_in_s: float = NOW_S - PRO
 
 
 @pytest.mark.parametrize("there", [(), nodes(1), (node("n0", taints=(Taint("a", "b", "NoSchedule"),)),)])
-def test_a_job_is_let_in_without_nodes(there: tuple[Node, ...]) -> None:
+def test_a_job_is_let_in_without_nodes(there: tuple[NodeInfo, ...]) -> None:
     found = decide(state([auto("a", 8)], there, queues=QUEUES))
     assert found.let_in == (LetIn("a", "auto", found.let_in[0].turn),)
 
