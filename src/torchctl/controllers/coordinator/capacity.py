@@ -6,7 +6,7 @@ from copy import copy
 from operator import attrgetter, sub
 from typing import NamedTuple
 
-from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches
+from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches, selects, untolerated
 from torchctl.controllers.coordinator.values import (
     Holding,
     NodeInfo,
@@ -69,6 +69,7 @@ class Capacity:
         self._classes = Counter(self._rows.values())
         self._slots: dict[PodShape, int] = {}
         self._most: dict[PodShape, int] = {}
+        self._tainted: dict[Placement, tuple[tuple[NodeInfo, int], ...]] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -134,6 +135,23 @@ class Capacity:
             rows = ((node, self._rows[node.name]) for node in sorted(self.nodes, key=attrgetter("name")))
             last = {(row.profile, row.whole): node for node, row in rows if row.profile in profiles}
             found = self._kinds[profiles] = tuple(last.values())
+        return found
+
+    def tainted(self, shape: PodShape) -> tuple[tuple[NodeInfo, int], ...]:
+        """Returns one node of each kind that taints alone keep pods of this shape away from, and how many there are."""
+        placement = Placement(shape.selector, shape.affinity, shape.tolerations)
+        found = self._tainted.get(placement)
+        if found is None:
+            profiles = {
+                number
+                for number, profile in self._present.items()
+                if selects(shape, _labels(self._keys, profile)) and untolerated(shape, profile.taints)
+            }
+            rows = ((node, self._rows[node.name]) for node in self.nodes)
+            there = [(node, (row.profile, row.whole)) for node, row in rows if row.profile in profiles]
+            numbers = Counter(kind for _, kind in there)
+            found = tuple((node, numbers[kind]) for kind, node in {kind: node for node, kind in there}.items())
+            self._tainted[placement] = found
         return found
 
     def free(self, shape: PodShape) -> dict[str, list[int]]:

@@ -1,6 +1,5 @@
 """The sentences that gangs are told: what is short, and what would fit."""
 
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -8,7 +7,7 @@ from functools import lru_cache
 from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
 from torchctl.controllers.coordinator.capacity import Capacity, slots_in
-from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untolerated
+from torchctl.controllers.coordinator.matching import untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting, amount_of
 
@@ -79,10 +78,10 @@ def quota_short(gang: Waiting, short: QuotaShortage) -> str:
 
 def never_fits(gang: Waiting, capacity: Capacity) -> str:
     """Says why a gang does not fit even if nothing else runs, and the nearest shape that would."""
-    matching, tainted = capacity.kinds(gang.shape), _tainted(gang.shape, capacity.nodes)
+    matching, tainted = capacity.kinds(gang.shape), _tainted(gang.shape, capacity)
     if not matching and tainted:
         return tainted
-    matching = matching or tuple(_selected(gang.shape, capacity.nodes))
+    matching = matching or tuple(node for node, _ in capacity.tainted(gang.shape))
     if not matching:
         return _nothing_matches(gang.shape, capacity.nodes)
     most, more = capacity.most(gang.shape), f"; {tainted}" if tainted else ""
@@ -118,21 +117,16 @@ def _pod_too_large(gang: Waiting, matching: tuple[NodeInfo, ...]) -> str:
     return f"{said}: pods with {shape(smaller)} would fit"
 
 
-def _tainted(asked: PodShape, nodes: tuple[NodeInfo, ...]) -> str:
+def _tainted(asked: PodShape, capacity: Capacity) -> str:
     """Says which taints keep the pods from nodes that are large enough; empty if none do."""
-    found = ((node, untolerated(asked, node.taints)) for node in _selected(asked, nodes))
-    chosen = [taints for node, taints in found if taints and slots_in(asked, node.allocatable)]
+    chosen = [(node, number) for node, number in capacity.tainted(asked) if slots_in(asked, node.allocatable)]
     if not chosen:
         return ""
-    taints = sorted({taint for keep_away in chosen for taint in keep_away})
+    taints = sorted({taint for node, _ in chosen for taint in untolerated(asked, node.taints)})
     said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
     more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
-    return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
-
-
-def _selected(asked: PodShape, nodes: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
-    """Yields the nodes that nodeSelector and required node affinity choose."""
-    return (node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name}))
+    nodes = counted(sum(number for _, number in chosen), "node")
+    return f"{nodes} would do but for taints that the pods do not tolerate: {said}{more}"
 
 
 def _nothing_matches(asked: PodShape, nodes: tuple[NodeInfo, ...]) -> str:
