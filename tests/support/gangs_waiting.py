@@ -94,6 +94,7 @@ def after(before: State, decision: Decision) -> State:
             let_in_s=before.now_s,
             settled=False,
             ends_s=_end(by_key[given.key], before.now_s),
+            autoscaled=by_key[given.key].autoscaled,
         )
         for given in decision.let_in
     ]
@@ -121,7 +122,7 @@ def placed(before: State, rng: random.Random, *, pods: int | None = None) -> Sta
         pods: How many are placed at most; None: all.
 
     Raises:
-        Misplaced: A pod finds no node.
+        Misplaced: A pod finds no node, and none will come for it.
     """
     free = {n.name: {name: there - n.used.get(name, 0) for name, there in n.allocatable.items()} for n in before.nodes}
     labels, taints = {n.name: n.labels for n in before.nodes}, {n.name: n.taints for n in before.nodes}
@@ -138,6 +139,8 @@ def placed(before: State, rng: random.Random, *, pods: int | None = None) -> Sta
         ]
         if asked.one_per_node:
             able = [name for name in able if name not in where[key]]
+        if not able and by_key[key].autoscaled:
+            continue
         if not able:
             raise Misplaced(key)
         name = rng.choice(able)
