@@ -22,11 +22,11 @@ from torchctl.controllers.coordinator.values import (
     Demand,
     Holding,
     Limits,
-    Node,
+    NodeInfo,
+    PodShape,
     Preemption,
     Queue,
     Requirement,
-    Shape,
     Start,
     State,
     Toleration,
@@ -157,8 +157,8 @@ def cluster(*, busy: float, nodes: int = NODES, waiting: int = WAITING, queues: 
     )
 
 
-def _shape(gpus: int, pool: str) -> Shape:
-    return Shape(
+def _shape(gpus: int, pool: str) -> PodShape:
+    return PodShape(
         (("cpu", gpus * 8000), ("memory", gpus * 100 * GIB), (GPU, gpus)),
         selector=(("pool", pool),),
         tolerations=(Toleration(GPU, "Exists"),),
@@ -166,7 +166,9 @@ def _shape(gpus: int, pool: str) -> Shape:
     )
 
 
-def _wait(rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], Shape]) -> Iterator[Waiting]:
+def _wait(
+    rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], PodShape]
+) -> Iterator[Waiting]:
     demands = {
         (pods, gpus): Demand(gpus=pods * gpus, cpus=pods * gpus * 8000, memory=pods * gpus * 100 * GIB)
         for pods, gpus in SIZES
@@ -187,8 +189,8 @@ def _wait(rng: random.Random, count: int, names: list[str], shapes: dict[tuple[i
 
 
 def _hold(
-    rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], Shape], busy: float
-) -> tuple[list[Holding], list[Node]]:
+    rng: random.Random, count: int, names: list[str], shapes: dict[tuple[int, str], PodShape], busy: float
+) -> tuple[list[Holding], list[NodeInfo]]:
     """Fills nodes one after the other with gangs, and returns both."""
     used = [0] * count
     holdings: list[Holding] = []
@@ -226,7 +228,7 @@ def _hold(
                 )
             )
     nodes = [
-        Node(
+        NodeInfo(
             name=f"node-{at}",
             allocatable={"cpu": 96_000, "memory": 1000 * GIB, GPU: 8, "pods": 110},
             used={"cpu": used[at] * 8000, "memory": used[at] * 100 * GIB, GPU: used[at], "pods": used[at]},

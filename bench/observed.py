@@ -21,7 +21,7 @@ NAMESPACE = "team"
 
 def observed(state: values.State) -> Observed:
     """Returns the objects from which the coordinator would make this state, but for quotas and starts."""
-    revisions: dict[tuple[values.Shape, int], str] = {}
+    revisions: dict[tuple[values.PodShape, int], str] = {}
     jobs: list[TorchrunJob] = []
     pods: list[BoundPod] = []
     gangs: tuple[values.Waiting | values.Holding, ...] = (*state.waiting, *state.holdings)
@@ -69,7 +69,7 @@ def _amounts(requests: Iterable[tuple[str, int]]) -> dict[str, str]:
     return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in requests}
 
 
-def _template(shape: values.Shape, pods: int) -> dict[str, Any]:
+def _template(shape: values.PodShape, pods: int) -> dict[str, Any]:
     terms = [
         {
             "matchExpressions": [
@@ -103,7 +103,7 @@ def _pods(holding: values.Holding) -> Iterator[BoundPod]:
             yield msgspec.convert(body, BoundPod)
 
 
-def _node(node: values.Node) -> Node:
+def _node(node: values.NodeInfo) -> Node:
     metadata = {"name": node.name, "uid": node.name, "labels": dict(node.labels)}
     body = {"metadata": metadata, "status": {"allocatable": _amounts(node.allocatable.items())}}
     return msgspec.convert(body, Node)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchctl.controllers.coordinator.values import Demand, Queue, Shape, Waiting
+from torchctl.controllers.coordinator.values import Demand, PodShape, Queue, Waiting
 
 __all__ = ["GPU", "PER_NODE", "Philly"]
 
@@ -46,7 +46,7 @@ class Philly:
         drawn = [self._draw(rng) for _ in range(self.jobs)]
         work = sum(pods * gpus * takes_s for (pods, gpus), takes_s in drawn)
         gap_s = work / (self.nodes * PER_NODE * self.load) / self.jobs
-        shapes = {gpus: Shape(((GPU, gpus),)) for _, gpus in SIZES}
+        shapes = {gpus: PodShape(((GPU, gpus),)) for _, gpus in SIZES}
         weights = [queue.weight for queue in queues]
         now_s = 0.0
         for at, ((pods, gpus), takes_s) in enumerate(drawn):

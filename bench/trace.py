@@ -21,7 +21,7 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt
 from torchctl.controllers.coordinator.values import (
     Holding,
-    Node,
+    NodeInfo,
     Preemption,
     Queue,
     Start,
@@ -82,7 +82,7 @@ class Cluster:
             waiting=tuple(self.waiting.values()),
             holdings=tuple(self.holdings.values()),
             nodes=tuple(
-                Node(
+                NodeInfo(
                     name=name,
                     allocatable={GPU: PER_NODE, "pods": 110},
                     used={GPU: PER_NODE - free, "pods": self._pods[name]},

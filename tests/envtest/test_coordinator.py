@@ -255,3 +255,24 @@ async def test_half_a_gang_gives_its_nodes_back(
         assert job.status.admission is not None
         assert job.status.admission.misses == 1
         assert not await place.exists(JOB, "job")
+
+
+@pytest.mark.proves("TorchrunQueue.spec.capacity")
+async def test_an_autoscaler_sees_the_pods_that_lack_nodes(
+    cluster: tuple[Client, Connection, ScriptedKubelet], place: Place
+) -> None:
+    """A job of more nodes than there are: its pods ask for the ninth. None comes, so the job gives the others back."""
+    admin, account, _ = cluster
+    await place.queue(nodeResources={"gpus": 8}, capacity="Autoscaled")
+    await place.job("job", numNodes=NODES + 1)
+
+    async def lacking() -> bool:
+        there = await admin.list(POD, namespace=place.namespace, labels="torchrun.ai/job-name=job")
+        return sorted(bool(pod.spec.node_name) for pod in there) == [False, *[True] * NODES]
+
+    async with running_operator(account, settings=coordinated()):
+        await until(lacking)
+        assert (await place.condition("Admitted", "LetIn")).status == "True"
+    async with running_operator(account, settings=coordinated(provision_within_s=1.0)):
+        await place.condition("Admitted", "PodsNotPlaced")
+        assert not await place.exists(JOB, "job")

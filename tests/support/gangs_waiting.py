@@ -11,10 +11,10 @@ from torchctl.controllers.coordinator.matching import NODE_NAME, matches
 from torchctl.controllers.coordinator.values import (
     Demand,
     Holding,
-    Node,
+    NodeInfo,
+    PodShape,
     Queue,
     Requirement,
-    Shape,
     Start,
     State,
     Waiting,
@@ -24,15 +24,15 @@ GPU = "nvidia.com/gpu"
 NOW_S = 10_000.0
 
 
-def shape(gpus: int, **more: Any) -> Shape:
-    return Shape(((GPU, gpus),), **more)
+def shape(gpus: int, **more: Any) -> PodShape:
+    return PodShape(((GPU, gpus),), **more)
 
 
-def node(name: str, gpus: int = 8, *, used: int = 0, pods: int = 110, **more: Any) -> Node:
-    return Node(name=name, allocatable={GPU: gpus, "pods": pods}, used={GPU: used}, **more)
+def node(name: str, gpus: int = 8, *, used: int = 0, pods: int = 110, **more: Any) -> NodeInfo:
+    return NodeInfo(name=name, allocatable={GPU: gpus, "pods": pods}, used={GPU: used}, **more)
 
 
-def nodes(count: int, gpus: int = 8) -> tuple[Node, ...]:
+def nodes(count: int, gpus: int = 8) -> tuple[NodeInfo, ...]:
     return tuple(node(f"n{at}", gpus) for at in range(count))
 
 
@@ -60,7 +60,7 @@ def holding(given: Waiting, placed: Iterable[tuple[str, int]] = (), **more: Any)
 
 def state(
     waiting: Sequence[Waiting] = (),
-    there: Sequence[Node] = (),
+    there: Sequence[NodeInfo] = (),
     holdings: Sequence[Holding] = (),
     queues: Sequence[Queue] = (Queue(key="q"),),
     **more: Any,
@@ -73,7 +73,7 @@ def let_in(decision: Decision) -> list[str]:
     return [given.key for given in decision.let_in]
 
 
-def limited(asked: Shape, given: LetIn) -> Shape:
+def limited(asked: PodShape, given: LetIn) -> PodShape:
     """Returns the shape of a gang's pods with the nodes that it was let in for."""
     if given.only:
         return asked.needing(Requirement(NODE_NAME, "In", given.only))
@@ -94,6 +94,7 @@ def after(before: State, decision: Decision) -> State:
             let_in_s=before.now_s,
             settled=False,
             ends_s=_end(by_key[given.key], before.now_s),
+            autoscaled=by_key[given.key].autoscaled,
         )
         for given in decision.let_in
     ]
@@ -121,7 +122,7 @@ def placed(before: State, rng: random.Random, *, pods: int | None = None) -> Sta
         pods: How many are placed at most; None: all.
 
     Raises:
-        Misplaced: A pod finds no node.
+        Misplaced: A pod finds no node, and none will come for it.
     """
     free = {n.name: {name: there - n.used.get(name, 0) for name, there in n.allocatable.items()} for n in before.nodes}
     labels, taints = {n.name: n.labels for n in before.nodes}, {n.name: n.taints for n in before.nodes}
@@ -138,6 +139,8 @@ def placed(before: State, rng: random.Random, *, pods: int | None = None) -> Sta
         ]
         if asked.one_per_node:
             able = [name for name in able if name not in where[key]]
+        if not able and by_key[key].autoscaled:
+            continue
         if not able:
             raise Misplaced(key)
         name = rng.choice(able)
@@ -175,6 +178,6 @@ def without(before: State, ended: Iterable[str]) -> State:
     )
 
 
-def _take(amounts: dict[str, int], asked: Shape, pods: int, *, grow: bool = False) -> None:
+def _take(amounts: dict[str, int], asked: PodShape, pods: int, *, grow: bool = False) -> None:
     for name, value in (*asked.requests, ("pods", 1)):
         amounts[name] = amounts.get(name, 0) + (pods if grow else -pods) * value

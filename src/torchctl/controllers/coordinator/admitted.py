@@ -44,11 +44,23 @@ def admitted(spec: Json, defaults: PodDefaults) -> Json:
     found = dict(spec)
     if defaults.priority_class and not found.get("priorityClassName"):
         found["priorityClassName"] = defaults.priority_class
+    if found.get("resources"):
+        found["resources"] = _of_pod(found)
     if defaults.limit_ranges:
         for field in ("containers", "initContainers"):
             found[field] = [_with_defaults(given, defaults.limit_ranges) for given in found.get(field) or ()]
     runtime = next((one for one in defaults.runtimes if one.metadata.name == found.get("runtimeClassName")), None)
     return found if runtime is None else _in_runtime(found, runtime)
+
+
+def _of_pod(spec: Json) -> Json:
+    """Returns the pod's own resources; it asks for as much as its limit of what none of its containers asks for."""
+    given: Json = spec["resources"]
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    resources = [container.get("resources") or {} for container in containers]
+    asked = {name for one in resources for field in ("requests", "limits") for name in one.get(field) or ()}
+    more = {name: amount for name, amount in (given.get("limits") or {}).items() if name not in asked}
+    return {**given, "requests": {**more, **(given.get("requests") or {})}}
 
 
 def _with_defaults(container: Json, limit_ranges: Iterable[LimitRange]) -> Json:

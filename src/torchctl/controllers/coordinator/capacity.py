@@ -6,8 +6,16 @@ from copy import copy
 from operator import attrgetter, sub
 from typing import NamedTuple
 
-from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches
-from torchctl.controllers.coordinator.values import Holding, Node, Requirement, Shape, Taint, Toleration, amount_of
+from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches, selects, untolerated
+from torchctl.controllers.coordinator.values import (
+    Holding,
+    NodeInfo,
+    PodShape,
+    Requirement,
+    Taint,
+    Toleration,
+    amount_of,
+)
 
 __all__ = ["PODS", "Capacity", "slots_in"]
 
@@ -50,7 +58,7 @@ class Capacity:
         held: The gangs that nodes are kept for, by the names of the nodes.
     """
 
-    def __init__(self, nodes: Iterable[Node], shapes: Iterable[Shape]) -> None:
+    def __init__(self, nodes: Iterable[NodeInfo], shapes: Iterable[PodShape]) -> None:
         self.nodes = tuple(nodes)
         self.held: Mapping[str, str] = {}
         wanted = set(shapes)
@@ -59,18 +67,19 @@ class Capacity:
         self._profiles: dict[Profile, int] = {}
         self._rows = dict(self._read())
         self._classes = Counter(self._rows.values())
-        self._slots: dict[Shape, int] = {}
-        self._most: dict[Shape, int] = {}
+        self._slots: dict[PodShape, int] = {}
+        self._most: dict[PodShape, int] = {}
+        self._tainted: dict[Placement, tuple[tuple[NodeInfo, int], ...]] = {}
         self._forget()
 
     def _forget(self) -> None:
         """Drops what follows from the profiles of the nodes."""
         there = {row.profile for row, nodes in self._classes.items() if nodes}
         self._present = {number: profile for profile, number in self._profiles.items() if number in there}
-        self._matched: dict[Shape, frozenset[int]] = {}
+        self._matched: dict[PodShape, frozenset[int]] = {}
         self._chosen: dict[Placement, frozenset[int]] = {}
         self._amounts: dict[tuple[frozenset[int], bool], Counter[tuple[int, ...]]] = {}
-        self._kinds: dict[frozenset[int], tuple[Node, ...]] = {}
+        self._kinds: dict[frozenset[int], tuple[NodeInfo, ...]] = {}
 
     def keeping(self, names: Iterable[str], gang: str) -> "Capacity":
         """Returns the same with these nodes kept for a gang that none was kept for."""
@@ -87,25 +96,25 @@ class Capacity:
         kept._forget()
         return kept
 
-    def slots(self, shape: Shape) -> int:
+    def slots(self, shape: PodShape) -> int:
         """Returns how many pods of this shape alone find a place now, one after the other, wherever each goes."""
         found = self._slots.get(shape)
         if found is None:
             found = self._slots[shape] = self._count(shape, free=True)
         return found
 
-    def most(self, shape: Shape) -> int:
+    def most(self, shape: PodShape) -> int:
         """Returns how many pods of this shape the nodes take if nothing else is on them."""
         found = self._most.get(shape)
         if found is None:
             found = self._most[shape] = self._count(shape, free=False)
         return found
 
-    def share_nodes(self, one: Shape, other: Shape) -> bool:
+    def share_nodes(self, one: PodShape, other: PodShape) -> bool:
         """Whether there are nodes on which pods of both shapes may run."""
         return not self._matching(one).isdisjoint(self._matching(other))
 
-    def runs_on(self, shape: Shape, names: Iterable[str]) -> bool:
+    def runs_on(self, shape: PodShape, names: Iterable[str]) -> bool:
         """Whether pods of this shape might run on one of these nodes."""
         profiles = self._matching(shape)
         return any(self._rows[name].profile in profiles for name in names)
@@ -118,7 +127,7 @@ class Capacity:
         rows = (self._rows[name] for name, _ in holding.placed if name in self._rows)
         return sum(row.profile in profiles and _slots(row.free, needs) > 0 for row in rows)
 
-    def kinds(self, shape: Shape) -> tuple[Node, ...]:
+    def kinds(self, shape: PodShape) -> tuple[NodeInfo, ...]:
         """Returns one node, the last by name, of each kind on which pods of this shape may run if they are empty."""
         profiles = self._matching(shape)
         found = self._kinds.get(profiles)
@@ -128,12 +137,29 @@ class Capacity:
             found = self._kinds[profiles] = tuple(last.values())
         return found
 
-    def free(self, shape: Shape) -> dict[str, list[int]]:
+    def tainted(self, shape: PodShape) -> tuple[tuple[NodeInfo, int], ...]:
+        """Returns one node of each kind that taints alone keep pods of this shape away from, and how many there are."""
+        placement = Placement(shape.selector, shape.affinity, shape.tolerations)
+        found = self._tainted.get(placement)
+        if found is None:
+            profiles = {
+                number
+                for number, profile in self._present.items()
+                if selects(shape, _labels(self._keys, profile)) and untolerated(shape, profile.taints)
+            }
+            rows = ((node, self._rows[node.name]) for node in self.nodes)
+            there = [(node, (row.profile, row.whole)) for node, row in rows if row.profile in profiles]
+            numbers = Counter(kind for _, kind in there)
+            found = tuple((node, numbers[kind]) for kind, node in {kind: node for node, kind in there}.items())
+            self._tainted[placement] = found
+        return found
+
+    def free(self, shape: PodShape) -> dict[str, list[int]]:
         """Returns what is free on the nodes on which pods of this shape may run, in the order of `needs_of`."""
         profiles, needs = self._matching(shape), [at for at, _ in self._needs(shape)]
         return {name: [row.free[at] for at in needs] for name, row in self._rows.items() if row.profile in profiles}
 
-    def _count(self, shape: Shape, *, free: bool) -> int:
+    def _count(self, shape: PodShape, *, free: bool) -> int:
         needs, total = self._needs(shape), 0
         for amounts, nodes in self._amounts_on(self._matching(shape), free=free).items():
             slots = _slots(amounts, needs)
@@ -150,11 +176,11 @@ class Capacity:
                     found[row.free if free else row.whole] += nodes
         return found
 
-    def _needs(self, shape: Shape) -> list[tuple[int, int]]:
+    def _needs(self, shape: PodShape) -> list[tuple[int, int]]:
         """Returns what one pod takes, by the place of the resource in a row, in the order of `needs_of`."""
         return [(self._resources.index(name), amount) for name, amount in needs_of(shape) if amount]
 
-    def _matching(self, shape: Shape) -> frozenset[int]:
+    def _matching(self, shape: PodShape) -> frozenset[int]:
         found = self._matched.get(shape)
         if found is None:
             placement = Placement(shape.selector, shape.affinity, shape.tolerations)
@@ -184,12 +210,12 @@ class Capacity:
         return self._profiles.setdefault(profile, len(self._profiles))
 
 
-def needs_of(shape: Shape) -> tuple[tuple[str, int], ...]:
+def needs_of(shape: PodShape) -> tuple[tuple[str, int], ...]:
     """Returns what one pod takes of a node, its place among the node's pods too."""
     return (*shape.requests, (PODS, 1))
 
 
-def slots_in(shape: Shape, free: Mapping[str, int]) -> int:
+def slots_in(shape: PodShape, free: Mapping[str, int]) -> int:
     """Returns how many pods of this shape fit into these amounts."""
     slots = max(0, min(amount_of(name, free) // amount for name, amount in needs_of(shape) if amount))
     return min(slots, 1) if shape.one_per_node else slots

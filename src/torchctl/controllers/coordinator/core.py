@@ -25,7 +25,7 @@ from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.coordinator.tell import tell
 from torchctl.controllers.coordinator.turns import Turns
 from torchctl.controllers.coordinator.unplaced import nodes_are_late, unplaced
-from torchctl.controllers.coordinator.values import NOBODY, Holding, Queue, Shape, State, Waiting
+from torchctl.controllers.coordinator.values import NOBODY, Holding, PodShape, Queue, State, Waiting
 
 __all__ = ["decide"]
 
@@ -38,7 +38,7 @@ def decide(state: State) -> Decision:
 class _WayIn(NamedTuple):
     """The shape with which a gang may be let in now, and its nodes."""
 
-    shape: Shape
+    shape: PodShape
     names: NodeNames
 
 
@@ -57,9 +57,9 @@ class _Pass:
         self._turns = Turns(state.settings, self._ledger.queues, state.starts)
         self._left_for = {holding.leaving_for for holding in state.holdings} - {""}
         self._next = dict.fromkeys(self._queues, 0)
-        self._hopeless: dict[Shape, int] = {}
+        self._hopeless: dict[PodShape, int] = {}
         """Pods for which there is no room even when all gangs have ended, by shape."""
-        self._names: dict[Shape, NodeNames | None] = {}
+        self._names: dict[PodShape, NodeNames | None] = {}
         self._nodes_are_late = nodes_are_late(state.holdings, state.now_s, state.settings)
         self._take_back = unplaced(state.holdings, state.now_s, state.settings)
         self._let_in: list[LetIn] = []

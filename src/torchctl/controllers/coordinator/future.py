@@ -5,7 +5,7 @@ from operator import floordiv
 
 from torchctl.controllers.coordinator.capacity import Capacity, needs_of
 from torchctl.controllers.coordinator.room import Hold, Room
-from torchctl.controllers.coordinator.values import Holding, Shape, Waiting
+from torchctl.controllers.coordinator.values import Holding, PodShape, Waiting
 
 __all__ = ["Future", "by_end", "reserve"]
 
@@ -13,7 +13,7 @@ __all__ = ["Future", "by_end", "reserve"]
 class Future:
     """Counts the places for pods of one shape while gangs leave their nodes and come back to them."""
 
-    def __init__(self, capacity: Capacity, shape: Shape) -> None:
+    def __init__(self, capacity: Capacity, shape: PodShape) -> None:
         needs = [(name, amount) for name, amount in needs_of(shape) if amount]
         self._at = {name: at for at, (name, _) in enumerate(needs)}
         self._amounts = [amount for _, amount in needs]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from torchctl.controllers.coordinator.values import Requirement, Shape, Taint, Toleration
+from torchctl.controllers.coordinator.values import PodShape, Requirement, Taint, Toleration
 
 __all__ = ["HELD", "NODE_NAME", "holds", "label_keys", "matches", "selects", "tolerated", "untolerated"]
 
@@ -15,26 +15,26 @@ HELD = ":held"
 _KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 
 
-def label_keys(shapes: Iterable[Shape]) -> tuple[str, ...]:
+def label_keys(shapes: Iterable[PodShape]) -> tuple[str, ...]:
     """Returns the node labels that decide for these shapes, sorted."""
     keys = {key for shape in shapes for key, _ in shape.selector}
     keys |= {needed.key for shape in shapes for term in shape.affinity for needed in term}
     return tuple(sorted(keys - {HELD}))
 
 
-def matches(shape: Shape, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
+def matches(shape: PodShape, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
     """Whether the pods may run on a node with these labels and taints. NODE_NAME counts as a label."""
     return selects(shape, labels) and not untolerated(shape, taints)
 
 
-def selects(shape: Shape, labels: Mapping[str, str]) -> bool:
+def selects(shape: PodShape, labels: Mapping[str, str]) -> bool:
     """Whether nodeSelector and required node affinity choose a node with these labels."""
     if any(labels.get(key) != value for key, value in shape.selector):
         return False
     return not shape.affinity or any(_term_holds(term, labels) for term in shape.affinity)
 
 
-def untolerated(shape: Shape, taints: Iterable[Taint]) -> tuple[Taint, ...]:
+def untolerated(shape: PodShape, taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """Returns the taints that keep the pods away."""
     return tuple(taint for taint in taints if taint.effect in _KEEPS_AWAY and not tolerated(taint, shape.tolerations))
 

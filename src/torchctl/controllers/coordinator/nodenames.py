@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from torchctl.controllers.coordinator.capacity import Capacity
-from torchctl.controllers.coordinator.values import Shape, Waiting
+from torchctl.controllers.coordinator.values import PodShape, Waiting
 
 __all__ = ["MOST_NODES", "NodeNames", "node_names"]
 
@@ -18,7 +18,7 @@ class NodeNames(NamedTuple):
     avoid: tuple[str, ...] = ()
 
 
-def node_names(gang: Waiting, limited: Shape, capacity: Capacity) -> NodeNames | None:
+def node_names(gang: Waiting, limited: PodShape, capacity: Capacity) -> NodeNames | None:
     """Returns the nodes for a gang that is let in with a limited shape; None if they are too many to be named."""
     held = capacity.held
     own = [name for name, key in held.items() if key == gang.key]

@@ -157,7 +157,7 @@ def _pods(job: TorchrunJob, template: Template) -> int:
     return int(asked if asked is not None else template["nodes"])
 
 
-def _limited(shape: values.Shape, record: Admission) -> values.Shape:
+def _limited(shape: values.PodShape, record: Admission) -> values.PodShape:
     """Returns the shape with the nodes that the job was let in for."""
     if record.only_nodes:
         return shape.needing(values.Requirement(NODE_NAME, "In", record.only_nodes))

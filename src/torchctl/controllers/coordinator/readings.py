@@ -33,7 +33,7 @@ _NO_DEFAULTS = PodDefaults()
 class Asked:
     """What one pod of a template asks for, and what it takes of quotas."""
 
-    shape: values.Shape
+    shape: values.PodShape
     demand: values.Demand
     namespace_demand: tuple[tuple[str, int], ...]
     quota_scopes: tuple[tuple[str, str], ...]
@@ -67,7 +67,7 @@ class OnNode(NamedTuple):
     """
 
     name: str
-    node: values.Node | None
+    node: values.NodeInfo | None
     workers: tuple[tuple[tuple[str, str], int], ...]
 
 
@@ -76,7 +76,7 @@ class Readings:
 
     def __init__(self) -> None:
         self._templates: dict[Key, tuple[PodDefaults, Asked]] = {}
-        self._shapes: dict[values.Shape, values.Shape] = {}
+        self._shapes: dict[values.PodShape, values.PodShape] = {}
         self._waiting: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
         self._waiting_now: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
         self._nodes: dict[str, tuple[Node | None, Sequence[BoundPod], OnNode]] = {}
@@ -99,7 +99,7 @@ class Readings:
         self._templates[revision] = (defaults, found)
         return found
 
-    def shared(self, shape: values.Shape) -> values.Shape:
+    def shared(self, shape: values.PodShape) -> values.PodShape:
         """Returns equal shapes as one object, which is what the decision compares first."""
         return self._shapes.setdefault(shape, shape)
 
@@ -152,9 +152,9 @@ def _on_node(name: str, node: Node | None, pods: Iterable[BoundPod]) -> OnNode:
     return OnNode(name, None if node is None else _node(name, node, used), tuple(workers.items()))
 
 
-def _node(name: str, node: Node, used: Mapping[str, int]) -> values.Node:
+def _node(name: str, node: Node, used: Mapping[str, int]) -> values.NodeInfo:
     taints = node.spec.taints or ()
-    return values.Node(
+    return values.NodeInfo(
         name=name,
         allocatable=amounts(node.status.allocatable),
         used=used,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from torchctl.controllers.coordinator.capacity import Capacity, needs_of
 from torchctl.controllers.coordinator.matching import HELD
-from torchctl.controllers.coordinator.values import Holding, Requirement, Shape, Waiting
+from torchctl.controllers.coordinator.values import Holding, PodShape, Requirement, Waiting
 
 __all__ = ["Hold", "Room", "taken_by"]
 
@@ -35,7 +35,7 @@ class Hold:
     nodes: frozenset[str]
     until_s: float | None
     spare: int
-    shape: Shape = field(init=False)
+    shape: PodShape = field(init=False)
     """The shape of the gang, on the nodes that are kept for it."""
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class Hold:
         return self.gang.key
 
 
-def taken_by(pod: Shape, shape: Shape) -> int:
+def taken_by(pod: PodShape, shape: PodShape) -> int:
     """Returns how many places for pods of `shape` a pod of `pod` takes at most, if both may run on the same node.
 
     floor(a) - floor(a - b) is at most ceil(b), for the resource of which the pod takes most.
@@ -61,14 +61,14 @@ class Room:
     def __init__(self, capacity: Capacity, holdings: Iterable[Holding], now_s: float) -> None:
         self.capacity = capacity
         self._now_s = now_s
-        self._coming: dict[Shape, int] = {}
-        self._lost: dict[Shape, int] = {}
-        self._load: dict[Shape, int] = {}
-        self._taken: dict[tuple[Shape, Shape], int] = {}
-        self._failed: dict[Shape, int] = {}
+        self._coming: dict[PodShape, int] = {}
+        self._lost: dict[PodShape, int] = {}
+        self._load: dict[PodShape, int] = {}
+        self._taken: dict[tuple[PodShape, PodShape], int] = {}
+        self._failed: dict[PodShape, int] = {}
         self._no_way_in: set[tuple[int, int, float | None]] = set()
         """Gangs for which `way_in` found none, by all that it depends on; their shape by its identity."""
-        self._outside: dict[Shape, Shape | None] = {}
+        self._outside: dict[PodShape, PodShape | None] = {}
         self.holds: dict[str, Hold] = {}
         for holding in holdings:
             if holding.leaving_for:
@@ -80,7 +80,7 @@ class Room:
                 self._come(holding.shape, coming)
                 self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
 
-    def load(self, shape: Shape) -> int:
+    def load(self, shape: PodShape) -> int:
         """Returns how many places for pods of this shape may go to what is let in and not yet placed.
 
         Those that such a gang of this shape cannot use itself, because it has a pod there, count too.
@@ -91,7 +91,7 @@ class Room:
             found = self._load[shape] = found + self._lost.get(shape, 0)
         return found
 
-    def load_on(self, shape: Shape, nodes: Iterable[str]) -> int:
+    def load_on(self, shape: PodShape, nodes: Iterable[str]) -> int:
         """Returns the same for what might be placed on these nodes."""
         names = tuple(nodes)
         return sum(
@@ -100,7 +100,7 @@ class Room:
             if self.capacity.runs_on(coming, names)
         )
 
-    def left(self, shape: Shape) -> int:
+    def left(self, shape: PodShape) -> int:
         """Returns how many pods of this shape surely find a place now."""
         return max(0, self.capacity.slots(shape) - self.load(shape))
 
@@ -110,7 +110,7 @@ class Room:
         self.capacity = self.capacity.keeping(hold.nodes, hold.key)
         self._outside, self._no_way_in = {}, set()
 
-    def way_in(self, gang: Waiting) -> Shape | None:
+    def way_in(self, gang: Waiting) -> PodShape | None:
         """Returns the shape with which the gang may be let in now: its own, or limited to some nodes; None if neither.
 
         A gang that room is kept for goes there. Another goes to the other nodes, if it would delay that one. One that
@@ -135,11 +135,11 @@ class Room:
         self._no_way_in.add(asked)
         return None
 
-    def wants_held(self, shape: Shape) -> bool:
+    def wants_held(self, shape: PodShape) -> bool:
         """Whether pods of this shape might run on nodes that are kept for a gang."""
         return any(self.capacity.share_nodes(shape, hold.shape) for hold in self.holds.values())
 
-    def fits(self, shape: Shape, pods: int) -> bool:
+    def fits(self, shape: PodShape, pods: int) -> bool:
         """Whether so many pods find a place now, and those of the gangs that are being placed do, too."""
         if pods >= self._failed.get(shape, pods + 1):
             return False
@@ -148,7 +148,7 @@ class Room:
         self._failed[shape] = pods
         return False
 
-    def _beside(self, shape: Shape) -> Shape | None:
+    def _beside(self, shape: PodShape) -> PodShape | None:
         """Returns the shape limited to nodes that are kept for nobody; None if it might run on no other."""
         if shape not in self._outside:
             kept_for = tuple(sorted(set(self.capacity.held.values())))
@@ -156,13 +156,13 @@ class Room:
             self._outside[shape] = limited if self.wants_held(shape) else None
         return self._outside[shape]
 
-    def _fits(self, shape: Shape, pods: int) -> bool:
+    def _fits(self, shape: PodShape, pods: int) -> bool:
         slots = self.capacity.slots(shape)
         if pods > slots or self.load(shape) + pods > slots:
             return False
         return self._leaves_room(shape, pods)
 
-    def _leaves_room(self, shape: Shape, pods: int) -> bool:
+    def _leaves_room(self, shape: PodShape, pods: int) -> bool:
         """Whether the gangs that are being placed still find their places beside so many pods."""
         for coming in self._coming:
             if coming is shape and not shape.unmodelled:
@@ -178,7 +178,7 @@ class Room:
         """Returns a hold that the gang would delay, if there is one."""
         return next((hold for hold in self.holds.values() if hold.key != gang.key and self._delays(gang, hold)), None)
 
-    def take(self, gang: Waiting, shape: Shape) -> None:
+    def take(self, gang: Waiting, shape: PodShape) -> None:
         """Lets the gang in, with the shape that `way_in` returned."""
         if self.holds.pop(gang.key, None) is not None:
             self._no_way_in = set()  # others may have waited for this one
@@ -187,11 +187,11 @@ class Room:
                 hold.spare -= gang.pods * self.taken(shape, hold.shape)
         self._come(shape, self._coming_of(gang, shape))
 
-    def _coming_of(self, gang: Waiting, shape: Shape) -> int:
+    def _coming_of(self, gang: Waiting, shape: PodShape) -> int:
         """Returns how many pods of the gang may be placed on the nodes that are there."""
         return min(gang.pods, self.capacity.slots(shape)) if gang.autoscaled else gang.pods
 
-    def taken(self, pod: Shape, shape: Shape) -> int:
+    def taken(self, pod: PodShape, shape: PodShape) -> int:
         """Returns how many places for pods of `shape` a pod of `pod` takes at most; 0 if they share no node."""
         found = self._taken.get((pod, shape))
         if found is None:
@@ -199,7 +199,7 @@ class Room:
             self._taken[pod, shape] = found
         return found
 
-    def _come(self, shape: Shape, pods: int) -> None:
+    def _come(self, shape: PodShape, pods: int) -> None:
         self._coming[shape] = self._coming.get(shape, 0) + pods
         for other in self._load:
             self._load[other] += pods * self.taken(shape, other)

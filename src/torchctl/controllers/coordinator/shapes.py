@@ -10,7 +10,7 @@ from typing import Any
 
 from torchctl.api import quantity
 from torchctl.controllers.coordinator.matching import NODE_NAME
-from torchctl.controllers.coordinator.values import HOST_PORT, Demand, Requirement, Shape, Toleration
+from torchctl.controllers.coordinator.values import HOST_PORT, Demand, PodShape, Requirement, Toleration
 
 __all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "scopes_of", "shape_of", "taken_of"]
 
@@ -52,7 +52,6 @@ def requests_of(spec: Json, *, field: str = "requests") -> dict[str, int]:
     _add(total, sidecars)
     found = {name: max(total.get(name, 0), peak.get(name, 0)) for name in {**total, **peak}}
     own: Json = spec.get("resources") or {}
-    found = {**amounts(own.get("limits") or {}), **found} if field == "requests" else found
     found |= amounts(own.get(field) or {})
     _add(found, amounts(spec.get("overhead") or {}))
     return found
@@ -63,7 +62,7 @@ def taken_of(spec: Json) -> dict[str, int]:
     return requests_of(spec) | dict.fromkeys(_host_ports(spec), 1)
 
 
-def shape_of(spec: Json, labels: Mapping[str, str]) -> Shape:
+def shape_of(spec: Json, labels: Mapping[str, str]) -> PodShape:
     """Returns the shape of a gang's pods.
 
     Args:
@@ -75,7 +74,7 @@ def shape_of(spec: Json, labels: Mapping[str, str]) -> Shape:
     odd = [*unmodelled, *_limits(spec)]
     if (affinity.get("podAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
         odd.append("affinity.podAffinity")
-    return Shape(
+    return PodShape(
         requests=tuple(sorted((name, amount) for name, amount in taken_of(spec).items() if amount)),
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         tolerations=tuple(_toleration(given) for given in spec.get("tolerations") or ()),

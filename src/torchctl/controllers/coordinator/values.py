@@ -20,11 +20,11 @@ __all__ = [
     "Holding",
     "Limits",
     "NamespaceQuota",
-    "Node",
+    "NodeInfo",
+    "PodShape",
     "Preemption",
     "Queue",
     "Requirement",
-    "Shape",
     "Start",
     "State",
     "Taint",
@@ -60,7 +60,7 @@ class Requirement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodShape:
     """The part of a pod's spec that decides on which nodes the pod can run.
 
     Args:
@@ -88,15 +88,18 @@ class Shape:
     def __hash__(self) -> int:
         return self._hash
 
-    def needing(self, requirement: Requirement) -> "Shape":
+    def needing(self, requirement: Requirement) -> "PodShape":
         """Returns the shape with a further requirement on its nodes."""
         terms = tuple((*term, requirement) for term in self.affinity) if self.affinity else ((requirement,),)
-        return Shape(self.requests, self.selector, self.tolerations, terms, self.one_per_node, self.unmodelled)
+        return PodShape(self.requests, self.selector, self.tolerations, terms, self.one_per_node, self.unmodelled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A node: what it has, and what the pods bound to it ask for. A cordoned one has that as a taint."""
+class NodeInfo:
+    """A node as kube-scheduler sums it up: what it has, and what the pods bound to it ask for.
+
+    One that is cordoned has that as a taint.
+    """
 
     name: str
     allocatable: Mapping[str, int]
@@ -217,7 +220,7 @@ class Waiting:
     namespace: str
     since_s: float
     pods: int
-    shape: Shape
+    shape: PodShape
     demand: Demand
     priority: int = 0
     lasts_s: float | None = None
@@ -252,7 +255,7 @@ class Holding:
     queue: str
     namespace: str
     pods: int
-    shape: Shape
+    shape: PodShape
     demand: Demand
     let_in_s: float
     priority: int = 0
@@ -286,7 +289,7 @@ class State:
     waiting: tuple[Waiting, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     holdings: tuple[Holding, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[NodeInfo, ...] = ()
     queues: tuple[Queue, ...] = ()
     namespace_quotas: tuple[NamespaceQuota, ...] = ()
     starts: tuple[Start, ...] = ()

@@ -1,6 +1,5 @@
 """The sentences that gangs are told: what is short, and what would fit."""
 
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -8,9 +7,9 @@ from functools import lru_cache
 from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
 from torchctl.controllers.coordinator.capacity import Capacity, slots_in
-from torchctl.controllers.coordinator.matching import NODE_NAME, selects, untolerated
+from torchctl.controllers.coordinator.matching import untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
-from torchctl.controllers.coordinator.values import HOST_PORT, Node, Shape, Waiting, amount_of
+from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting, amount_of
 
 __all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape", "unreadable"]
 
@@ -30,7 +29,7 @@ def amount(resource: str, value: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def shape(asked: Shape) -> str:
+def shape(asked: PodShape) -> str:
     """Returns what one pod asks for."""
     said = [amount(name, value) for name, value in asked.requests if value]
     return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:]))) or "no requests"
@@ -79,10 +78,10 @@ def quota_short(gang: Waiting, short: QuotaShortage) -> str:
 
 def never_fits(gang: Waiting, capacity: Capacity) -> str:
     """Says why a gang does not fit even if nothing else runs, and the nearest shape that would."""
-    matching, tainted = capacity.kinds(gang.shape), _tainted(gang.shape, capacity.nodes)
+    matching, tainted = capacity.kinds(gang.shape), _tainted(gang.shape, capacity)
     if not matching and tainted:
         return tainted
-    matching = matching or tuple(_selected(gang.shape, capacity.nodes))
+    matching = matching or tuple(node for node, _ in capacity.tainted(gang.shape))
     if not matching:
         return _nothing_matches(gang.shape, capacity.nodes)
     most, more = capacity.most(gang.shape), f"; {tainted}" if tainted else ""
@@ -94,10 +93,10 @@ def never_fits(gang: Waiting, capacity: Capacity) -> str:
     return f"{_pod_too_large(gang, matching)}{more}"
 
 
-def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
+def _pod_too_large(gang: Waiting, matching: tuple[NodeInfo, ...]) -> str:
     """Cuts the pod down to what the node has that misses least of it."""
 
-    def share(node: Node) -> int:
+    def share(node: NodeInfo) -> int:
         """Returns how much of the pod the node has, in millionths."""
         asked = ((amount_of(name, node.allocatable), value) for name, value in gang.shape.requests if value)
         return min((min(there, value) * 10**6 // value for there, value in asked), default=0)
@@ -114,28 +113,23 @@ def _pod_too_large(gang: Waiting, matching: tuple[Node, ...]) -> str:
     said = f"no node that matches has {', '.join(too_much)}"
     if any(not there for (_, value), (_, there) in zip(gang.shape.requests, cut, strict=True) if value):
         return f"{said}: ask for less of it, or bring nodes that have it"
-    smaller = Shape(cut, gang.shape.selector, gang.shape.tolerations, gang.shape.affinity, gang.shape.one_per_node)
+    smaller = PodShape(cut, gang.shape.selector, gang.shape.tolerations, gang.shape.affinity, gang.shape.one_per_node)
     return f"{said}: pods with {shape(smaller)} would fit"
 
 
-def _tainted(asked: Shape, nodes: tuple[Node, ...]) -> str:
+def _tainted(asked: PodShape, capacity: Capacity) -> str:
     """Says which taints keep the pods from nodes that are large enough; empty if none do."""
-    found = ((node, untolerated(asked, node.taints)) for node in _selected(asked, nodes))
-    chosen = [taints for node, taints in found if taints and slots_in(asked, node.allocatable)]
+    chosen = [(node, number) for node, number in capacity.tainted(asked) if slots_in(asked, node.allocatable)]
     if not chosen:
         return ""
-    taints = sorted({taint for keep_away in chosen for taint in keep_away})
+    taints = sorted({taint for node, _ in chosen for taint in untolerated(asked, node.taints)})
     said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
     more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
-    return f"{counted(len(chosen), 'node')} would do but for taints that the pods do not tolerate: {said}{more}"
+    nodes = counted(sum(number for _, number in chosen), "node")
+    return f"{nodes} would do but for taints that the pods do not tolerate: {said}{more}"
 
 
-def _selected(asked: Shape, nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yields the nodes that nodeSelector and required node affinity choose."""
-    return (node for node in nodes if selects(asked, {**node.labels, NODE_NAME: node.name}))
-
-
-def _nothing_matches(asked: Shape, nodes: tuple[Node, ...]) -> str:
+def _nothing_matches(asked: PodShape, nodes: tuple[NodeInfo, ...]) -> str:
     if not nodes:
         return "the cluster has no nodes"
     for key, value in asked.selector:

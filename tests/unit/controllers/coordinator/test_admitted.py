@@ -45,6 +45,21 @@ def test_containers_get_the_requests_that_they_lack(spec: dict[str, Any], reques
 
 
 @pytest.mark.parametrize(
+    ("spec", "memory"),
+    [
+        (pod({}, resources={"limits": {"memory": "9Gi"}}), 9),
+        (pod({"memory": "3Gi"}, resources={"limits": {"memory": "9Gi"}}), 3),
+        (pod({}, {"memory": "3Gi"}, resources={"limits": {"memory": "9Gi"}}), 3),
+        (pod({}, resources={"limits": {"memory": "9Gi"}, "requests": {"memory": "5Gi"}}), 5),
+    ],
+)
+def test_a_pod_asks_for_its_own_limit_before_defaults(spec: dict[str, Any], memory: int) -> None:
+    """The API server fills that in before its LimitRanger fills in what containers lack."""
+    for defaults in (PodDefaults(), PodDefaults((limit_range({"memory": "1Gi"}),))):
+        assert requests_of(admitted(spec, defaults)) == {"memory": memory * 2**30}
+
+
+@pytest.mark.parametrize(
     "more", [{"workspace": {"size": "1Gi"}}, {"hotReload": "Restart"}, {"rendezvous": {"preflight": True}}]
 )
 def test_the_operators_own_container_counts(more: dict[str, Any]) -> None:

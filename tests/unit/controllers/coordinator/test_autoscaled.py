@@ -15,7 +15,7 @@ from torchctl.controllers.coordinator.values import (
     NOBODY,
     Holding,
     Limits,
-    Node,
+    NodeInfo,
     Preemption,
     Queue,
     State,
@@ -38,7 +38,7 @@ def going(given: Waiting, *where: tuple[str, int], let_in_s: float = NOW_S - PRO
 
 
 @pytest.mark.parametrize("there", [(), nodes(1), (node("n0", taints=(Taint("a", "b", "NoSchedule"),)),)])
-def test_a_job_is_let_in_without_nodes(there: tuple[Node, ...]) -> None:
+def test_a_job_is_let_in_without_nodes(there: tuple[NodeInfo, ...]) -> None:
     found = decide(state([auto("a", 8)], there, queues=QUEUES))
     assert found.let_in == (LetIn("a", "auto", found.let_in[0].turn),)
 
@@ -140,8 +140,7 @@ def test_every_gang_runs_that_the_autoscaler_has_nodes_for(sizes: list[int], mos
             break
         decision = decide(now)
         now = back_off(after(now, decision), decision)
-        autoscaled = tuple(replace(held, autoscaled=True) for held in now.holdings)
-        now = place_some(replace(now, holdings=autoscaled), rng)
+        now = place_some(now, rng)
         for held in now.holdings:
             if held.settled:
                 ran.add(held.key)
@@ -155,3 +154,26 @@ def place_some(before: State, rng: random.Random) -> State:
     """Places as many pods as there are nodes for, one by one and in any order."""
     free = sum(given.allocatable[GPU] - given.used.get(GPU, 0) for given in before.nodes) // 8
     return placed(before, rng, pods=free)
+
+
+DRAWN = st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 4, 8]), st.booleans())
+
+
+@given(
+    gangs=st.lists(DRAWN, min_size=1, max_size=8),
+    there=st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=5),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=300, deadline=None)
+def test_half_a_gang_only_where_nodes_come(gangs: list[tuple[int, int, bool]], there: list[int], seed: int) -> None:
+    """Gangs of other queues on the same nodes find all their places, whatever the order in which pods are placed."""
+    rng = random.Random(seed)
+    waiting = [
+        auto(f"g{at}", pods, gpus) if comes else gang(f"g{at}", pods, gpus)
+        for at, (pods, gpus, comes) in enumerate(gangs)
+    ]
+    now = state(waiting, [node(f"n{at}", gpus) for at, gpus in enumerate(there)], queues=QUEUES)
+    for _ in range(2 * len(gangs)):
+        now = after(now, decide(now))
+        now = placed(now, rng, pods=rng.choice([0, 1, 2, 4, None]))
+    placed(now, rng)

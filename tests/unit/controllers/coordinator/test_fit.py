@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Why
 from torchctl.controllers.coordinator.matching import matches
-from torchctl.controllers.coordinator.values import Node, Requirement, Shape, State, Taint, Toleration
+from torchctl.controllers.coordinator.values import NodeInfo, PodShape, Requirement, State, Taint, Toleration
 from torchctl.controllers.settings import CoordinatorSettings
 
 GPU_TAINT = Taint(GPU, "", "NoSchedule")
@@ -140,7 +140,7 @@ def test_a_gang_with_unknown_limits_is_placed_alone() -> None:
             "pods with 8 nvidia.com/gpu would fit",
         ),
         (
-            gang("a", shape=Shape((("amd.com/gpu", 1), (GPU, 1)))),
+            gang("a", shape=PodShape((("amd.com/gpu", 1), (GPU, 1)))),
             nodes(1),
             "no node that matches has 1 amd.com/gpu (the nearest node has 0 amd.com/gpu): "
             "ask for less of it, or bring nodes that have it",
@@ -222,12 +222,12 @@ CLUSTERS = st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.integers(0, 3)), mi
 PORT = "hostPort/TCP/29500"
 
 
-def drawn_shape(gpus: int, alone: str) -> Shape:
+def drawn_shape(gpus: int, alone: str) -> PodShape:
     ports = ((PORT, 1),) if alone == "port" else ()
-    return Shape((*ports, (GPU, gpus)), one_per_node=alone == "gang")
+    return PodShape((*ports, (GPU, gpus)), one_per_node=alone == "gang")
 
 
-def drawn_node(name: str, gpus: int, used: int) -> Node:
+def drawn_node(name: str, gpus: int, used: int) -> NodeInfo:
     given = node(name, gpus, used=min(gpus, used))
     return replace(given, allocatable={**given.allocatable, PORT: 1})
 

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 from torchctl.controllers.coordinator.decision import Decision, Preempt, TakeBack
 from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.standing import Booked, Loss, losses, standing
-from torchctl.controllers.coordinator.values import Demand, Holding, Limits, Queue, Shape, State, Waiting
+from torchctl.controllers.coordinator.values import Demand, Holding, Limits, PodShape, Queue, State, Waiting
 
-POD = Shape((("nvidia.com/gpu", 8),))
+POD = PodShape((("nvidia.com/gpu", 8),))
 GIB = 2**30
 
 

@@ -9,7 +9,7 @@ from gangs_waiting import NOW_S, gang, holding, let_in, node, shape, state
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision, Why
 from torchctl.controllers.coordinator.nodenames import MOST_NODES
-from torchctl.controllers.coordinator.values import Holding, Node, Waiting
+from torchctl.controllers.coordinator.values import Holding, NodeInfo, Waiting
 
 LARGE = MOST_NODES + 10
 
@@ -18,7 +18,7 @@ def large(pods: int = LARGE) -> Waiting:
     return gang("large", pods, since_s=0.0)
 
 
-def cluster(free: int, **more: Any) -> tuple[list[Node], list[Holding]]:
+def cluster(free: int, **more: Any) -> tuple[list[NodeInfo], list[Holding]]:
     """Returns nodes for the large gang, one of them taken, and others."""
     runs = holding(gang("runs"), [("k0", 1)])
     kept = [node(f"k{at}", used=0 if at else 8) for at in range(LARGE)]

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Preempt, Why
-from torchctl.controllers.coordinator.values import Holding, Limits, Node, Preemption, Queue, State, Waiting
+from torchctl.controllers.coordinator.values import Holding, Limits, NodeInfo, Preemption, Queue, State, Waiting
 
 WITHIN = Queue(key="q", preemption=Preemption.WITHIN_QUEUE)
 
 
-def full(holdings: list[Holding], count: int) -> tuple[Node, ...]:
+def full(holdings: list[Holding], count: int) -> tuple[NodeInfo, ...]:
     """Nodes of eight GPUs with what the gangs hold on them."""
     used = dict.fromkeys((f"n{at}" for at in range(count)), 0)
     for held in holdings:

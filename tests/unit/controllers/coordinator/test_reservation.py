@@ -13,7 +13,7 @@ from torchctl.controllers.coordinator.decision import Why
 from torchctl.controllers.coordinator.values import (
     Holding,
     NamespaceQuota,
-    Node,
+    NodeInfo,
     Queue,
     Requirement,
     Start,
@@ -25,7 +25,7 @@ from torchctl.controllers.settings import CoordinatorSettings, PolicyName
 LARGE = gang("large", 4, since_s=0)
 
 
-def half(ends_s: float | None) -> tuple[tuple[Node, ...], tuple[Holding, ...]]:
+def half(ends_s: float | None) -> tuple[tuple[NodeInfo, ...], tuple[Holding, ...]]:
     """Returns four nodes of which two are taken until then."""
     running = holding(gang("running", 2), [("n0", 1), ("n1", 1)], ends_s=ends_s)
     return (node("n0", used=8), node("n1", used=8), *nodes(4)[2:]), (running,)

@@ -27,8 +27,24 @@ def coordinated(world: type[World], queue: str = QUEUE, job: str = JOB_OF_TWO) -
 
 def say(w: World, **fields: Any) -> None:
     """What the coordinator writes."""
-    status = msgspec.structs.replace(w.status, admission=Admission(**fields))
+    put(w, Admission(**fields))
+
+
+def put(w: World, record: Admission | None) -> None:
+    status = msgspec.structs.replace(w.status, admission=record)
     w.seen = replace(w.seen, job=msgspec.structs.replace(w.seen.job, status=status))
+    w.settle()
+
+
+def take_back(w: World, **fields: Any) -> None:
+    """The coordinator takes the room of the first attempt back."""
+    say(w, attempt=0, let_in_time=w.now, taken_back_time=w.now, **fields)
+
+
+def pods_go(w: World) -> None:
+    """Nothing is left of the attempt before, and its back-off is over."""
+    w.remove_old_pods()
+    w.later(600)
     w.settle()
 
 
@@ -65,9 +81,7 @@ def test_each_attempt_is_let_in_anew(world: type[World]) -> None:
     assert w.status.phase == Phase.RUNNING
     w.worker_fails(0, 137)
     w.incident_settles()
-    w.remove_old_pods()
-    w.later(600)
-    w.settle()
+    pods_go(w)
     assert (w.status.attempt, w.status.phase, jobs(w)) == (1, Phase.QUEUED, [])
     say(w, attempt=1, let_in_time=w.now)
     assert jobs(w) == ["demo-r1"]
@@ -96,9 +110,7 @@ def test_who_has_another_scheduler_starts_at_once(world: type[World], queue: str
 def test_a_removed_record_stops_no_job_that_runs(world: type[World], fields: dict[str, Any] | None) -> None:
     w = running(world)
     before = w.objects["Job", "demo"]
-    status = msgspec.structs.replace(w.status, admission=None if fields is None else Admission(**fields))
-    w.seen = replace(w.seen, job=msgspec.structs.replace(w.seen.job, status=status))
-    w.settle()
+    put(w, None if fields is None else Admission(**fields))
     assert (w.status.phase, w.status.attempt, w.objects["Job", "demo"]) == (Phase.RUNNING, 0, before)
 
 
@@ -107,8 +119,7 @@ def test_without_its_record_a_job_is_made_for_nobody(world: type[World]) -> None
     w = coordinated(world)
     w.edit(suspend=True)
     say(w, attempt=0, let_in_time=w.now)
-    status = msgspec.structs.replace(w.status, admission=None)
-    w.seen = replace(w.seen, job=msgspec.structs.replace(w.seen.job, status=status))
+    put(w, None)
     w.edit(suspend=False)
     w.settle()
     assert (jobs(w), w.status.phase) == ([], Phase.QUEUED)
@@ -126,8 +137,8 @@ def running(world: type[World], job: str = JOB_OF_TWO) -> World:
     return w.runs(2)
 
 
-def preempt(w: World, attempt: int = 0) -> None:
-    say(w, attempt=attempt, let_in_time=w.now, taken_back_time=w.now, preempted_for="team/urgent")
+def preempt(w: World) -> None:
+    take_back(w, preempted_for="team/urgent")
 
 
 def test_a_preempted_attempt_is_an_incident_that_says_for_whom(world: type[World]) -> None:
@@ -148,9 +159,7 @@ def test_a_preempted_job_waits_until_it_is_let_in_again(world: type[World]) -> N
     w = running(world)
     preempt(w)
     w.incident_settles()
-    w.remove_old_pods()
-    w.later(600)
-    w.settle()
+    pods_go(w)
     assert (w.status.attempt, w.status.phase, jobs(w)) == (1, Phase.QUEUED, [])
     say(w, attempt=1, let_in_time=w.now)
     assert jobs(w) == ["demo-r1"]
@@ -194,7 +203,7 @@ def half_placed(world: type[World], job: str = JOB_OF_TWO) -> World:
 def test_half_a_gang_loses_its_pods_without_an_incident(world: type[World]) -> None:
     w = half_placed(world)
     w.later(300)
-    say(w, attempt=0, let_in_time=w.now, taken_back_time=w.now, not_before_time=w.now, misses=1)
+    take_back(w, not_before_time=w.now, misses=1)
     assert (w.status.attempt, w.status.phase) == (1, Phase.RESTARTING)
     assert (w.status.restarts.total, w.status.active_seconds) == (0, 0)
     assert "demo" not in jobs(w)
@@ -213,7 +222,7 @@ def test_a_job_says_that_its_pods_found_no_node(world: type[World]) -> None:
 def test_a_pod_that_failed_meanwhile_is_an_incident(world: type[World]) -> None:
     w = half_placed(world)
     w.worker_fails(0, 3)
-    say(w, attempt=0, let_in_time=w.now, taken_back_time=w.now, not_before_time=w.now, misses=1)
+    take_back(w, not_before_time=w.now, misses=1)
     w.incident_settles()
     assert (w.status.attempt, w.status.restarts.by_cause) == (1, {"Error": 1})
 
