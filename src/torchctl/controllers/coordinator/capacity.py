@@ -100,7 +100,7 @@ class Capacity:
         """Returns how many pods of this shape alone find a place now, one after the other, wherever each goes."""
         found = self._slots.get(shape)
         if found is None:
-            found = self._slots[shape] = self._count(shape, free=True)
+            found = self._slots[shape] = self._count(shape, free=True) if self.most(shape) else 0
         return found
 
     def most(self, shape: PodShape) -> int:

@@ -34,12 +34,14 @@ class Room(NamedTuple):
     Args:
         empty: Nodes without a pod that has GPUs.
         gpus: GPUs that are free on all nodes together.
+        ours: Nodes without a pod that has GPUs and is not the coordinator's.
         placed: Pods of each gang that had a node, or were done, by its uid.
     """
 
     at_s: float
     empty: int
     gpus: int
+    ours: int
     placed: Mapping[str, int]
 
 
@@ -77,7 +79,7 @@ class Rooms:
         elif changed.served.kind != TORCHRUN_JOB:
             return
         now = self._now()
-        while self._past and self._past[0].at_s < now.at_s - LATE_S:
+        while len(self._past) > 1 and self._past[1].at_s < now.at_s - LATE_S:
             self._past.popleft()
         self._past.append(now)
 
@@ -100,10 +102,8 @@ class Rooms:
         self._empty_since_s = {uid: since_s for uid, since_s in self._empty_since_s.items() if uid in there}
 
     def waits_for_room(self, gang: Gang) -> bool:
-        """Whether a gang had no room of late, and would have it without the other gangs of the coordinator."""
-        foreign = {pod.node for pod in self._pods.values() if pod.gpus and not self._is_coordinated(pod.gang)}
-        ever = gang.pods <= len(self._gpus.keys() - foreign)
-        return ever and not any(self._surely_fits(gang, room) for room in self._past)
+        """Whether a gang has had no room of late, and would have had it without the coordinator's other gangs."""
+        return all(gang.pods <= room.ours and not self._surely_fits(gang, room) for room in self._past)
 
     def _is_coordinated(self, uid: str) -> bool:
         return uid in self.gangs and self.gangs[uid].coordinated
@@ -137,6 +137,7 @@ class Rooms:
 
     def _now(self) -> Room:
         used = dict.fromkeys(self._gpus, 0)
+        foreign = {pod.node for pod in self._pods.values() if pod.gpus and not self._is_coordinated(pod.gang)}
         placed: dict[str, int] = {}
         for pod in self._pods.values():
             if pod.node in used:
@@ -146,7 +147,7 @@ class Rooms:
                 placed[pod.gang] = placed.get(pod.gang, 0) + 1
         free = [self._gpus[name] - amount for name, amount in used.items()]
         empty = sum(not amount for amount in used.values())
-        return Room(self.clock.monotonic(), empty, sum(free), placed)
+        return Room(self.clock.monotonic(), empty, sum(free), len(self._gpus.keys() - foreign), placed)
 
 
 def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:
