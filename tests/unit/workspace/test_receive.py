@@ -61,6 +61,7 @@ async def test_upload_ends_it_with_the_marker(source: Path, claim: Path, tmp_pat
     with reserve(1) as (port,):
         pass
     async with running(claim, port) as process:
+        await _listening(port)
         sent = await upload(f"http://127.0.0.1:{port}", TOKEN, scan(source))
         assert await process.wait() == 0
     report = json.loads((tmp_path / "termination-log").read_text())
