@@ -94,6 +94,7 @@ def after(before: State, decision: Decision) -> State:
             let_in_s=before.now_s,
             settled=False,
             ends_s=_end(by_key[given.key], before.now_s),
+            autoscaled=by_key[given.key].autoscaled,
         )
         for given in decision.let_in
     ]
