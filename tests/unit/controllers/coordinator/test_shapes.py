@@ -177,3 +177,9 @@ def test_a_gang_takes_all_its_pods_ask_for() -> None:
         f"limits.{GPU}": 16,
         "limits.memory": 4 * GIB,
     }
+
+
+def test_huge_pages_have_two_names_in_a_quota() -> None:
+    spec = {"containers": [container(limits={"hugepages-2Mi": "4Mi"})]}
+    found = dict(namespace_demand(spec, 2))
+    assert (found["hugepages-2Mi"], found["requests.hugepages-2Mi"]) == (2**23, 2**23)
