@@ -108,8 +108,9 @@ def namespace_demand(spec: Json, pods: int) -> tuple[tuple[str, int], ...]:
 
 def scopes_of(spec: Json) -> tuple[tuple[str, str], ...]:
     """Returns the scopes of ResourceQuotas that a pod is in, and its PriorityClass as the value of that scope."""
+    named = {**spec, "overhead": {}}  # it makes no pod better than BestEffort
     asked = {
-        name for field in ("requests", "limits") for name, amount in requests_of(spec, field=field).items() if amount
+        name for field in ("requests", "limits") for name, amount in requests_of(named, field=field).items() if amount
     }
     found = {
         "NotTerminating" if spec.get("activeDeadlineSeconds") is None else "Terminating": "",

@@ -140,6 +140,7 @@ ELSEWHERE = {"topologyKey": "zone", "namespaces": ["other"]}
         ({}, {"BestEffort", "NotTerminating"}),
         ({"containers": [container(limits={GPU: 8})]}, {"BestEffort", "NotTerminating"}),
         ({"containers": [container(limits={"cpu": 1})]}, {"NotBestEffort", "NotTerminating"}),
+        ({"overhead": {"cpu": "250m"}}, {"BestEffort", "NotTerminating"}),
         ({"activeDeadlineSeconds": 60}, {"BestEffort", "Terminating"}),
         ({"priorityClassName": "high"}, {"BestEffort", "NotTerminating", "PriorityClass=high"}),
         (
