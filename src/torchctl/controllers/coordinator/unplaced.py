@@ -25,22 +25,21 @@ def unplaced(
 ) -> tuple[TakeBack, ...]:
     """Returns the gangs of which some pods have had no node for long since they were let in.
 
-    Of those that an autoscaler brings nodes for, that is one: of the lowest priority, the last that was let in. The
-    next one follows once its pods are gone, and the last one once no other is being placed. None leaves while there are
-    free nodes for all that one of them lacks, because kube-scheduler needs a moment to place them there.
+    Of those that an autoscaler brings nodes for and that hold some, that is one: of the lowest priority, the last that
+    was let in. The next one follows once its pods are gone, and the last one once no other is being placed. None leaves
+    while there are free nodes for all that one of them lacks, since kube-scheduler needs a moment to place them there.
     """
     there = tuple(holdings)
     late = [holding for holding in there if _is_late(holding, now_s, settings)]
-    found = [holding for holding in late if not holding.autoscaled]
-    autoscaled = [holding for holding in late if holding.autoscaled]
-    others = [holding for holding in there if holding.autoscaled and holding.leaving_for]
-    if len(autoscaled) == 1:
-        others = [holding for holding in there if holding.autoscaled and _is_being_placed(holding)]
-        others.remove(autoscaled[0])
     patience_s = _PATIENCE * settings.provision_within_s
-    soon = any(_has_room(holding, capacity) and abs(now_s - holding.let_in_s) < patience_s for holding in autoscaled)
-    if autoscaled and not others and not soon:
-        found.append(min(autoscaled, key=lambda holding: (holding.priority, -holding.let_in_s, holding.key)))
+    soon = [held for held in late if _has_room(held, capacity) and abs(now_s - held.let_in_s) < patience_s]
+    found = [held for held in late if not held.autoscaled or not (held.placed or held in soon)]
+    half = [held for held in late if held.autoscaled and held.placed]
+    others = [held for held in there if held.autoscaled and held.leaving_for]
+    if len(half) == 1:
+        others = [held for held in there if held.autoscaled and held is not half[0] and _is_being_placed(held)]
+    if half and not others and not any(held.autoscaled for held in soon):
+        found.append(min(half, key=lambda held: (held.priority, -held.let_in_s, held.key)))
     return tuple(sorted(TakeBack(holding.key, holding.missing) for holding in found))
 
 

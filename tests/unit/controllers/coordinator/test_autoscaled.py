@@ -123,6 +123,14 @@ def test_nodes_that_one_left_go_to_who_stayed(late_s: float, free: int, odd: tup
     assert found.take_back == (() if stays else (TakeBack("a", 2),))
 
 
+def test_a_gang_that_holds_no_node_waits_for_nobody() -> None:
+    """It may ask for nodes that never come, and while it is late no other gang is let in."""
+    hopeless = going(auto("a", shape=shape(8, selector=(("pool", "gone"),))))
+    starts = going(auto("b"), ("n0", 1), let_in_s=NOW_S)
+    assert decide(state([], FULL, [hopeless, starts], QUEUES)).take_back == (TakeBack("a", 2),)
+    assert decide(state([], nodes(2), [going(auto("a")), starts], QUEUES)).take_back == ()
+
+
 def test_nobody_else_gets_nodes_while_one_lacks_them_for_long() -> None:
     late = going(auto("a"), ("n0", 1))
     found = decide(state([auto("b", 1), gang("small", gpus=1)], [node("n0", used=8), node("n1", 4)], [late], QUEUES))
