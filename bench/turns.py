@@ -11,17 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from torchctl.controllers.coordinator.core import decide
-from torchctl.controllers.coordinator.values import (
-    Demand,
-    Node,
-    PolicyName,
-    Queue,
-    Settings,
-    Shape,
-    Start,
-    State,
-    Waiting,
-)
+from torchctl.controllers.coordinator.values import Demand, NodeInfo, PodShape, Queue, Start, State, Waiting
+from torchctl.controllers.settings import CoordinatorSettings, PolicyName
 
 __all__ = ["turns"]
 
@@ -34,7 +25,7 @@ POLICIES = (PolicyName.SMOOTH_WEIGHTED_ROUND_ROBIN, PolicyName.WEIGHTED_ROUND_RO
 def turns(policy: PolicyName, weights: Mapping[str, int], count: int) -> list[str]:
     """Returns the queues of so many starts, all of which always have a job that waits and fits."""
     queues = tuple(Queue(key=name, weight=weight) for name, weight in weights.items())
-    shape, starts = Shape(((GPU, 1),)), list[Start]()
+    shape, starts = PodShape(((GPU, 1),)), list[Start]()
     for at in range(count):
         waiting = tuple(
             Waiting(key=f"{name}-{at}", queue=name, namespace="", since_s=0, pods=1, shape=shape, demand=Demand(gpus=1))
@@ -44,10 +35,10 @@ def turns(policy: PolicyName, weights: Mapping[str, int], count: int) -> list[st
             State(
                 now_s=at + 1,
                 waiting=waiting,
-                nodes=(Node(name="node", allocatable={GPU: 8, "pods": 110}),),
+                nodes=(NodeInfo(name="node", allocatable={GPU: 8, "pods": 110}),),
                 queues=queues,
                 starts=tuple(starts),
-                settings=Settings(policy=policy, max_starts=1),
+                settings=CoordinatorSettings(policy=policy, max_starts=1),
             )
         )
         (given,) = decision.let_in

@@ -2,7 +2,7 @@
 
 from bench.turns import FEW, turns
 
-from torchctl.controllers.coordinator.values import PolicyName
+from torchctl.controllers.settings import PolicyName
 
 
 def test_smooth_turns_interleave_the_queues() -> None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from torchctl.api import quantity
 from torchctl.api.capacity import LimitRange, RuntimeClass
+from torchctl.api.common import Distribution
+from torchctl.api.job import HotReload
 from torchctl.controllers.owncontainers import LIMITS, REQUESTS
 
 __all__ = ["PodDefaults", "admitted", "spec_of"]
@@ -32,8 +34,10 @@ class PodDefaults(NamedTuple):
 def spec_of(template: Json) -> Json:
     """Returns the spec of the pods of a frozen template as the operator makes them."""
     spec: Json = template["pod"]["spec"]
-    rendezvous: Json = template.get("rendezvous") or {}
-    if not (template.get("workspace") or template.get("hotReload") or rendezvous.get("preflight")):
+    workspace, rendezvous = template.get("workspace") or {}, template.get("rendezvous") or {}
+    brings = bool(workspace) and workspace.get("distribution") != Distribution.SHARED
+    launches = HotReload(template.get("hotReload") or HotReload.OFF).launches
+    if not (brings or launches or rendezvous.get("preflight")):
         return spec
     ours = {"name": "torchctl", "resources": {"requests": REQUESTS, "limits": LIMITS}}
     return {**spec, "initContainers": [ours, *(spec.get("initContainers") or ())]}

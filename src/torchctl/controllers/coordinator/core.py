@@ -61,7 +61,7 @@ class _Pass:
         """Pods for which there is no room even when all gangs have ended, by shape."""
         self._names: dict[PodShape, NodeNames | None] = {}
         self._nodes_are_late = nodes_are_late(state.holdings, state.now_s, state.settings)
-        self._take_back = unplaced(state.holdings, state.now_s, state.settings)
+        self._take_back = unplaced(state.holdings, self._room.capacity, state.now_s, state.settings)
         self._let_in: list[LetIn] = []
         self._preempt: list[Preempt] = []
 

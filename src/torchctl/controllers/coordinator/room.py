@@ -62,6 +62,8 @@ class Room:
         self.capacity = capacity
         self._now_s = now_s
         self._coming: dict[PodShape, int] = {}
+        self._starting: set[PodShape] = set()
+        """Shapes of gangs that have never run."""
         self._lost: dict[PodShape, int] = {}
         self._load: dict[PodShape, int] = {}
         self._taken: dict[tuple[PodShape, PodShape], int] = {}
@@ -70,14 +72,11 @@ class Room:
         """Gangs for which `way_in` found none, by all that it depends on; their shape by its identity."""
         self._outside: dict[PodShape, PodShape | None] = {}
         self.holds: dict[str, Hold] = {}
-        for holding in holdings:
-            if holding.leaving_for:
-                continue
-            # A gang that has run may lack pods for ever, and nodes may come: for pods without room nobody waits.
-            waits = holding.settled or holding.autoscaled
-            coming = min(holding.missing, capacity.slots(holding.shape)) if waits else holding.missing
+        # Those of which all pods surely come are counted first: the others get what they leave.
+        for holding in sorted(holdings, key=_may_lack_pods):
+            coming = 0 if holding.leaving_for else self._expected(holding)
             if coming:
-                self._come(holding.shape, coming)
+                self._come(holding.shape, coming, starts=not holding.settled)
                 self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
 
     def load(self, shape: PodShape) -> int:
@@ -168,7 +167,7 @@ class Room:
             if coming is shape and not shape.unmodelled:
                 continue
             taken = self.taken(shape, coming)
-            if taken and (shape.unmodelled or coming.unmodelled):
+            if taken and coming in self._starting and (shape.unmodelled or coming.unmodelled):
                 return False
             if taken and self.load(coming) + pods * taken > self.capacity.slots(coming):
                 return False
@@ -199,7 +198,16 @@ class Room:
             self._taken[pod, shape] = found
         return found
 
-    def _come(self, shape: PodShape, pods: int) -> None:
+    def _expected(self, holding: Holding) -> int:
+        """Returns how many missing pods of a gang to expect; of one that may lack them for ever, as many as fit now."""
+        if not _may_lack_pods(holding):
+            return holding.missing
+        taken = max(self.capacity.lost_to(holding), self._coming.get(holding.shape, 0))
+        return max(0, min(holding.missing, self.capacity.slots(holding.shape) - taken))
+
+    def _come(self, shape: PodShape, pods: int, *, starts: bool = True) -> None:
+        if starts:
+            self._starting.add(shape)
         self._coming[shape] = self._coming.get(shape, 0) + pods
         for other in self._load:
             self._load[other] += pods * self.taken(shape, other)
@@ -212,3 +220,8 @@ class Room:
         if gang.lasts_s is None or hold.until_s is None:
             return False
         return self._now_s + gang.lasts_s <= hold.until_s
+
+
+def _may_lack_pods(holding: Holding) -> bool:
+    """Whether nobody waits for its pods without room: it has run without them, or nodes may come for them."""
+    return holding.settled or holding.autoscaled

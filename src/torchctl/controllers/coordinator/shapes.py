@@ -20,6 +20,9 @@ _HOSTNAME = "kubernetes.io/hostname"
 _UNMODELLED = ("resourceClaims", "nodeName", "schedulingGates")
 """Fields of a pod's spec that limit its nodes, or hold it back, in a way that is not computed."""
 
+_PLAIN_IN_QUOTAS = ("cpu", "memory", "ephemeral-storage", "hugepages-")
+"""Resources that a ResourceQuota may name without `requests.` (podComputeUsageHelper in Kubernetes)."""
+
 
 def amounts(given: Mapping[str, Any]) -> dict[str, int]:
     """Returns amounts as whole numbers: CPUs in thousandths, all else in units, rounded up as kube-scheduler does."""
@@ -97,15 +100,16 @@ def namespace_demand(spec: Json, pods: int) -> tuple[tuple[str, int], ...]:
     requests, limits = requests_of(spec), requests_of(spec, field="limits")
     found = {"pods": 1, "count/pods": 1}
     found |= {f"requests.{name}": amount for name, amount in requests.items()}
-    found |= {name: requests[name] for name in ("cpu", "memory", "ephemeral-storage") if name in requests}
+    found |= {name: amount for name, amount in requests.items() if name.startswith(_PLAIN_IN_QUOTAS)}
     found |= {f"limits.{name}": amount for name, amount in limits.items()}
     return tuple(sorted((name, pods * amount) for name, amount in found.items()))
 
 
 def scopes_of(spec: Json) -> tuple[tuple[str, str], ...]:
     """Returns the scopes of ResourceQuotas that a pod is in, and its PriorityClass as the value of that scope."""
+    named = {**spec, "overhead": {}}  # it makes no pod better than BestEffort
     asked = {
-        name for field in ("requests", "limits") for name, amount in requests_of(spec, field=field).items() if amount
+        name for field in ("requests", "limits") for name, amount in requests_of(named, field=field).items() if amount
     }
     found = {
         "NotTerminating" if spec.get("activeDeadlineSeconds") is None else "Terminating": "",

@@ -2,10 +2,11 @@
 
 import pytest
 from gangobjects import QUEUED, a_job, a_node, a_pod, record, seen
-from gangs_waiting import gang, holding, let_in, node, state
+from gangs_waiting import gang, holding, let_in, node, nodes, shape, state
 
 from torchctl.controllers.coordinator.core import decide
-from torchctl.controllers.coordinator.values import State
+from torchctl.controllers.coordinator.decision import Preempt
+from torchctl.controllers.coordinator.values import PodShape, Preemption, Queue, State
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,32 @@ def lacking(free: int, *, settled: bool) -> State:
 def test_nobody_waits_for_a_pod_that_has_no_room_anyway(free: int, settled: bool, lets_in: bool) -> None:
     """A gang that has run may lack it for ever. One that is being placed loses its place soon."""
     assert bool(let_in(decide(lacking(free, settled=settled)))) is lets_in
+
+
+ODD = shape(8, unmodelled=("volumes",))
+
+
+@pytest.mark.parametrize(("lacks", "wants"), [(ODD, shape(8)), (shape(8), ODD), (ODD, ODD)])
+@pytest.mark.parametrize("settled", [True, False])
+def test_only_gangs_that_have_never_run_are_waited_for(lacks: PodShape, wants: PodShape, settled: bool) -> None:
+    """A volume may bind the missing pod to a node that is gone, and nothing ever takes the gang's room back."""
+    runs = holding(gang("runs", 2, shape=lacks), [("n9", 1)], settled=settled)
+    there = [*nodes(3), node("n9", used=8)]
+    assert let_in(decide(state([gang("next", shape=wants)], there, [runs]))) == (["next"] if settled else [])
+
+
+def test_places_beside_its_own_pods_are_no_room() -> None:
+    """Its pods exclude each other, so that the missing one finds none, and others need not leave one for it."""
+    runs = holding(gang("runs", 3, shape=shape(4, one_per_node=True)), [("n0", 1), ("n1", 1)])
+    there = [node("n0", used=4), node("n1", used=4)]
+    assert let_in(decide(state([gang("next", 2, 4)], there, [runs]))) == ["next"]
+
+
+def test_gangs_that_lack_pods_share_the_room_there_is() -> None:
+    """One node is free: not two of them come to take it, so that one further gang has to leave and no more."""
+    lacking = [holding(gang(name, 2, priority=9), [(f"{name}0", 1)]) for name in "ab"]
+    low = [holding(gang(f"low{at}"), [(f"l{at}", 1)], let_in_s=float(at)) for at in range(2)]
+    there = [node("free"), *(node(name, used=8) for name in ("a0", "b0", "l0", "l1"))]
+    queue = Queue(key="q", preemption=Preemption.WITHIN_QUEUE)
+    urgent = gang("urgent", priority=5)
+    assert decide(state([urgent], there, [*lacking, *low], [queue])).preempt == (Preempt("low1", "urgent"),)

@@ -138,6 +138,7 @@ ELSEWHERE = {"topologyKey": "zone", "namespaces": ["other"]}
         ({}, {"BestEffort", "NotTerminating"}),
         ({"containers": [container(limits={GPU: 8})]}, {"BestEffort", "NotTerminating"}),
         ({"containers": [container(limits={"cpu": 1})]}, {"NotBestEffort", "NotTerminating"}),
+        ({"overhead": {"cpu": "250m"}}, {"BestEffort", "NotTerminating"}),
         ({"activeDeadlineSeconds": 60}, {"BestEffort", "Terminating"}),
         ({"priorityClassName": "high"}, {"BestEffort", "NotTerminating", "PriorityClass=high"}),
         (
@@ -175,3 +176,9 @@ def test_a_gang_takes_all_its_pods_ask_for() -> None:
         f"limits.{GPU}": 16,
         "limits.memory": 4 * GIB,
     }
+
+
+def test_huge_pages_have_two_names_in_a_quota() -> None:
+    spec = {"containers": [container(limits={"hugepages-2Mi": "4Mi"})]}
+    found = dict(namespace_demand(spec, 2))
+    assert (found["hugepages-2Mi"], found["requests.hugepages-2Mi"]) == (2**23, 2**23)

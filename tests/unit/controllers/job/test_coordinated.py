@@ -11,6 +11,8 @@ from world import World
 from torchctl.api.conditions import JobCondition
 from torchctl.api.jobstatus import Admission
 from torchctl.api.phases import Phase
+from torchctl.controllers.coordinator.admitted import spec_of
+from torchctl.controllers.coordinator.shapes import requests_of
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.conditions import find
 
@@ -272,3 +274,31 @@ def test_who_was_let_in_goes_on_without_a_coordinator(world: type[World]) -> Non
     w = running(world)
     switch(w, None)
     assert (w.status.phase, admitted(w)[1]) == (Phase.RUNNING, "LetIn")
+
+
+GIT = "volumes: {workspace: {source: git, url: 'https://git.example.com/a.git'}}"
+UPLOAD = "volumes: {workspace: {source: zip}}"
+STORED = "{image: 'trainer:1', storage: {workspace: {accessModes: [ReadWriteMany], distribution: %s}}}"
+DIGEST = "sha256:" + "1" * 64
+SENT = f'{{"revision": "{DIGEST}", "digest": "{DIGEST}", "bytes": 1, "files": 1, "source": "zip"}}'
+
+
+@pytest.mark.parametrize(
+    ("queue", "more"),
+    [
+        (QUEUE, ""),
+        (STORED % "shared", GIT),
+        (STORED % "copy", GIT),
+        (STORED % "serve", GIT),
+        (STORED % "serve", f"{UPLOAD}, hotReload: Restart"),
+        (STORED % "shared", f"{UPLOAD}, hotReload: Files"),
+    ],
+)
+def test_what_the_coordinator_counts_is_what_pods_ask_for(world: type[World], queue: str, more: str) -> None:
+    w = world(f"{{jobQueue: research, numNodes: 2, command: python train.py, {more}}}", queue)
+    w.settle()
+    if more:
+        serves = w.objects["Pod", "demo-sync-0"]["spec"]["containers"][0]["name"] == "serve"
+        (w.sync_serves if serves else w.sync_succeeds)(message=SENT)
+        w.settle()
+    assert requests_of(spec_of(w.revision.data)) == requests_of(w.spec("Job", "demo")["template"]["spec"])
