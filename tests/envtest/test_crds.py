@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 import yaml
-from clusters import established
+from clusters import established, known
 from pydantic import BaseModel, ValidationError
 
 from torchctl.api.job import TORCHRUN_JOB, Failure, JobSpec, JobStatus, NodeCounts
@@ -70,6 +70,7 @@ async def installed(control_plane: ControlPlane) -> None:
     """The generated CRDs are served."""
     await control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", str(CONFIG / "crd"))
     await established(control_plane)
+    await known(control_plane, "trj", "trq")
 
 
 REFUSED_JOBS: list[tuple[str, dict[str, Any]]] = [

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ __all__ = [
     "install_kai",
     "install_kueue",
     "install_volcano",
+    "known",
     "quota_noted",
 ]
 
@@ -61,6 +64,7 @@ async def install(cluster: ControlPlane) -> Connection:
     for part in ("crd", "rbac", "admission"):
         await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CONFIG / part))
     await established(cluster)
+    await known(cluster, "trj", "trq")
     return await cluster.service_account_connection(OPERATOR_NAMESPACE, "torchctl", DAY_S)
 
 
@@ -77,6 +81,22 @@ async def established(cluster: ControlPlane) -> None:
         return True
 
     await until(look)
+
+
+async def known(cluster: ControlPlane, *names: str) -> None:
+    """Returns once kubectl finds kinds by these names: seconds after they are established, on a busy machine."""
+    for name in names:
+        await until(partial(_is_known, cluster, name))
+
+
+async def _is_known(cluster: ControlPlane, name: str) -> bool:
+    try:
+        await cluster.kubectl("explain", name)
+    except CommandFailed as failure:
+        if not re.search("doesn't have a resource type|couldn't find resource", failure.stderr):
+            raise
+        return False
+    return True
 
 
 async def quota_noted(cluster: ControlPlane, namespace: str, name: str) -> None:
