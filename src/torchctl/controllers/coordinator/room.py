@@ -164,8 +164,6 @@ class Room:
     def _leaves_room(self, shape: PodShape, pods: int) -> bool:
         """Whether the gangs that are being placed still find their places beside so many pods."""
         for coming in self._coming:
-            if coming is shape and not shape.unmodelled:
-                continue
             taken = self.taken(shape, coming)
             if taken and coming in self._starting and (shape.unmodelled or coming.unmodelled):
                 return False
