@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from torchctl.controllers.coordinator.capacity import slots_in
@@ -24,7 +25,9 @@ GPU = "nvidia.com/gpu"
 NOW_S = 10_000.0
 
 
+@cache
 def shape(gpus: int, **more: Any) -> PodShape:
+    """The same object for the same arguments, as gangs whose pods ask for the same have."""
     return PodShape(((GPU, gpus),), **more)
 
 

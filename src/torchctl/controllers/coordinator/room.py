@@ -73,7 +73,7 @@ class Room:
         self._outside: dict[PodShape, PodShape | None] = {}
         self.holds: dict[str, Hold] = {}
         # Those of which all pods surely come are counted first: the others get what they leave.
-        for holding in sorted(holdings, key=_may_lack_pods):
+        for holding in sorted(holdings, key=lambda one: (one.settled, one.autoscaled, one.key)):
             coming = 0 if holding.leaving_for else self._expected(holding)
             if coming:
                 self._come(holding.shape, coming, starts=not holding.settled)
@@ -164,8 +164,6 @@ class Room:
     def _leaves_room(self, shape: PodShape, pods: int) -> bool:
         """Whether the gangs that are being placed still find their places beside so many pods."""
         for coming in self._coming:
-            if coming is shape and not shape.unmodelled:
-                continue
             taken = self.taken(shape, coming)
             if taken and coming in self._starting and (shape.unmodelled or coming.unmodelled):
                 return False

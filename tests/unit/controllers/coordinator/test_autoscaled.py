@@ -71,6 +71,18 @@ def test_it_waits_until_gangs_that_fit_are_placed() -> None:
     assert let_in(decide(state([auto("a", 1)], nodes(0), [fits], QUEUES))) == ["a"]
 
 
+def test_it_takes_no_room_of_gangs_with_equal_pods() -> None:
+    """Gangs of one template, or of templates that ask for the same, share one shape."""
+    shared = shape(8)
+    starts = holding(gang("starts", 2, shape=shared), settled=False)
+    found = decide(state([auto("a", 1, shape=shared)], nodes(2), [starts], QUEUES))
+    assert (let_in(found), found.told[0].why) == ([], Why.NEXT)
+    found = decide(
+        state([gang("first", 2, shape=shared, since_s=0.0), auto("a", 1, shape=shared)], nodes(2), queues=QUEUES)
+    )
+    assert len(let_in(found)) == 1
+
+
 def test_it_avoids_nodes_that_are_kept_for_a_gang() -> None:
     waits = gang("waits", 2, since_s=0.0, reserved=True)
     runs = holding(gang("runs", 1), [("n0", 1)])

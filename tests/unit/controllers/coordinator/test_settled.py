@@ -1,5 +1,7 @@
 """A gang that has run and lacks pods again: others neither take its room, nor wait for room that there is not."""
 
+from dataclasses import replace
+
 import pytest
 from gangobjects import QUEUED, a_job, a_node, a_pod, record, seen
 from gangs_waiting import gang, holding, let_in, node, nodes, shape, state
@@ -66,3 +68,13 @@ def test_gangs_that_lack_pods_share_the_room_there_is() -> None:
     queue = Queue(key="q", preemption=Preemption.WITHIN_QUEUE)
     urgent = gang("urgent", priority=5)
     assert decide(state([urgent], there, [*lacking, *low], [queue])).preempt == (Preempt("low1", "urgent"),)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_order_of_gangs_that_lack_pods_means_nothing(turned: bool) -> None:
+    """One place is free, which one of both may take; a careful gang, for which nodes come, waits for who starts."""
+    runs = holding(gang("runs", 2), [("n9", 1)])
+    starts = replace(holding(gang("starts", 2), [("n8", 1)], settled=False), autoscaled=True)
+    there = [node("n0"), node("n8", used=8), node("n9", used=8)]
+    careful = replace(gang("careful", shape=shape(16, unmodelled=("volumes",))), autoscaled=True)
+    assert let_in(decide(state([careful], there, [starts, runs] if turned else [runs, starts]))) == []
