@@ -222,13 +222,15 @@ def _holding(
 
 
 def _have_run(job: TorchrunJob) -> int:
-    """The pods that run or have ended, by the last count: one may have ended before the last of them was ready."""
-    counts = job.status.workers
-    return counts.running + counts.succeeded + counts.failed
+    """The pods that run or are done, by the last count: one may be done before the last of them was ready.
+
+    Those that failed are made again in an elastic job, and end the attempt of any other.
+    """
+    return job.status.workers.running + job.status.workers.succeeded
 
 
 def _made(job: TorchrunJob) -> int:
-    """The pods that exist, by the last count: a ResourceQuota counts them already."""
+    """The pods that exist and count, by the last count: a ResourceQuota has taken note of them."""
     return job.status.workers.pending + _have_run(job)
 
 

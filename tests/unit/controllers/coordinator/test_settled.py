@@ -18,6 +18,7 @@ from torchctl.controllers.coordinator.values import PodShape, Preemption, Queue,
         ({"running": 1, "pending": 1}, False),
         ({"running": 2}, True),
         ({"running": 1, "succeeded": 1}, True),
+        ({"pending": 1, "failed": 3}, False),  # one worker of an elastic gang, again and again
     ],
 )
 def test_a_gang_has_run_if_each_of_its_pods_has(counts: dict[str, int], settled: bool) -> None:
