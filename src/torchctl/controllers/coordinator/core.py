@@ -64,6 +64,8 @@ class _Pass:
         self._take_back = unplaced(state.holdings, self._room.capacity, state.now_s, state.settings)
         self._let_in: list[LetIn] = []
         self._preempt: list[Preempt] = []
+        self._passed: list[Waiting] = []
+        """The first gangs of queues that were asked and found no way in."""
 
     def decide(self) -> Decision:
         firsts = self._firsts()
@@ -133,8 +135,11 @@ class _Pass:
                 self._ledger.take(gang)
                 self._room.take(gang, way.shape)
                 self._next[queue] += 1
+                if gang.reserved or gang.key in self._left_for:
+                    self._insist_again()
             else:
                 if gang is firsts[queue]:
+                    self._passed.append(gang)
                     self._insist(gang)
                 self._next[queue] = self._next_that_fits(queue)
             if self._next[queue] < len(self._queues[queue]):
@@ -143,6 +148,12 @@ class _Pass:
             else:
                 del active[queue]
         return False
+
+    def _insist_again(self) -> None:
+        """Keeps room for a gang that was passed because it was kept for one that has it now: younger ones come next."""
+        for gang in sorted(self._passed, key=lambda gang: (gang.since_s, gang.key)):
+            if gang.key not in self._room.holds:
+                self._insist(gang)
 
     def _works_since(self, queue: str, first: Waiting) -> float:
         """Returns since when the queue has had a gang that can start at all: others earn it no turns."""

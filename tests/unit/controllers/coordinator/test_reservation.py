@@ -134,6 +134,21 @@ def test_a_recorded_reservation_stays_with_its_gang() -> None:
     assert decide(state([replace(LARGE, reserved=True), second], there, held, queues)).reserved == ("large",)
 
 
+def test_room_is_kept_for_the_next_once_a_reservation_is_used() -> None:
+    """In the same decision: else a small gang would take a place between the two."""
+    running = holding(gang("running", 1), [("n0", 1)])
+    there = (node("n0", used=8), *nodes(4)[1:])
+    waiting = [
+        gang("large", 3, queue="b", since_s=-1),
+        replace(gang("kept", 1, queue="a", since_s=0), reserved=True),
+        gang("small", 1, 1, queue="c", since_s=NOW_S),
+    ]
+    queues = tuple(Queue(key=key) for key in "abcq")
+    found = decide(replace(state(waiting, there, (running,), queues), settings=Settings(policy=PolicyName.FIFO)))
+    assert let_in(found) == ["kept"]
+    assert found.reserved == ("large",)
+
+
 def test_no_room_is_kept_for_a_gang_without_quota() -> None:
     there, held = half(None)
     poor = replace(LARGE, namespace_demand=(("pods", 4),))

@@ -42,7 +42,7 @@ class Letting:
         self._victims: dict[tuple[str, str], list[int]] = {}
         self._looked_s = 0.0
         self._firsts: dict[str, tuple[str, float]] = {}
-        """The uid of the first gang of each queue, and since when it is the first."""
+        """The uid of the first gang of each queue, and since when it is the first and its quota allows it."""
 
     def on_change(self, changed: Changed) -> None:
         self._rooms.on_change(changed)
@@ -106,13 +106,14 @@ class Letting:
         for gang in sorted(self._gangs.values(), key=lambda one: (-one.priority, one.created_s, one.name)):
             if gang.waits and gang.not_before_s + LATE_S < now_s:
                 firsts.setdefault(gang.queue, gang)
-        since_s = self._clock.monotonic()
-        known = {queue: self._firsts.get(queue, ("", 0.0)) for queue in firsts}
+        # No room could be kept before its quota allowed it.
+        allowed = {queue: gang for queue, gang in firsts.items() if self._quotas.allows(gang)}
+        known = {queue: self._firsts.get(queue, ("", 0.0)) for queue in allowed}
         self._firsts = {
-            queue: known[queue] if known[queue][0] == gang.uid else (gang.uid, since_s)
-            for queue, gang in firsts.items()
+            queue: known[queue] if known[queue][0] == gang.uid else (gang.uid, self._clock.monotonic())
+            for queue, gang in allowed.items()
         }
-        self._rooms.see_waiting(() if self._is_room_kept() else filter(self._quotas.allows, firsts.values()))
+        self._rooms.see_waiting(() if self._is_room_kept() else allowed.values())
 
     def _see_victim(self, gang: Gang, record: Json) -> None:
         preemptor = record.get("preemptedFor", "").rpartition("/")[2]

@@ -93,9 +93,11 @@ async def _come_to_rest(cluster: Cluster, doing: Doing, rules: Rules) -> list[st
     while not (motion.is_in_vain or rules.broken) and _has_work(cluster):
         await anyio.sleep(STEP_S)
         doing.delete_waiting()
+    if rules.broken:
+        return []
     await anyio.sleep(QUIET_S)
     broken = [*await _unrest(cluster), *at_rest(cluster.world.objects, cluster.world.server.kinds)]
-    if not broken and not rules.broken:
+    if not broken:
         doing.delete_queues()
         await anyio.sleep(QUIET_S)
         broken += without_queues(cluster.world.objects, cluster.world.server.kinds)
