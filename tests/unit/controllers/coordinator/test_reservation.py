@@ -134,7 +134,7 @@ def test_a_recorded_reservation_stays_with_its_gang() -> None:
     assert decide(state([replace(LARGE, reserved=True), second], there, held, queues)).reserved == ("large",)
 
 
-def test_room_is_kept_for_the_next_once_a_reservation_is_used() -> None:
+def test_room_is_kept_for_the_next_after_a_reservation() -> None:
     """In the same decision: else a small gang would take a place between the two."""
     running = holding(gang("running", 1), [("n0", 1)])
     there = (node("n0", used=8), *nodes(4)[1:])
@@ -144,7 +144,9 @@ def test_room_is_kept_for_the_next_once_a_reservation_is_used() -> None:
         gang("small", 1, 1, queue="c", since_s=NOW_S),
     ]
     queues = tuple(Queue(key=key) for key in "abcq")
-    found = decide(replace(state(waiting, there, (running,), queues), settings=Settings(policy=PolicyName.FIFO)))
+    found = decide(
+        replace(state(waiting, there, (running,), queues), settings=CoordinatorSettings(policy=PolicyName.FIFO))
+    )
     assert let_in(found) == ["kept"]
     assert found.reserved == ("large",)
 
