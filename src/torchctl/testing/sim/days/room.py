@@ -102,16 +102,20 @@ class Rooms:
         self._empty_since_s = {uid: since_s for uid, since_s in self._empty_since_s.items() if uid in there}
 
     def waits_for_room(self, gang: Gang) -> bool:
-        """Whether a gang has had no room of late, and would have had it without the coordinator's other gangs."""
-        return all(gang.pods <= room.ours and not self._surely_fits(gang, room) for room in self._past)
+        """Whether a gang has had no room of late, and would have had it if only those stayed that are being placed."""
+        return all(
+            gang.pods + self._missing(room) <= room.ours and not self._surely_fits(gang, room) for room in self._past
+        )
 
     def _is_coordinated(self, uid: str) -> bool:
         return uid in self.gangs and self.gangs[uid].coordinated
 
     def _surely_fits(self, gang: Gang, room: Room) -> bool:
         """Whether the gang fits even if each missing pod of the others takes a whole node."""
-        missing = sum(max(0, one.pods - room.placed.get(one.uid, 0)) for one in self._being_placed())
-        return gang.pods <= room.empty - missing
+        return gang.pods <= room.empty - self._missing(room)
+
+    def _missing(self, room: Room) -> int:
+        return sum(max(0, one.pods - room.placed.get(one.uid, 0)) for one in self._being_placed())
 
     def _being_placed(self) -> Iterable[Gang]:
         """Returns the gangs whose missing pods are still to come."""
