@@ -9,6 +9,7 @@ import msgspec
 from torchctl.api.capacity import BoundPod, Node, PriorityClass
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.controllers.coordinator.decision import Answer, Told, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.values import State
@@ -69,3 +70,8 @@ def seen(*jobs: TorchrunJob, template: dict[str, Any] = TEMPLATE, **more: Any) -
 
 def record(**fields: Any) -> dict[str, Any]:
     return {"attempt": 0, "letInTime": "2026-03-01T07:30:00Z", "clock": 3, "position": 2, **fields}
+
+
+def is_told(key: str, place: int, why: Why, message: str, waits_for: str = "", estimate_s: float | None = None) -> Told:
+    """What a gang that waits is told."""
+    return Told(key, place, Answer(why, lambda: message, waits_for), estimate_s)

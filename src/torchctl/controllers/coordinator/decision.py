@@ -1,5 +1,6 @@
 """The outcome of the coordinator's decision: who is let in, who has to leave, and what those that wait are told."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 from torchctl.api import jobstatus
 from torchctl.controllers.coordinator.values import Turn
 
-__all__ = ["Decision", "LetIn", "Preempt", "TakeBack", "Told", "Why"]
+__all__ = ["Answer", "Decision", "LetIn", "Preempt", "TakeBack", "Told", "Why"]
 
 
 class Why(StrEnum):
@@ -54,22 +55,50 @@ class TakeBack(NamedTuple):
     missing: int
 
 
+class Answer:
+    """Why a gang waits, the same for all that ask for the same. Its sentence is made when somebody reads it.
+
+    Args:
+        say: Makes the sentence that says what is short: most are never written.
+        waits_for: The gang for which room or quota is kept; empty: none.
+    """
+
+    __slots__ = ("_message", "_say", "waits_for", "why")
+
+    def __init__(self, why: Why, say: Callable[[], str], waits_for: str = "") -> None:
+        self.why, self.waits_for = why, waits_for
+        self._say, self._message = say, ""
+
+    @property
+    def message(self) -> str:
+        self._message = self._message or self._say()
+        return self._message
+
+
 class Told(NamedTuple):
     """What a gang that waits is told.
 
     Args:
         place: Its place in its queue, from 1; 0 if it has none.
-        message: What is short.
-        waits_for: The gang for which room or quota is kept; empty: none.
         estimate_s: When it will start, by estimate: from deadlines, else from how often its queue started jobs.
     """
 
     key: str
     place: int
-    why: Why
-    message: str
-    waits_for: str = ""
+    answer: Answer
     estimate_s: float | None = None
+
+    @property
+    def why(self) -> Why:
+        return self.answer.why
+
+    @property
+    def message(self) -> str:
+        return self.answer.message
+
+    @property
+    def waits_for(self) -> str:
+        return self.answer.waits_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,9 +43,9 @@ def records(
     kept = frozenset(decision.reserved)
     for told in decision.told:
         job = by_key[told.key]
-        old, new = admission_of(job), _told(job, told, told.key in kept, now)
-        if old is None or _differs(old, new) or (words and _is_news(old, new, now)):
-            found.append((job, new))
+        old, reserved = admission_of(job), told.key in kept
+        if old is None or _differs(old, told, reserved) or (words and _is_news(old, told, now)):
+            found.append((job, _told(job, told, reserved, now)))
     return found
 
 
@@ -112,18 +112,18 @@ def _minute(estimate_s: float | None, now: datetime) -> datetime | None:
     return (now + timedelta(seconds=max(0.0, left_s))).replace(second=0, microsecond=0)
 
 
-def _differs(old: Admission, new: Admission) -> bool:
+def _differs(old: Admission, told: Told, reserved: bool) -> bool:
     """Whether a person would act differently, or a later decision."""
-    return (old.reason, old.waits_for, old.reserved) != (new.reason, new.waits_for, new.reserved)
+    return (old.reason, old.waits_for, old.reserved) != (told.why, told.waits_for, reserved)
 
 
-def _is_news(old: Admission, new: Admission, now: datetime) -> bool:
+def _is_news(old: Admission, told: Told, now: datetime) -> bool:
     """Whether a person would notice: far back in a queue, a few places or other numbers make no difference."""
-    if abs(new.place - old.place) * 10 > old.place:
+    if abs(told.place - old.place) * 10 > old.place:
         return True
-    if new.place <= FRONT and old.message != new.message:
+    if told.place <= FRONT and old.message != told.message[:_LONGEST]:
         return True
-    before, after = old.estimated_start_time, new.estimated_start_time
+    before, after = old.estimated_start_time, _minute(told.estimate_s, now)
     if before is None or after is None:
         return before != after
     return abs(after - before) > max(timedelta(minutes=5), abs(before - now) / 5)

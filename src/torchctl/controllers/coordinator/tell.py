@@ -1,11 +1,10 @@
 """What each gang that waits is told: its place, what is short, for whom it waits, and an estimate."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
 
-from torchctl.api.counts import agree, counted
 from torchctl.controllers.coordinator import words
-from torchctl.controllers.coordinator.decision import Preempt, Told, Why
+from torchctl.controllers.coordinator.decision import Answer, Preempt, Told, Why
 from torchctl.controllers.coordinator.quota import Ledger, Scope
 from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.coordinator.values import Start, State, Waiting
@@ -19,12 +18,6 @@ _FEWEST = 3
 """Below that, nothing is estimated."""
 
 
-class _Answer(NamedTuple):
-    why: Why
-    message: str
-    waits_for: str = ""
-
-
 def tell(
     state: State,
     queues: Mapping[str, Sequence[Waiting]],
@@ -34,7 +27,7 @@ def tell(
     preempt: Iterable[Preempt],
 ) -> tuple[Told, ...]:
     """Returns what everybody is told who is not let in, in the order of the queues; then those that have no place."""
-    by_size: dict[tuple[int, int], _Answer] = {}
+    by_size: dict[tuple[int, int], Answer] = {}
     keepers = ledger.keepers() | room.holds.keys()
     starts = _by_queue(state.starts)
     leaving = _leaving(state, preempt)
@@ -42,7 +35,7 @@ def tell(
     told = []
     for name, gangs in queues.items():
         interval_s, place = pace(starts.get(name, []), state.now_s), 0
-        by_kind: dict[object, _Answer] = {}
+        by_kind: dict[object, Answer] = {}
         for gang in gangs:
             if gang.key in let_in:
                 continue
@@ -59,8 +52,8 @@ def tell(
             estimate_s = until.get(gang.key) if until else None
             if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
-            told.append(Told(gang.key, place, answer.why, answer.message, answer.waits_for, estimate_s))
-    told += [Told(given.key, 0, Why.UNREADABLE, words.unreadable(given.why)) for given in state.unreadable]
+            told.append(Told(gang.key, place, answer, estimate_s))
+    told += [Told(key, 0, Answer(Why.UNREADABLE, partial(words.unreadable, why))) for key, why in state.unreadable]
     return tuple(told)
 
 
@@ -85,45 +78,43 @@ def _leaving(state: State, preempt: Iterable[Preempt]) -> dict[str, int]:
     return found
 
 
-def _own(gang: Waiting, now_s: float, leaving: Mapping[str, int]) -> _Answer | None:
+def _own(gang: Waiting, now_s: float, leaving: Mapping[str, int]) -> Answer | None:
     """Returns what is so for this gang alone."""
     if gang.key in leaving:
-        number = leaving[gang.key]
-        message = f"{counted(number, 'job')} of lower rank {agree(number, 'leaves', 'leave')} for it"
-        return _Answer(Why.PREEMPTING, message)
+        return Answer(Why.PREEMPTING, partial(words.preempting, leaving[gang.key]))
     if gang.backs_off(now_s):
-        return _Answer(Why.BACK_OFF, words.back_off(gang.not_before_s))
+        return Answer(Why.BACK_OFF, partial(words.back_off, gang.not_before_s))
     return None
 
 
-def _quota(gang: Waiting, ledger: Ledger, room: Room) -> _Answer | None:
+def _quota(gang: Waiting, ledger: Ledger, room: Room) -> Answer | None:
     """Returns which quota keeps a gang out, if one does that would fit on the nodes."""
     if gang.queue not in ledger.queues:
-        return _Answer(Why.NO_QUEUE, f"there is no TorchrunQueue {gang.queue}")
+        return Answer(Why.NO_QUEUE, partial(words.no_queue, gang.queue))
     short = ledger.shortage(gang)
     if short is None or (not short.never and not gang.autoscaled and room.capacity.most(gang.shape) < gang.pods):
         return None
     waits_for = short.name if short.scope is Scope.KEPT else ""
-    return _Answer(Why.NEVER_FITS if short.never else Why.QUOTA, words.quota_short(gang, short), waits_for)
+    return Answer(Why.NEVER_FITS if short.never else Why.QUOTA, partial(words.quota_short, short), waits_for)
 
 
-def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], _Answer]) -> _Answer:
+def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], Answer]) -> Answer:
     """Returns what the nodes are short of, or for whom they are kept."""
     if gang.autoscaled:
-        return _Answer(Why.NEXT, "the job is let in as soon as the pods of others are placed")
+        return Answer(Why.NEXT, words.after_others)
     size = (gang.pods, id(gang.shape))
     found = known.get(size)
     if found is not None and found.waits_for != gang.key:
         return found
     if room.capacity.most(gang.shape) < gang.pods:
-        found = _Answer(Why.NEVER_FITS, words.never_fits(gang, room.capacity))
+        found = Answer(Why.NEVER_FITS, partial(words.never_fits, gang, room.capacity))
     elif not room.fits(gang.shape, gang.pods):
         left = min(room.left(gang.shape), gang.pods - 1)
-        found = _Answer(Why.NODES, words.nodes_short(gang, left))
+        found = Answer(Why.NODES, partial(words.nodes_short, gang, left))
     else:
         hold = room.keeper(gang)
         if hold is None:
-            return _Answer(Why.NEXT, "there is room: the job is let in with the next decision")
-        return _Answer(Why.BEHIND, f"there is room, which is kept for job {hold.key}: it waits longer", hold.key)
+            return Answer(Why.NEXT, words.next_decision)
+        return Answer(Why.BEHIND, partial(words.room_kept, hold.key), hold.key)
     known[size] = found
     return found

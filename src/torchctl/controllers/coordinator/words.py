@@ -11,7 +11,20 @@ from torchctl.controllers.coordinator.matching import untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting, amount_of
 
-__all__ = ["amount", "back_off", "never_fits", "nodes_short", "quota_short", "shape", "unreadable"]
+__all__ = [
+    "after_others",
+    "amount",
+    "back_off",
+    "never_fits",
+    "next_decision",
+    "no_queue",
+    "nodes_short",
+    "preempting",
+    "quota_short",
+    "room_kept",
+    "shape",
+    "unreadable",
+]
 
 _NOUNS = {"gpus": "GPU", "jobs": "job", "nodes": "node"}
 
@@ -52,12 +65,37 @@ def back_off(not_before_s: float) -> str:
     )
 
 
+def preempting(jobs: int) -> str:
+    """Says that so many jobs make room."""
+    return f"{counted(jobs, 'job')} of lower rank {agree(jobs, 'leaves', 'leave')} for it"
+
+
+def no_queue(name: str) -> str:
+    """Says that the job names a queue that is not there."""
+    return f"there is no TorchrunQueue {name}"
+
+
+def room_kept(key: str) -> str:
+    """Says for whom the room is kept that there is."""
+    return f"there is room, which is kept for job {key}: it waits longer"
+
+
+def next_decision() -> str:
+    """Says that there is room, which this decision had no turn for."""
+    return "there is room: the job is let in with the next decision"
+
+
+def after_others() -> str:
+    """Says that a job for which nodes come does not take those of jobs that are let in."""
+    return "the job is let in as soon as the pods of others are placed"
+
+
 def unreadable(why: str) -> str:
     """Says that a gang's template makes no pods, and what to do."""
     return f"the job's pods cannot be read ({why}): mend podTemplate or resources of job or queue, and submit it again"
 
 
-def quota_short(gang: Waiting, short: QuotaShortage) -> str:
+def quota_short(short: QuotaShortage) -> str:
     """Says which quota keeps a gang out, and what to do if waiting does not help."""
     asked, left = amount(short.resource, short.asked), amount(short.resource, short.left)
     if short.scope is Scope.KEPT:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gangobjects import GPU, NOW, QUEUED, TEMPLATE, a_class, a_job, a_node, a_pod, record, seen
+from gangobjects import GPU, NOW, QUEUED, TEMPLATE, a_class, a_job, a_node, a_pod, is_told, record, seen
 
 from torchctl.api.capacity import PriorityClass
 from torchctl.api.job import TorchrunJob
@@ -176,7 +176,7 @@ def test_a_tainted_node_keeps_pods_away() -> None:
 def test_who_is_let_in_is_written_first() -> None:
     decision = Decision(
         let_in=(LetIn("team/b", "team/queue", Turn(5, 4), only=("n0",)),),
-        told=(Told("team/a", 1, Why.NODES, "short", estimate_s=NOW.timestamp() + 90),),
+        told=(is_told("team/a", 1, Why.NODES, "short", estimate_s=NOW.timestamp() + 90),),
         reserved=("team/a",),
     )
     found = records(decision, [a_job("a"), a_job("b")], NOW, words=False)
@@ -199,11 +199,11 @@ def test_who_is_let_in_is_written_first() -> None:
 @pytest.mark.parametrize(
     ("told", "words", "written"),
     [
-        (Told("team/job", 2, Why.NODES, "3 short"), False, False),
-        (Told("team/job", 2, Why.NODES, "3 short"), True, True),
-        (Told("team/job", 1, Why.NODES, "4 short"), True, False),
-        (Told("team/job", 1, Why.QUOTA, "4 short"), False, True),
-        (Told("team/job", 1, Why.NODES, "4 short", waits_for="team/x"), False, True),
+        (is_told("team/job", 2, Why.NODES, "3 short"), False, False),
+        (is_told("team/job", 2, Why.NODES, "3 short"), True, True),
+        (is_told("team/job", 1, Why.NODES, "4 short"), True, False),
+        (is_told("team/job", 1, Why.QUOTA, "4 short"), False, True),
+        (is_told("team/job", 1, Why.NODES, "4 short", waits_for="team/x"), False, True),
     ],
 )
 def test_words_are_written_when_they_matter_or_are_due(told: Told, words: bool, written: bool) -> None:
@@ -232,7 +232,7 @@ def test_what_nobody_would_notice_is_not_written(before: dict[str, Any], told: d
     given: dict[str, Any] = {"message": "4 short"} | told
     if "estimate_s" in given:
         given["estimate_s"] += NOW.timestamp()
-    decision = Decision(told=(Told("team/job", why=Why.NODES, **given),))
+    decision = Decision(told=(is_told("team/job", why=Why.NODES, **given),))
     assert bool(records(decision, [job], NOW, words=True)) is written
 
 
@@ -267,7 +267,7 @@ def test_what_was_missed_is_known_until_an_attempt_starts() -> None:
         ((_, written),) = records(decision, [job], NOW, words=False)
         return written
 
-    told = Decision(told=(Told("team/job", 1, Why.BACK_OFF, "later"),))
+    told = Decision(told=(is_told("team/job", 1, Why.BACK_OFF, "later"),))
     let_in = Decision(let_in=(LetIn("team/job", "team/queue", Turn()),))
     waits = next_record(told, with_record(misses(a_job(status=QUEUED | {"admission": record()})), 1))
     assert (waits.attempt, waits.misses, waits.not_before_time) == (1, 1, NOW + timedelta(minutes=1))

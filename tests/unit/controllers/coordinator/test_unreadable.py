@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from gangobjects import NOW, QUEUED, TEMPLATE, a_job, a_node, a_queue, record
+from gangobjects import NOW, QUEUED, TEMPLATE, a_job, a_node, a_queue, is_told, record
 
 from torchctl.controllers.coordinator.core import decide
-from torchctl.controllers.coordinator.decision import Decision, Told, Why
+from torchctl.controllers.coordinator.decision import Decision, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.records import records
@@ -56,6 +56,6 @@ def test_a_template_that_is_none_stops_no_other_job(template: dict[str, Any], wh
 @pytest.mark.parametrize("estimate_s", [1e12, 1e300, float("inf"), -1e12])
 def test_an_estimate_far_from_now_stops_no_decision(estimate_s: float) -> None:
     """A queue that starts a job in a year, and in which ten thousand wait; or a clock that is set wrong."""
-    decision = Decision(told=(Told("team/job", 1, Why.NODES, "short", estimate_s=estimate_s),))
+    decision = Decision(told=(is_told("team/job", 1, Why.NODES, "short", estimate_s=estimate_s),))
     ((_, written),) = records(decision, [a_job()], NOW, words=True)
     assert written.estimated_start_time == (NOW if estimate_s < 0 else None)
