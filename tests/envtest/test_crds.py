@@ -561,6 +561,7 @@ async def test_defaults_come_out(admin: Client, namespace: str) -> None:
         },
         "weight": 1,
         "preemption": "Never",
+        "capacity": "Existing",
     }
 
 
