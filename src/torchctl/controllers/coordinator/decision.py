@@ -74,6 +74,11 @@ class Answer:
         self._message = self._message or self._say()
         return self._message
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Answer):
+            return NotImplemented
+        return (self.why, self.waits_for, self.message) == (other.why, other.waits_for, other.message)
+
 
 class Told(NamedTuple):
     """What a gang that waits is told.
