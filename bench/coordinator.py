@@ -34,6 +34,7 @@ from torchctl.controllers.coordinator.values import (
     Waiting,
 )
 from torchctl.controllers.settings import CoordinatorSettings
+from torchctl.runtime.memory import relax, settle
 
 __all__ = ["cluster", "measure"]
 
@@ -52,7 +53,9 @@ GIB = 2**30
 
 async def measure() -> list[Figure]:
     """Times decisions in a cluster that is full, and in one with some nodes free."""
+    relax()  # as the operator does: garbage of a decision is collected as rarely as there
     full, free = cluster(busy=1.0), cluster(busy=0.9)
+    settle()
     return [
         _decision("full cluster", full),
         _decision("a tenth of the nodes free", free),
