@@ -38,6 +38,8 @@ CHILDREN: dict[Kind[Any], int] = {POD: 72, SERVICE: 14, KAI_PODGROUP: 6, VOLCANO
 """What a person deletes, and how often of a hundred times."""
 
 LOOK_S = 0.5
+SHARE = 0.5
+"""Of the moments at which somebody looks, those at which he acts."""
 MOST_EVICTIONS = 2
 """Evictions of one job by Kueue at most."""
 MOST_OF_ONE = 10
@@ -219,7 +221,7 @@ class Chaos:
             await admit(self.admin, job)
         elif not active and not held:
             await evict(self.admin, job, "Deactivated", "The workload is deactivated")
-        elif not held and job.status.ready and deeds.evicted < MOST_EVICTIONS and self.chance.random() < LOOK_S:
+        elif not held and job.status.ready and deeds.evicted < MOST_EVICTIONS and self.chance.random() < SHARE:
             deeds.evicted += 1
             self.told(f"evicts {job.metadata.name}")
             await evict(self.admin, job, "Preempted", "Preempted to accommodate a workload")
@@ -232,7 +234,7 @@ class Chaos:
         self.ledger.see(jobs)
         for job in jobs:
             act = self._ACTS.get(self.ledger.members[job.metadata.name].kind.name)
-            if act is not None and self.chance.random() < LOOK_S:
+            if act is not None and self.chance.random() < SHARE:
                 await act(self, job)
 
     async def _pause(self, job: TorchrunJob) -> None:

@@ -85,6 +85,11 @@ def test_job_is_let_in_although_its_template_comes_last() -> None:
     live(story, "job")
 
 
+async def is_taken_back(client: Client, name: str) -> bool:
+    record = (await client.get(TORCHRUN_JOB, name, "team")).status.admission
+    return record is not None and record.taken_back_time is not None
+
+
 def test_room_is_taken_back_although_nothing_else_happens() -> None:
     """Its pods find no place, and nobody else waits: only time tells."""
 
@@ -92,9 +97,7 @@ def test_room_is_taken_back_although_nothing_else_happens() -> None:
         await make_template(client, "job")
         await wait_for(client, TORCHRUN_JOB, "job", "team", until=_is_let_in)
         await clock.sleep(400)
-        record = (await client.get(TORCHRUN_JOB, "job", "team")).status.admission
-        assert record is not None
-        assert record.taken_back_time is not None
+        assert await is_taken_back(client, "job")
 
     live(story, "job")
 
@@ -126,9 +129,7 @@ def test_a_refused_record_delays_no_later_decision() -> None:
         await make_template(client, "b")
         await wait_for(client, TORCHRUN_JOB, "b", "team", until=_is_let_in)
         await clock.sleep(400)
-        record = (await client.get(TORCHRUN_JOB, "b", "team")).status.admission
-        assert record is not None
-        assert record.taken_back_time is not None
+        assert await is_taken_back(client, "b")
 
     live(story, "a", "b", gpus=32)
 
