@@ -18,7 +18,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics", "ResourceMetrics", "WebhookMetrics"]
+__all__ = ["ControllerMetrics", "HostMetrics", "Metrics", "QueueMetrics", "ResourceMetrics", "WebhookMetrics"]
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 EVENT_DROPS = ("queue_full", "spam", "refused", "failed")
@@ -73,12 +73,9 @@ class Metrics:
         """Returns the series of one informer, e.g. of `jobs.batch`, all of them created at zero."""
         return ResourceMetrics(self, resource)
 
-    def for_host(self, host: str) -> None:
-        """Creates the request durations and sizes of an API server at zero (its answers' codes are not known ahead)."""
-        for verb in HTTP_VERBS:
-            self.rest_client_request_duration_seconds.labels(verb, host)
-            self.rest_client_request_size_bytes.labels(verb, host)
-            self.rest_client_response_size_bytes.labels(verb, host)
+    def for_host(self, host: str) -> "HostMetrics":
+        """Returns the series of an API server, created at zero but for the codes of its answers, which nobody knows."""
+        return HostMetrics(self, host)
 
     def for_lease(self, name: str) -> Gauge:
         """Returns the gauge that is 1 while this process leads by the Lease `name`, else 0."""
@@ -240,6 +237,30 @@ class ControllerMetrics:
         self.barrier_wait_seconds = metrics.barrier_wait_seconds.labels(name)
         self.barrier_timeouts_total = metrics.barrier_timeouts_total.labels(name)
         self.queue = QueueMetrics(metrics, name)
+
+
+class HostMetrics:
+    """The series of requests to one API server, labels filled in."""
+
+    def __init__(self, metrics: Metrics, host: str) -> None:
+        self._durations = {verb: metrics.rest_client_request_duration_seconds.labels(verb, host) for verb in HTTP_VERBS}
+        self._sent = {verb: metrics.rest_client_request_size_bytes.labels(verb, host) for verb in HTTP_VERBS}
+        self._received = {verb: metrics.rest_client_response_size_bytes.labels(verb, host) for verb in HTTP_VERBS}
+        self._requests: dict[tuple[int, str], Counter] = {}
+        self._total, self._host = metrics.rest_client_requests_total, host
+
+    def note_attempt(self, verb: str, method: str, code: int, seconds: float) -> None:
+        """Counts one sending of a request; code 0 if no answer came."""
+        counter = self._requests.get((code, method))
+        if counter is None:
+            counter = self._requests[code, method] = self._total.labels(str(code or "<error>"), method, self._host)
+        counter.inc()
+        self._durations[verb].observe(seconds)
+
+    def note_sizes(self, verb: str, sent: int, received: int) -> None:
+        """Counts the bytes of the bodies of a request and of its answer."""
+        self._sent[verb].observe(sent)
+        self._received[verb].observe(received)
 
 
 class WebhookMetrics:

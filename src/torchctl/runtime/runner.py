@@ -225,13 +225,15 @@ class Runner:
     async def _attempt(self, request: Request) -> Conclusion:
         await self._barrier.wait(request)
         self._queue.absorb(request)  # the cache shows what happened while the key waited
-        with self._metrics.time_seconds.time(), record_writes() as writes:
+        began_s = self._clock.monotonic()
+        with record_writes() as writes:
             try:
                 with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
                     return Conclusion.of(await self._controller.reconcile(request))
             except Exception as error:
                 return conclusion_of_error(error)
             finally:
+                self._metrics.time_seconds.observe(self._clock.monotonic() - began_s)
                 self._barrier.note(request, writes)
 
     def _settle(self, request: Request, conclusion: Conclusion) -> None:

@@ -11,6 +11,7 @@ from torchctl.runtime.client.websocket import WebSocket
 __all__ = [
     "ByteStream",
     "Gate",
+    "HostMetrics",
     "HttpResponse",
     "LineStream",
     "PodTransport",
@@ -23,38 +24,20 @@ Gate = Callable[[], None]
 """Called immediately before a request is sent. If it raises, nothing is sent."""
 
 
-class _Counter(Protocol):
-    def inc(self) -> None: ...
+class HostMetrics(Protocol):
+    """Records the requests to one host."""
 
+    def note_attempt(self, verb: str, method: str, code: int, seconds: float) -> None:
+        """Counts one sending of a request; code 0 if no answer came."""
 
-class _Counters(Protocol):
-    def labels(self, *values: str) -> _Counter: ...
-
-
-class _Histogram(Protocol):
-    def observe(self, amount: float, /) -> None: ...
-
-
-class _Histograms(Protocol):
-    def labels(self, *values: str) -> _Histogram: ...
+    def note_sizes(self, verb: str, sent: int, received: int) -> None:
+        """Counts the bytes of the bodies of a request and of its answer."""
 
 
 class RequestMetrics(Protocol):
     """The part of the runtime's metrics that a transport records."""
 
-    @property
-    def rest_client_requests_total(self) -> _Counters: ...
-
-    @property
-    def rest_client_request_duration_seconds(self) -> _Histograms: ...
-
-    @property
-    def rest_client_request_size_bytes(self) -> _Histograms: ...
-
-    @property
-    def rest_client_response_size_bytes(self) -> _Histograms: ...
-
-    def for_host(self, host: str) -> None: ...
+    def for_host(self, host: str) -> HostMetrics: ...
 
 
 @dataclass(frozen=True, slots=True)

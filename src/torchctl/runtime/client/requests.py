@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -71,7 +72,7 @@ class HttpRequest:
     @property
     def target(self) -> str:
         """The path and query as they are sent."""
-        return f"{self.path}?{urlencode(self.query, quote_via=quote)}" if self.query else self.path
+        return f"{self.path}?{_encoded(self.query)}" if self.query else self.path
 
     @property
     def is_write(self) -> bool:
@@ -284,6 +285,12 @@ def _write(method: str, path: str, verb: Verb, body: bytes, content_type: str, q
 
 def _accept(kind: Kind[Any], of: str = "") -> Query:
     return (("Accept", METADATA.format(of) if kind.metadata_only else JSON),)
+
+
+@lru_cache(maxsize=64)
+def _encoded(query: Query) -> str:
+    """Nearly all writes have one of a few queries."""
+    return urlencode(query, quote_via=quote)
 
 
 def _query(**parameters: str) -> Query:

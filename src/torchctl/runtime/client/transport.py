@@ -12,8 +12,8 @@ import asyncio
 import os
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
@@ -29,6 +29,7 @@ from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.exchange import (
     ByteStream,
     Gate,
+    HostMetrics,
     HttpResponse,
     RequestMetrics,
     UpgradeRefused,
@@ -71,10 +72,8 @@ class AiohttpTransport:
     ) -> None:
         self._connection = connection
         self._settings = settings or ClientSettings()
-        self._metrics = metrics
         self._clock = clock or SystemClock()
         self._user_agent = user_agent
-        self._host = urlsplit(connection.host).netloc
         self._proxy = connection.proxy or proxy_for(connection.host, os.environ)
         self._tls = TlsContexts(self._clock)
         # Requests wait for a slot here, before the gate is checked: in the connection pool they would wait after it.
@@ -84,8 +83,7 @@ class AiohttpTransport:
         self._urgent: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._upgrades: aiohttp.ClientSession | None = None
-        if metrics is not None:
-            metrics.for_host(self._host)
+        self._metrics = None if metrics is None else metrics.for_host(urlsplit(connection.host).netloc)
 
     def __repr__(self) -> str:
         return f"<AiohttpTransport to {self._connection.host}>"
@@ -134,9 +132,7 @@ class AiohttpTransport:
 
     def _measure(self, request: HttpRequest, received: int) -> None:
         if self._metrics is not None:
-            sent = len(request.body or b"")
-            self._metrics.rest_client_request_size_bytes.labels(request.verb, self._host).observe(sent)
-            self._metrics.rest_client_response_size_bytes.labels(request.verb, self._host).observe(received)
+            self._metrics.note_sizes(request.verb, len(request.body or b""), received)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[ByteStream]:
@@ -243,16 +239,8 @@ class AiohttpTransport:
             return None
         return self._tls.current(self._connection.tls_files(), check=check)
 
-    @contextmanager
-    def _observed(self, request: HttpRequest) -> Iterator["_Outcome"]:
-        outcome, began = _Outcome(), self._clock.monotonic()
-        try:
-            yield outcome
-        finally:
-            if self._metrics is not None:
-                code, seconds = str(outcome.code or "<error>"), self._clock.monotonic() - began
-                self._metrics.rest_client_requests_total.labels(code, request.method, self._host).inc()
-                self._metrics.rest_client_request_duration_seconds.labels(request.verb, self._host).observe(seconds)
+    def _observed(self, request: HttpRequest) -> "_Sending":
+        return _Sending(request, self._metrics, self._clock)
 
 
 class _Answer(Protocol):
@@ -268,11 +256,23 @@ _Dial = Callable[[Mapping[str, str], ssl.SSLContext | None], Awaitable[T]]
 """Sends a request once, with these credentials."""
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """The HTTP status of an exchange; 0 if there was no answer."""
+class _Sending:
+    """Counts and times one exchange. Whoever gets an answer sets `code`, its HTTP status; without one it is 0."""
 
-    code: int = 0
+    __slots__ = ("_began_s", "_clock", "_metrics", "_request", "code")
+
+    def __init__(self, request: HttpRequest, metrics: HostMetrics | None, clock: Clock) -> None:
+        self._request, self._metrics, self._clock = request, metrics, clock
+        self.code = 0
+
+    def __enter__(self) -> Self:
+        self._began_s = self._clock.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._metrics is not None:
+            seconds = self._clock.monotonic() - self._began_s
+            self._metrics.note_attempt(self._request.verb, self._request.method, self.code, seconds)
 
 
 @dataclass(frozen=True, slots=True)
