@@ -47,24 +47,25 @@ def state_of(
         if record is not None and record.let_in_time is not None:
             turn = values.Turn(record.clock, record.position)
             starts.append(values.Start(_queue(job), record.let_in_time.timestamp(), turn))
-        try:
-            gang = jobs.read(job)
-        except Exception as error:  # users write templates, and whatever is wrong with one must not stop all decisions
-            if _waits(job):
-                unreadable.append(values.Unreadable(str(key_of(job)), f"{type(error).__name__}: {error}"))
-            continue
-        if isinstance(gang, values.Waiting):
-            waiting.append(gang)
-        elif gang is not None:
-            holdings.append(gang)
+        match jobs.read(job):
+            case values.Waiting() as gang:
+                waiting.append(gang)
+            case values.Holding() as gang:
+                holdings.append(gang)
+            case values.Unreadable() as gang:
+                unreadable.append(gang)
     readings.keep(observed.templates)
+    unknown: dict[str, list[str]] = {}
+    for gang in sorted(unreadable):
+        if gang.holds:
+            unknown.setdefault(gang.queue, []).append(gang.key)
     return values.State(
         now_s=now.timestamp(),
         waiting=tuple(waiting),
         unreadable=tuple(unreadable),
         holdings=tuple(holdings),
         nodes=tuple(on.node for on in nodes if on.node is not None),
-        queues=tuple(map(queue_of, observed.queues)),
+        queues=tuple(queue_of(queue, unknown.get(str(key_of(queue)), ())) for queue in observed.queues),
         namespace_quotas=tuple(map(namespace_quota, observed.quotas)),
         starts=tuple(starts),
         settings=settings,
@@ -83,32 +84,53 @@ class _Jobs:
         autoscaled = (queue for queue in observed.queues if queue.spec.capacity is QueueCapacity.AUTOSCALED)
         self._autoscaled = frozenset(str(key_of(queue)) for queue in autoscaled)
 
-    def read(self, job: TorchrunJob) -> values.Waiting | values.Holding | None:
-        """Returns the gang of a job; None if it concerns nobody.
+    def read(self, job: TorchrunJob) -> values.Waiting | values.Holding | values.Unreadable | None:
+        """Returns the gang of a job; None if it concerns nobody."""
+        revision = Key(job.metadata.namespace, job.status.queue_revision)
+        template = self._templates.get(revision)
+        if template is None:
+            # One that waits may be seen before its template. What was let in is the coordinator's, whatever is gone.
+            return self._unreadable(job, "it is gone") if _was_let_in(job) and not _waits(job) else None
+        if not template.get("coordinated"):
+            return None
+        try:
+            return self._gang(job, revision, template)
+        except Exception as error:  # users write templates, and whatever is wrong with one must not stop all decisions
+            return self._unreadable(job, f"{type(error).__name__}: {error}")
+
+    def _gang(self, job: TorchrunJob, revision: Key, template: Template) -> values.Waiting | values.Holding | None:
+        """Returns the gang of a job of the coordinator.
 
         Raises:
             Exception: Its template is none.
         """
-        revision = Key(job.metadata.namespace, job.status.queue_revision)
-        template = self._templates.get(revision)
-        if template is None or not template.get("coordinated"):
-            return None
         if _waits(job):
             asked, priority = self._asked(revision, template), self._priorities.of(job, template)
             autoscaled = _queue(job) in self._autoscaled
             make = partial(_waiting, job, template, asked, priority, autoscaled)
             return self._readings.waiting(job, (asked, priority, autoscaled), make)
-        held = held_by(job)
+        held = self._held_by(job)
         if held is None:
-            return None
-        mine = self._placed.get((job.metadata.uid, str(held.attempt)), {})
-        if not _holds(job, held) and not (mine and held.taken_back_time is not None):
             return None
         asked = self._asked(revision, template)
         shape = self._readings.shared(_limited(asked.shape, held))
-        holding = _holding(job, template, replace(asked, shape=shape), held, mine, self._now)
+        holding = _holding(job, template, replace(asked, shape=shape), held, self._placed_of(job, held), self._now)
         priority = self._priorities.of(job, template)
         return replace(holding, priority=priority, autoscaled=holding.queue in self._autoscaled)
+
+    def _unreadable(self, job: TorchrunJob, why: str) -> values.Unreadable | None:
+        holds = self._held_by(job) is not None
+        return values.Unreadable(str(key_of(job)), _queue(job), why, holds) if holds or _waits(job) else None
+
+    def _held_by(self, job: TorchrunJob) -> Admission | None:
+        """Returns the record by which the job holds its place, until the last pod is gone if it was taken back."""
+        held = held_by(job)
+        if held is None or _holds(job, held):
+            return held
+        return held if held.taken_back_time is not None and self._placed_of(job, held) else None
+
+    def _placed_of(self, job: TorchrunJob, held: Admission) -> Mapping[str, int]:
+        return self._placed.get((job.metadata.uid, str(held.attempt)), {})
 
     def _asked(self, revision: Key, template: Template) -> Asked:
         return self._readings.template(revision, template, self._defaults.of(revision.namespace))
@@ -132,6 +154,10 @@ def held_by(job: TorchrunJob) -> Admission | None:
     if start is not None:
         return Admission(attempt=attempt, let_in_time=start)
     return granted if granted is not None and granted.taken_back_time is not None else None
+
+
+def _was_let_in(job: TorchrunJob) -> bool:
+    return job.status.admission is not None and job.status.admission.let_in_time is not None
 
 
 def _waits(job: TorchrunJob) -> bool:

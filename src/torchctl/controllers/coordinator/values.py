@@ -68,8 +68,7 @@ class PodShape:
         selector: Node labels that the pod needs.
         affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
         one_per_node: Whether pods of one gang exclude each other from a node.
-        unmodelled: Fields of the pod that limit the nodes in a way that is not computed here. Such a gang is let in
-            only while no other gang is being placed on the same nodes.
+        unmodelled: Fields of the pod that limit its nodes in a way that is not computed. Such a gang is placed alone.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -152,6 +151,7 @@ class Queue:
         cohort: Queues of one cohort lend each other what they do not use. Empty: none.
         borrowing: What it may hold above its quota; None in it: as much as its cohort has.
         max_nodes: Pods that one gang may have.
+        unknown: Jobs that hold a place in it of unknown size. They count as holding all that the queue owns.
     """
 
     key: str
@@ -161,6 +161,7 @@ class Queue:
     borrowing: Limits = UNBOUNDED
     preemption: Preemption = Preemption.NEVER
     max_nodes: int | None = None
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,10 +276,12 @@ class Holding:
 
 
 class Unreadable(NamedTuple):
-    """A gang that waits, and why its template cannot be read."""
+    """A gang, and why its template cannot be read; it holds a place, or waits."""
 
     key: str
+    queue: str
     why: str
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

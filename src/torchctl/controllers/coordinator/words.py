@@ -100,6 +100,11 @@ def quota_short(short: QuotaShortage) -> str:
     asked, left = amount(short.resource, short.asked), amount(short.resource, short.left)
     if short.scope is Scope.KEPT:
         return f"job {short.name} waits for quota, which is kept for it"
+    if short.scope is Scope.UNKNOWN:
+        return (
+            f"job {short.name} holds a place in the same queue, and nobody knows how large a one, because its template "
+            f"is gone or cannot be read: delete job {short.name}, or wait until it ends"
+        )
     if short.scope is Scope.NODES_PER_JOB:
         return f"the job has {asked}, and queue {short.name} allows {short.left} per job (maxNodes)"
     if short.scope is Scope.NAMESPACE and short.never:
