@@ -95,10 +95,7 @@ class PodShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """A node as kube-scheduler sums it up: what it has, and what the pods bound to it ask for.
-
-    One that is cordoned has that as a taint.
-    """
+    """A node as kube-scheduler sums it up: what it has, and what its pods ask for. A cordon is a taint."""
 
     name: str
     allocatable: Mapping[str, int]
@@ -250,6 +247,7 @@ class Holding:
             does so by itself, and its pods may still be there.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
         autoscaled: Whether nodes come for its pods once they wait.
+        refused: Pods that the API server does not let the Job controller create.
     """
 
     key: str
@@ -268,6 +266,7 @@ class Holding:
     pending_namespace_demand: tuple[tuple[str, int], ...] = ()
     quota_scopes: tuple[tuple[str, str], ...] = ()
     autoscaled: bool = False
+    refused: int = 0
 
     @property
     def missing(self) -> int:
