@@ -110,6 +110,7 @@ def waiting_of(job: TorchrunJob, template: Template, asked: Asked, priority: int
         lasts_s=lasts_s,
         namespace_demand=asked.namespace_demand_for(pods),
         quota_scopes=asked.quota_scopes,
+        unnamed=asked.unnamed,
         reserved=record is not None and record.reserved,
         not_before_s=_not_before_s(job.status.admission),
         autoscaled=autoscaled,

@@ -21,6 +21,7 @@ class Scope(StrEnum):
     NAMESPACE = "namespace"
     KEPT = "kept"
     UNKNOWN = "unknown"
+    UNNAMED = "unnamed"
 
 
 class QuotaShortage(NamedTuple):
@@ -31,7 +32,8 @@ class QuotaShortage(NamedTuple):
         resource: What it counts.
         asked: What the gang takes of it.
         left: What there is.
-        never: Whether the gang takes more than the bound itself.
+        never: Whether the gang takes more than the bound itself, or cannot be counted.
+        containers: Those that do not name the resource, which the bound demands.
     """
 
     scope: Scope
@@ -40,6 +42,7 @@ class QuotaShortage(NamedTuple):
     asked: int
     left: int
     never: bool = False
+    containers: str = ""
 
 
 class Ledger:
@@ -158,6 +161,9 @@ class Ledger:
                 owned = self._owned[queue.cohort][at]
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
         for quota, _ in self._governing(gang):
+            for resource, containers in gang.unnamed:
+                if resource in quota.hard:
+                    return QuotaShortage(Scope.UNNAMED, quota.name, resource, 0, 0, never=True, containers=containers)
             for resource, asked in gang.namespace_demand:
                 if asked > quota.hard.get(resource, asked):
                     hard = quota.hard[resource]

@@ -105,6 +105,13 @@ def quota_short(short: QuotaShortage) -> str:
             f"job {short.name} holds a place in the same queue, and nobody knows how large a one, because its template "
             f"is gone or cannot be read: delete job {short.name}, or wait until it ends"
         )
+    if short.scope is Scope.UNNAMED:
+        resource = short.resource if "." in short.resource else f"requests.{short.resource}"
+        return (
+            f"ResourceQuota {short.name} counts {short.resource}, and containers of the job do not name it "
+            f"({short.containers}), so the API server refuses its pods: set resources.{resource} of each of them in "
+            "podTemplate, or have a LimitRange of the namespace give defaults"
+        )
     if short.scope is Scope.NODES_PER_JOB:
         return f"the job has {asked}, and queue {short.name} allows {short.left} per job (maxNodes)"
     if short.scope is Scope.NAMESPACE and short.never:
