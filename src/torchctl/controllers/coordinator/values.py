@@ -208,7 +208,7 @@ class Waiting:
         lasts_s: How long it runs at most, by its deadline; None: nobody knows.
         namespace_demand: What the whole gang takes of ResourceQuotas, by their resource names.
         quota_scopes: The scopes of ResourceQuotas that its pods are in, with their values.
-        unnamed: Resources that some containers do not name, and which: a ResourceQuota that counts one refuses the pods.
+        unnamed: Resources that some containers do not name, and which: a ResourceQuota that counts it refuses the pods.
         reserved: Whether a reservation is recorded for it.
         not_before_s: When it may be let in at the earliest, after its pods found no place.
         autoscaled: Whether nodes come for its pods once they wait, so that it needs no room now.
