@@ -8,6 +8,7 @@ from typing import Any
 
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
+from torchctl.api.quantity import NotAQuantity
 from torchctl.api.queue import QueueCapacity
 from torchctl.controllers.coordinator import values
 from torchctl.controllers.coordinator.admitted import PodDefaults
@@ -31,6 +32,8 @@ from torchctl.runtime.kinds import Key, key_of
 __all__ = ["state_of"]
 
 Template = Mapping[str, Any]
+
+_ODD = "a field has another form than pods have it"
 
 
 def state_of(
@@ -93,13 +96,14 @@ class _Jobs:
         template = self._templates.get(revision)
         if template is None:
             # One that waits may be seen before its template. What was let in is the coordinator's, whatever is gone.
-            return self._unreadable(job, "it is gone") if was_let_in(job) and not waits(job) else None
+            return self._unreadable(job, "", f"no {revision}") if was_let_in(job) and not waits(job) else None
         if not template.get("coordinated"):
             return None
         try:
             return self._gang(job, revision, template)
         except Exception as error:  # users write templates, and whatever is wrong with one must not stop all decisions
-            return self._unreadable(job, f"{type(error).__name__}: {error}")
+            why = str(error) if isinstance(error, NotAQuantity) else _ODD
+            return self._unreadable(job, why, f"{type(error).__name__}: {error}")
 
     def _gang(self, job: TorchrunJob, revision: Key, template: Template) -> values.Waiting | values.Holding | None:
         """Returns the gang of a job of the coordinator.
@@ -121,9 +125,9 @@ class _Jobs:
         priority = self._priorities.of(job, template)
         return replace(holding, priority=priority, autoscaled=holding.queue in self._autoscaled)
 
-    def _unreadable(self, job: TorchrunJob, why: str) -> values.Unreadable | None:
-        is_held = self._held_by(job) is not None
-        return values.Unreadable(str(key_of(job)), queue_name(job), why, is_held) if is_held or waits(job) else None
+    def _unreadable(self, job: TorchrunJob, why: str, error: str) -> values.Unreadable | None:
+        key, queue, is_held = str(key_of(job)), queue_name(job), self._held_by(job) is not None
+        return values.Unreadable(key, queue, why, error, is_held) if is_held or waits(job) else None
 
     def _held_by(self, job: TorchrunJob) -> Admission | None:
         """Returns the record by which the job holds its place, until the last pod is gone if it was taken back."""

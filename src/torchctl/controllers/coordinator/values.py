@@ -245,8 +245,7 @@ class Holding:
         let_in_s: When it was let in.
         ends_s: When it ends at the latest, by its deadline; None: nobody knows.
         settled: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
-        leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays. One that leaves
-            does so by itself, and its pods may still be there.
+        leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
         autoscaled: Whether nodes come for its pods once they wait.
         refused: Pods that the API server does not let the Job controller create.
@@ -277,12 +276,13 @@ class Holding:
 
 
 class Unreadable(NamedTuple):
-    """A gang, and why its template cannot be read; it holds a place, or waits."""
+    """A gang, why its template cannot be read, the error for the log, and whether it holds a place; else it waits."""
 
     key: str
     queue: str
     why: str
-    holds: bool = False
+    error: str
+    holds: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

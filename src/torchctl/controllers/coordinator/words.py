@@ -92,7 +92,10 @@ def after_others() -> str:
 
 def unreadable(why: str) -> str:
     """Says that a gang's template makes no pods, and what to do."""
-    return f"the job's pods cannot be read ({why}): mend podTemplate or resources of job or queue, and submit it again"
+    return (
+        f"nobody can tell what the job's pods ask for: {why}; correct podTemplate or nodeResources of "
+        "the job or its queue (`kubectl explain pod.spec` says how), and submit the job again"
+    )
 
 
 def quota_short(short: QuotaShortage) -> str:

@@ -8,6 +8,7 @@ from gangobjects import NOW, QUEUED, TEMPLATE, a_job, a_node, a_queue, is_told, 
 
 from torchctl.api.job import TorchrunJob
 from torchctl.controllers.coordinator.core import decide
+from torchctl.controllers.coordinator.deciding import Deciding
 from torchctl.controllers.coordinator.decision import Decision, Why
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
@@ -16,6 +17,8 @@ from torchctl.controllers.coordinator.standing import standing
 from torchctl.controllers.coordinator.values import State
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key
+
+ODD = "a field has another form than pods have it"
 
 
 def with_requests(**requests: str) -> dict[str, Any]:
@@ -27,10 +30,10 @@ def with_requests(**requests: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        (with_requests(cpu="lots"), "ValueError: "),
-        ({"coordinated": True}, "KeyError: 'pod'"),
-        ({"coordinated": True, "nodes": "many", "pod": TEMPLATE["pod"]}, "ValueError: "),
-        (TEMPLATE | {"pod": {"metadata": {}, "spec": {"tolerations": ["all"]}}}, "AttributeError: "),
+        (with_requests(cpu="lots"), "'lots' is not a quantity such as 4, 500m or 10Gi"),
+        ({"coordinated": True}, ODD),
+        ({"coordinated": True, "nodes": "many", "pod": TEMPLATE["pod"]}, ODD),
+        (TEMPLATE | {"pod": {"metadata": {}, "spec": {"tolerations": ["all"]}}}, ODD),
     ],
 )
 def test_a_template_that_is_none_stops_no_other_job(template: dict[str, Any], why: str) -> None:
@@ -46,7 +49,10 @@ def test_a_template_that_is_none_stops_no_other_job(template: dict[str, Any], wh
     assert [given.key for given in decision.let_in] == ["team/good"]
     (told,) = decision.told
     assert (told.key, told.place, told.why) == ("team/bad", 0, Why.UNREADABLE)
-    assert told.message.startswith(f"the job's pods cannot be read ({why}")
+    assert told.message == (
+        f"nobody can tell what the job's pods ask for: {why}; correct podTemplate or nodeResources of "
+        "the job or its queue (`kubectl explain pod.spec` says how), and submit the job again"
+    )
     written = records(decision, observed.jobs, NOW, words=True)
     assert [(job.metadata.name, record.reason) for job, record in written] == [
         ("good", ""),
@@ -122,6 +128,18 @@ def test_an_unknown_place_stops_no_other_queue() -> None:
     more = beside(a_job("bad", RUNNING), None, good(jobQueue="other"), queues=queues, template=TEMPLATE | {"nodes": 3})
     assert decide(more).let_in == ()
     assert decide(more).told[0].message == "the job takes 24 GPUs, and cohort c has 16 GPUs of its quota left"
+
+
+def test_the_error_is_for_the_log_and_said_once() -> None:
+    bad = {"coordinated": True}
+    observed = Observed(jobs=(a_job("bad"), a_job("worse", RUNNING)), templates={Key("team", "job-1"): bad})
+    deciding = Deciding(CoordinatorSettings())
+    first = deciding.decide(observed, NOW, words=True)
+    assert [(gang.key, gang.error, gang.holds) for gang in first.newly_unreadable] == [
+        ("team/bad", "KeyError: 'pod'", False),
+        ("team/worse", "KeyError: 'pod'", True),
+    ]
+    assert deciding.decide(observed, NOW, words=True).newly_unreadable == ()
 
 
 @pytest.mark.parametrize("estimate_s", [1e12, 1e300, float("inf"), -1e12])
