@@ -140,10 +140,9 @@ NOBODY = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue.
+    """A queue, by namespace and name.
 
     Args:
-        key: Namespace and name.
         quota: What its gangs may hold together; in a cohort, what it owns.
         cohort: Queues of one cohort lend each other what they do not use. Empty: none.
         borrowing: What it may hold above its quota; None in it: as much as its cohort has.
