@@ -12,7 +12,7 @@ from torchctl.api.capacity import LIMIT_RANGE, PRIORITY_CLASS, RESOURCE_QUOTA, R
 from torchctl.controllers.coordinator.admitted import PodDefaults, admitted
 from torchctl.controllers.coordinator.bounds import namespace_quota
 from torchctl.controllers.coordinator.matching import holds
-from torchctl.controllers.coordinator.shapes import scopes_of, shape_of
+from torchctl.controllers.coordinator.shapes import scopes_of, shape_of, unnamed_of
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Forbidden
 from torchctl.runtime.kinds import Kind, ObjectMeta
@@ -142,9 +142,46 @@ async def test_a_quota_governs_whom_the_coordinator_expects(admin: Client, names
     assert found == expected
 
 
-async def _is_refused(dry: Client, namespace: str, spec: dict[str, Any]) -> bool:
+COUNTED = (
+    "cpu",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+    "limits.cpu",
+    "limits.memory",
+    "requests.ephemeral-storage",
+    "limits.ephemeral-storage",
+    f"requests.{GPU}",
+    "pods",
+)
+
+
+@pytest.mark.parametrize("resource", COUNTED)
+@pytest.mark.parametrize("has_defaults", [False, True])
+async def test_a_quota_refuses_pods_that_do_not_name_what_it_counts(
+    admin: Client, namespace: str, limited: str, has_defaults: bool, resource: str
+) -> None:
+    """It has enough of the resource for each of the pods."""
+    here = limited if has_defaults else namespace
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "much"}}
+    await admin.create(RESOURCE_QUOTA, {**body, "spec": {"hard": {resource: "1Pi"}}}, here)
+
+    async def noted() -> bool:
+        return bool((await admin.get(RESOURCE_QUOTA, "much", here)).status.hard)
+
+    await until(noted)
+    ranges, runtimes = tuple(await admin.list(LIMIT_RANGE, namespace=here)), tuple(await admin.list(RUNTIME_CLASS))
+    expected, found = {}, {}
+    for pod, given in PODS.items():
+        unnamed = dict(unnamed_of(admitted(given, PodDefaults(ranges, runtimes))))
+        expected[pod] = resource in unnamed
+        found[pod] = await _is_refused(admin.dry(), here, given, "must specify")
+    assert found == expected
+
+
+async def _is_refused(dry: Client, namespace: str, spec: dict[str, Any], why: str = "exceeded quota: none") -> bool:
     try:
         await dry.create(RAW_POD, a_pod(spec), namespace)
     except Forbidden as error:
-        return "exceeded quota: none" in str(error)
+        return why in str(error)
     return False

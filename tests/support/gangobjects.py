@@ -37,8 +37,8 @@ def a_job(name: str = "job", status: dict[str, Any] | None = None, **spec: Any) 
     return msgspec.convert(body, TorchrunJob, dec_hook=TORCHRUN_JOB.dec_hook)
 
 
-def a_queue(**spec: Any) -> TorchrunQueue:
-    body = {"metadata": {"name": "queue", "namespace": "team"}, "spec": spec}
+def a_queue(name: str = "queue", **spec: Any) -> TorchrunQueue:
+    body = {"metadata": {"name": name, "namespace": "team"}, "spec": spec}
     return msgspec.convert(body, TorchrunQueue, dec_hook=TORCHRUN_QUEUE.dec_hook)
 
 

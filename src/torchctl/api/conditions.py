@@ -312,7 +312,8 @@ class JobReason(Reason):
     PODS_NOT_CREATED = (
         "PodsNotCreated",
         (JobCondition.WORKERS_READY,),
-        "Pods are missing and none appeared for 30 seconds: a quota or an admission policy refuses them.",
+        "Pods are missing and none appeared for 30 seconds: a quota or an admission policy refuses them. An elastic "
+        "job that has enough others runs without them, and is ready.",
         "Do what the message says of the refusal; the Job controller tries again by itself.",
     )
     FOREIGN_OBJECT = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-__all__ = ["PATTERN", "Format", "Quantity", "canonical", "parse"]
+__all__ = ["PATTERN", "Format", "NotAQuantity", "Quantity", "canonical", "parse"]
 
 PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$"
 """The accepted form: Kubernetes' grammar without signs, with an exponent of at most two digits."""
@@ -23,6 +23,10 @@ _SCALES = {
     **{suffix: Fraction(1024**power) for power, suffix in enumerate(_BINARY)},
     **{suffix: Fraction(10) ** power for power, suffix in _DECIMAL.items()},
 }
+
+
+class NotAQuantity(ValueError):
+    """A text is no quantity; it says which one, for users."""
 
 
 class Format(Enum):
@@ -72,13 +76,13 @@ def parse(text: str | int) -> Quantity:
     """Reads a quantity as manifests spell it; YAML gives whole numbers as int.
 
     Raises:
-        ValueError: it is not a quantity.
+        NotAQuantity: It is none.
     """
     if isinstance(text, int):
         return Quantity(Fraction(text))
     parts = _PARTS.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if parts is None:
-        raise ValueError(f"{text[:_MAX_TEXT]!r} is not a quantity such as 4, 500m or 10Gi")
+        raise NotAQuantity(f"{text[:_MAX_TEXT]!r} is not a quantity such as 4, 500m or 10Gi")
     sign, digits, suffix = parts.group(1), parts.group(2), parts.group(3) or ""
     amount = Fraction(digits) * (-1 if sign == "-" else 1)
     if len(suffix) > 1 and suffix[0] in "eE" and suffix != "Ei":

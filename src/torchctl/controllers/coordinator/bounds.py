@@ -1,6 +1,6 @@
 """Reads from queues and ResourceQuotas what their gangs may hold. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from torchctl.api import quantity
 from torchctl.api.capacity import QuotaSpec, ResourceQuota
@@ -12,8 +12,12 @@ from torchctl.runtime.kinds import key_of
 __all__ = ["namespace_quota", "queue_of"]
 
 
-def queue_of(queue: TorchrunQueue) -> Queue:
-    """Returns the settings of a queue."""
+def queue_of(queue: TorchrunQueue, unknown: Iterable[str] = ()) -> Queue:
+    """Returns the settings of a queue.
+
+    Args:
+        unknown: Jobs that hold a place in it, and nobody knows how large a one.
+    """
     spec = queue.spec
     return Queue(
         key=str(key_of(queue)),
@@ -23,6 +27,7 @@ def queue_of(queue: TorchrunQueue) -> Queue:
         borrowing=_limits(spec.borrowing_limit),
         preemption=spec.preemption,
         max_nodes=spec.max_nodes,
+        unknown=tuple(unknown),
     )
 
 

@@ -13,6 +13,7 @@ from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.coordinator.standing import Loss, Standing, losses, standing
+from torchctl.controllers.coordinator.values import Unreadable
 from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["Decided", "Deciding"]
@@ -23,6 +24,7 @@ class Decided:
     """A decision, what to write of it, which jobs lose their place by it, and how the queues stood before.
 
     Args:
+        newly_unreadable: Jobs whose templates cannot be read, and that were not among these in the last decision.
         pending: Whether a job waits, or one that was let in is not placed yet: time alone may change the next decision.
     """
 
@@ -30,15 +32,17 @@ class Decided:
     records: list[tuple[TorchrunJob, Admission]]
     losses: dict[str, Loss]
     standing: Standing
+    newly_unreadable: tuple[Unreadable, ...]
     pending: bool
 
 
 class Deciding:
-    """Decides, and remembers between decisions only what it has read of objects that are still there."""
+    """Decides, and remembers between decisions only what it has read of objects that are still there, and logged."""
 
     def __init__(self, settings: CoordinatorSettings) -> None:
         self._settings = settings
         self._readings = Readings()
+        self._unreadable: frozenset[Unreadable] = frozenset()
         # A reconcile that is cancelled leaves its thread behind for a moment, and the next one may begin meanwhile.
         self._lock = Lock()
 
@@ -50,7 +54,9 @@ class Deciding:
         """
         with self._lock:
             state = state_of(observed, self._settings, now, self._readings)
+            known, self._unreadable = self._unreadable, frozenset(state.unreadable)
         decision = decide(state)
         written = records(decision, observed.jobs, now, words=words)
         pending = bool(decision.told) or not all(held.settled for held in state.holdings)
-        return Decided(decision, written, losses(state, decision), standing(state), pending)
+        newly = tuple(gang for gang in state.unreadable if gang not in known)
+        return Decided(decision, written, losses(state, decision), standing(state), newly, pending)

@@ -13,13 +13,15 @@ RESOURCES = Demand._fields
 
 
 class Scope(StrEnum):
-    """Whose bound it is."""
+    """Whose bound it is, or why nothing of it is given away."""
 
     NODES_PER_JOB = "maxNodes"
     QUEUE = "queue"
     COHORT = "cohort"
     NAMESPACE = "namespace"
     KEPT = "kept"
+    UNKNOWN = "unknown"
+    UNNAMED = "unnamed"
 
 
 class QuotaShortage(NamedTuple):
@@ -30,7 +32,8 @@ class QuotaShortage(NamedTuple):
         resource: What it counts.
         asked: What the gang takes of it.
         left: What there is.
-        never: Whether the gang takes more than the bound itself.
+        never: Whether the gang takes more than the bound itself, or cannot be counted.
+        containers: Those that do not name the resource, which the bound demands.
     """
 
     scope: Scope
@@ -39,6 +42,7 @@ class QuotaShortage(NamedTuple):
     asked: int
     left: int
     never: bool = False
+    containers: str = ""
 
 
 class Ledger:
@@ -67,6 +71,9 @@ class Ledger:
         for holding in holdings:
             self.book(holding)
             self._book_namespace(holding, holding.pending_namespace_demand)
+        for queue in self.queues.values():
+            if queue.unknown:
+                self._book(queue, self._unknown(queue))
 
     def used(self, queue: str) -> Demand:
         """Returns what the gangs of a queue hold."""
@@ -84,13 +91,8 @@ class Ledger:
     def book(self, gang: Holding | Waiting, sign: int = 1) -> None:
         """Books a gang in its queue and cohort; with sign -1 the other way round."""
         queue = self.queues.get(gang.queue)
-        if queue is None:
-            return
-        used = self._used[queue.key]
-        for at, amount in enumerate(gang.demand):
-            used[at] += sign * amount
-            if queue.cohort and queue.quota[at] is not None:
-                self._lent_to[queue.cohort][at] += sign * amount
+        if queue is not None:
+            self._book(queue, gang.demand, sign)
 
     def take(self, gang: Waiting) -> None:
         """Books a gang that is let in."""
@@ -145,18 +147,23 @@ class Ledger:
         return self._namespace_shortage(gang)
 
     def never(self, gang: Waiting) -> QuotaShortage | None:
-        """Returns the bound that is below the gang by itself, whatever the others hold."""
+        """Returns the bound that keeps the gang out whoever else ends: one below the gang, or one of unknown use."""
         queue = self.queues[gang.queue]
         if queue.max_nodes is not None and gang.pods > queue.max_nodes:
             return QuotaShortage(Scope.NODES_PER_JOB, queue.key, "nodes", gang.pods, queue.max_nodes, never=True)
         for at, asked in enumerate(gang.demand):
             limit = self._limit(queue, at)
+            if queue.unknown and asked and queue.quota[at] is not None and RESOURCES[at] != "jobs":
+                return QuotaShortage(Scope.UNKNOWN, queue.unknown[0], RESOURCES[at], asked, 0)
             if limit is not None and asked > limit:
                 return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, limit, never=True)
             if queue.cohort and queue.quota[at] is not None and asked > self._owned[queue.cohort][at]:
                 owned = self._owned[queue.cohort][at]
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
         for quota, _ in self._governing(gang):
+            for resource, containers in gang.unnamed:
+                if resource in quota.hard:
+                    return QuotaShortage(Scope.UNNAMED, quota.name, resource, 0, 0, never=True, containers=containers)
             for resource, asked in gang.namespace_demand:
                 if asked > quota.hard.get(resource, asked):
                     hard = quota.hard[resource]
@@ -186,6 +193,18 @@ class Ledger:
         if known is None:
             return False
         return any(bound is not None and self._used[queue][at] > bound for at, bound in enumerate(known.quota))
+
+    def _book(self, queue: Queue, demand: Demand, sign: int = 1) -> None:
+        used = self._used[queue.key]
+        for at, amount in enumerate(demand):
+            used[at] += sign * amount
+            if queue.cohort and queue.quota[at] is not None:
+                self._lent_to[queue.cohort][at] += sign * amount
+
+    def _unknown(self, queue: Queue) -> Demand:
+        """Returns what the queue's gangs of unknown size may hold: the rest of what it owns."""
+        rest = (max(0, (bound or 0) - used) for bound, used in zip(queue.quota, self._used[queue.key], strict=True))
+        return Demand(*rest)._replace(jobs=len(queue.unknown))
 
     def _limit(self, queue: Queue, at: int) -> int | None:
         """Returns what the queue may hold by its own settings."""

@@ -21,6 +21,7 @@ from torchctl.controllers.coordinator.shapes import (
     scopes_of,
     shape_of,
     taken_of,
+    unnamed_of,
 )
 from torchctl.runtime.kinds import Key
 
@@ -37,6 +38,7 @@ class Asked:
     demand: values.Demand
     namespace_demand: tuple[tuple[str, int], ...]
     quota_scopes: tuple[tuple[str, str], ...]
+    unnamed: tuple[tuple[str, str], ...]
     # Jobs of one size get the same objects: there are many of them, and telling them apart by identity is fast.
     _demands: dict[int, values.Demand] = field(default_factory=dict, repr=False, compare=False)
     _namespace_demands: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict, repr=False, compare=False)
@@ -95,7 +97,8 @@ class Readings:
             return known[1]
         spec, given = admitted(spec_of(template), defaults), template["pod"]["metadata"].get("labels") or {}
         demand = demand_of(spec, 1, template.get("gpuResource", ""))
-        found = Asked(self.shared(shape_of(spec, given)), demand, namespace_demand(spec, 1), scopes_of(spec))
+        shape = self.shared(shape_of(spec, given))
+        found = Asked(shape, demand, namespace_demand(spec, 1), scopes_of(spec), unnamed_of(spec))
         self._templates[revision] = (defaults, found)
         return found
 

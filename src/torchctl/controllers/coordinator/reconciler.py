@@ -7,6 +7,7 @@ import asyncio
 from functools import partial
 
 import msgspec
+import structlog
 
 from torchctl.api.capacity import (
     BOUND,
@@ -35,6 +36,8 @@ from torchctl.runtime.manager import Manager
 from torchctl.runtime.reconcile import Request, Result
 
 __all__ = ["MANAGER", "Coordinator", "setup"]
+
+log = structlog.get_logger("torchctl.controllers")
 
 MANAGER = f"{FIELD_MANAGER}-coordinator"
 """The field manager of status.admission."""
@@ -117,6 +120,8 @@ class Coordinator:
         outcome = await asyncio.get_running_loop().run_in_executor(None, decide)
         self._metrics.decision_seconds.observe(clock.monotonic() - began_s)
         self._metrics.show(outcome.standing)
+        for gang in outcome.newly_unreadable:
+            log.warning("the template of a job cannot be read", job=gang.key, error=gang.error, holds_place=gang.holds)
         return outcome
 
     async def _write(self, job: TorchrunJob, record: Admission) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from torchctl.api.job import TorchrunJob
 from torchctl.api.jobstatus import Admission
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Told
-from torchctl.controllers.coordinator.plan import admission_of, held_by
+from torchctl.controllers.coordinator.jobgangs import admission_of, held_by
 from torchctl.controllers.coordinator.values import LONGEST_PAUSE_S
 from torchctl.runtime.kinds import key_of
 

@@ -197,11 +197,14 @@ class Room:
         return found
 
     def _expected(self, holding: Holding) -> int:
-        """Returns how many missing pods of a gang to expect; of one that may lack them for ever, as many as fit now."""
+        """Returns how many missing pods of a gang to expect.
+
+        Of one that may lack them for ever, that is as many as fit now, but for those that cannot be created.
+        """
         if not _may_lack_pods(holding):
             return holding.missing
         taken = max(self.capacity.lost_to(holding), self._coming.get(holding.shape, 0))
-        return max(0, min(holding.missing, self.capacity.slots(holding.shape) - taken))
+        return max(0, min(holding.missing - holding.refused, self.capacity.slots(holding.shape) - taken))
 
     def _come(self, shape: PodShape, pods: int, *, starts: bool = True) -> None:
         if starts:

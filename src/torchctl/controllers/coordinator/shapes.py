@@ -12,7 +12,16 @@ from torchctl.api import quantity
 from torchctl.controllers.coordinator.matching import NODE_NAME
 from torchctl.controllers.coordinator.values import HOST_PORT, Demand, PodShape, Requirement, Toleration
 
-__all__ = ["amounts", "demand_of", "namespace_demand", "requests_of", "scopes_of", "shape_of", "taken_of"]
+__all__ = [
+    "amounts",
+    "demand_of",
+    "namespace_demand",
+    "requests_of",
+    "scopes_of",
+    "shape_of",
+    "taken_of",
+    "unnamed_of",
+]
 
 Json = Mapping[str, Any]
 
@@ -22,6 +31,14 @@ _UNMODELLED = ("resourceClaims", "nodeName", "schedulingGates")
 
 _PLAIN_IN_QUOTAS = ("cpu", "memory", "ephemeral-storage", "hugepages-")
 """Resources that a ResourceQuota may name without `requests.` (podComputeUsageHelper in Kubernetes)."""
+
+
+_NAMED_FOR_QUOTAS = {
+    f"{prefix}{name}": (name, "limits" if prefix == "limits." else "requests")
+    for prefix in ("", "requests.", "limits.")
+    for name in ("cpu", "memory")
+}
+"""Resources of a ResourceQuota that each container has to name, or the pod is refused (podEvaluator.Constraints)."""
 
 
 def amounts(given: Mapping[str, Any]) -> dict[str, int]:
@@ -120,6 +137,23 @@ def scopes_of(spec: Json) -> tuple[tuple[str, str], ...]:
     if _names_namespaces(spec.get("affinity") or {}):
         found["CrossNamespacePodAffinity"] = ""
     return tuple(sorted(found.items()))
+
+
+def unnamed_of(spec: Json) -> tuple[tuple[str, str], ...]:
+    """Returns the resources that a ResourceQuota must not count, or it refuses the pod, each with containers' names.
+
+    These are those that the containers do not name. A pod with resources of its own is refused for none.
+    """
+    own: Json = spec.get("resources") or {}
+    if own.get("requests") or own.get("limits"):
+        return ()
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    found = []
+    for name, (resource, field) in sorted(_NAMED_FOR_QUOTAS.items()):
+        lacking = [str(container.get("name")) for container in containers if resource not in _of(container, field)]
+        if lacking:
+            found.append((name, ", ".join(lacking)))
+    return tuple(found)
 
 
 def _names_namespaces(affinity: Json) -> bool:

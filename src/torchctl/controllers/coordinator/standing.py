@@ -50,6 +50,7 @@ def standing(state: State) -> Standing:
     """Returns the figures of a state. Jobs of queues that do not exist count for none."""
     waiting = Counter(gang.queue for gang in state.waiting)
     let_in = Counter(holding.queue for holding in state.holdings)
+    let_in.update(gang.queue for gang in state.unreadable if gang.holds)
     ledger = Ledger(state.queues, (), state.holdings)
     return Standing(
         waiting={queue.key: waiting[queue.key] for queue in state.queues},

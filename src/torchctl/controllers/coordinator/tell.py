@@ -53,7 +53,8 @@ def tell(
             if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
             told.append(Told(gang.key, place, answer, estimate_s))
-    told += [Told(key, 0, Answer(Why.UNREADABLE, partial(words.unreadable, why))) for key, why in state.unreadable]
+    unreadable = (gang for gang in state.unreadable if not gang.holds)
+    told += [Told(gang.key, 0, Answer(Why.UNREADABLE, partial(words.unreadable, gang.why))) for gang in unreadable]
     return tuple(told)
 
 

@@ -68,8 +68,7 @@ class PodShape:
         selector: Node labels that the pod needs.
         affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
         one_per_node: Whether pods of one gang exclude each other from a node.
-        unmodelled: Fields of the pod that limit the nodes in a way that is not computed here. Such a gang is let in
-            only while no other gang is being placed on the same nodes.
+        unmodelled: Fields of the pod that limit its nodes in a way that is not computed. Such a gang is placed alone.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -96,10 +95,7 @@ class PodShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """A node as kube-scheduler sums it up: what it has, and what the pods bound to it ask for.
-
-    One that is cordoned has that as a taint.
-    """
+    """A node as kube-scheduler sums it up: what it has, and what its pods ask for. A cordon is a taint."""
 
     name: str
     allocatable: Mapping[str, int]
@@ -144,14 +140,14 @@ NOBODY = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue.
+    """A queue, by namespace and name.
 
     Args:
-        key: Namespace and name.
         quota: What its gangs may hold together; in a cohort, what it owns.
         cohort: Queues of one cohort lend each other what they do not use. Empty: none.
         borrowing: What it may hold above its quota; None in it: as much as its cohort has.
         max_nodes: Pods that one gang may have.
+        unknown: Jobs that hold a place in it of unknown size. They count as holding all that the queue owns.
     """
 
     key: str
@@ -161,6 +157,7 @@ class Queue:
     borrowing: Limits = UNBOUNDED
     preemption: Preemption = Preemption.NEVER
     max_nodes: int | None = None
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +207,7 @@ class Waiting:
         lasts_s: How long it runs at most, by its deadline; None: nobody knows.
         namespace_demand: What the whole gang takes of ResourceQuotas, by their resource names.
         quota_scopes: The scopes of ResourceQuotas that its pods are in, with their values.
+        unnamed: Resources that some containers do not name, and which: a ResourceQuota that counts it refuses the pods.
         reserved: Whether a reservation is recorded for it.
         not_before_s: When it may be let in at the earliest, after its pods found no place.
         autoscaled: Whether nodes come for its pods once they wait, so that it needs no room now.
@@ -226,6 +224,7 @@ class Waiting:
     lasts_s: float | None = None
     namespace_demand: tuple[tuple[str, int], ...] = ()
     quota_scopes: tuple[tuple[str, str], ...] = ()
+    unnamed: tuple[tuple[str, str], ...] = ()
     reserved: bool = False
     not_before_s: float = 0.0
     autoscaled: bool = False
@@ -245,10 +244,10 @@ class Holding:
         let_in_s: When it was let in.
         ends_s: When it ends at the latest, by its deadline; None: nobody knows.
         settled: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
-        leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays. One that leaves
-            does so by itself, and its pods may still be there.
+        leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
         autoscaled: Whether nodes come for its pods once they wait.
+        refused: Pods that the API server does not let the Job controller create.
     """
 
     key: str
@@ -267,6 +266,7 @@ class Holding:
     pending_namespace_demand: tuple[tuple[str, int], ...] = ()
     quota_scopes: tuple[tuple[str, str], ...] = ()
     autoscaled: bool = False
+    refused: int = 0
 
     @property
     def missing(self) -> int:
@@ -275,10 +275,13 @@ class Holding:
 
 
 class Unreadable(NamedTuple):
-    """A gang that waits, and why its template cannot be read."""
+    """A gang, why its template cannot be read, the error for the log, and whether it holds a place; else it waits."""
 
     key: str
+    queue: str
     why: str
+    error: str
+    holds: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

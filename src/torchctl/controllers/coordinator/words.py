@@ -92,7 +92,10 @@ def after_others() -> str:
 
 def unreadable(why: str) -> str:
     """Says that a gang's template makes no pods, and what to do."""
-    return f"the job's pods cannot be read ({why}): mend podTemplate or resources of job or queue, and submit it again"
+    return (
+        f"nobody can tell what the job's pods ask for: {why}; correct podTemplate or nodeResources of "
+        "the job or its queue (`kubectl explain pod.spec` says how), and submit the job again"
+    )
 
 
 def quota_short(short: QuotaShortage) -> str:
@@ -100,6 +103,18 @@ def quota_short(short: QuotaShortage) -> str:
     asked, left = amount(short.resource, short.asked), amount(short.resource, short.left)
     if short.scope is Scope.KEPT:
         return f"job {short.name} waits for quota, which is kept for it"
+    if short.scope is Scope.UNKNOWN:
+        return (
+            f"job {short.name} holds a place in the same queue, and nobody knows how large a one, because its template "
+            f"is gone or cannot be read: delete job {short.name}, or wait until it ends"
+        )
+    if short.scope is Scope.UNNAMED:
+        resource = short.resource if "." in short.resource else f"requests.{short.resource}"
+        return (
+            f"ResourceQuota {short.name} counts {short.resource}, and containers of the job do not name it "
+            f"({short.containers}), so the API server refuses its pods: set resources.{resource} of each of them in "
+            "podTemplate, or have a LimitRange of the namespace give defaults"
+        )
     if short.scope is Scope.NODES_PER_JOB:
         return f"the job has {asked}, and queue {short.name} allows {short.left} per job (maxNodes)"
     if short.scope is Scope.NAMESPACE and short.never:

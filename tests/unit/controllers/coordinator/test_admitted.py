@@ -13,10 +13,12 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.coordinator.plan import state_of
 from torchctl.controllers.coordinator.readings import Readings
-from torchctl.controllers.coordinator.shapes import namespace_demand, requests_of, shape_of
+from torchctl.controllers.coordinator.shapes import namespace_demand, requests_of, shape_of, unnamed_of
 from torchctl.controllers.coordinator.values import Toleration
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import Key
+
+QUOTA_NAMES = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 
 
 def limit_range(request: dict[str, str], limit: dict[str, str] | None = None, type_: str = "Container") -> LimitRange:
@@ -73,6 +75,27 @@ def test_the_operators_own_container_counts(more: dict[str, Any]) -> None:
 def test_default_limits_count_in_a_quota_of_limits() -> None:
     defaults = PodDefaults((limit_range({}, {"memory": "2Gi"}),))
     assert dict(namespace_demand(admitted(pod({}), defaults), 2))["limits.memory"] == 2**32
+
+
+@pytest.mark.parametrize(
+    ("spec", "unnamed"),
+    [
+        (pod({}, {"cpu": "1", "memory": "1Gi"}), ()),
+        (pod({"cpu": "1", "memory": "0"}), ("limits.cpu", "limits.memory")),
+        (pod({}, {"cpu": "1"}), ("limits.memory", "memory", "requests.memory")),
+        (pod({}, {"cpu": "1"}, resources={"limits": {"memory": "9Gi"}}), ()),
+        (pod({}, {"cpu": "1", "memory": "1"}, initContainers=[{"name": "c"}]), tuple(sorted(QUOTA_NAMES))),
+    ],
+)
+def test_each_container_names_what_a_quota_counts(spec: dict[str, Any], unnamed: tuple[str, ...]) -> None:
+    assert unnamed_of(spec) == tuple((name, "c") for name in unnamed)
+    filled = unnamed_of(admitted(spec, PodDefaults((limit_range({}, {"cpu": "1", "memory": "2Gi"}),))))
+    assert filled == ()
+
+
+def test_the_operators_own_container_is_refused_by_no_quota() -> None:
+    template = {"workspace": {"size": "1Gi"}, "pod": {"spec": pod({}, {"cpu": "1", "memory": "1Gi"})}}
+    assert unnamed_of(spec_of(template)) == ()
 
 
 def test_the_most_of_several_limit_ranges_counts() -> None:

@@ -123,7 +123,13 @@ def test_gangs_that_lack_nodes_go_one_by_one() -> None:
 
 @pytest.mark.parametrize(
     ("late_s", "free", "odd", "stays"),
-    [(0.0, 2, (), True), (0.0, 1, (), False), (2 * PROVISION_S, 2, (), False), (0.0, 2, ("volumes",), False)],
+    [
+        (0.0, 2, (), True),
+        (0.0, 1, (), False),
+        (2 * PROVISION_S, 2, (), False),
+        (0.0, 2, ("volumes",), True),
+        (2 * PROVISION_S, 2, ("volumes",), False),
+    ],
 )
 def test_nodes_that_one_left_go_to_who_stayed(late_s: float, free: int, odd: tuple[str, ...], stays: bool) -> None:
     """kube-scheduler needs a moment. If it places them nowhere although there is room, something else is wrong."""
@@ -166,12 +172,20 @@ def back_off(before: State, decision: Decision) -> State:
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     most=st.integers(4, 5),
     seed=st.integers(0, 2**32),
+    odd=st.sampled_from([(), ("volumes",)]),
 )
-@settings(max_examples=25, deadline=None)
-def test_every_gang_runs_that_the_autoscaler_has_nodes_for(sizes: list[int], most: int, seed: int) -> None:
-    """The nodes go to pods in any order, so that gangs hold nodes that others lack, and each runs for a while."""
+@settings(max_examples=50, deadline=None)
+def test_every_gang_runs_that_the_autoscaler_has_nodes_for(
+    sizes: list[int], most: int, seed: int, odd: tuple[str, ...]
+) -> None:
+    """The nodes go to pods in any order, so that gangs hold nodes that others lack, and each runs for a while.
+
+    They come once there are pods, and go if there are none.
+    """
     rng, ran, ends = random.Random(seed), set[str](), dict[str, float]()
-    now = state([auto(f"g{at}", pods, since_s=0.0) for at, pods in enumerate(sizes)], nodes(most), queues=QUEUES)
+    asked = shape(8, unmodelled=odd)
+    waiting = [auto(f"g{at}", pods, since_s=0.0, shape=asked) for at, pods in enumerate(sizes)]
+    now = state(waiting, (), queues=QUEUES)
     for _ in range(400):
         if len(ran) == len(sizes):
             break
@@ -179,6 +193,7 @@ def test_every_gang_runs_that_the_autoscaler_has_nodes_for(sizes: list[int], mos
         now = back_off(after(now, decision), decision)
         decision = decide(now)  # before the scheduler has seen who left
         now = back_off(after(now, decision), decision)
+        now = replace(now, nodes=(now.nodes or nodes(most)) if now.holdings else ())
         now = place_some(now, rng)
         for held in now.holdings:
             if held.settled:

@@ -82,6 +82,23 @@ def test_a_job_above_a_resource_quota_holds_up_nobody() -> None:
     )
 
 
+@pytest.mark.parametrize(("counted", "is_told"), [("limits.memory", True), ("requests.memory", False)])
+def test_a_job_hears_what_its_containers_have_to_name(counted: str, is_told: bool) -> None:
+    """The API server would refuse its pods again and again."""
+    quota = NamespaceQuota(namespace="team", name="compute", hard={counted: 2**40}, left={counted: 2**40})
+    lacks = gang("lacks", unnamed=(("limits.memory", "trainer, exporter"),))
+    decision = decide(state([lacks], nodes(1), namespace_quotas=(quota,)))
+    assert bool(decision.let_in) is not is_told
+    assert [(told.why, told.message) for told in decision.told] == is_told * [
+        (
+            Why.NEVER_FITS,
+            "ResourceQuota compute counts limits.memory, and containers of the job do not name it (trainer, exporter), "
+            "so the API server refuses its pods: set resources.limits.memory of each of them in podTemplate, or have a "
+            "LimitRange of the namespace give defaults",
+        )
+    ]
+
+
 def test_a_cohort_lends_what_it_does_not_use() -> None:
     queues = [queue("a", 8, cohort="c"), queue("b", 8, cohort="c")]
     assert let_in(decide(state([gang("x", 2, queue="a")], nodes(4), queues=queues))) == ["x"]

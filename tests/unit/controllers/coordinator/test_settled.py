@@ -42,6 +42,27 @@ def test_nobody_waits_for_a_pod_that_has_no_room_anyway(free: int, settled: bool
     assert bool(let_in(decide(lacking(free, settled=settled)))) is lets_in
 
 
+@pytest.mark.parametrize(("reason", "lets_in"), [("PodsNotCreated", True), ("WorkersReady", False)])
+def test_no_node_is_left_to_pods_that_are_refused(reason: str, lets_in: bool) -> None:
+    """A ResourceQuota or a webhook may refuse them for ever."""
+    mine = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
+    ready = {"type": "WorkersReady", "status": "True", "reason": reason, "lastTransitionTime": "2026-03-01T07:50:00Z"}
+    runs = {"admission": record(), "attemptReadyTime": "2026-03-01T07:40:00Z", "workers": {"running": 1}}
+    job = a_job(status=QUEUED | runs | {"phase": "Running", "conditions": [ready]})
+    after = seen(
+        job, a_job("next", numNodes=1), nodes=(a_node("n0"), a_node("n1"), a_node("n2")), pods=(a_pod("n0", mine),)
+    )
+    assert bool(let_in(decide(after))) is lets_in
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_gang_that_starts_waits_for_pods_that_are_refused(settled: bool) -> None:
+    """It loses its place soon, unless they come."""
+    runs = holding(gang("runs", 2), [("n0", 1)], settled=settled, refused=1)
+    there = [node("n0", used=8), node("n1")]
+    assert bool(let_in(decide(state([gang("next")], there, [runs])))) is settled
+
+
 ODD = shape(8, unmodelled=("volumes",))
 
 

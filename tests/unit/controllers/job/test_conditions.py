@@ -333,8 +333,12 @@ def test_an_elastic_job_says_why_workers_are_missing(world: type[World]) -> None
     w.says_why("pods demo-2- is forbidden: exceeded quota")
     w.settle()
     status, reason, message = w.condition("WorkersReady")
-    assert (w.phase, status, reason) == ("Running", "True", "WorkersReady")
+    assert (w.phase, status, reason) == ("Running", "True", "PodsNotCreated")
     assert message.endswith("are ready; 1 cannot be created: pods demo-2- is forbidden: exceeded quota")
+    w.says_why("")
+    w.worker(2)
+    w.settle()
+    assert w.condition("WorkersReady")[:2] == ("True", "WorkersReady")
 
 
 def test_an_elastic_job_says_why_nothing_replaces_a_failed_pod(world: type[World]) -> None:

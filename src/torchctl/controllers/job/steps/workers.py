@@ -48,9 +48,8 @@ def assess(observed: Observed, template: FrozenTemplate, now: datetime) -> Findi
     if template.elastic and success.has_succeeded(observed):
         return Finding(True, JobReason.WORKERS_READY, f"worker 0 of Job {name} has succeeded: the others are stopped")
     if template.elastic and ready >= template.min_nodes:
-        return Finding(
-            True, JobReason.WORKERS_READY, f"{ready} of {workers} {are} ready{_missing(observed, wanted, now)}"
-        )
+        reason = JobReason.PODS_NOT_CREATED if observed.create_failure else JobReason.WORKERS_READY
+        return Finding(True, reason, f"{ready} of {workers} {are} ready{_missing(observed, wanted, now)}")
     wrong = _problem(observed)
     if wrong is not None:
         return Finding(False, *wrong, warn=True)
