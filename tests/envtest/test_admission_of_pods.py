@@ -158,7 +158,7 @@ COUNTED = (
 
 @pytest.mark.parametrize("resource", COUNTED)
 @pytest.mark.parametrize("has_defaults", [False, True])
-async def test_a_quota_refuses_pods_that_do_not_name_what_it_counts(
+async def test_a_quota_refuses_pods_that_lack_what_it_counts(
     admin: Client, namespace: str, limited: str, has_defaults: bool, resource: str
 ) -> None:
     """It has enough of the resource for each of the pods."""
