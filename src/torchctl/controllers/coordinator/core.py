@@ -173,10 +173,15 @@ class _Pass:
         return next((at for at in range(self._next[queue] + 1, len(gangs)) if self._way_in(gangs[at])), len(gangs))
 
     def _way_in(self, gang: Waiting) -> _WayIn | None:
+        way = self._on_nodes(gang)  # before the quotas, because it is known at once for most
+        return way if way is not None and self._ledger.shortage(gang) is None else None
+
+    def _on_nodes(self, gang: Waiting) -> _WayIn | None:
+        """Returns the way in for a gang as far as nodes are concerned."""
         if gang.backs_off(self._state.now_s) or (gang.autoscaled and self._nodes_are_late):
             return None
-        shape = self._room.way_in(gang)  # before the quotas, because it is known at once for most
-        if shape is None or self._ledger.shortage(gang) is not None:
+        shape = self._room.way_in(gang)
+        if shape is None:
             return None
         if shape is gang.shape:
             return _WayIn(shape, NodeNames())
@@ -199,6 +204,8 @@ class _Pass:
         """Makes others leave for a gang, if that is enough for it to start."""
         if self._others_leave(gang) or self._is_kept_for_another(gang):
             return False
+        if gang.autoscaled and self._on_nodes(gang) is None:
+            return False  # nodes come for it, so others leave only for a quota, and once that is all it lacks
         found = victims(gang, self._staying(), self._room, self._ledger)
         if not found:
             return False

@@ -5,8 +5,9 @@ from functools import partial
 
 from torchctl.controllers.coordinator import words
 from torchctl.controllers.coordinator.decision import Answer, Preempt, Told, Why
+from torchctl.controllers.coordinator.nodenames import MOST_NODES, node_names
 from torchctl.controllers.coordinator.quota import Ledger, Scope
-from torchctl.controllers.coordinator.room import Room
+from torchctl.controllers.coordinator.room import Hold, Room
 from torchctl.controllers.coordinator.values import Start, State, Waiting
 
 __all__ = ["pace", "tell"]
@@ -100,7 +101,10 @@ def _quota(gang: Waiting, ledger: Ledger, room: Room) -> Answer | None:
 
 def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], Answer]) -> Answer:
     """Returns what the nodes are short of, or for whom they are kept."""
-    if gang.autoscaled:
+    hold = _too_many_to_name(gang, room)
+    if hold is not None and hold.key != gang.key:
+        return Answer(Why.BEHIND, partial(words.too_many_nodes, hold.key), hold.key)
+    if gang.autoscaled or hold is not None:
         return Answer(Why.NEXT, words.after_others)
     size = (gang.pods, id(gang.shape))
     found = known.get(size)
@@ -118,3 +122,14 @@ def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], Answer]) -> A
         return Answer(Why.BEHIND, partial(words.room_kept, hold.key), hold.key)
     known[size] = found
     return found
+
+
+def _too_many_to_name(gang: Waiting, room: Room) -> Hold | None:
+    """Returns the hold whose nodes a gang with room would have to be told, if a record cannot name so many."""
+    if len(room.capacity.held) <= MOST_NODES:
+        return None
+    limited = room.way_in(gang)
+    if limited is None or limited is gang.shape or node_names(gang, limited, room.capacity) is not None:
+        return None
+    shared = (hold for hold in room.holds.values() if room.capacity.share_nodes(gang.shape, hold.shape))
+    return room.holds.get(gang.key) or next(shared, None)
