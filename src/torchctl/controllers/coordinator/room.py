@@ -127,17 +127,18 @@ class Room:
         if gang.autoscaled:
             chosen = gang.shape if self.keeper(gang) is None else self._beside(gang.shape)
             return chosen if chosen is not None and self._leaves_room(chosen, self._coming_of(gang, chosen)) else None
+        shape, pods = gang.shape, gang.pods
+        if pods > self.capacity.slots(shape):
+            return None  # on a part of the nodes there are no more places than on all of them
         own = self.holds.get(gang.key)
         if own is not None:
-            return next((shape for shape in (gang.shape, own.shape) if self.fits(shape, gang.pods)), None)
-        shape, pods = gang.shape, gang.pods
+            return next((one for one in (shape, own.shape) if self.fits(one, pods)), None)
         asked = (id(shape), pods, gang.lasts_s)
         if asked in self._no_way_in:
             return None
         if self.fits(shape, pods) and self.keeper(gang) is None:
             return shape
-        # On a part of the nodes there are no more places than on all of them.
-        outside = self._beside(shape) if pods <= self.capacity.slots(shape) else None
+        outside = self._beside(shape)
         if outside is not None and self.fits(outside, pods):
             return outside
         self._no_way_in.add(asked)
