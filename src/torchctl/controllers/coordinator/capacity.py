@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches, selects, untolerated
 from torchctl.controllers.coordinator.values import (
+    HOST_PORT,
     Holding,
     NodeInfo,
     PodShape,
     Requirement,
     Taint,
     Toleration,
-    amount_of,
 )
 
-__all__ = ["PODS", "Capacity", "slots_in"]
+__all__ = ["PODS", "Capacity", "amount_of", "slots_in"]
 
 PODS = "pods"
 """The resource of which every pod takes one."""
@@ -208,6 +208,11 @@ class Capacity:
     def _number(self, profile: Profile) -> int:
         """Returns the number of a profile: numbers are compared far more often than profiles."""
         return self._profiles.setdefault(profile, len(self._profiles))
+
+
+def amount_of(resource: str, amounts: Mapping[str, int]) -> int:
+    """Returns how much there is of a resource, of which nodes do not name each."""
+    return amounts.get(resource, int(resource.startswith(HOST_PORT)))
 
 
 def needs_of(shape: PodShape) -> tuple[tuple[str, int], ...]:

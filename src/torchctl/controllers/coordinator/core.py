@@ -13,6 +13,7 @@ reservation for each set of nodes that overlap, and it is recorded: it stays wit
 from dataclasses import replace
 from typing import NamedTuple
 
+from torchctl.controllers.coordinator.alike import Kind
 from torchctl.controllers.coordinator.capacity import Capacity
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Preempt
 from torchctl.controllers.coordinator.future import by_end, reserve
@@ -57,6 +58,8 @@ class _Pass:
         self._turns = Turns(state.settings, self._ledger.queues, state.starts)
         self._left_for = {holding.leaving_for for holding in state.holdings} - {""}
         self._next = dict.fromkeys(self._queues, 0)
+        self._alone: dict[str, set[str]] = {}
+        """Gangs for which something may be kept, by queue: what is so for others of their kind is not so for them."""
         self._hopeless: dict[PodShape, int] = {}
         """Pods for which there is no room even when all gangs have ended, by shape."""
         self._names: dict[PodShape, NodeNames | None] = {}
@@ -72,8 +75,7 @@ class _Pass:
         self._keep_quota(firsts)
         self._keep_recorded(firsts)
         more = self._go_round(firsts)
-        in_now = {given.key for given in self._let_in}
-        told = tell(self._state, self._queues, in_now, self._room, self._ledger, self._preempt)
+        told = tell(self._state, self._queues, self._let_in, self._alone, self._room, self._ledger, self._preempt)
         return Decision(
             let_in=tuple(self._let_in),
             preempt=tuple(self._preempt),
@@ -102,15 +104,23 @@ class _Pass:
     def _keep_quota(self, firsts: dict[str, Waiting]) -> None:
         for gang in sorted(firsts.values(), key=lambda gang: (gang.since_s, gang.key)):
             if self._is_overdue(gang):
-                self._ledger.keep(gang)
+                self._keep_quota_for(gang)
+
+    def _keep_quota_for(self, gang: Waiting) -> None:
+        self._see_alone(gang)
+        self._ledger.keep(gang)
+
+    def _see_alone(self, gang: Waiting) -> None:
+        self._alone.setdefault(gang.queue, set()).add(gang.key)
 
     def _keep_recorded(self, firsts: dict[str, Waiting]) -> None:
         """Keeps quota and room for the gangs that others leave for, and for those with a recorded reservation."""
         known = [gang for gang in self._state.waiting if gang.reserved or gang.key in self._left_for]
         for gang in sorted(known, key=lambda gang: (gang.key not in self._left_for, gang.since_s, gang.key)):
+            self._see_alone(gang)
             if gang.queue not in self._ledger.queues or not self._may_ever(gang):
                 continue
-            self._ledger.keep(gang)
+            self._keep_quota_for(gang)
             # Some of those that were to leave may not have been told, or others have taken what they left.
             may_preempt = gang.key in self._left_for or firsts.get(gang.queue) is gang
             more = may_preempt and self._way_in(gang) is None and self._preempts_for(gang)
@@ -169,14 +179,29 @@ class _Pass:
 
     def _next_that_fits(self, queue: str) -> int:
         """Returns the place in its queue of the next gang that fits now; behind the last one if none does."""
-        gangs = self._queues[queue]
-        return next((at for at in range(self._next[queue] + 1, len(gangs)) if self._way_in(gangs[at])), len(gangs))
+        gangs, alone = self._queues[queue], self._alone.get(queue, ())
+        asked: set[tuple[Kind, float | None]] = set()
+        for at in range(self._next[queue] + 1, len(gangs)):
+            gang = gangs[at]
+            same = (gang.kind, gang.lasts_s)
+            by_itself = alone and gang.key in alone
+            if by_itself or same not in asked:
+                if self._way_in(gang):
+                    return at
+                if not by_itself:
+                    asked.add(same)
+        return len(gangs)
 
     def _way_in(self, gang: Waiting) -> _WayIn | None:
+        way = self._on_nodes(gang)  # before the quotas, because it is known at once for most
+        return way if way is not None and self._ledger.shortage(gang) is None else None
+
+    def _on_nodes(self, gang: Waiting) -> _WayIn | None:
+        """Returns the way in for a gang as far as nodes are concerned."""
         if gang.backs_off(self._state.now_s) or (gang.autoscaled and self._nodes_are_late):
             return None
-        shape = self._room.way_in(gang)  # before the quotas, because it is known at once for most
-        if shape is None or self._ledger.shortage(gang) is not None:
+        shape = self._room.way_in(gang)
+        if shape is None:
             return None
         if shape is gang.shape:
             return _WayIn(shape, NodeNames())
@@ -190,7 +215,7 @@ class _Pass:
         if self._is_kept_for_another(gang):
             return
         if self._preempts_for(gang):
-            self._ledger.keep(gang)
+            self._keep_quota_for(gang)
             self._reserve(gang)
         elif self._is_overdue(gang) and self._ledger.shortage(gang) is None:
             self._reserve(gang)
@@ -199,6 +224,8 @@ class _Pass:
         """Makes others leave for a gang, if that is enough for it to start."""
         if self._others_leave(gang) or self._is_kept_for_another(gang):
             return False
+        if gang.autoscaled and self._on_nodes(gang) is None:
+            return False  # nodes come for it, so others leave only for a quota, and once that is all it lacks
         found = victims(gang, self._staying(), self._room, self._ledger)
         if not found:
             return False
@@ -249,6 +276,7 @@ class _Pass:
             return
         hold = reserve(gang, self._by_end, self._room, self._state.now_s)
         if hold is not None:
+            self._see_alone(gang)
             self._room.keep(hold)
         else:
             self._hopeless[gang.shape] = gang.pods

@@ -1,6 +1,7 @@
 """The room that there will be for one shape of pods as gangs end."""
 
 from collections.abc import Iterable
+from itertools import chain
 from operator import floordiv
 
 from torchctl.controllers.coordinator.capacity import Capacity, needs_of
@@ -81,35 +82,31 @@ def _end(holding: Holding) -> tuple[int, float, str]:
 def reserve(gang: Waiting, ending: Iterable[Holding], room: Room, now_s: float) -> Hold | None:
     """Returns the hold that keeps room for a gang; None if there is no room even when all other gangs have ended.
 
+    What is being placed may go to the nodes that are chosen, too, until it ends as any gang does.
+
     Args:
         ending: The gangs that hold room, by their end (`by_end`).
     """
     if room.capacity.most(gang.shape) < gang.pods:
         return None
-    known, needed = tuple(ending), gang.pods
-    while True:
-        found = _kept(gang, needed, known, room, now_s)
-        if found is None:
-            return None
-        load = room.load_on(gang.shape, found.nodes)
-        if gang.pods + load <= needed:
-            return found
-        needed = gang.pods + load  # what is being placed may go to these nodes, too
-
-
-def _kept(gang: Waiting, needed: int, ending: Iterable[Holding], room: Room, now_s: float) -> Hold | None:
-    future, until_s = Future(room.capacity, gang.shape), now_s
-    for holding in ending:
-        if future.slots >= needed:
-            break
-        future.leave(holding)
-        known = _known_end(holding, now_s)
-        until_s = float("inf") if known is None else max(until_s, known)
-    if future.slots < needed:
-        return None
-    nodes = future.nodes(needed)
-    spare = future.places(nodes) - needed
-    return Hold(gang, nodes, None if until_s == float("inf") else until_s, spare)
+    future, needed, until_s = Future(room.capacity, gang.shape), gang.pods, now_s
+    ended: list[Holding] = []
+    for holding in chain((None,), ending):
+        if holding is not None:
+            future.leave(holding)
+            known = _known_end(holding, now_s)
+            until_s = float("inf") if known is None else max(until_s, known)
+            if room.expects(holding):
+                ended.append(holding)
+                needed = gang.pods
+        while future.slots >= needed:
+            nodes = future.nodes(needed)
+            load = room.load_on(gang.shape, nodes, ended)
+            if gang.pods + load <= needed:
+                spare = future.places(nodes) - needed
+                return Hold(gang, nodes, None if until_s == float("inf") else until_s, spare)
+            needed = gang.pods + load
+    return None
 
 
 def _known_end(holding: Holding, now_s: float) -> float | None:

@@ -1,5 +1,6 @@
 """Names the nodes to which a gang is limited, because its record and its pods carry these names."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from torchctl.controllers.coordinator.capacity import Capacity
@@ -20,16 +21,20 @@ class NodeNames(NamedTuple):
 
 def node_names(gang: Waiting, limited: PodShape, capacity: Capacity) -> NodeNames | None:
     """Returns the nodes for a gang that is let in with a limited shape; None if they are too many to be named."""
-    held = capacity.held
-    own = [name for name, key in held.items() if key == gang.key]
+    held, able = capacity.held, capacity.free(gang.shape).keys()
+    own = {name for name, key in held.items() if key == gang.key}
     if own:
-        return NodeNames(only=tuple(sorted(own))) if len(own) <= MOST_NODES else None
-    if len(held) <= MOST_NODES:
-        return NodeNames(avoid=tuple(sorted(held)))
-    avoid = sorted(held.keys() & capacity.free(gang.shape).keys())
-    if len(avoid) <= MOST_NODES:
-        return NodeNames(avoid=tuple(avoid))
+        return _few(NodeNames(only=_sorted(own)), NodeNames(avoid=_sorted(able - own)))
+    avoid = NodeNames(avoid=_sorted(held if len(held) <= MOST_NODES else held.keys() & able))
     if gang.autoscaled:
-        return None  # the nodes that come for it have no names yet
-    only = sorted(capacity.free(limited))
-    return NodeNames(only=tuple(only)) if len(only) <= MOST_NODES else None
+        return _few(avoid)  # the nodes that come for it have no names yet
+    return _few(avoid, NodeNames(only=_sorted(capacity.free(limited))))
+
+
+def _few(*choices: NodeNames) -> NodeNames | None:
+    """Returns the first one that a record can carry."""
+    return next((names for names in choices if len(names.only) + len(names.avoid) <= MOST_NODES), None)
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names))

@@ -10,6 +10,7 @@ nodes that are chosen for it: others run there only if they end before its room 
 Who does not is let in for the other nodes.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -62,6 +63,7 @@ class Room:
         self.capacity = capacity
         self._now_s = now_s
         self._coming: dict[PodShape, int] = {}
+        self._expects: dict[str, int] = {}
         self._starting: set[PodShape] = set()
         """Shapes of gangs that have never run."""
         self._lost: dict[PodShape, int] = {}
@@ -76,6 +78,7 @@ class Room:
         for holding in sorted(holdings, key=lambda one: (one.settled, one.autoscaled, one.key)):
             coming = 0 if holding.leaving_for else self._expected(holding)
             if coming:
+                self._expects[holding.key] = coming
                 self._come(holding.shape, coming, starts=not holding.settled)
                 self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
 
@@ -90,13 +93,19 @@ class Room:
             found = self._load[shape] = found + self._lost.get(shape, 0)
         return found
 
-    def load_on(self, shape: PodShape, nodes: Iterable[str]) -> int:
-        """Returns the same for what might be placed on these nodes."""
-        names = tuple(nodes)
+    def expects(self, holding: Holding) -> int:
+        """Returns how many pods of a gang that is let in are still to be placed."""
+        return self._expects.get(holding.key, 0)
+
+    def load_on(self, shape: PodShape, nodes: Iterable[str], ended: Iterable[Holding]) -> int:
+        """Returns the load of what might be placed on these nodes, once some gangs have ended."""
+        names, coming = tuple(nodes), Counter(self._coming)
+        for holding in ended:
+            coming[holding.shape] -= self.expects(holding)
         return sum(
-            pods * taken_by(coming, shape)
-            for coming, pods in self._coming.items()
-            if self.capacity.runs_on(coming, names)
+            pods * taken_by(other, shape)
+            for other, pods in coming.items()
+            if pods and self.capacity.runs_on(other, names)
         )
 
     def left(self, shape: PodShape) -> int:
@@ -118,17 +127,18 @@ class Room:
         if gang.autoscaled:
             chosen = gang.shape if self.keeper(gang) is None else self._beside(gang.shape)
             return chosen if chosen is not None and self._leaves_room(chosen, self._coming_of(gang, chosen)) else None
+        shape, pods = gang.shape, gang.pods
+        if pods > self.capacity.slots(shape):
+            return None  # on a part of the nodes there are no more places than on all of them
         own = self.holds.get(gang.key)
         if own is not None:
-            return next((shape for shape in (gang.shape, own.shape) if self.fits(shape, gang.pods)), None)
-        shape, pods = gang.shape, gang.pods
+            return next((one for one in (shape, own.shape) if self.fits(one, pods)), None)
         asked = (id(shape), pods, gang.lasts_s)
         if asked in self._no_way_in:
             return None
         if self.fits(shape, pods) and self.keeper(gang) is None:
             return shape
-        # On a part of the nodes there are no more places than on all of them.
-        outside = self._beside(shape) if pods <= self.capacity.slots(shape) else None
+        outside = self._beside(shape)
         if outside is not None and self.fits(outside, pods):
             return outside
         self._no_way_in.add(asked)

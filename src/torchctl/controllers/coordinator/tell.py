@@ -4,9 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from torchctl.controllers.coordinator import words
-from torchctl.controllers.coordinator.decision import Answer, Preempt, Told, Why
-from torchctl.controllers.coordinator.quota import Ledger, Scope
-from torchctl.controllers.coordinator.room import Room
+from torchctl.controllers.coordinator.alike import Kind
+from torchctl.controllers.coordinator.decision import Answer, LetIn, Preempt, Told, Why
+from torchctl.controllers.coordinator.nodenames import MOST_NODES, node_names
+from torchctl.controllers.coordinator.quota import Ledger, QuotaShortage, Scope
+from torchctl.controllers.coordinator.room import Hold, Room
 from torchctl.controllers.coordinator.values import Start, State, Waiting
 
 __all__ = ["pace", "tell"]
@@ -21,35 +23,41 @@ _FEWEST = 3
 def tell(
     state: State,
     queues: Mapping[str, Sequence[Waiting]],
-    let_in: Collection[str],
+    let_in: Iterable[LetIn],
+    alone: Mapping[str, Collection[str]],
     room: Room,
     ledger: Ledger,
     preempt: Iterable[Preempt],
 ) -> tuple[Told, ...]:
-    """Returns what everybody is told who is not let in, in the order of the queues; then those that have no place."""
-    by_size: dict[tuple[int, int], Answer] = {}
-    keepers = ledger.keepers() | room.holds.keys()
-    starts = _by_queue(state.starts)
-    leaving = _leaving(state, preempt)
+    """Returns what everybody is told who is not let in, in the order of the queues; then those that have no place.
+
+    Args:
+        alone: Gangs for which room or quota may be kept or others leave, by queue: none is told what its kind is told.
+    """
+    starts, answers = _by_queue(state.starts), _Answers(room, ledger, state.now_s, _leaving(state, preempt))
     until = {key: hold.until_s for key, hold in room.holds.items()}
+    out: dict[str, set[str]] = {}
+    for given in let_in:
+        out.setdefault(given.queue, set()).add(given.key)
     told = []
     for name, gangs in queues.items():
-        interval_s, place = pace(starts.get(name, []), state.now_s), 0
-        by_kind: dict[object, Answer] = {}
+        interval_s, place, started, by_itself = (
+            pace(starts.get(name, []), state.now_s),
+            0,
+            out.get(name),
+            alone.get(name),
+        )
+        by_kind: dict[Kind, Answer] = {}
         for gang in gangs:
-            if gang.key in let_in:
+            if started and gang.key in started:
                 continue
             place += 1
-            answer = _own(gang, state.now_s, leaving) if leaving or gang.not_before_s else None
-            if answer is None:
-                # Gangs of one queue that ask for the same are told the same, but for place and estimate. One that quota
-                # or room is kept for does not wait for itself.
-                keeper = gang.key if gang.key in keepers else ""
-                kind = (gang.pods, id(gang.shape), id(gang.demand), id(gang.namespace_demand), keeper)
-                answer = by_kind.get(kind)
-                if answer is None:
-                    answer = by_kind[kind] = _quota(gang, ledger, room) or _nodes(gang, room, by_size)
-            estimate_s = until.get(gang.key) if until else None
+            answer, estimate_s = by_kind.get(gang.kind), None
+            if by_itself and gang.key in by_itself:
+                answer, estimate_s = answers.of(gang), until.get(gang.key)
+            elif answer is None:
+                # Gangs of one queue that ask for the same are told the same, but for place and estimate.
+                answer = by_kind[gang.kind] = answers.of(gang)
             if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
             told.append(Told(gang.key, place, answer, estimate_s))
@@ -79,43 +87,76 @@ def _leaving(state: State, preempt: Iterable[Preempt]) -> dict[str, int]:
     return found
 
 
-def _own(gang: Waiting, now_s: float, leaving: Mapping[str, int]) -> Answer | None:
-    """Returns what is so for this gang alone."""
-    if gang.key in leaving:
-        return Answer(Why.PREEMPTING, partial(words.preempting, leaving[gang.key]))
-    if gang.backs_off(now_s):
-        return Answer(Why.BACK_OFF, partial(words.back_off, gang.not_before_s))
-    return None
+class _Answers:
+    """Finds out why gangs wait, once for those that ask for the same."""
 
+    def __init__(self, room: Room, ledger: Ledger, now_s: float, leaving: Mapping[str, int]) -> None:
+        self._room, self._ledger, self._now_s, self._leaving = room, ledger, now_s, leaving
+        self._keepers = ledger.keepers()
+        self._short: dict[tuple[object, ...], QuotaShortage | None] = {}
+        self._by_size: dict[tuple[int, int], Answer] = {}
 
-def _quota(gang: Waiting, ledger: Ledger, room: Room) -> Answer | None:
-    """Returns which quota keeps a gang out, if one does that would fit on the nodes."""
-    if gang.queue not in ledger.queues:
-        return Answer(Why.NO_QUEUE, partial(words.no_queue, gang.queue))
-    short = ledger.shortage(gang)
-    if short is None or (not short.never and not gang.autoscaled and room.capacity.most(gang.shape) < gang.pods):
-        return None
-    waits_for = short.name if short.scope is Scope.KEPT else ""
-    return Answer(Why.NEVER_FITS if short.never else Why.QUOTA, partial(words.quota_short, short), waits_for)
+    def of(self, gang: Waiting) -> Answer:
+        """Returns why a gang waits."""
+        if gang.key in self._leaving:
+            return Answer(Why.PREEMPTING, partial(words.preempting, self._leaving[gang.key]))
+        if gang.backs_off(self._now_s):
+            return Answer(Why.BACK_OFF, partial(words.back_off, gang.not_before_s))
+        return self._quota(gang) or self._nodes(gang)
 
+    def _quota(self, gang: Waiting) -> Answer | None:
+        """Returns which quota keeps a gang out, if one does that would fit on the nodes."""
+        if gang.queue not in self._ledger.queues:
+            return Answer(Why.NO_QUEUE, partial(words.no_queue, gang.queue))
+        short = self._shortage(gang)
+        if short is None or not (short.never or gang.autoscaled or self._may_fit(gang)):
+            return None
+        waits_for = short.name if short.scope is Scope.KEPT else ""
+        return Answer(Why.NEVER_FITS if short.never else Why.QUOTA, partial(words.quota_short, short), waits_for)
 
-def _nodes(gang: Waiting, room: Room, known: dict[tuple[int, int], Answer]) -> Answer:
-    """Returns what the nodes are short of, or for whom they are kept."""
-    if gang.autoscaled:
-        return Answer(Why.NEXT, words.after_others)
-    size = (gang.pods, id(gang.shape))
-    found = known.get(size)
-    if found is not None and found.waits_for != gang.key:
+    def _shortage(self, gang: Waiting) -> QuotaShortage | None:
+        if gang.key in self._keepers:
+            return self._ledger.shortage(gang)
+        asked = (gang.queue, gang.pods, id(gang.demand), id(gang.namespace_demand), id(gang.quota_scopes))
+        if asked not in self._short:
+            self._short[asked] = self._ledger.shortage(gang)
+        return self._short[asked]
+
+    def _may_fit(self, gang: Waiting) -> bool:
+        return self._room.capacity.most(gang.shape) >= gang.pods
+
+    def _nodes(self, gang: Waiting) -> Answer:
+        """Returns what the nodes are short of, or for whom they are kept."""
+        room = self._room
+        hold = _too_many_to_name(gang, room)
+        if hold is not None and hold.key != gang.key:
+            return Answer(Why.BEHIND, partial(words.too_many_nodes, hold.key), hold.key)
+        if gang.autoscaled or hold is not None:
+            return Answer(Why.NEXT, words.after_others)
+        size = (gang.pods, id(gang.shape))
+        found = self._by_size.get(size)
+        if found is not None and found.waits_for != gang.key:
+            return found
+        if not self._may_fit(gang):
+            found = Answer(Why.NEVER_FITS, partial(words.never_fits, gang, room.capacity))
+        elif not room.fits(gang.shape, gang.pods):
+            left = min(room.left(gang.shape), gang.pods - 1)
+            found = Answer(Why.NODES, partial(words.nodes_short, gang, left))
+        else:
+            hold = room.keeper(gang)
+            if hold is None:
+                return Answer(Why.NEXT, words.next_decision)
+            return Answer(Why.BEHIND, partial(words.room_kept, hold.key), hold.key)
+        self._by_size[size] = found
         return found
-    if room.capacity.most(gang.shape) < gang.pods:
-        found = Answer(Why.NEVER_FITS, partial(words.never_fits, gang, room.capacity))
-    elif not room.fits(gang.shape, gang.pods):
-        left = min(room.left(gang.shape), gang.pods - 1)
-        found = Answer(Why.NODES, partial(words.nodes_short, gang, left))
-    else:
-        hold = room.keeper(gang)
-        if hold is None:
-            return Answer(Why.NEXT, words.next_decision)
-        return Answer(Why.BEHIND, partial(words.room_kept, hold.key), hold.key)
-    known[size] = found
-    return found
+
+
+def _too_many_to_name(gang: Waiting, room: Room) -> Hold | None:
+    """Returns the hold whose nodes a gang with room would have to be told, if a record cannot name so many."""
+    if len(room.capacity.held) <= MOST_NODES:
+        return None
+    limited = room.way_in(gang)
+    if limited is None or limited is gang.shape or node_names(gang, limited, room.capacity) is not None:
+        return None
+    shared = (hold for hold in room.holds.values() if room.capacity.share_nodes(gang.shape, hold.shape))
+    return room.holds.get(gang.key) or next(shared, None)

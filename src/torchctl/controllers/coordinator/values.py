@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchctl.api.queue import Preemption
+from torchctl.controllers.coordinator.alike import Kind, kind_of
 from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
     "Turn",
     "Unreadable",
     "Waiting",
-    "amount_of",
 ]
 
 
@@ -125,12 +125,6 @@ class Limits(NamedTuple):
 HOST_PORT = "hostPort/"
 """What the resources begin with that are ports of a node: every node has one of each, as hostPort/TCP/29500."""
 
-
-def amount_of(resource: str, amounts: Mapping[str, int]) -> int:
-    """Returns how much there is of a resource, of which nodes do not name each."""
-    return amounts.get(resource, int(resource.startswith(HOST_PORT)))
-
-
 UNBOUNDED = Limits()
 LONGEST_PAUSE_S = 3600.0
 """The longest that a gang waits at least whose pods found no node."""
@@ -211,6 +205,7 @@ class Waiting:
         reserved: Whether a reservation is recorded for it.
         not_before_s: When it may be let in at the earliest, after its pods found no place.
         autoscaled: Whether nodes come for its pods once they wait, so that it needs no room now.
+        kind: The same for gangs of a queue that share all but key, age, priority, reservation and `lasts_s`.
     """
 
     key: str
@@ -228,6 +223,11 @@ class Waiting:
     reserved: bool = False
     not_before_s: float = 0.0
     autoscaled: bool = False
+    kind: Kind = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        asked = (self.pods, self.shape, self.demand, self.namespace_demand, self.quota_scopes, self.autoscaled)
+        object.__setattr__(self, "kind", kind_of(*asked, self.not_before_s))
 
     def backs_off(self, now_s: float) -> bool:
         """Whether it may not be let in yet. A time that no pause explains was written by a clock that was set wrong."""

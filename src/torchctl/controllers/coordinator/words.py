@@ -6,10 +6,10 @@ from functools import lru_cache
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
-from torchctl.controllers.coordinator.capacity import Capacity, slots_in
+from torchctl.controllers.coordinator.capacity import Capacity, amount_of, slots_in
 from torchctl.controllers.coordinator.matching import untolerated
 from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
-from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting, amount_of
+from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting
 
 __all__ = [
     "after_others",
@@ -23,6 +23,7 @@ __all__ = [
     "quota_short",
     "room_kept",
     "shape",
+    "too_many_nodes",
     "unreadable",
 ]
 
@@ -78,6 +79,14 @@ def no_queue(name: str) -> str:
 def room_kept(key: str) -> str:
     """Says for whom the room is kept that there is."""
     return f"there is room, which is kept for job {key}: it waits longer"
+
+
+def too_many_nodes(key: str) -> str:
+    """Says that a gang would have to avoid more nodes than its record can name."""
+    return (
+        f"there is room beside the nodes that are kept for job {key}, but they are too many to be named: it waits "
+        "until that job is let in, or submit it with a nodeSelector or node affinity that chooses none of them"
+    )
 
 
 def next_decision() -> str:

@@ -9,7 +9,7 @@ from gangs_waiting import NOW_S, gang, holding, let_in, node, shape, state
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Decision, Why
 from torchctl.controllers.coordinator.nodenames import MOST_NODES
-from torchctl.controllers.coordinator.values import Holding, NodeInfo, Waiting
+from torchctl.controllers.coordinator.values import Holding, Limits, NodeInfo, Preemption, Queue, Requirement, Waiting
 
 LARGE = MOST_NODES + 10
 
@@ -23,6 +23,9 @@ def cluster(free: int, **more: Any) -> tuple[list[NodeInfo], list[Holding]]:
     runs = holding(gang("runs"), [("k0", 1)])
     kept = [node(f"k{at}", used=0 if at else 8) for at in range(LARGE)]
     return [*kept, *(node(f"o{at}", 4, **more) for at in range(free))], [runs]
+
+
+KEPT = replace(large(), reserved=True)
 
 
 def decision(free: int, small: Waiting, **more: Any) -> Decision:
@@ -52,6 +55,46 @@ def test_it_waits_and_is_told_if_neither_fits(small: Waiting) -> None:
     assert let_in(found) == []
     (told,) = (told for told in found.told if told.key == "small")
     assert (told.why, told.waits_for) == (Why.BEHIND, "large")
+    assert told.message == (
+        "there is room beside the nodes that are kept for job large, but they are too many to be named: it waits until "
+        "that job is let in, or submit it with a nodeSelector or node affinity that chooses none of them"
+    )
+
+
+AUTOSCALED = gang("small", gpus=4, queue="brought", priority=1, autoscaled=True)
+
+
+def test_it_hears_the_same_if_nodes_come_for_it() -> None:
+    there, holdings = cluster(0)
+    queues = (Queue(key="q"), Queue(key="brought"))
+    found = decide(state([KEPT, AUTOSCALED], there, holdings, queues))
+    (told,) = (told for told in found.told if told.key == "small")
+    assert (let_in(found), told.why, told.waits_for) == ([], Why.BEHIND, "large")
+
+
+@pytest.mark.parametrize(("pods", "leave"), [(LARGE, []), (1, ["low"])])
+def test_nobody_leaves_for_a_gang_that_must_wait_then(pods: int, leave: list[str]) -> None:
+    """It lacks quota, for which others leave; the nodes that it has to avoid are too many only beside a large gang."""
+    there, holdings = cluster(1)
+    low = holding(gang("low", gpus=4, queue="brought"), [("o0", 1)])
+    brought = Queue(key="brought", quota=Limits(jobs=1), preemption=Preemption.WITHIN_QUEUE)
+    found = decide(state([replace(KEPT, pods=pods), AUTOSCALED], there, [*holdings, low], (Queue(key="q"), brought)))
+    assert [given.key for given in found.preempt] == leave
+
+
+@pytest.mark.parametrize(("others", "goes"), [(3, True), (MOST_NODES + 1, False)])
+def test_a_large_gang_avoids_all_nodes_but_its_own(others: int, goes: bool) -> None:
+    """Small gangs that are being placed elsewhere do not hold it up, unless its nodes cannot be named either way."""
+    pool = [node(f"k{at}") for at in range(LARGE)]
+    elsewhere = [node(f"o{at}", used=4) for at in range(others)]
+    names = tuple(given.name for given in elsewhere)
+    only = shape(1).needing(Requirement("metadata.name", "In", names))
+    busy = holding(gang("busy", 1, shape=only))
+    found = decide(state([KEPT], [*pool, *elsewhere], [busy]))
+    assert [(given.only, given.avoid) for given in found.let_in] == ([((), names)] if goes else [])
+    assert [(given.why, given.message) for given in found.told] == (
+        [] if goes else [(Why.NEXT, "the job is let in as soon as the pods of others are placed")]
+    )
 
 
 def test_room_for_it_alone_is_used_without_names() -> None:

@@ -14,6 +14,7 @@ from torchctl.controllers.coordinator.values import (
     Holding,
     NamespaceQuota,
     NodeInfo,
+    Preemption,
     Queue,
     Requirement,
     Start,
@@ -103,6 +104,16 @@ def test_room_is_kept_beside_what_is_being_placed() -> None:
     assert (let_in(decision), decision.reserved) == ([], ("large",))
 
 
+@pytest.mark.parametrize("ends_s", [None, NOW_S + 200])
+def test_room_is_kept_while_others_might_be_placed_on_it(ends_s: float | None) -> None:
+    """Its room is there once they have ended, as with any gang that runs."""
+    coming = holding(gang("coming", 1), settled=False, ends_s=ends_s)
+    there, held = half(NOW_S + 100)
+    decision = decide(state([replace(LARGE, reserved=True), small(100.0)], there, [*held, coming]))
+    assert (decision.reserved, decision.told[0].estimate_s) == (("large",), ends_s)
+    assert (let_in(decision) == ["small"]) is (ends_s is not None)
+
+
 def test_avoided_nodes_leave_those_of_another_gang() -> None:
     """Room is kept in two pools; who was let in beside the first may be placed in the second, and is counted there."""
     pools = [replace(n, labels={"pool": "ab"[at // 2]}) for at, n in enumerate(nodes(4))]
@@ -164,6 +175,38 @@ def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:
     there = (node("n0", used=8), node("n1", used=8), *nodes(4)[2:])
     decision = decide(state([LARGE, small()], there))
     assert (let_in(decision), decision.reserved) == (["small"], ())
+
+
+@given(seed=st.integers(0, 2**32), preemption=st.sampled_from([*Preemption]))
+@settings(max_examples=150, deadline=None)
+def test_a_reservation_lasts_until_its_gang_is_let_in(seed: int, preemption: Preemption) -> None:
+    """Whatever is being placed meanwhile. All nodes are the coordinator's, and every gang fits by the quotas."""
+    rng = random.Random(seed)
+    queues = tuple(Queue(key=key, preemption=preemption) for key in "qr")
+    pools = [replace(n, labels={"pool": rng.choice("ab")}) for n in nodes(rng.randint(1, 5), 4)]
+    now = replace(state((), pools, (), queues), settings=CoordinatorSettings(reserve_after_s=rng.choice([0, 5])))
+    for number in range(40):
+        waiting = now.waiting if len(now.waiting) > 6 else (*now.waiting, _any_gang(rng, f"g{number}", now.now_s))
+        now = replace(now, waiting=waiting, now_s=now.now_s + rng.randint(0, 5))
+        decision = decide(now)
+        before = {given.key for given in now.waiting if given.reserved}
+        assert before <= {*let_in(decision), *decision.reserved}
+        now = placed(after(now, decision), rng, pods=rng.choice([0, 0, 1, 2, None]))
+        ended = [held.key for held in now.holdings if held.leaving_for or rng.random() < 0.1]
+        now = without(now, rng.sample(ended, rng.randint(0, len(ended))))
+
+
+def _any_gang(rng: random.Random, key: str, now_s: float) -> Waiting:
+    pool = rng.choice(["", "a", "b"])
+    return gang(
+        key,
+        rng.randint(1, 5),
+        queue=rng.choice("qr"),
+        since_s=now_s,
+        priority=rng.randint(0, 2),
+        lasts_s=rng.choice([None, 10.0, 50.0]),
+        shape=shape(rng.choice([1, 2, 4]), selector=(("pool", pool),) if pool else ()),
+    )
 
 
 @given(seed=st.integers(0, 2**32), policy=st.sampled_from([*PolicyName]))
