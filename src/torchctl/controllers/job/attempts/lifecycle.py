@@ -28,6 +28,7 @@ from torchctl.controllers.job.attempts import deadlines, elastic
 from torchctl.controllers.job.attempts.outcome import Outcome, log_hint, sentence
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
 from torchctl.controllers.job.case import Case
+from torchctl.controllers.job.children.workers import is_stopped
 from torchctl.controllers.job.failure import budgets, verdict
 from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.observed import Observed
@@ -64,6 +65,8 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
         if hopeless is not None:
             return _ended(case.status, hopeless, case.now)
         return _waits_again(case) if admission.is_taken_back(case.status) else _go_on(case)
+    if is_stopped(case.observed.worker_job) and not success.has_succeeded(case.observed):
+        return _forgotten(case)
     turned = _lost_or_done(case)
     if turned is not None:
         return replace(turned, status=_begun(turned.status, case.observed))
@@ -110,6 +113,20 @@ def _lost_or_done(case: Case) -> Life | None:
         return None  # it is not known yet how its pods ended
     loss = loss or elastic.replaced_host(case) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
+
+
+def _forgotten(case: Case) -> Life:
+    """The end of a job whose Job this operator has ended, without a word of it in status: that was lost.
+
+    Suspension ends a Job as well, and the next attempt waits for its end. Else it was the end of the job, or hardly
+    ever of an attempt alone.
+    """
+    if case.observed.job.spec.suspend:
+        return _waits_again(case)
+    name = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
+    message = f"Job {name} was ended, and the status that said why is lost; a job is never run twice: submit it again"
+    failure = Failure(reason=JobReason.STATUS_LOST, message=message)
+    return _ended(case.status, Outcome(JobReason.STATUS_LOST, message, failure), case.now)
 
 
 def _waits_again(case: Case) -> Life:
