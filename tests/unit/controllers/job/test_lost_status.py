@@ -320,3 +320,56 @@ def test_a_job_that_waits_in_kueue_waits_on(world: type[World]) -> None:
     becomes(w, LOST)
     w.settle()
     assert (w.phase, w.attempt, children(w)) == ("Queued", 0, before)
+
+
+KUEUE = "{image: 'trainer:1', scheduling: {kueueQueue: local}}"
+
+
+def admitted_by_kueue(world: type[World], text: str = "") -> World:
+    w = world(job(text), KUEUE)
+    w.settle()
+    w.kueue_admits()
+    w.settle()
+    return w.runs()
+
+
+def active(w: World) -> list[bool]:
+    return [one.spec.active for one in w.seen.workloads]
+
+
+def test_a_job_that_ended_while_kueue_held_it_stays_out_of_the_queue(world: type[World]) -> None:
+    """Its Job cannot end, and its Workload is inactive: Kueue would let it go if that was taken back."""
+    w = admitted_by_kueue(world, "runPolicy: {activeDeadlineSeconds: 60}")
+    w.later(50)
+    w.settle()
+    w.kueue_evicts("Preempted", "no quota")
+    w.later(20)
+    w.settle()
+    assert (w.phase, active(w)) == ("Failed", [False])
+    becomes(w, LOST)
+    w.settle()
+    assert (w.phase, w.condition("Failed")[1], active(w)) == ("Failed", "StatusLost", [False])
+
+
+def test_a_suspended_job_of_kueue_resumes_in_its_job(world: type[World]) -> None:
+    w = admitted_by_kueue(world)
+    w.edit(suspend=True)
+    w.settle()
+    w.kueue_evicts("Deactivated", "inactive")
+    w.settle()
+    assert (w.phase, active(w)) == ("Suspended", [False])
+    becomes(w, LOST)
+    w.settle()
+    assert (w.phase, w.attempt, active(w)) == ("Suspended", 0, [False])
+    w.edit(suspend=False)
+    w.settle()
+    assert (w.phase, w.attempt, active(w)) == ("Queued", 0, [True])
+
+
+def test_an_evicted_job_of_kueue_waits_on(world: type[World]) -> None:
+    w = admitted_by_kueue(world)
+    w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    becomes(w, LOST)
+    w.settle()
+    assert (w.phase, w.attempt, active(w)) == ("Queued", 0, [True])

@@ -26,6 +26,7 @@ from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import earliest
 from torchctl.controllers.job.attempts import deadlines, elastic
 from torchctl.controllers.job.attempts.outcome import Outcome, log_hint, sentence
+from torchctl.controllers.job.attempts.recovery import is_recovered
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.children.workers import is_stopped
@@ -65,7 +66,7 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
         if hopeless is not None:
             return _ended(case.status, hopeless, case.now)
         return _waits_again(case) if admission.is_taken_back(case.status) else _go_on(case)
-    if is_stopped(case.observed.worker_job) and not success.has_succeeded(case.observed):
+    if _is_over(case) and not success.has_succeeded(case.observed):
         return _forgotten(case)
     turned = _lost_or_done(case)
     if turned is not None:
@@ -115,8 +116,20 @@ def _lost_or_done(case: Case) -> Life | None:
     return _opened(case, loss) if loss is not None else None
 
 
+def _is_over(case: Case) -> bool:
+    """Whether this operator has ended the attempt and status does not say so: its Job is stopped, or kept out of Kueue.
+
+    A Workload is inactive for other reasons too. Status says which, if it was not lost.
+    """
+    observed = case.observed
+    if is_stopped(observed.worker_job):
+        return True
+    paused = observed.paused and not observed.withdrawn and not observed.job.spec.suspend
+    return paused and is_recovered(case.status)
+
+
 def _forgotten(case: Case) -> Life:
-    """The end of a job whose Job this operator has ended, without a word of it in status: that was lost.
+    """The end of a job whose attempt this operator has ended, without a word of it in status: that was lost.
 
     Suspension ends a Job as well, and the next attempt waits for its end. Else it was the end of the job, or hardly
     ever of an attempt alone.

@@ -15,10 +15,10 @@ from torchctl.api.jobstatus import JobStatus, Restarts, WorkspaceStatus
 from torchctl.api.phases import Phase
 from torchctl.controllers.job.observed import Observed, Started
 from torchctl.controllers.job.steps import syncpod, tries
-from torchctl.runtime.conditions import carry_over
+from torchctl.runtime.conditions import carry_over, find
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["recovered"]
+__all__ = ["is_recovered", "recovered"]
 
 _KEPT = (JobCondition.ACCEPTED, JobCondition.QUEUE_FOUND)
 """Conditions that are of no attempt."""
@@ -54,6 +54,12 @@ def recovered(observed: Observed, now: datetime) -> JobStatus | None:
         host_uid="",
         start_time=status.start_time or started.since,
     )
+
+
+def is_recovered(status: JobStatus) -> bool:
+    """Whether a status was just taken up from the children, and no pass has judged these since."""
+    ready = find(status.conditions, JobCondition.WORKERS_READY)
+    return ready is not None and ready.reason == JobReason.STATUS_LOST
 
 
 def _is_lost(status: JobStatus) -> bool:
