@@ -373,3 +373,24 @@ def test_an_evicted_job_of_kueue_waits_on(world: type[World]) -> None:
     becomes(w, LOST)
     w.settle()
     assert (w.phase, w.attempt, active(w)) == ("Queued", 0, [True])
+
+
+def test_an_attempt_that_somebody_wrote_waits_for_the_running_one(world: type[World]) -> None:
+    """Two gangs would write to the same checkpoints."""
+    w = restarted(world)
+    forward = msgspec.structs.replace(w.status, attempt=5, attempt_start_time=None, conditions=w.status.conditions)
+    old = w.seen.worker_job
+    assert old is not None
+    w.seen = replace(
+        w.seen,
+        job=msgspec.structs.replace(w.seen.job, status=forward),
+        worker_job=None,
+        pods=(),
+        old_jobs=(old,),
+        old_pods=w.seen.pods,
+    )
+    w.settle()
+    assert (w.phase, w.has("Job", "demo-r5")) == ("Restarting", False)
+    w.remove_old_pods()
+    w.settle()
+    assert w.has("Job", "demo-r5")

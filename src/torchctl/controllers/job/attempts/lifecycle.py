@@ -65,7 +65,9 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     if not case.observed.was_started:
         if hopeless is not None:
             return _ended(case.status, hopeless, case.now)
-        return _waits_again(case) if admission.is_taken_back(case.status) else _go_on(case)
+        if admission.is_taken_back(case.status):
+            return _waits_again(case)
+        return _held_up(case) if _is_going_on(case) else _go_on(case)
     if _is_over(case) and not success.has_succeeded(case.observed):
         return _forgotten(case)
     turned = _lost_or_done(case)
@@ -140,6 +142,12 @@ def _forgotten(case: Case) -> Life:
     message = f"Job {name} was ended, and the status that said why is lost; a job is never run twice: submit it again"
     failure = Failure(reason=JobReason.STATUS_LOST, message=message)
     return _ended(case.status, Outcome(JobReason.STATUS_LOST, message, failure), case.now)
+
+
+def _held_up(case: Case) -> Life:
+    """Waits once more for an earlier attempt, which somebody else has let run: by its Job, or in status."""
+    status = msgspec.structs.replace(case.status, next_attempt_time=case.moment)
+    return Life(status=status, stage=Wait(case.moment))
 
 
 def _waits_again(case: Case) -> Life:
