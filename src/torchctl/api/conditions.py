@@ -387,6 +387,13 @@ class JobReason(Reason):
         "The workers' Job was deleted before it ended. A job is never run twice.",
         "Submit the job again; delete the TorchrunJob and not its Job to stop one.",
     )
+    STATUS_LOST = (
+        "StatusLost",
+        (JobCondition.WORKERS_READY, *_END),
+        "Somebody removed the job's status or set it back. The attempt was taken up from the children; if the Job had "
+        "been ended, nobody knows any more how the job went on, and it has failed.",
+        "Nothing if it runs on; status.restarts does not count what is lost. If it has failed, submit it again.",
+    )
     WORKSPACE_SYNC_FAILED = (
         "WorkspaceSyncFailed",
         _END,

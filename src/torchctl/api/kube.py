@@ -202,8 +202,18 @@ class ConfigMap(msgspec.Struct, frozen=True, rename=camel):
     immutable: bool | None = None
 
 
+class ServiceSpec(msgspec.Struct, frozen=True, rename=camel):
+    selector: dict[str, str] = {}
+
+
 class Service(msgspec.Struct, frozen=True, rename=camel):
     metadata: ObjectMeta
+    spec: ServiceSpec = ServiceSpec()
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The labels of the pods that it selects."""
+        return self.spec.selector
 
 
 class ControllerRevision(msgspec.Struct, frozen=True, rename=camel):

@@ -16,17 +16,25 @@ from torchctl.client.wait import job_text
 if TYPE_CHECKING:
     from torchctl.client.jobs import Job
 
-__all__ = ["PATIENCE_S", "Code", "Interrupted", "Silent", "Teller", "bring"]
+__all__ = ["PATIENCE_S", "SILENCE_S", "Code", "Interrupted", "Silent", "Teller", "bring"]
 
 PATIENCE_S = 600.0
 """Seconds for which a sync pod that takes the code is waited for."""
 _PERIOD_S, _GROWTH, _LONGEST_PERIOD_S = 0.25, 1.1, 2.0
-_CUTS = 20
-"""The number of times that the way to the receiver may break in one submit."""
+SILENCE_S = 60.0
+"""Seconds for which a receiver may give no answer while its container runs: on a busy node it takes long to start."""
 
 
 class Interrupted(Exception):
-    """The way to the receiver broke: it may be another pod by now, or will be reachable again."""
+    """The way to the receiver broke: it may be another pod by now, or will be reachable again.
+
+    Args:
+        answered: Whether anything came from there before.
+    """
+
+    def __init__(self, why: str, *, answered: bool = False) -> None:
+        super().__init__(why)
+        self.answered = answered
 
 
 class Code(Protocol):
@@ -94,11 +102,15 @@ async def bring(
         try:
             return await code.send(seen)
         except Interrupted as cut:
-            await waiting.again(f"the connection to pod {seen.pod} broke: {cut}")
+            await waiting.again(seen, cut)
 
 
 class _Waiting:
-    """Waits for a pod that takes the code, in all for so long and so often."""
+    """Waits for a pod that takes the code, in all for so long.
+
+    A pod is asked for as long as its container runs, but not if it says nothing for `SILENCE_S`, counted from when it
+    was found. A container that was started again has that time anew, and so has another pod.
+    """
 
     def __init__(
         self, job: "Job", tell: Teller, judge: Callable[[JobStatus, Sequence[Pod]], Look], patience_s: float
@@ -106,7 +118,8 @@ class _Waiting:
         self._job, self._tell, self._judge = job, tell, judge
         self._patience_s = self._left_s = patience_s
         self._period_s = _PERIOD_S
-        self._cuts = 0
+        self._receiver: Receiver | None = None
+        self._heard = 0.0
         self._why = ""
 
     async def end(self) -> Receiver | There:
@@ -123,19 +136,28 @@ class _Waiting:
                     await self._pause()
                 case Hopeless(why, step):
                     raise RequestRefused(f"{job_text(self._job.key)} cannot take the code: {why}", step)
-                case found:
-                    return found
+                case There() as there:
+                    return there
+                case receiver:
+                    self._found(receiver)
+                    return receiver
 
-    async def again(self, why: str) -> None:
+    def _found(self, receiver: Receiver) -> None:
+        if receiver != self._receiver:
+            self._receiver, self._heard = receiver, anyio.current_time()
+
+    async def again(self, receiver: Receiver, cut: Interrupted) -> None:
         """Waits a moment after the way to a pod broke.
 
         Raises:
-            TimedOut: It broke too often.
+            TimedOut: It has been silent for too long.
         """
-        self._note(why)
-        self._cuts += 1
-        if self._cuts > _CUTS:
-            raise self._late(f"the way to it broke {self._cuts} times")
+        self._note(f"the connection to pod {receiver.pod} broke: {cut}")
+        if cut.answered:
+            self._heard = anyio.current_time()
+        if anyio.current_time() - self._heard >= SILENCE_S:
+            step = f"See `kubectl logs {receiver.pod} -n {self._job.namespace}`, and try again."
+            raise self._late(f"pod {receiver.pod} runs and has not answered for {SILENCE_S:g} s", step)
         await self._pause()
 
     def _note(self, why: str) -> None:
@@ -150,11 +172,8 @@ class _Waiting:
         self._left_s -= self._period_s
         self._period_s = min(self._period_s * _GROWTH, _LONGEST_PERIOD_S)
 
-    def _late(self, how: str) -> TimedOut:
-        return TimedOut(
-            f"the code could not be sent to {job_text(self._job.key)}: {how}; last: {self._why}",
-            "Correct what keeps it, or wait longer with --timeout.",
-        )
+    def _late(self, how: str, step: str = "Correct what keeps it, or wait longer with --timeout.") -> TimedOut:
+        return TimedOut(f"the code could not be sent to {job_text(self._job.key)}: {how}; last: {self._why}", step)
 
 
 async def _state(job: "Job") -> tuple[JobStatus, list[Pod]]:

@@ -37,10 +37,12 @@ class PortForward:
 
     Attributes:
         failure: Why a connection broke last; None while none did.
+        answered: Whether anything came from the pod, over any connection.
     """
 
     def __init__(self, client: Client, pod: str, namespace: str, port: int) -> None:
         self.failure: ApiError | None = None
+        self.answered = False
         self._client = client
         self._pod = pod
         self._namespace = namespace
@@ -79,7 +81,7 @@ class PortForward:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with connect_port(self._client, self._pod, self._namespace, self._port) as pod:
-                await _both(_upwards(reader, pod), _downwards(pod, writer))
+                await _both(_upwards(reader, pod), self._downwards(pod, writer))
         except ApiError as error:
             self.failure = error
             _reset(writer)
@@ -88,6 +90,13 @@ class PortForward:
             raise
         finally:
             writer.close()
+
+    async def _downwards(self, pod: PodConnection, writer: asyncio.StreamWriter) -> None:
+        # No deadline: the HTTP client has one, and closes the connection when it passes.
+        while data := await pod.receive(None):
+            self.answered = True
+            writer.write(data)
+            await writer.drain()
 
 
 @asynccontextmanager
@@ -104,13 +113,6 @@ async def forward_port(client: Client, pod: str, namespace: str, port: int) -> A
 async def _upwards(reader: asyncio.StreamReader, pod: PodConnection) -> None:
     while data := await reader.read(MAX_MESSAGE):
         await pod.send(data, STALL_TIMEOUT_S)
-
-
-async def _downwards(pod: PodConnection, writer: asyncio.StreamWriter) -> None:
-    # No deadline: the HTTP client has one, and closes the connection when it passes.
-    while data := await pod.receive(None):
-        writer.write(data)
-        await writer.drain()
 
 
 async def _both(upwards: Coroutine[Any, Any, None], downwards: Coroutine[Any, Any, None]) -> None:

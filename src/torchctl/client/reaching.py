@@ -28,10 +28,9 @@ async def reach(cluster: Cluster, namespace: str, receiver: Receiver) -> AsyncGe
     async with forward_port(cluster.client, receiver.pod, namespace, UPLOAD_PORT) as forward:
         try:
             yield forward.url
-        except (Gone, Retry) as error:
-            raise Interrupted(str(forward.failure or error)) from error
-        except Unreachable as error:
-            raise Interrupted(str(forward.failure or error.what)) from error
+        except (Gone, Retry, Unreachable) as error:
+            why = error.what if isinstance(error, Unreachable) else error
+            raise Interrupted(str(forward.failure or why), answered=forward.answered) from error
 
 
 async def _knock(cluster: Cluster, namespace: str, pod: str) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.jobstatus import JobStatus, WorkspaceStatus
-from torchctl.api.kube import Pod
+from torchctl.api.kube import Pod, Running
 from torchctl.api.phases import TERMINAL
 from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.kinds import Condition
@@ -50,10 +51,15 @@ _AGAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """The pod that takes the code. Its uid is the token: who may read the pod may send code to it."""
+    """The pod that takes the code. Its uid is the token: who may read the pod may send code to it.
+
+    Args:
+        started: When the container that takes it was started, which tells one run of it from the next.
+    """
 
     pod: str
     uid: str
+    started: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +145,15 @@ def _first_open(status: JobStatus) -> Condition | None:
 
 
 def _receiver(pods: Sequence[Pod], container: str = _FETCH) -> Receiver | None:
-    taking = [pod for pod in pods if pod.metadata.deletion_timestamp is None and _runs(pod, container)]
-    return Receiver(taking[-1].metadata.name, taking[-1].metadata.uid) if taking else None
+    there = [(pod.metadata, _running(pod, container)) for pod in pods if pod.metadata.deletion_timestamp is None]
+    taking = [Receiver(meta.name, meta.uid, runs.started_at) for meta, runs in there if runs is not None]
+    return taking[-1] if taking else None
 
 
 def _is_alive(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
 
 
-def _runs(pod: Pod, name: str) -> bool:
+def _running(pod: Pod, name: str) -> Running | None:
     containers = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
-    return any(container.name == name and container.state.running is not None for container in containers)
+    return next((container.state.running for container in containers if container.name == name), None)

@@ -163,7 +163,10 @@ class _Taking:
         job = self._job
         async with forward_port(job.cluster.client, receiver.pod, job.namespace, SERVE_PORT) as forward:
             while True:
-                self.found = await ask(f"{forward.url}/launcher/v1/{job.uid}")
+                try:
+                    self.found = await ask(f"{forward.url}/launcher/v1/{job.uid}")
+                except Interrupted as cut:
+                    raise Interrupted(str(cut), answered=forward.answered) from cut
                 if is_replaced(self.found, self.written):
                     await self._correct()
                 elif self.written != self.digest or not late(self.found, self.digest):

@@ -23,7 +23,8 @@ __all__ = ["Progress", "Sent", "hashed", "upload"]
 T = TypeVar("T")
 VERSION = 1
 _LOOK = "Look at the sync pod's log, and try again"
-_TRIES = 16
+_SILENCE_S = 5.0
+"""Seconds for which one request is repeated. Then whoever sends looks whether the receiver's container still runs."""
 _ROUNDS = 3
 _PUBLISH_S = 1800.0
 _PAUSE_S, _GROWTH = 0.1, 1.25
@@ -116,12 +117,12 @@ async def upload(
 
 
 class _Upload:
-    """One upload, over as many connections as it takes. Tries are bounded; they begin anew when bytes have arrived."""
+    """One upload, over as many connections as it takes: the time without any progress is bounded."""
 
     def __init__(self, receiver: Receiver, report: Report | None) -> None:
         self._receiver = receiver
         self._report = report
-        self._failed = 0
+        self._stuck = _Silence()
         self._sent = 0
 
     async def run(self, content: Content) -> Sent:
@@ -148,13 +149,14 @@ class _Upload:
         """Repeat a request that may be repeated.
 
         Raises:
-            Unreachable: it failed too often in a row.
+            Unreachable: it failed for too long.
         """
+        silence = _Silence()
         while True:
             try:
                 return await call()
             except Retry as error:
-                await self._pause(error)
+                await silence.pause(error)
 
     async def _once(self, content: Content, tree: str, manifest: bytes) -> Answer:
         plan = await self.insist(partial(self._receiver.put, tree, manifest))
@@ -190,19 +192,10 @@ class _Upload:
         except Retry as error:
             answer, trouble = await self.insist(partial(self._receiver.look, tree)), error
         if answer.offset > offset:
-            self._failed = 0
+            self._stuck = _Silence()
         elif answer.offset < plan.size:
-            await self._pause(trouble)
+            await self._stuck.pause(trouble)
         return answer
-
-    async def _pause(self, error: Retry) -> None:
-        self._failed += 1
-        if self._failed == _TRIES:
-            raise Unreachable(
-                f"the receiver was not reached {_TRIES} times in a row ({error})",
-                _LOOK,
-            )
-        await anyio.sleep(_PAUSE_S * _GROWTH**self._failed * random.uniform(0.5, 1))
 
     @staticmethod
     def _check(content: Content, plan: Answer) -> None:
@@ -212,6 +205,23 @@ class _Upload:
         inside = not plan.missing or (plan.missing[0] >= 0 and plan.missing[-1] < len(members))
         if not ordered or not inside or sum(members[n].member.size for n in plan.missing) != plan.size:
             raise RequestRefused("the receiver asks for what this tree does not have", _LOOK)
+
+
+class _Silence:
+    """Pauses between tries that all fail, ever longer ones; it ends `_SILENCE_S` after the first."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._pauses = 0
+
+    async def pause(self, error: Retry) -> None:
+        """Waits until the next try. Raises Unreachable if the time is over."""
+        now = anyio.current_time()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= _SILENCE_S:
+            raise Unreachable(f"the receiver was not reached for {_SILENCE_S:g} s ({error})", _LOOK)
+        self._pauses += 1
+        await anyio.sleep(_PAUSE_S * _GROWTH**self._pauses * random.uniform(0.5, 1))
 
 
 def _batches(tree: Tree, known: Container[int]) -> list[list[int]]:

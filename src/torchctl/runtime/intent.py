@@ -179,7 +179,7 @@ def with_immutable(intent: Mapping[str, Any], live: Mapping[str, Any], manager: 
     """
     body = dict(intent)
     entries = live.get("metadata", {}).get("managedFields", ())
-    applied = [one for one in entries if (one["manager"], one["operation"]) == (manager, "Apply")]
+    applied = [one for one in entries if (one.get("manager"), one["operation"]) == (manager, "Apply")]
     trees = [one["fieldsV1"] for one in applied if not one.get("subresource")]
     for *parents, leaf in immutable_fields(intent):
         body = _opened(body, parents)

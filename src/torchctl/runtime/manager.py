@@ -25,6 +25,7 @@ from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.sockets import bound_tls_buffers
 from torchctl.runtime.client.writes import writes_so_far
 from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.controller import Controller
@@ -146,6 +147,7 @@ class Manager:
             ExceptionGroup: With an `EssentialTaskError` for each task that ended by itself, or `NotSynced` if the
                 caches did not get in sync in time.
         """
+        bound_tls_buffers()
         self._add_checks()
         async with AsyncExitStack() as stack:
             for name, task, ready in (

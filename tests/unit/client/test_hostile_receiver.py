@@ -90,7 +90,7 @@ async def test_something_else_on_the_port_is_named(state: Any, source: Path) -> 
 
 async def test_endless_answer_is_not_kept(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchctl.client.receiver._MAX_ANSWER", 1000)
-    monkeypatch.setattr("torchctl.client.upload._PAUSE_S", 0.0)
+    monkeypatch.setattr("torchctl.client.upload._SILENCE_S", 0.0)
     async with hostile(state=b"{" * 5000) as (url, _):
         with pytest.raises(ClientError, match="the receiver's answer is too long"):
             await upload(url, TOKEN, scan(source))
@@ -106,7 +106,7 @@ async def test_message_cannot_write_to_the_terminal(source: Path) -> None:
 
 
 async def test_redirect_is_not_followed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchctl.client.upload._PAUSE_S", 0.0)
+    monkeypatch.setattr("torchctl.client.upload._SILENCE_S", 0.0)
     async with hostile() as (elsewhere, peer):
 
         def away() -> web.Response:

@@ -61,7 +61,7 @@ async def test_an_http_client_talks_to_the_pod() -> None:
                 assert await answer.text() == str(2**22)
             async with session.get("/big") as answer:
                 assert await answer.read() == bytes(range(256)) * 2**13
-        assert forward.failure is None
+        assert (forward.failure, forward.answered) == (None, True)
         assert ports.connections == 1
 
 
@@ -83,6 +83,7 @@ async def test_a_port_on_which_nothing_listens_is_named() -> None:
             await session.get("/")
         assert isinstance(forward.failure, StreamFailed)
         assert "connection refused" in str(forward.failure)
+        assert not forward.answered
 
 
 async def test_a_refusal_is_named_although_much_was_sent_meanwhile() -> None:

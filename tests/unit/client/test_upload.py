@@ -111,8 +111,8 @@ async def test_file_that_changes_is_named(source: Path, claim: Path) -> None:
 
 
 async def test_nobody_there_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchctl.client.upload._PAUSE_S", 0.0)
-    with pytest.raises(Unreachable, match="the receiver was not reached 16 times in a row"):
+    monkeypatch.setattr("torchctl.client.upload._SILENCE_S", 0.0)
+    with pytest.raises(Unreachable, match="the receiver was not reached for 0 s"):
         await upload("http://127.0.0.1:9", TOKEN, scan(source))
 
 

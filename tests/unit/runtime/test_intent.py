@@ -198,6 +198,14 @@ def test_immutable_field_is_sent_with_its_live_value() -> None:
     assert decide(wanted, after, dict(decision.body), OURS).operation is Operation.KEEP
 
 
+def test_an_entry_without_a_manager_is_nobodys() -> None:
+    """Whoever may write an object may write its managedFields, and the API server demands no manager there."""
+    entry = {"operation": "Apply", "apiVersion": "batch/v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}
+    _, live = live_from(job("old"))
+    live["metadata"] = {**live["metadata"], "managedFields": [entry]}
+    assert with_immutable(job("new"), live)["spec"] == live["spec"]
+
+
 @pytest.mark.parametrize(
     ("before", "wanted"),
     [

@@ -1,13 +1,16 @@
 """How a manager loads, leads, complains and stops, in virtual time."""
 
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 from shelves import Shelf
 
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.sockets import TLS_BUFFER
 from torchctl.runtime.client.writes import Written, note_write
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.kinds import EVENT, LEASE, Event, Key, Lease, ObjectMeta
@@ -74,6 +77,17 @@ async def running(manager: Manager) -> AsyncIterator[anyio.Event]:
         tasks.start_soon(manager.run, stop)
         yield stop
         stop.set()
+
+
+def test_a_controllers_process_bounds_its_tls_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sslproto.SSLProtocol, "max_size", 5 * TLS_BUFFER)
+
+    async def main() -> None:
+        async with running(new_manager(never)):
+            await anyio.sleep(1)
+
+    virtualtime.run(main)
+    assert sslproto.SSLProtocol.max_size == TLS_BUFFER
 
 
 async def never(request: Request) -> None:

@@ -18,6 +18,7 @@ from torchctl.api.kube import (
     Job,
     PersistentVolumeClaim,
     Pod,
+    Service,
 )
 from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
 from torchctl.api.labels import KUEUE_QUEUE
@@ -25,7 +26,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import GROUP_KINDS, PodGroup, groups_of
 from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
-from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.observed import Observed, Started
 from torchctl.controllers.job.pods import told_at
 from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
@@ -80,9 +81,12 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     own_groups = (_own(cache, kind, key, names.pod_group(child, uid), uid) for kind in GROUP_KINDS)
     podgroup = next(filter(None, own_groups), None)
     groups = chain.from_iterable(cache.by_index(kind, BY_JOB, belongs) for kind in GROUP_KINDS)
-    old_jobs = _earlier(cache.by_index(JOB, BY_JOB, belongs), job)
+    jobs = tuple(cache.by_index(JOB, BY_JOB, belongs))
+    old_jobs = _earlier(jobs, job)
     pods = cache.by_index(POD, BY_JOB, belongs)
+    revisions = tuple(cache.by_index(CONTROLLER_REVISION, BY_JOB, belongs))
     revision = _own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid)
+    service = _own(cache, SERVICE, key, names.service(name), uid)
     worker_job = _own(cache, JOB, key, child, uid)
     every = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
     withdrawn = tuple(pod for pod in every if _was_withdrawn(pod, worker_job, job))
@@ -93,14 +97,15 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         job=job,
         queue=queue,
         revision=revision,
-        old_revisions=_older(cache.by_index(CONTROLLER_REVISION, BY_JOB, belongs), revision, uid),
+        old_revisions=_older(revisions, revision, uid),
         workspace=_own(cache, PVC, key, names.workspace_claim(name), uid),
         claims={claimed: cache.get(PVC, Key(key.namespace, claimed))} if claimed else {},
         cache=cache.get(PVC, Key(key.namespace, _cache_name(queue, revision))),
         checkpoints=_kept(cache, key, uid),
         sync_pods=tuple(pod for pod in pods if _is_sync_pod(pod, job)),
-        service=_own(cache, SERVICE, key, names.service(name), uid),
+        service=service,
         worker_job=worker_job,
+        started=_started(job, jobs, service, revisions),
         pods=workers,
         withdrawn=withdrawn,
         podgroup=podgroup,
@@ -229,6 +234,35 @@ def _older(
     is_ours = controlled_by(uid)
     ours = (revision for revision in every if is_ours(revision.metadata))
     return tuple(revision for revision in ours if revision.revision < named.revision)
+
+
+def _started(
+    job: TorchrunJob, jobs: Iterable[Job], service: Service | None, revisions: Iterable[ControllerRevision]
+) -> Started | None:
+    """Reads which attempt was started last from the Service, which is turned to an attempt before its Job is made.
+
+    It stays when that Job goes. If it is gone itself, the Jobs tell; workers do not, because anyone may make one.
+    """
+    is_ours, name = controlled_by(job.metadata.uid), job.metadata.name
+    ours = {labels.attempt_of(one.metadata.labels): one for one in jobs if is_ours(one.metadata)}
+    named = {attempt: one for attempt, one in ours.items() if one.metadata.name == names.worker_job(name, attempt)}
+    latest = labels.attempt_of(service.selector) if service is not None else max(named, default=None)
+    if latest is None:
+        return None
+    child: Job | Service | None = named.get(latest, service)
+    assert child is not None
+    newest = max((one for one in revisions if is_ours(one.metadata)), key=_age, default=None)
+    return Started(
+        attempt=latest,
+        child=f"{JOB.kind if latest in named else SERVICE.kind} {child.metadata.name}",
+        made=latest in named,
+        since=child.metadata.creation_timestamp,
+        template=newest.metadata.name if newest is not None else "",
+    )
+
+
+def _age(revision: ControllerRevision) -> tuple[int, datetime]:
+    return revision.revision, revision.metadata.creation_timestamp or _LONG_AGO
 
 
 def _is_old_worker(pod: Pod, job: TorchrunJob, jobs: Iterable[Job]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from torchctl.api.conditions import JobCondition
@@ -16,7 +17,25 @@ from torchctl.controllers.job.steps.dependencies import Upstream
 from torchctl.runtime.conditions import is_true
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["Observed"]
+__all__ = ["Observed", "Started"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The latest attempt that the children tell of, whatever status says.
+
+    Args:
+        child: What tells of it, as `Job demo-r1`.
+        made: Whether it is the Job of the attempt, and not only the Service that was turned to it.
+        since: When that was made.
+        template: The name of the job's newest ControllerRevision; empty if none is left.
+    """
+
+    attempt: int
+    child: str
+    made: bool
+    since: datetime | None
+    template: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +50,7 @@ class Observed:
         cache: The claim in which the queue keeps what was uploaded, None if it is not there or none is named.
         checkpoints: The claim `<job>-checkpoints`, also one that an earlier job of this name left.
         sync_pods: Every try that is there.
+        started: The latest attempt that the children tell of; None if they tell of none.
         pods: The workers of the attempt, without those that somebody else's suspension of its Job stopped.
         withdrawn: Those pods of the attempt, which are being deleted: of its last run, whatever has begun since.
         groups: The PodGroups that the workers say they are in, by name, whoever made them.
@@ -62,6 +82,7 @@ class Observed:
     sync_pods: tuple[Pod, ...] = ()
     service: Service | None = None
     worker_job: Job | None = None
+    started: Started | None = None
     pods: tuple[Pod, ...] = ()
     withdrawn: tuple[Pod, ...] = ()
     podgroup: PodGroup | None = None

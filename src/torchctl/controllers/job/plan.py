@@ -16,13 +16,13 @@ from datetime import datetime
 from enum import Enum, auto
 
 from torchctl.api.conditions import JobCondition, JobReason
-from torchctl.api.job import Failure, WorkspaceStatus
+from torchctl.api.job import Failure, JobStatus, WorkspaceStatus
 from torchctl.api.kube import POD
 from torchctl.api.phases import TERMINAL
 from torchctl.controllers.finding import Finding, Refusal
 from torchctl.controllers.job import delays
 from torchctl.controllers.job.actions import Actions, Removal, earliest
-from torchctl.controllers.job.attempts import lifecycle, retention
+from torchctl.controllers.job.attempts import lifecycle, recovery, retention
 from torchctl.controllers.job.attempts.intended import Ground, children
 from torchctl.controllers.job.attempts.outcome import Outcome
 from torchctl.controllers.job.attempts.stage import Life, Run, Settle, Suspended, Wait, is_suspended
@@ -36,7 +36,7 @@ from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["REFUSAL_REQUEUE_S", "Idle", "Plan", "Question", "Steps", "again_s", "plan"]
+__all__ = ["REFUSAL_REQUEUE_S", "Idle", "Plan", "Question", "Recovery", "Steps", "again_s", "plan"]
 
 REFUSAL_REQUEUE_S = 60.0
 """Seconds until a refused child is tried again, because quotas and policies change without telling us."""
@@ -67,6 +67,14 @@ class Idle:
     actions: Actions = field(default_factory=Actions)
 
 
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The plan for a job whose status is behind its children: it is written first, and the next pass goes by it."""
+
+    status: JobStatus
+    actions: Actions = field(default_factory=Actions)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """The plan for a job that goes on, and what each step found.
@@ -88,7 +96,7 @@ class Steps:
     asks: Question | None = None
 
 
-Plan = Idle | Steps
+Plan = Idle | Recovery | Steps
 
 
 def again_s(todo: Plan, refusals: Sequence[Refusal]) -> float | None:
@@ -108,6 +116,9 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
     frozen = freeze(observed, settings)
     if job.status.phase in TERMINAL:
         return Idle(retention.after_the_end(Case(observed, frozen.template, settings.restarting, now)))
+    known = recovery.recovered(observed, now)
+    if known is not None:
+        return Recovery(known)
     needs = dependencies.assess(job, observed.upstream)
     if not needs.ok:
         # Frozen when it is let through: status then names the revision and says DependenciesMet in one write.

@@ -20,7 +20,7 @@ from torchctl.controllers.job.attempts.stage import Run
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.torchrun import rendezvous
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Idle, Plan, Steps
+from torchctl.controllers.job.plan import Idle, Plan, Recovery, Steps
 from torchctl.controllers.job.steps import workers
 from torchctl.controllers.job.template.field_origin import told
 from torchctl.controllers.job.template.frozen import FrozenTemplate
@@ -40,6 +40,8 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     if isinstance(plan, Idle):
         ended = old.phase in TERMINAL
         return msgspec.structs.replace(old, observed_generation=job.metadata.generation) if ended else old
+    if isinstance(plan, Recovery):
+        return plan.status
     findings = _steady(_with_refusals(plan.findings, refusals, observed), old)
     conditions = carry_over(
         old.conditions,

@@ -42,7 +42,10 @@ def open_socket(address: AddrInfo) -> socket.socket:
 
 
 def bound_tls_buffers() -> None:
-    """Makes the TLS connections that this process opens from now on reserve `TLS_BUFFER` each, and no more."""
+    """Makes all TLS connections that this process opens from now on reserve `TLS_BUFFER` each, and no more.
+
+    It is for a process of our own: a client in somebody's program has no say in the program's other connections.
+    """
     # asyncio fills 256 KiB with zeros for each, of which OpenSSL takes one record of 16 KiB at a time. There is no
     # public way to say less; a test asks a connection what it reserved.
     sslproto.SSLProtocol.max_size = TLS_BUFFER

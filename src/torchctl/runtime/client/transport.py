@@ -37,7 +37,7 @@ from torchctl.runtime.client.exchange import (
 from torchctl.runtime.client.mapping import mapped
 from torchctl.runtime.client.proxies import proxy_for
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.sockets import bound_tls_buffers, open_socket
+from torchctl.runtime.client.sockets import open_socket
 from torchctl.runtime.client.tls import TlsContexts
 from torchctl.runtime.client.websocket import CLOSE_TIMEOUT_S, WebSocket, kept_alive
 from torchctl.runtime.clock import Clock, SystemClock
@@ -348,7 +348,6 @@ _Check = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 def _session(
     connections: int, user_agent: str, connect_timeout_s: float, check: _Check | None = None
 ) -> aiohttp.ClientSession:
-    bound_tls_buffers()
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections, socket_factory=open_socket),
         cookie_jar=aiohttp.DummyCookieJar(),

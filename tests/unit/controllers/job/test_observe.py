@@ -16,7 +16,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.controllers.indexes import JOBS_BY_DEPENDENCY, dependencies_of
 from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, by_job, by_worker_job, observe
-from torchctl.controllers.job.observed import Observed
+from torchctl.controllers.job.observed import Observed, Started
 from torchctl.controllers.job.reconciler import (
     GROUPS_BY_QUEUE,
     job_of_workload,
@@ -395,3 +395,48 @@ def test_workload_wakes_the_job_of_its_job() -> None:
     ours, theirs = (msgspec.convert(a_workload("w", owner)[1], KueueWorkload) for owner in ("uid-demo", ""))
     assert job_of_workload(shelf, ours) == (KEY,)
     assert job_of_workload(shelf, theirs) == ()
+
+
+def service(attempt: int, owner: str = "uid-demo") -> tuple[Kind[Any], dict[str, Any]]:
+    return SERVICE, {
+        "metadata": meta("demo", owner, creationTimestamp=MOMENT),
+        "spec": {"selector": {"torchrun.ai/attempt": str(attempt)}},
+    }
+
+
+def worker_job(name: str, attempt: int, owner: str = "uid-demo") -> tuple[Kind[Any], dict[str, Any]]:
+    labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/attempt": str(attempt)}
+    return JOB, {"metadata": meta(name, owner, labels=labels, creationTimestamp=MOMENT + timedelta(minutes=attempt))}
+
+
+def template(name: str, number: int, owner: str = "uid-demo") -> tuple[Kind[Any], dict[str, Any]]:
+    body = {"metadata": meta(name, owner, labels={"torchrun.ai/job-uid": "uid-demo"}), "revision": number}
+    return CONTROLLER_REVISION, body
+
+
+def test_the_service_tells_which_attempt_was_started_last() -> None:
+    later = MOMENT + timedelta(minutes=1)
+    for there, expected in (
+        ((), None),
+        ((service(1, "uid-of-an-earlier-demo"),), None),
+        ((service(1),), Started(1, "Service demo", False, MOMENT, "")),
+        ((service(1), worker_job("demo", 0)), Started(1, "Service demo", False, MOMENT, "")),
+        ((service(1), worker_job("demo-r1", 1)), Started(1, "Job demo-r1", True, later, "")),
+        ((service(0), worker_job("demo-r1", 1), worker_job("demo", 0)), Started(0, "Job demo", True, MOMENT, "")),
+    ):
+        assert seen(job(), *there).started == expected
+
+
+def test_jobs_tell_of_an_attempt_whose_service_is_gone() -> None:
+    """A Job counts under the name that its attempt has, and if it is the job's own."""
+    later = MOMENT + timedelta(minutes=1)
+    mine = (worker_job("demo", 0), worker_job("demo-r1", 1))
+    others = (worker_job("demo-r2", 2, "uid-other"), worker_job("another", 3))
+    assert seen(job(), *mine, *others).started == Started(1, "Job demo-r1", True, later, "")
+
+
+def test_the_newest_template_is_the_started_attempts() -> None:
+    templates = (template("demo-b", 2), template("demo-a", 1), template("demo-c", 3, "uid-other"))
+    found = seen(job(), service(0), *templates).started
+    assert found is not None
+    assert found.template == "demo-b"

@@ -16,7 +16,7 @@ from aiohttp import web
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Unavailable
 from torchctl.runtime.client.requests import HttpRequest
-from torchctl.runtime.client.sockets import TLS_BUFFER
+from torchctl.runtime.client.sockets import TLS_BUFFER, bound_tls_buffers
 from torchctl.runtime.client.tls import TlsContexts, TlsFiles
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.settings import ClientSettings
@@ -69,8 +69,11 @@ async def test_a_server_of_the_right_authority_is_believed(tmp_path: Path) -> No
             assert (await transport.send(GET)).status == 200
 
 
-async def test_a_connection_reserves_no_more_than_two_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bound", [True, False])
+async def test_only_a_bound_process_reserves_two_records(tmp_path: Path, bound: bool) -> None:
+    """The setting is the whole process's, so a client in somebody's program leaves it alone."""
     authority, ends = Authority(), weakref.WeakSet[sslproto.SSLProtocol]()
+    reserved = 5 * TLS_BUFFER
     made = sslproto.SSLProtocol.__init__
 
     def noted(self: sslproto.SSLProtocol, *args: Any, **options: Any) -> None:
@@ -81,9 +84,12 @@ async def test_a_connection_reserves_no_more_than_two_records(tmp_path: Path) ->
         connection = Connection(f"https://127.0.0.1:{port}", trusting(tmp_path, authority))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sslproto.SSLProtocol, "__init__", noted)
+            patch.setattr(sslproto.SSLProtocol, "max_size", reserved)
+            if bound:
+                bound_tls_buffers()
             async with AiohttpTransport(connection) as transport:
                 await transport.send(GET)
-                assert [len(end._ssl_buffer) for end in ends] == [TLS_BUFFER] * 2  # type: ignore[attr-defined]
+                assert [len(end._ssl_buffer) for end in ends] == [TLS_BUFFER if bound else reserved] * 2  # type: ignore[attr-defined]
 
 
 async def test_a_server_that_never_answers_the_handshake_is_given_up(tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ from torchctl.controllers.job import pods, success
 from torchctl.controllers.job.actions import earliest
 from torchctl.controllers.job.attempts import deadlines, elastic
 from torchctl.controllers.job.attempts.outcome import Outcome, log_hint, sentence
+from torchctl.controllers.job.attempts.recovery import is_recovered
 from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, stage_of
 from torchctl.controllers.job.case import Case
+from torchctl.controllers.job.children.workers import is_stopped
 from torchctl.controllers.job.failure import budgets, verdict
 from torchctl.controllers.job.failure.verdict import Loss
 from torchctl.controllers.job.observed import Observed
@@ -63,7 +65,11 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     if not case.observed.was_started:
         if hopeless is not None:
             return _ended(case.status, hopeless, case.now)
-        return _waits_again(case) if admission.is_taken_back(case.status) else _go_on(case)
+        if admission.is_taken_back(case.status):
+            return _waits_again(case)
+        return _held_up(case) if _is_going_on(case) else _go_on(case)
+    if _is_over(case) and not success.has_succeeded(case.observed):
+        return _forgotten(case)
     turned = _lost_or_done(case)
     if turned is not None:
         return replace(turned, status=_begun(turned.status, case.observed))
@@ -110,6 +116,38 @@ def _lost_or_done(case: Case) -> Life | None:
         return None  # it is not known yet how its pods ended
     loss = loss or elastic.replaced_host(case) or elastic.below_minimum(case)
     return _opened(case, loss) if loss is not None else None
+
+
+def _is_over(case: Case) -> bool:
+    """Whether this operator has ended the attempt and status does not say so: its Job is stopped, or kept out of Kueue.
+
+    A Workload is inactive for other reasons too. Status says which, if it was not lost.
+    """
+    observed = case.observed
+    if is_stopped(observed.worker_job):
+        return True
+    paused = observed.paused and not observed.withdrawn and not observed.job.spec.suspend
+    return paused and is_recovered(case.status)
+
+
+def _forgotten(case: Case) -> Life:
+    """The end of a job whose attempt this operator has ended, without a word of it in status: that was lost.
+
+    Suspension ends a Job as well, and the next attempt waits for its end. Else it was the end of the job, or hardly
+    ever of an attempt alone.
+    """
+    if case.observed.job.spec.suspend:
+        return _waits_again(case)
+    name = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
+    message = f"Job {name} was ended, and the status that said why is lost; a job is never run twice: submit it again"
+    failure = Failure(reason=JobReason.STATUS_LOST, message=message)
+    return _ended(case.status, Outcome(JobReason.STATUS_LOST, message, failure), case.now)
+
+
+def _held_up(case: Case) -> Life:
+    """Waits once more for an earlier attempt, which somebody else has let run: by its Job, or in status."""
+    status = msgspec.structs.replace(case.status, next_attempt_time=case.moment)
+    return Life(status=status, stage=Wait(case.moment))
 
 
 def _waits_again(case: Case) -> Life:

@@ -38,7 +38,7 @@ from torchctl.controllers.job.children.workspace import archive_url, checkpoints
 from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
 from torchctl.controllers.job.template.merge import by_key
 
-__all__ = ["worker_job"]
+__all__ = ["is_stopped", "worker_job"]
 
 _WORKSPACE = "torchrun-workspace"
 _SOURCE = "torchrun-workspace-claim"
@@ -50,6 +50,8 @@ _ONCE: Json = {"backoffLimit": 0}
 _ADMITTERS = ("nodeSelector", "tolerations", "schedulingGates")
 """Fields of the pods' spec that an admitter of Jobs adds to. Two are atomic in server-side apply: whoever names them
 takes what the admitter has added away."""
+_STOP_S = 1
+"""The deadline of a Job that is ended for good."""
 _FOR_EVER: Json = {"backoffLimit": 2**31 - 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
 
 
@@ -93,9 +95,14 @@ def worker_job(
             "template": limited(_pod(owner, template, attempt, nodes, made, first=first), let_in),
         }
         | ({"suspend": True} if first and scheduler.admits_jobs else {})
-        | ({"activeDeadlineSeconds": 1} if stop else {})
+        | ({"activeDeadlineSeconds": _STOP_S} if stop else {})
         | (_FOR_EVER if template.elastic else _ONCE)
     }
+
+
+def is_stopped(job: Job | None) -> bool:
+    """Whether this operator has ended the Job for good: a deadline by anybody else is hardly this short."""
+    return job is not None and job.spec.get("activeDeadlineSeconds") == _STOP_S
 
 
 def _as_made(given: Metadata, made: Job) -> Metadata:
