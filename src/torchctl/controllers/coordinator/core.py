@@ -53,7 +53,7 @@ class _Pass:
         # By identity first: there are few shapes, and many gangs share each.
         shapes = {id(gang.shape): gang.shape for gang in state.waiting}
         shapes |= {id(holding.shape): holding.shape for holding in state.holdings}
-        self._ledger = Ledger(state.queues, state.namespace_quotas, state.holdings)
+        self._ledger = Ledger(state.queues, state.namespace_quotas, state.holdings, state.now_s)
         self._room = Room(Capacity(state.nodes, shapes.values()), state.holdings, state.now_s)
         self._turns = Turns(state.settings, self._ledger.queues, state.starts)
         self._left_for = {holding.leaving_for for holding in state.holdings} - {""}
@@ -278,6 +278,8 @@ class _Pass:
         if hold is not None:
             self._see_alone(gang)
             self._room.keep(hold)
+            if self._ledger.shortage(gang) is None:
+                self._ledger.promise(gang, hold.until_s)
         else:
             self._hopeless[gang.shape] = gang.pods
 

@@ -53,7 +53,13 @@ class Ledger:
     and not lent by it.
     """
 
-    def __init__(self, queues: Iterable[Queue], quotas: Iterable[NamespaceQuota], holdings: Iterable[Holding]) -> None:
+    def __init__(
+        self,
+        queues: Iterable[Queue],
+        quotas: Iterable[NamespaceQuota],
+        holdings: Iterable[Holding],
+        now_s: float = 0.0,
+    ) -> None:
         self.queues: Mapping[str, Queue] = {queue.key: queue for queue in queues}
         self._used: dict[str, list[int]] = {key: [0] * len(RESOURCES) for key in self.queues}
         self._cohorts: dict[str, list[Queue]] = {}
@@ -68,6 +74,8 @@ class Ledger:
         self._kept: dict[str, str] = {}
         self._kept_namespaces: dict[str, str] = {}
         self._not_lending: dict[str, str] = {}
+        self._promised: dict[str, tuple[Waiting, float | None]] = {}
+        self._now_s = now_s
         for holding in holdings:
             self.book(holding)
             self._book_namespace(holding, holding.pending_namespace_demand)
@@ -96,6 +104,7 @@ class Ledger:
 
     def take(self, gang: Waiting) -> None:
         """Books a gang that is let in."""
+        self._promised.pop(gang.key, None)
         self.book(gang)
         self._book_namespace(gang, gang.namespace_demand)
 
@@ -105,7 +114,7 @@ class Ledger:
         Where the ResourceQuota of the namespace is short, no other gang of the namespace is let in. Nothing is kept
         for a gang that has to borrow what other queues use: its own queue would wait for them.
         """
-        shortage = self.shortage(gang)
+        shortage = self._shortage(gang)
         if shortage is None or shortage.never:
             return
         if shortage.scope is Scope.NAMESPACE:
@@ -116,18 +125,53 @@ class Ledger:
             if cohort and self.within_own(gang):
                 self._not_lending.setdefault(cohort, gang.key)
 
+    def promise(self, gang: Waiting, until_s: float | None) -> None:
+        """Lets nobody have the quota of a gang that lacks only room, and has that at the latest `until_s`.
+
+        As with room, others may have it if they end before; None: nobody knows when that is. Another queue may take
+        back what it owns.
+        """
+        self._promised[gang.key] = gang, until_s
+
     def keepers(self) -> frozenset[str]:
         """Returns the gangs that quota is kept for."""
         return frozenset((*self._kept.values(), *self._kept_namespaces.values(), *self._not_lending.values()))
 
     def shortage(self, gang: Waiting) -> QuotaShortage | None:
         """Returns the bound that keeps a gang out now; None if no quota does."""
+        found = self._shortage(gang)
+        if found is not None or not self._promised:
+            return found
+        takes_back = self.within_own(gang)
+        others = [
+            (other, other.queue == gang.queue or not takes_back)
+            for other, until_s in self._promised.values()
+            if self._delays(gang, other, until_s)
+        ]
+        self._book_promised(others)
+        short = self._shortage(gang)
+        self._book_promised(others, -1)
+        return None if short is None else QuotaShortage(Scope.KEPT, others[0][0].key, "", 0, 0)
+
+    def _delays(self, gang: Waiting, other: Waiting, until_s: float | None) -> bool:
+        """Whether the gang may still hold quota when the room of another one is there."""
+        ends_before = gang.lasts_s is not None and until_s is not None and self._now_s + gang.lasts_s <= until_s
+        return other.key != gang.key and not ends_before
+
+    def _book_promised(self, others: Iterable[tuple[Waiting, bool]], sign: int = 1) -> None:
+        """Books what is promised to others; in their queues only those with True."""
+        for other, in_queue in others:
+            if in_queue:
+                self.book(other, sign)
+            self._book_namespace(other, other.namespace_demand, sign)
+
+    def _shortage(self, gang: Waiting) -> QuotaShortage | None:
         never = self.never(gang)
         if never is not None:
             return never
         queue, used = self.queues[gang.queue], self._used[gang.queue]
         for keeper in (self._kept.get(gang.queue), self._kept_namespaces.get(gang.namespace)):
-            if keeper is not None and keeper != gang.key:
+            if keeper is not None and keeper != gang.key and gang.key not in self._promised:
                 return QuotaShortage(Scope.KEPT, keeper, "", 0, 0)
         for at, asked in enumerate(gang.demand):
             bound = queue.quota[at]
@@ -227,11 +271,11 @@ class Ledger:
             if all(holds(needed, scopes.get(needed.key)) for needed in quota.scopes):
                 yield quota, left
 
-    def _book_namespace(self, gang: Waiting | Holding, demand: tuple[tuple[str, int], ...]) -> None:
+    def _book_namespace(self, gang: Waiting | Holding, demand: tuple[tuple[str, int], ...], sign: int = 1) -> None:
         for _, left in self._governing(gang):
             for resource, amount in demand:
                 if resource in left:
-                    left[resource] -= amount
+                    left[resource] -= sign * amount
 
 
 def _owned(members: Iterable[Queue]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Why
 from torchctl.controllers.coordinator.values import (
     Holding,
+    Limits,
     NamespaceQuota,
     NodeInfo,
     Preemption,
@@ -168,6 +169,50 @@ def test_no_room_is_kept_for_a_gang_without_quota() -> None:
 
     quota = NamespaceQuota(namespace="team", name="few", hard={"pods": 4}, left={"pods": 2})
     assert decide(state([poor], there, held, namespace_quotas=(quota,))).reserved == ()
+
+
+@pytest.mark.parametrize(
+    ("queue", "lasts_s", "goes"),
+    [("q", None, False), ("q", 101.0, False), ("q", 100.0, True), ("borrows", None, False), ("owns", None, True)],
+)
+def test_quota_is_kept_beside_the_room(queue: str, lasts_s: float | None, goes: bool) -> None:
+    """A small gang of another pool: its own queue's, one that borrows, and one that takes back what it owns."""
+    pool_a, pool_b = (shape(8, selector=(("pool", name),)) for name in "ab")
+    there = [
+        node("a0", used=8, labels={"pool": "a"}),
+        node("a1", labels={"pool": "a"}),
+        node("b0", labels={"pool": "b"}),
+    ]
+    running = holding(gang("running", queue="other", shape=pool_a), [("a0", 1)], ends_s=NOW_S + 100)
+    large = gang("large", 2, since_s=0, reserved=True, shape=pool_a)
+    little = gang("small", queue=queue, lasts_s=lasts_s, shape=pool_b)
+    queues = (
+        Queue(key="q", cohort="c", quota=Limits(gpus=8)),
+        Queue(key="owns", cohort="c", quota=Limits(gpus=8)),
+        Queue(key="borrows", cohort="c", quota=Limits(gpus=0)),
+        Queue(key="other"),
+    )
+    decision = decide(state([large, little], there, [running], queues))
+    assert decision.reserved == ("large",)
+    assert let_in(decision) == (["small"] if goes else [])
+    if not goes:
+        told = {each.key: each.message for each in decision.told}
+        assert told["small"] == "job large waits for quota, which is kept for it"
+
+
+def test_two_promises_of_quota_hold_up_nobody_for_ever() -> None:
+    """Each gang has room of its own to come, and there is quota for one at a time."""
+    pools = [shape(8, selector=(("pool", name),)) for name in "ab"]
+    there = [node(name, used=8, labels={"pool": name}) for name in "ab"]
+    held = [
+        holding(gang(f"run-{name}", queue="other", shape=at), [(name, 1)]) for name, at in zip("ab", pools, strict=True)
+    ]
+    waiting = [gang(f"wait-{name}", since_s=0, reserved=True, shape=at) for name, at in zip("ab", pools, strict=True)]
+    queues = (Queue(key="q", quota=Limits(gpus=8)), Queue(key="other"))
+    decision = decide(state(waiting, there, held, queues))
+    assert (let_in(decision), decision.reserved) == ([], ("wait-a",))
+    free = [node(name, labels={"pool": name}) for name in "ab"]
+    assert let_in(decide(state(waiting, free, [], queues))) == ["wait-a"]
 
 
 def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:
