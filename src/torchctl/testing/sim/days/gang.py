@@ -133,6 +133,11 @@ class Gang:
         return "takenBackTime" in self.record
 
     @property
+    def goes(self) -> bool:
+        """Whether room that it had was taken back, which it may hold until its last pod is gone."""
+        return "takenBackTime" in self.status.get("admission", {}) and self.status.get("phase") not in TERMINAL
+
+    @property
     def waits(self) -> bool:
         """Whether it waits to be let in, and nobody stops it."""
         stopped = self.body["spec"].get("suspend") or "deletionTimestamp" in self.body["metadata"]

@@ -13,6 +13,7 @@ from torchctl.runtime.clock import Clock
 from torchctl.testing.fake.objects import Changed
 from torchctl.testing.sim.days.gang import LATE_S, Gang, taken_back
 from torchctl.testing.sim.days.quotas import Quotas
+from torchctl.testing.sim.days.reasons import Reasons
 from torchctl.testing.sim.days.room import Rooms
 
 __all__ = ["Letting"]
@@ -39,6 +40,7 @@ class Letting:
         self._gangs: dict[str, Gang] = {}
         self._quotas = Quotas(clock, self._gangs)
         self._rooms = Rooms(clock, broken, self._gangs)
+        self._reasons = Reasons(clock, broken, self._quotas, self._rooms)
         self._victims: dict[tuple[str, str], list[int]] = {}
         self._looked_s = 0.0
         self._firsts: dict[str, tuple[str, float]] = {}
@@ -52,11 +54,11 @@ class Letting:
             self._see_pod(changed)
         elif changed.served.kind == TORCHRUN_QUEUE:
             self._quotas.see_queue(changed.new)
-        else:
-            return
         now_s = self._clock.monotonic()
-        for gang in self._gangs.values():
-            self._see_halves(gang, now_s)
+        if changed.served.kind in (TORCHRUN_JOB, POD):
+            for gang in self._gangs.values():
+                self._see_halves(gang, now_s)
+        # Leases change all the time, so this looks also while nothing else happens.
         if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
             self._see_waiting()
@@ -71,8 +73,11 @@ class Letting:
         gang.see(changed.new, self._clock.monotonic())
         if "letInTime" in gang.record:
             gang.let_in.add(gang.attempt)
-        if gang.holds and not Gang(before).holds:
-            self._see_let_in(gang, itself="reserved" in Gang(before).record)
+        known = Gang(before)
+        if gang.holds and not known.holds:
+            self._see_let_in(gang, itself="reserved" in known.record)
+        if gang.attempt == known.attempt and known.record.get("letInTime") not in (None, gang.record.get("letInTime")):
+            self._broken.append(f"{gang.name}: attempt {gang.attempt} was let in, and that is told anew")
         if taken_back(changed.new) not in ("", taken_back(before)):
             self._see_victim(gang, gang.status["admission"])
 
@@ -101,7 +106,8 @@ class Letting:
         return known and self._quotas.allows(gang) and self._rooms.waits_for_room(gang)
 
     def _see_waiting(self) -> None:
-        """Notes who is the first of each queue, and judges those that nothing keeps from starting."""
+        """Notes who is the first of each queue, and judges what all are told and those that nothing keeps out."""
+        self._reasons.see_waiting(gang for gang in self._gangs.values() if gang.waits)
         now_s, firsts = self._clock.now().timestamp(), dict[str, Gang]()
         for gang in sorted(self._gangs.values(), key=lambda one: (-one.priority, one.created_s, one.name)):
             if gang.waits and gang.not_before_s + LATE_S < now_s:

@@ -94,23 +94,27 @@ class Rooms:
         """Judges gangs that no quota and nobody before them keeps out."""
         now, there = self._now(), set()
         for gang in waiting:
-            if self._surely_fits(gang, now):
+            if self._has_room(gang, now):
                 there.add(gang.uid)
                 since_s = self._empty_since_s.setdefault(gang.uid, now.at_s)
                 if now.at_s - since_s > LONGEST_EMPTY_S:
                     self.broken.append(f"{gang.name}: waits, and {now.empty} nodes have been empty for long")
         self._empty_since_s = {uid: since_s for uid, since_s in self._empty_since_s.items() if uid in there}
 
+    def surely_fits(self, gang: Gang) -> bool:
+        """Whether there is room for a gang now, by any count."""
+        return self._has_room(gang, self._now())
+
     def waits_for_room(self, gang: Gang) -> bool:
         """Whether a gang has had no room of late, and would have had it if only those stayed that are being placed."""
         return all(
-            gang.pods + self._missing(room) <= room.ours and not self._surely_fits(gang, room) for room in self._past
+            gang.pods + self._missing(room) <= room.ours and not self._has_room(gang, room) for room in self._past
         )
 
     def _is_coordinated(self, uid: str) -> bool:
         return uid in self.gangs and self.gangs[uid].coordinated
 
-    def _surely_fits(self, gang: Gang, room: Room) -> bool:
+    def _has_room(self, gang: Gang, room: Room) -> bool:
         """Whether the gang fits even if each missing pod of the others takes a whole node."""
         return gang.pods <= room.empty - self._missing(room)
 
