@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.testing.sim.days.jobs import GPUS
+from torchctl.testing.sim.days.jobs import GPUS, SHARED
 
 __all__ = ["LATE_S", "Gang", "is_let_in", "taken_back"]
 
@@ -99,6 +99,11 @@ class Gang:
         return self.gpus == WHOLE
 
     @property
+    def autoscaled(self) -> bool:
+        """Whether an autoscaler brings nodes for its pods once they wait."""
+        return SHARED.get(self.queue, {}).get("capacity") == "Autoscaled"
+
+    @property
     def elastic(self) -> bool:
         return "elastic" in self.body["spec"]
 
@@ -121,6 +126,16 @@ class Gang:
     def holds(self) -> bool:
         """Whether it is let in, and its attempt is not over."""
         return "letInTime" in self.record and self.status.get("phase") not in (*TERMINAL, Phase.SUSPENDED)
+
+    @property
+    def let_in_s(self) -> float:
+        """When its current attempt was let in."""
+        return _seconds(self.record["letInTime"])
+
+    @property
+    def lacks(self) -> int:
+        """The pods of its current attempt that have never had a node."""
+        return max(0, self.pods - len(self.placed.get(self.attempt, ())))
 
     @property
     def coordinated(self) -> bool:
