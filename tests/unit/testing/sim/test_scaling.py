@@ -8,11 +8,14 @@ import pytest
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import POD
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.coordinator import core
+from torchctl.controllers.coordinator.decision import TakeBack
 from torchctl.runtime.kinds import Key
 from torchctl.testing import virtualtime
 from torchctl.testing.fleet import GPU, default_nodes
 from torchctl.testing.script import Play, Script
 from torchctl.testing.sim import Cluster, World
+from torchctl.testing.sim.controllers import autoscaler
 from torchctl.testing.sim.controllers.autoscaler import BROUGHT, GIVES_UP_S, MOST, Autoscaler
 from torchctl.testing.sim.days.actions import Day, Fate, Submit
 from torchctl.testing.sim.days.gang import LATE_S
@@ -163,3 +166,26 @@ def test_breaches_are_noticed(story: Callable[[World], Awaitable[None]], broken:
 def test_two_gangs_that_lack_the_nodes_of_each_other_both_end() -> None:
     told = live(Day(1, 1.0, (*FULL, *RUSH), coordinated=True))
     assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 5})
+
+
+def all_late_leave(patch: pytest.MonkeyPatch) -> None:
+    def everyone(holdings: Any, capacity: Any, now_s: float, settings: Any) -> tuple[TakeBack, ...]:
+        late = (held for held in holdings if held.missing and not held.settled and not held.leaving_for)
+        return tuple(TakeBack(held.key, 1) for held in late if now_s - held.let_in_s > settings.provision_within_s)
+
+    patch.setattr(core, "unplaced", everyone)
+
+
+def lateness_holds_up_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "nodes_are_late", lambda *_: False)
+    patch.setattr(core, "unplaced", lambda *_: ())
+
+
+@pytest.mark.parametrize("defect", [all_late_leave, lateness_holds_up_nobody])
+def test_defects_break_a_rule(defect: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this history each of two gangs holds some of the three nodes that come."""
+    defect(monkeypatch)
+    monkeypatch.setattr(autoscaler, "MOST", 3)
+    stay = (Submit(60.0, "left", "brought", 3, LONG), Submit(60.0, "right", "brought", 2, LONG))
+    later = Submit(LATE + 100.0, "later", "brought", 1, Fate(600))
+    assert live(Day(3, 0.5, (*FULL, *stay, later), rests=False, coordinated=True)).broken

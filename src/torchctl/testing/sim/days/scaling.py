@@ -33,6 +33,8 @@ class Scaling:
     gangs: Mapping[str, Gang]
     quotas: Quotas
     rooms: Rooms
+    _left: dict[str, Gang] = field(default_factory=dict)
+    """Those that were told to leave nodes, and may still have pods there."""
     _idle_since_s: Mapping[str, float] = field(default_factory=dict)
 
     def see_let_in(self, gang: Gang) -> None:
@@ -48,9 +50,11 @@ class Scaling:
         for other in self._late(PROVISION_S + LATE_S):
             if other.uid != gang.uid and self._is_half(other) and _is_before(gang, other):
                 self.broken.append(f"{gang.name}: leaves its nodes, and {other.name} came later and stays")
-        for other in self._scaled():
-            if other.uid != gang.uid and other.leaves and self._is_half(other):
+        self._left = {uid: one for uid, one in self._left.items() if self.rooms.nodes_of(one)}
+        for uid, other in self._left.items():
+            if uid != gang.uid:
                 self.broken.append(f"{gang.name}: leaves its nodes, and {other.name} has not yet left its own")
+        self._left[gang.uid] = gang
 
     def see_waiting(self, firsts: Iterable[Gang]) -> None:
         """Judges the first gangs of their queues, which no quota keeps out and for nobody else room is kept."""
