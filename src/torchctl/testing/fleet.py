@@ -46,6 +46,11 @@ class NodeSpec:
         gpu = {GPU_PRODUCT: self.gpu_product} if self.gpus else {}
         return {**base, **gpu, **self.labels}
 
+    @property
+    def capacity(self) -> dict[str, str]:
+        amounts = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods), "ephemeral-storage": "1Ti"}
+        return amounts | ({GPU: str(self.gpus)} if self.gpus else {})
+
 
 def default_nodes(count: int = 4) -> tuple[NodeSpec, ...]:
     """Returns nodes with eight GPUs each."""
@@ -163,12 +168,9 @@ class Fleet:
 
     async def _report(self, node: NodeSpec, ready: str, reason: str, message: str) -> None:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        capacity = {"cpu": node.cpu, "memory": node.memory, "pods": str(node.pods), "ephemeral-storage": "1Ti"}
-        if node.gpus:
-            capacity[GPU] = str(node.gpus)
         status: dict[str, Any] = {
-            "capacity": capacity,
-            "allocatable": capacity,
+            "capacity": node.capacity,
+            "allocatable": node.capacity,
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
             "conditions": [

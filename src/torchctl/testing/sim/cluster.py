@@ -7,9 +7,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.kinds import Key
 from torchctl.runtime.manager import Setup
 from torchctl.testing.fake.objects import key_of
-from torchctl.testing.fleet import GPU, NodeSpec, default_nodes
+from torchctl.testing.fleet import NodeSpec, default_nodes
 from torchctl.testing.script import Script
 from torchctl.testing.sim.controllers.garbage import Events, GarbageCollector, Namespaces
 from torchctl.testing.sim.controllers.jobs import JobController
@@ -94,11 +95,14 @@ class Cluster:
 
     def add_node(self, node: NodeSpec) -> None:
         """Makes a node that is ready."""
-        capacity = {"cpu": node.cpu, "memory": node.memory, "pods": str(node.pods), "ephemeral-storage": "1Ti"}
-        capacity |= {GPU: str(node.gpus)} if node.gpus else {}
         meta = {"name": node.name, "labels": node.all_labels}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}}
         made = self.world.create(NODE, "", body)
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": self.world.now}
-        status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+        status = {"capacity": node.capacity, "allocatable": node.capacity, "conditions": [ready]}
         self.world.report(NODE, key_of(made), status)
+
+    def remove_node(self, name: str) -> None:
+        """Takes a node away for good, with all that runs there."""
+        self.kubelets.remove(name)
+        self.world.delete(NODE, Key("", name))

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from torchctl.api.phases import Phase
+from torchctl.controllers.coordinator import plan
 from torchctl.controllers.coordinator.quota import Ledger
 from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.job.attempts import lifecycle
@@ -18,20 +20,21 @@ FULL = (Submit(1.0, "one", "modest", 4, LONG), Submit(1.0, "two", "modest", 2, L
 """Six of eight nodes, and all of the quota of their queue."""
 
 Patch = pytest.MonkeyPatch
+Submits = tuple[Submit, ...]
 
 
-def lets_half_a_gang_in(patch: Patch) -> Submit:
+def lets_half_a_gang_in(patch: Patch) -> Submits:
     whole = Room._fits
     patch.setattr(Room, "_fits", lambda self, shape, pods: whole(self, shape, (pods + 1) // 2))
-    return Submit(30.0, "half", "owner", 4, LONG)
+    return (*FULL, Submit(30.0, "half", "owner", 4, LONG))
 
 
-def ignores_quotas(patch: Patch) -> Submit:
+def ignores_quotas(patch: Patch) -> Submits:
     patch.setattr(Ledger, "shortage", lambda *_: None)
-    return Submit(30.0, "more", "modest", 1, LONG)
+    return (*FULL, Submit(30.0, "more", "modest", 1, LONG))
 
 
-def counts_an_attempt_twice(patch: Patch) -> Submit:
+def counts_an_attempt_twice(patch: Patch) -> Submits:
     following = lifecycle._next
 
     def skipping(*args: Any) -> Any:
@@ -39,26 +42,49 @@ def counts_an_attempt_twice(patch: Patch) -> Submit:
         return msgspec.structs.replace(found, attempt=found.attempt + 1)
 
     patch.setattr(lifecycle, "_next", skipping)
-    return Submit(30.0, "fails", "plain", 1, Fate(3000, failing_attempts=1, after_s=5))
+    return (*FULL, Submit(30.0, "fails", "plain", 1, Fate(3000, failing_attempts=1, after_s=5)))
 
 
-def tells_everything_twice(patch: Patch) -> Submit:
+def books_what_gangs_hold_twice(patch: Patch) -> Submits:
+    once = Ledger.__init__
+
+    def twice(self: Ledger, queues: Any, quotas: Any, holdings: Any) -> None:
+        held = tuple(holdings)
+        once(self, queues, quotas, (*held, *held))
+
+    patch.setattr(Ledger, "__init__", twice)
+    return (Submit(1.0, "one", "modest", 4, LONG), Submit(30.0, "two", "modest", 2, LONG))
+
+
+def lets_in_who_is_let_in(patch: Patch) -> Submits:
+    patch.setattr(plan, "_waits", lambda job: job.status.phase in (Phase.QUEUED, Phase.STARTING))
+    return FULL
+
+
+def tells_everything_twice(patch: Patch) -> Submits:
     once = Reporter.report
 
     async def twice(self: Reporter, kind: Any, obj: Any, status: Any, events: Any) -> None:
         await once(self, kind, obj, status, [*events, *events])
 
     patch.setattr(Reporter, "report", twice)
-    return Submit(30.0, "told", "plain", 1, LONG)
+    return (*FULL, Submit(30.0, "told", "plain", 1, LONG))
 
 
 @pytest.mark.parametrize(
     "defect",
-    [lets_half_a_gang_in, ignores_quotas, counts_an_attempt_twice, tells_everything_twice],
+    [
+        lets_half_a_gang_in,
+        ignores_quotas,
+        counts_an_attempt_twice,
+        tells_everything_twice,
+        books_what_gangs_hold_twice,
+        lets_in_who_is_let_in,
+    ],
     ids=lambda defect: defect.__name__,
 )
-def test_defects_of_the_operator_break_a_rule(defect: Callable[[Patch], Submit], monkeypatch: Patch) -> None:
-    day = Day(1, 0.04, (*FULL, defect(monkeypatch)), rests=False, coordinated=True)
+def test_defects_of_the_operator_break_a_rule(defect: Callable[[Patch], Submits], monkeypatch: Patch) -> None:
+    day = Day(1, 0.25, defect(monkeypatch), rests=False, coordinated=True)
     assert live(day).broken
 
 

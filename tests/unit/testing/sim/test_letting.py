@@ -17,6 +17,7 @@ from torchctl.testing.sim.days.gang import LATE_S
 from torchctl.testing.sim.days.jobs import COORDINATED, KINDS, job, queues
 from torchctl.testing.sim.days.letting import LONG_SINCE_S, LONGEST_HALF_S, MOST_ROUNDS, RESERVE_S, Letting
 from torchctl.testing.sim.days.living import live
+from torchctl.testing.sim.days.reasons import LONGEST_UNTRUE_S
 from torchctl.testing.sim.days.room import LONGEST_EMPTY_S
 from torchctl.testing.sim.kinds import NODE, cluster_kinds
 
@@ -100,6 +101,14 @@ def endless_preemption(world: World) -> None:
         world.delete(TORCHRUN_JOB, Key("team", f"job-{number}"))
 
 
+def let_in_twice(world: World) -> None:
+    told(world, let_in(world, "job", "modest"), letInTime="2026-01-01T00:05:00Z")
+
+
+def told_to_wait_after_the_let_in(world: World) -> None:
+    world.report(TORCHRUN_JOB, let_in(world, "job", "modest"), WAITS)
+
+
 @pytest.mark.parametrize(
     "breach",
     [
@@ -112,6 +121,8 @@ def endless_preemption(world: World) -> None:
         preemption_for_a_queue_that_does_not,
         more_victims_than_needed,
         endless_preemption,
+        let_in_twice,
+        told_to_wait_after_the_let_in,
     ],
     ids=lambda breach: breach.__name__,
 )
@@ -211,6 +222,33 @@ def test_nodes_that_stay_empty_while_a_job_waits_are_noticed(nodes: int, broken:
         begun(world, found, nodes)
         world.report(TORCHRUN_JOB, submitted(world, "job", "modest", 2), WAITS)
         await looks(world, LONGEST_EMPTY_S + 300)
+        return found
+
+    assert bool(virtualtime.run(main)) is broken
+
+
+@pytest.mark.parametrize(
+    ("reason", "nodes", "waits_for", "broken"),
+    [
+        ("QuotaShort", 1, {}, True),
+        ("QuotaShort", 1, {"waitsFor": "team/other"}, False),
+        ("QuotaShort", 7, {}, False),
+        ("NodesShort", 2, {}, True),
+        ("NodesShort", 5, {}, False),
+        ("NeverFits", 2, {}, True),
+        ("NeverFits", 5, {}, False),
+        ("RoomKept", 2, {}, False),
+    ],
+)
+def test_a_gang_that_is_told_what_is_not_so_is_noticed(
+    reason: str, nodes: int, waits_for: dict[str, str], broken: bool
+) -> None:
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 4)
+        record = {**WAITS["admission"], "reason": reason, **waits_for}
+        world.report(TORCHRUN_JOB, submitted(world, "job", "modest", nodes), {**WAITS, "admission": record})
+        await looks(world, LONGEST_UNTRUE_S + 300)
         return found
 
     assert bool(virtualtime.run(main)) is broken

@@ -29,6 +29,10 @@ class JobController(Component):
         meta = changed.new["metadata"]
         if changed.served.kind == JOB:
             self.wake(key_of(changed.new))
+            if changed.type == "DELETED":
+                for served, pod in self.world.objects.dependents(meta["uid"]):
+                    if served.kind == POD:
+                        self.wake(("orphan", pod["metadata"]["uid"]))
         elif changed.served.kind == POD:
             for owner in meta.get("ownerReferences", ()):
                 if owner["kind"] == JOB.kind and owner.get("controller"):

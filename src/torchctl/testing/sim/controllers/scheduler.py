@@ -20,7 +20,7 @@ DEFAULT, GANGS = "default", "gangs"
 
 
 class Scheduler(Component):
-    """Binds pods to nodes that are ready, the default scheduler's in the order of their creation."""
+    """Binds pods to nodes that are ready; in which order those come that found none before is drawn."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "scheduler", 0.01, 0.3)
@@ -50,7 +50,10 @@ class Scheduler(Component):
 
     def _place_singly(self, pods: list[Body], places: dict[str, Place]) -> None:
         waiting = [pod for pod in pods if _waits(pod) and pod["spec"]["schedulerName"] == DEFAULT_SCHEDULER]
-        for pod in sorted(waiting, key=lambda pod: int(pod["metadata"]["resourceVersion"])):
+        waiting.sort(key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+        refused = [pod for pod in waiting if pod["status"].get("conditions")]
+        self.chance.shuffle(refused)  # the real one lets them back off, and takes them as that ends
+        for pod in [*refused, *(pod for pod in waiting if pod not in refused)]:
             node, reason = choose(pod, places.values())
             if node is None:
                 self._refuse(pod, reason)

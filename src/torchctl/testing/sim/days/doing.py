@@ -13,6 +13,7 @@ from torchctl.runtime.kinds import Key, Kind
 from torchctl.testing.fake.objects import Body, Changed, key_of
 from torchctl.testing.fleet import NodeSpec
 from torchctl.testing.sim.cluster import Cluster
+from torchctl.testing.sim.controllers.autoscaler import BROUGHT
 from torchctl.testing.sim.days import jobs
 from torchctl.testing.sim.days.actions import (
     Action,
@@ -86,7 +87,8 @@ class Doing:
             replica.wire.loses, replica.wire.parted = 0.0, False
         for node in sorted(self._cluster.kubelets.silent):
             self._cluster.kubelets.restore(node)
-        for number in range(len(self._cluster.nodes) - len(self._world.all(NODE))):
+        there = sum(BROUGHT not in node["metadata"]["labels"] for node in self._world.all(NODE))
+        for number in range(len(self._cluster.nodes) - there):
             self._cluster.add_node(NodeSpec(name=f"spare-{number}"))
         for queue in self._queues:
             self._adjust(queue["metadata"]["name"], **queue["spec"])
@@ -150,8 +152,7 @@ class Doing:
 
     @_act.register
     def _(self, action: DeleteChild) -> None:
-        children = self._world.all(CHILDREN[action.kind])
-        for child in children:
+        for child in self._world.all(CHILDREN[action.kind]):
             if child["metadata"].get("labels", {}).get(JOB_NAME) == action.job:
                 self._world.delete(CHILDREN[action.kind], key_of(child))
 
@@ -186,8 +187,7 @@ class Doing:
     @_act.register
     def _(self, action: RemoveNode) -> None:
         if self._world.find(NODE, Key("", action.node)) is not None:
-            self._cluster.kubelets.remove(action.node)
-            self._world.delete(NODE, Key("", action.node))
+            self._cluster.remove_node(action.node)
 
     @_act.register
     def _(self, action: AddNode) -> None:

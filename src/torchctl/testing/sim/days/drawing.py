@@ -30,7 +30,7 @@ from torchctl.testing.sim.days.actions import (
     Submit,
     Suspend,
 )
-from torchctl.testing.sim.days.jobs import COORDINATED, ELASTIC, KINDS, MOST_NODES, SHARED
+from torchctl.testing.sim.days.jobs import AUTOSCALED, COORDINATED, ELASTIC, KINDS, MOST_NODES, SHARED
 
 __all__ = ["NODES", "draw"]
 
@@ -135,6 +135,14 @@ def _intrude(chance: random.Random, at_s: float, known: list[Submit]) -> Iterato
     yield Intrude(at_s, chance.randint(1, MOST_NODES), chance.choice((1, 4, 8)), run_s)
 
 
+def _rush(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    """Several people want nodes that are not there yet."""
+    for number in range(chance.randint(2, 3)):
+        kind = chance.choice([*AUTOSCALED])
+        submitted_s = round(at_s + chance.choice((0.5, 60, 600)) * chance.random(), 3)
+        yield Submit(submitted_s, f"rush-{int(at_s)}-{number}", kind, chance.randint(2, MOST_NODES), _fate(chance))
+
+
 def _prioritise(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
     yield Prioritise(at_s, chance.choice(known).job, chance.choice((-5, 0, 5, 10, 20)))
 
@@ -196,5 +204,6 @@ COORDINATED_RATES: tuple[tuple[float, Draw], ...] = (
     (3.0, _intrude),
     (4.0, _prioritise),
     (2.0, _adjust_queue),
+    (0.7, _rush),
 )
 """The same of what happens on days with the coordinator alone."""

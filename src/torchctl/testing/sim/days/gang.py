@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.testing.sim.days.jobs import GPUS
+from torchctl.testing.sim.days.jobs import GPUS, SHARED
 
 __all__ = ["LATE_S", "Gang", "is_let_in", "taken_back"]
 
@@ -99,6 +99,11 @@ class Gang:
         return self.gpus == WHOLE
 
     @property
+    def autoscaled(self) -> bool:
+        """Whether an autoscaler brings nodes for its pods once they wait."""
+        return SHARED.get(self.queue, {}).get("capacity") == "Autoscaled"
+
+    @property
     def elastic(self) -> bool:
         return "elastic" in self.body["spec"]
 
@@ -123,6 +128,16 @@ class Gang:
         return "letInTime" in self.record and self.status.get("phase") not in (*TERMINAL, Phase.SUSPENDED)
 
     @property
+    def let_in_s(self) -> float:
+        """When its current attempt was let in."""
+        return _seconds(self.record["letInTime"])
+
+    @property
+    def lacks(self) -> int:
+        """The pods of its current attempt that have never had a node."""
+        return max(0, self.pods - len(self.placed.get(self.attempt, ())))
+
+    @property
     def coordinated(self) -> bool:
         """Whether the coordinator has a say about it."""
         return "admission" in self.status
@@ -131,6 +146,11 @@ class Gang:
     def leaves(self) -> bool:
         """Whether its room was taken back."""
         return "takenBackTime" in self.record
+
+    @property
+    def goes(self) -> bool:
+        """Whether room that it had was taken back, which it may hold until its last pod is gone."""
+        return "takenBackTime" in self.status.get("admission", {}) and self.status.get("phase") not in TERMINAL
 
     @property
     def waits(self) -> bool:

@@ -14,6 +14,7 @@ from torchctl.testing.sim.days.actions import Fate, Intrude, Submit
 from torchctl.testing.sim.jobs.pods import INDEX
 
 __all__ = [
+    "AUTOSCALED",
     "COORDINATED",
     "ELASTIC",
     "GPUS",
@@ -61,12 +62,19 @@ KINDS: dict[str, Json] = {
 }
 """The specs of jobs by kind, besides the queue, the nodes and the command."""
 
+AUTOSCALED: dict[str, Json] = {
+    "brought": {"jobQueue": "cloud"},
+    "brought-urgent": {"jobQueue": "cloud", "priority": 10},
+}
+"""The same of those for which an autoscaler brings nodes."""
+
 COORDINATED: dict[str, Json] = KINDS | {
     "modest": {"jobQueue": "ranked"},
     "urgent": {"jobQueue": "ranked", "priority": 10},
     "owner": {"jobQueue": "owner"},
     "borrower": {"jobQueue": "lender", "priority": 5},
     "never-again": {"jobQueue": "lender", "runPolicy": {"restartPolicy": "Never"}},
+    **AUTOSCALED,
 }
 """The same on a day with the coordinator."""
 
@@ -74,6 +82,7 @@ SHARED: dict[str, Json] = {
     "ranked": {"preemption": "WithinQueue", "quota": {"gpus": 48}},
     "owner": {"preemption": "Reclaim", "quota": {"gpus": 32}, "cohort": "shared"},
     "lender": {"preemption": "Reclaim", "quota": {"gpus": 16, "jobs": 3}, "cohort": "shared", "weight": 3},
+    "cloud": {"capacity": "Autoscaled", "quota": {"gpus": 48}},
 }
 """The queues that only a day with the coordinator has. Each of their pods takes a whole node."""
 

@@ -13,7 +13,9 @@ from torchctl.runtime.clock import Clock
 from torchctl.testing.fake.objects import Changed
 from torchctl.testing.sim.days.gang import LATE_S, Gang, taken_back
 from torchctl.testing.sim.days.quotas import Quotas
+from torchctl.testing.sim.days.reasons import Reasons
 from torchctl.testing.sim.days.room import Rooms
+from torchctl.testing.sim.days.scaling import PROVISION_S, Scaling
 
 __all__ = ["Letting"]
 
@@ -39,8 +41,12 @@ class Letting:
         self._gangs: dict[str, Gang] = {}
         self._quotas = Quotas(clock, self._gangs)
         self._rooms = Rooms(clock, broken, self._gangs)
+        self._reasons = Reasons(clock, broken, self._quotas, self._rooms)
+        self._scaling = Scaling(clock, broken, self._gangs, self._quotas, self._rooms)
         self._victims: dict[tuple[str, str], list[int]] = {}
         self._looked_s = 0.0
+        self._kept_s = float("-inf")
+        """When a job was last seen for which room is kept."""
         self._firsts: dict[str, tuple[str, float]] = {}
         """The uid of the first gang of each queue, and since when it is the first and its quota allows it."""
 
@@ -52,11 +58,11 @@ class Letting:
             self._see_pod(changed)
         elif changed.served.kind == TORCHRUN_QUEUE:
             self._quotas.see_queue(changed.new)
-        else:
-            return
         now_s = self._clock.monotonic()
-        for gang in self._gangs.values():
-            self._see_halves(gang, now_s)
+        if changed.served.kind in (TORCHRUN_JOB, POD):
+            for gang in self._gangs.values():
+                self._see_halves(gang, now_s)
+        # Leases change all the time, so this looks also while nothing else happens.
         if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
             self._see_waiting()
@@ -71,8 +77,13 @@ class Letting:
         gang.see(changed.new, self._clock.monotonic())
         if "letInTime" in gang.record:
             gang.let_in.add(gang.attempt)
-        if gang.holds and not Gang(before).holds:
-            self._see_let_in(gang, itself="reserved" in Gang(before).record)
+        known = Gang(before)
+        if known.record.get("reserved") or known.leaves:
+            self._kept_s = self._clock.monotonic()
+        if gang.holds and not known.holds:
+            self._see_let_in(gang, itself="reserved" in known.record)
+        if gang.attempt == known.attempt and known.record.get("letInTime") not in (None, gang.record.get("letInTime")):
+            self._broken.append(f"{gang.name}: attempt {gang.attempt} was let in, and that is told anew")
         if taken_back(changed.new) not in ("", taken_back(before)):
             self._see_victim(gang, gang.status["admission"])
 
@@ -80,6 +91,7 @@ class Letting:
         """Judges a gang that has just been let in; `itself` says that room was kept for it."""
         self._broken += self._quotas.exceeded(gang)
         self._rooms.see_let_in(gang)
+        self._scaling.see_let_in(gang)
         if itself or self._is_room_kept() or not gang.gpus or "avoidNodes" in gang.record:
             return
         for uid, since_s in self._firsts.values():
@@ -90,18 +102,21 @@ class Letting:
                 )
 
     def _is_room_kept(self) -> bool:
-        return any(one.record.get("reserved") or one.leaves for one in self._gangs.values())
+        """Whether room is kept, or was of late: the records of one decision are written one after the other."""
+        of_late = self._clock.monotonic() - self._kept_s < LATE_S
+        return of_late or any(one.record.get("reserved") or one.leaves for one in self._gangs.values())
 
     def _is_overdue(self, gang: Gang, since_s: float) -> bool:
         """Whether room must be kept by now for a gang that has been the first of its queue since a time."""
         waited_s = self._clock.now().timestamp() - gang.created_s
-        if not gang.waits or not gang.whole_nodes or waited_s < RESERVE_S + LONG_SINCE_S:
+        if not gang.waits or gang.autoscaled or not gang.whole_nodes or waited_s < RESERVE_S + LONG_SINCE_S:
             return False
         known = self._clock.monotonic() - since_s > LONG_SINCE_S
         return known and self._quotas.allows(gang) and self._rooms.waits_for_room(gang)
 
     def _see_waiting(self) -> None:
-        """Notes who is the first of each queue, and judges those that nothing keeps from starting."""
+        """Notes who is the first of each queue, and judges what all are told and those that nothing keeps out."""
+        self._reasons.see_waiting(gang for gang in self._gangs.values() if gang.waits)
         now_s, firsts = self._clock.now().timestamp(), dict[str, Gang]()
         for gang in sorted(self._gangs.values(), key=lambda one: (-one.priority, one.created_s, one.name)):
             if gang.waits and gang.not_before_s + LATE_S < now_s:
@@ -113,13 +128,18 @@ class Letting:
             queue: known[queue] if known[queue][0] == gang.uid else (gang.uid, self._clock.monotonic())
             for queue, gang in allowed.items()
         }
-        self._rooms.see_waiting(() if self._is_room_kept() else allowed.values())
+        judged = () if self._is_room_kept() else tuple(allowed.values())
+        self._rooms.see_waiting(gang for gang in judged if not gang.autoscaled)
+        self._scaling.see_waiting(judged)
 
     def _see_victim(self, gang: Gang, record: Json) -> None:
-        preemptor = record.get("preemptedFor", "").rpartition("/")[2]
+        if "preemptedFor" not in record:
+            self._scaling.see_taken_back(gang)
+            return
+        preemptor = record["preemptedFor"].rpartition("/")[2]
         winner = next((one for one in self._gangs.values() if one.name == preemptor), None)
         if winner is None:
-            return  # it was deleted meanwhile, or nobody takes the room
+            return  # it was deleted meanwhile
         spec, theirs = self._quotas.spec(winner.queue), self._quotas.spec(gang.queue)
         lower = winner.queue == gang.queue and winner.highest > gang.lowest
         lent = spec.get("preemption") == "Reclaim" and spec.get("cohort") == theirs.get("cohort", "none")
@@ -152,5 +172,6 @@ class Letting:
             gang.half_since_s = None
             return
         gang.half_since_s = now_s if gang.half_since_s is None else gang.half_since_s
-        if now_s - gang.half_since_s > LONGEST_HALF_S:
-            self._broken.append(f"{gang.name}: {placed} of {gang.pods} pods have had a node for {LONGEST_HALF_S:g} s")
+        longest_s = LONGEST_HALF_S + (2 * PROVISION_S if gang.autoscaled else 0)  # others may be late after it
+        if now_s - gang.half_since_s > longest_s:
+            self._broken.append(f"{gang.name}: {placed} of {gang.pods} pods have had a node for {longest_s:g} s")

@@ -13,6 +13,7 @@ from torchctl.testing import virtualtime
 from torchctl.testing.fake.objects import Changed
 from torchctl.testing.fleet import default_nodes
 from torchctl.testing.sim.cluster import Cluster
+from torchctl.testing.sim.controllers.autoscaler import Autoscaler
 from torchctl.testing.sim.days.actions import Day, Fate
 from torchctl.testing.sim.days.causes import unfounded
 from torchctl.testing.sim.days.doing import Doing
@@ -64,6 +65,7 @@ async def _live(day: Day) -> Told:
     watching = (rules.on_change, Telling(rules.broken).on_change, lambda changed: rules.see_leaders(cluster.leaders))
     cluster.world.objects.listeners += watching
     if day.coordinated:
+        Autoscaler(cluster.world, cluster.add_node, cluster.remove_node)
         cluster.world.objects.listeners.append(Letting(cluster.world.clock, rules.broken).on_change)
     broken: list[str] = []
     async with cluster.run(replicas=2):

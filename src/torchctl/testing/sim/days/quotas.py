@@ -58,6 +58,11 @@ class Quotas:
         asked = gang.pods * gang.gpus
         return bool(self._used([gang.queue]) + asked <= quota["gpus"] and self._used(together) + asked <= owned)
 
+    def surely_allows(self, gang: Gang) -> bool:
+        """Whether the same holds however long those that were told to leave hold what they have."""
+        together = self._together(gang.queue)
+        return self.allows(gang) and not any(one.queue in together and one.goes for one in self.gangs.values())
+
     def overdrawn(self, queue: str) -> bool:
         """Whether the queue or one of its cohort holds more than it owns, as after its quota was lowered."""
         names = self._together(queue)

@@ -84,7 +84,9 @@ class Rooms:
         self._past.append(now)
 
     def see_let_in(self, gang: Gang) -> None:
-        """Judges a gang that has just been let in."""
+        """Judges a gang that has just been let in; one for which nodes are brought needs no room."""
+        if gang.autoscaled:
+            return
         others = [one for one in self._being_placed() if one.uid != gang.uid]
         if not any(_fits(gang, room, others) for room in self._past):
             room = self._past[-1]
@@ -94,23 +96,38 @@ class Rooms:
         """Judges gangs that no quota and nobody before them keeps out."""
         now, there = self._now(), set()
         for gang in waiting:
-            if self._surely_fits(gang, now):
+            if self._has_room(gang, now):
                 there.add(gang.uid)
                 since_s = self._empty_since_s.setdefault(gang.uid, now.at_s)
                 if now.at_s - since_s > LONGEST_EMPTY_S:
                     self.broken.append(f"{gang.name}: waits, and {now.empty} nodes have been empty for long")
         self._empty_since_s = {uid: since_s for uid, since_s in self._empty_since_s.items() if uid in there}
 
+    def surely_fits(self, gang: Gang) -> bool:
+        """Whether there is room for a gang now, by any count."""
+        return self._has_room(gang, self._now())
+
+    def is_calm(self) -> bool:
+        """Whether nothing is still to be placed for which there may be a node."""
+        now = self._now()
+        return not any(
+            one.pods > now.placed.get(one.uid, 0) and (now.gpus or not one.autoscaled) for one in self._being_placed()
+        )
+
+    def nodes_of(self, gang: Gang) -> int:
+        """Returns the pods of a gang that have a node now, whatever their attempt."""
+        return sum(pod.gang == gang.uid and not pod.done for pod in self._pods.values())
+
     def waits_for_room(self, gang: Gang) -> bool:
         """Whether a gang has had no room of late, and would have had it if only those stayed that are being placed."""
         return all(
-            gang.pods + self._missing(room) <= room.ours and not self._surely_fits(gang, room) for room in self._past
+            gang.pods + self._missing(room) <= room.ours and not self._has_room(gang, room) for room in self._past
         )
 
     def _is_coordinated(self, uid: str) -> bool:
         return uid in self.gangs and self.gangs[uid].coordinated
 
-    def _surely_fits(self, gang: Gang, room: Room) -> bool:
+    def _has_room(self, gang: Gang, room: Room) -> bool:
         """Whether the gang fits even if each missing pod of the others takes a whole node."""
         return gang.pods <= room.empty - self._missing(room)
 
@@ -155,8 +172,14 @@ class Rooms:
 
 
 def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:
-    """Whether the gang found room beside the missing pods of others, if all of them were placed as well as can be."""
+    """Whether the gang found room beside the missing pods of others, if all of them were placed as well as can be.
+
+    Of gangs for which nodes are brought, nobody waits for those pods that no node takes now.
+    """
     missing = [(other, max(0, other.pods - room.placed.get(other.uid, 0))) for other in others]
-    whole = gang.pods + sum(pods for other, pods in missing if other.whole_nodes)
-    gpus = gang.pods * gang.gpus + sum(pods * other.gpus for other, pods in missing)
-    return gpus <= room.gpus and (not gang.whole_nodes or whole <= room.empty)
+    existing = [(other, pods) for other, pods in missing if not other.autoscaled]
+    whole = sum(pods for other, pods in existing if other.whole_nodes)
+    late = sum(pods for other, pods in missing if other.autoscaled and "avoidNodes" not in other.record)
+    late = max(0, min(late, room.empty - whole))
+    gpus = gang.pods * gang.gpus + sum(pods * other.gpus for other, pods in existing)
+    return gpus <= room.gpus and (not gang.whole_nodes or gang.pods + whole + late <= room.empty)
