@@ -123,8 +123,8 @@ class Rules:
 
     def _see_pod(self, known: _Known, changed: Changed) -> None:
         meta = changed.new["metadata"]
-        if changed.type == "ADDED" and meta["labels"].get(ROLE) == ROLE_SYNC:
-            self._see_new(known, f"sync pod {meta['name']}")
+        if meta["labels"].get(ROLE) == ROLE_SYNC:
+            self._see_sync_pod(known, changed)
         if meta["labels"].get(ROLE) != ROLE_WORKER:
             return
         if _is_trouble(changed):
@@ -135,6 +135,14 @@ class Rules:
             known.pods[meta["uid"]] = int(meta["labels"][ATTEMPT])
             if GANG in meta.get("annotations", {}):
                 self._see_member(known, changed.new)
+
+    def _see_sync_pod(self, known: _Known, changed: Changed) -> None:
+        """A try has a name of its own, but nobody can count those that others have removed."""
+        child = f"sync pod {changed.new['metadata']['name']}"
+        if changed.type == "ADDED":
+            self._see_new(known, child)
+        elif changed.type == "DELETED" and "DisruptionTarget" in _true_in(changed.new["status"]):
+            known.made.discard(child)
 
     def _see_member(self, known: _Known, pod: Json) -> None:
         """A pod of a gang: none runs before as many are placed as the gang needs."""
