@@ -198,7 +198,7 @@ def test_an_answer_begins_the_minute_anew() -> None:
     play(story)
 
 
-def test_a_receiver_that_answers_and_breaks_is_left_in_the_end() -> None:
+def test_a_receiver_that_answers_and_breaks_is_given_up() -> None:
     async def story(pods: Pods, job: Job) -> None:
         await pods.runs("vit-sync-0")
         code = Code(lambda receiver: fails("the receiver answered 500", answered=True))

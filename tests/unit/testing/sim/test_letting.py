@@ -240,7 +240,7 @@ def test_nodes_that_stay_empty_while_a_job_waits_are_noticed(nodes: int, broken:
         ("RoomKept", 2, {}, False),
     ],
 )
-def test_a_gang_that_is_told_what_is_not_so_is_noticed(
+def test_a_gang_that_is_told_what_is_false_is_noticed(
     reason: str, nodes: int, waits_for: dict[str, str], broken: bool
 ) -> None:
     async def main() -> list[str]:

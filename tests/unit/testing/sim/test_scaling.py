@@ -163,7 +163,7 @@ def test_breaches_are_noticed(story: Callable[[World], Awaitable[None]], broken:
     assert bool(virtualtime.run(main)) is broken
 
 
-def test_two_gangs_that_lack_the_nodes_of_each_other_both_end() -> None:
+def test_two_gangs_that_lack_each_other_s_nodes_both_end() -> None:
     told = live(Day(1, 1.0, (*FULL, *RUSH), coordinated=True))
     assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 5})
 
