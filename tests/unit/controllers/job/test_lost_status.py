@@ -337,7 +337,7 @@ def active(w: World) -> list[bool]:
     return [one.spec.active for one in w.seen.workloads]
 
 
-def test_a_job_that_ended_while_held_stays_out_of_the_queue(world: type[World]) -> None:
+def test_a_job_that_ended_held_stays_out_of_the_queue(world: type[World]) -> None:
     """Its Job cannot end, and its Workload is inactive: Kueue would let it go if that was taken back."""
     w = admitted_by_kueue(world, "runPolicy: {activeDeadlineSeconds: 60}")
     w.later(50)
