@@ -1,6 +1,6 @@
 """What queues, their cohorts and namespaces allow their gangs to hold together."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -148,10 +148,16 @@ class Ledger:
             for other, until_s in self._promised.values()
             if self._delays(gang, other, until_s)
         ]
+        if not self._is_short_beside(gang, others):
+            return None
+        ends = (at for at in range(len(others)) if self._is_short_beside(gang, others[: at + 1]))
+        return QuotaShortage(Scope.KEPT, others[next(ends)][0].key, "", 0, 0)
+
+    def _is_short_beside(self, gang: Waiting, others: Sequence[tuple[Waiting, bool]]) -> bool:
         self._book_promised(others)
         short = self._shortage(gang)
         self._book_promised(others, -1)
-        return None if short is None else QuotaShortage(Scope.KEPT, others[0][0].key, "", 0, 0)
+        return short is not None
 
     def _delays(self, gang: Waiting, other: Waiting, until_s: float | None) -> bool:
         """Whether the gang may still hold quota when the room of another one is there."""
