@@ -188,10 +188,10 @@ class _Pass:
     def _next_that_fits(self, queue: str) -> int:
         """Returns the place in its queue of the next gang that fits now; behind the last one if none does."""
         gangs, alone = self._queues[queue], self._alone.get(queue, ())
-        asked: set[tuple[Kind, float | None]] = set()
+        asked: set[tuple[Kind, float | None, int]] = set()
         for at in range(self._next[queue] + 1, len(gangs)):
             gang = gangs[at]
-            same = (gang.kind, gang.lasts_s)
+            same = (gang.kind, gang.lasts_s, gang.priority)
             by_itself = alone and gang.key in alone
             if by_itself or same not in asked:
                 if self._way_in(gang):

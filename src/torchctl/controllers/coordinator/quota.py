@@ -128,8 +128,8 @@ class Ledger:
     def promise(self, gang: Waiting, until_s: float | None) -> None:
         """Lets nobody have the quota of a gang that lacks only room, and has that at the latest `until_s`.
 
-        As with room, others may have it if they end before; None: nobody knows when that is. Another queue may take
-        back what it owns.
+        As with room, others may have it if they end before; None: nobody knows when that is. So may higher priorities
+        of the same queue, and another queue may take back what it owns.
         """
         self._promised[gang.key] = gang, until_s
 
@@ -160,9 +160,11 @@ class Ledger:
         return short is not None
 
     def _delays(self, gang: Waiting, other: Waiting, until_s: float | None) -> bool:
-        """Whether the gang may still hold quota when the room of another one is there."""
+        """Whether the gang may still hold quota when the room of another one is there, and does not go before it."""
+        if other.key == gang.key or (other.queue == gang.queue and other.priority < gang.priority):
+            return False
         ends_before = gang.lasts_s is not None and until_s is not None and self._now_s + gang.lasts_s <= until_s
-        return other.key != gang.key and not ends_before
+        return not ends_before
 
     def _book_promised(self, others: Iterable[tuple[Waiting, bool]], sign: int = 1) -> None:
         """Books what is promised to others; in their queues only those with True."""

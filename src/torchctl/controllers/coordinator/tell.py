@@ -47,12 +47,12 @@ def tell(
             out.get(name),
             alone.get(name),
         )
-        by_kind: dict[tuple[Kind, float | None], Answer] = {}
+        by_kind: dict[tuple[Kind, float | None, int], Answer] = {}
         for gang in gangs:
             if started and gang.key in started:
                 continue
             place += 1
-            same = (gang.kind, gang.lasts_s)
+            same = (gang.kind, gang.lasts_s, gang.priority)
             answer, estimate_s = by_kind.get(same), None
             if by_itself and gang.key in by_itself:
                 answer, estimate_s = answers.of(gang), until.get(gang.key)
@@ -119,7 +119,7 @@ class _Answers:
         if gang.key in self._keepers:
             return self._ledger.shortage(gang)
         quotas = (gang.demand, gang.namespace_demand, gang.quota_scopes, gang.unnamed)
-        asked = (gang.queue, gang.pods, gang.lasts_s, *map(id, quotas))
+        asked = (gang.queue, gang.pods, gang.lasts_s, gang.priority, *map(id, quotas))
         if asked not in self._short:
             self._short[asked] = self._ledger.shortage(gang)
         return self._short[asked]

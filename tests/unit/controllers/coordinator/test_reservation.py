@@ -275,6 +275,19 @@ def test_no_room_is_kept_for_a_gang_whose_quota_another_takes_back() -> None:
     assert (let_in(decision), decision.reserved) == (["free"], ("owner",))
 
 
+@pytest.mark.parametrize(("priority", "goes"), [(1, True), (0, False), (-1, False)])
+def test_a_higher_priority_waits_for_no_promise_of_its_queue(priority: int, goes: bool) -> None:
+    """Nobody knows when the large gang has room, and lower priorities wait for higher ones of their queue."""
+    full, runs = taken("a")
+    waiting = [
+        gang("large", since_s=0, reserved=True, shape=pool("a")),
+        gang("small", shape=pool("b"), priority=priority),
+    ]
+    queues = (Queue(key="q", quota=Limits(gpus=8)), Queue(key="other"))
+    decision = decide(state(waiting, [full, node("b", labels={"pool": "b"})], [runs], queues))
+    assert let_in(decision) == (["small"] if goes else [])
+
+
 def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:
     """They do not belong to gangs, so nothing says that they end: small gangs go on."""
     there = (node("n0", used=8), node("n1", used=8), *nodes(4)[2:])
