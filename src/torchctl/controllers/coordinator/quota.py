@@ -75,9 +75,11 @@ class Ledger:
         self._kept_namespaces: dict[str, str] = {}
         self._not_lending: dict[str, str] = {}
         self._promised: dict[str, tuple[Waiting, float | None]] = {}
+        self._leaving: dict[str, list[Holding]] = {}
         self._now_s = now_s
         for holding in holdings:
             self.book(holding)
+            self._leaving.setdefault(holding.leaving_for, []).append(holding)
             self._book_namespace(holding, holding.pending_namespace_demand)
         for queue in self.queues.values():
             if queue.unknown:
@@ -167,10 +169,12 @@ class Ledger:
         return not ends_before
 
     def _book_promised(self, others: Iterable[tuple[Waiting, bool]], sign: int = 1) -> None:
-        """Books what is promised to others; in their queues only those with True."""
+        """Books what is promised to others, instead of what leaves for them; in their queues only those with True."""
         for other, in_queue in others:
             if in_queue:
                 self.book(other, sign)
+                for leaving in self._leaving.get(other.key, ()):
+                    self.book(leaving, -sign)
             self._book_namespace(other, other.namespace_demand, sign)
 
     def _shortage(self, gang: Waiting) -> QuotaShortage | None:

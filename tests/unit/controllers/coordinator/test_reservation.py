@@ -288,6 +288,19 @@ def test_a_higher_priority_waits_for_no_promise_of_its_queue(priority: int, goes
     assert let_in(decision) == (["small"] if goes else [])
 
 
+def test_promised_quota_is_what_others_leave_for_it() -> None:
+    """It counts once, so that another reservation beside it stays while they leave."""
+    full, runs = taken("a")
+    leaves = holding(gang("leaves", shape=pool("b"), priority=-1), [("b", 1)], leaving_for="higher")
+    waiting = [
+        gang("large", since_s=0, reserved=True, shape=pool("a")),
+        gang("higher", shape=pool("b"), priority=1),
+    ]
+    queues = (Queue(key="q", quota=Limits(gpus=16)), Queue(key="other"))
+    decision = decide(state(waiting, [full, node("b", used=8, labels={"pool": "b"})], [runs, leaves], queues))
+    assert (let_in(decision), decision.reserved) == ([], ("higher", "large"))
+
+
 def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:
     """They do not belong to gangs, so nothing says that they end: small gangs go on."""
     there = (node("n0", used=8), node("n1", used=8), *nodes(4)[2:])
