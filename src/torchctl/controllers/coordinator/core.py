@@ -114,9 +114,12 @@ class _Pass:
         self._alone.setdefault(gang.queue, set()).add(gang.key)
 
     def _keep_recorded(self, firsts: dict[str, Waiting]) -> None:
-        """Keeps quota and room for the gangs that others leave for, and for those with a recorded reservation."""
+        """Keeps quota and room for the gangs that others leave for, and for those with a recorded reservation.
+
+        Gangs that have to borrow come last: what owners are promised is not there for them, nor room without quota.
+        """
         known = [gang for gang in self._state.waiting if gang.reserved or gang.key in self._left_for]
-        for gang in sorted(known, key=lambda gang: (gang.key not in self._left_for, gang.since_s, gang.key)):
+        for gang in sorted(known, key=self._rank):
             self._see_alone(gang)
             if gang.queue not in self._ledger.queues or not self._may_ever(gang):
                 continue
@@ -126,6 +129,11 @@ class _Pass:
             more = may_preempt and self._way_in(gang) is None and self._preempts_for(gang)
             if more or gang.key in self._left_for or self._ledger.shortage(gang) is None:
                 self._reserve(gang)
+
+    def _rank(self, gang: Waiting) -> tuple[bool, bool, float, str]:
+        queue = self._ledger.queues.get(gang.queue)
+        borrows = queue is not None and bool(queue.cohort) and not self._ledger.within_own(gang)
+        return gang.key not in self._left_for, borrows, gang.since_s, gang.key
 
     def _go_round(self, firsts: dict[str, Waiting]) -> bool:
         """Lets gangs in, queue after queue; returns whether it stopped before all queues were through."""
@@ -180,10 +188,10 @@ class _Pass:
     def _next_that_fits(self, queue: str) -> int:
         """Returns the place in its queue of the next gang that fits now; behind the last one if none does."""
         gangs, alone = self._queues[queue], self._alone.get(queue, ())
-        asked: set[tuple[Kind, float | None]] = set()
+        asked: set[tuple[Kind, float | None, int]] = set()
         for at in range(self._next[queue] + 1, len(gangs)):
             gang = gangs[at]
-            same = (gang.kind, gang.lasts_s)
+            same = (gang.kind, gang.lasts_s, gang.priority)
             by_itself = alone and gang.key in alone
             if by_itself or same not in asked:
                 if self._way_in(gang):

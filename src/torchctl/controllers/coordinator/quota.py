@@ -1,6 +1,6 @@
 """What queues, their cohorts and namespaces allow their gangs to hold together."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -75,9 +75,11 @@ class Ledger:
         self._kept_namespaces: dict[str, str] = {}
         self._not_lending: dict[str, str] = {}
         self._promised: dict[str, tuple[Waiting, float | None]] = {}
+        self._leaving: dict[str, list[Holding]] = {}
         self._now_s = now_s
         for holding in holdings:
             self.book(holding)
+            self._leaving.setdefault(holding.leaving_for, []).append(holding)
             self._book_namespace(holding, holding.pending_namespace_demand)
         for queue in self.queues.values():
             if queue.unknown:
@@ -128,8 +130,8 @@ class Ledger:
     def promise(self, gang: Waiting, until_s: float | None) -> None:
         """Lets nobody have the quota of a gang that lacks only room, and has that at the latest `until_s`.
 
-        As with room, others may have it if they end before; None: nobody knows when that is. Another queue may take
-        back what it owns.
+        As with room, others may have it if they end before; None: nobody knows when that is. So may higher priorities
+        of the same queue, and another queue may take back what it owns.
         """
         self._promised[gang.key] = gang, until_s
 
@@ -148,21 +150,31 @@ class Ledger:
             for other, until_s in self._promised.values()
             if self._delays(gang, other, until_s)
         ]
+        if not self._is_short_beside(gang, others):
+            return None
+        ends = (at for at in range(len(others)) if self._is_short_beside(gang, others[: at + 1]))
+        return QuotaShortage(Scope.KEPT, others[next(ends)][0].key, "", 0, 0)
+
+    def _is_short_beside(self, gang: Waiting, others: Sequence[tuple[Waiting, bool]]) -> bool:
         self._book_promised(others)
         short = self._shortage(gang)
         self._book_promised(others, -1)
-        return None if short is None else QuotaShortage(Scope.KEPT, others[0][0].key, "", 0, 0)
+        return short is not None
 
     def _delays(self, gang: Waiting, other: Waiting, until_s: float | None) -> bool:
-        """Whether the gang may still hold quota when the room of another one is there."""
+        """Whether the gang may still hold quota when the room of another one is there, and does not go before it."""
+        if other.key == gang.key or (other.queue == gang.queue and other.priority < gang.priority):
+            return False
         ends_before = gang.lasts_s is not None and until_s is not None and self._now_s + gang.lasts_s <= until_s
-        return other.key != gang.key and not ends_before
+        return not ends_before
 
     def _book_promised(self, others: Iterable[tuple[Waiting, bool]], sign: int = 1) -> None:
-        """Books what is promised to others; in their queues only those with True."""
+        """Books what is promised to others, instead of what leaves for them; in their queues only those with True."""
         for other, in_queue in others:
             if in_queue:
                 self.book(other, sign)
+                for leaving in self._leaving.get(other.key, ()):
+                    self.book(leaving, -sign)
             self._book_namespace(other, other.namespace_demand, sign)
 
     def _shortage(self, gang: Waiting) -> QuotaShortage | None:

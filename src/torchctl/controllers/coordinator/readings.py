@@ -79,6 +79,7 @@ class Readings:
     def __init__(self) -> None:
         self._templates: dict[Key, tuple[PodDefaults, Asked]] = {}
         self._shapes: dict[values.PodShape, values.PodShape] = {}
+        self._asked: dict[Asked, Asked] = {}
         self._waiting: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
         self._waiting_now: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
         self._nodes: dict[str, tuple[Node | None, Sequence[BoundPod], OnNode]] = {}
@@ -98,7 +99,8 @@ class Readings:
         spec, given = admitted(spec_of(template), defaults), template["pod"]["metadata"].get("labels") or {}
         demand = demand_of(spec, 1, template.get("gpuResource", ""))
         shape = self.shared(shape_of(spec, given))
-        found = Asked(shape, demand, namespace_demand(spec, 1), scopes_of(spec), unnamed_of(spec))
+        read = Asked(shape, demand, namespace_demand(spec, 1), scopes_of(spec), unnamed_of(spec))
+        found = self._asked.setdefault(read, read)  # each job has a template of its own, and most say the same
         self._templates[revision] = (defaults, found)
         return found
 
@@ -138,7 +140,9 @@ class Readings:
         """Ends a decision: drops the templates of all other revisions, and jobs that wait no more."""
         names = set(revisions)
         self._templates = {key: known for key, known in self._templates.items() if key in names}
-        self._shapes = {asked.shape: asked.shape for _, asked in self._templates.values()}
+        different = {id(asked): asked for _, asked in self._templates.values()}.values()
+        self._asked = {asked: asked for asked in different}
+        self._shapes = {asked.shape: asked.shape for asked in different}
         self._waiting, self._waiting_now = self._waiting_now, {}
 
 

@@ -47,17 +47,18 @@ def tell(
             out.get(name),
             alone.get(name),
         )
-        by_kind: dict[Kind, Answer] = {}
+        by_kind: dict[tuple[Kind, float | None, int], Answer] = {}
         for gang in gangs:
             if started and gang.key in started:
                 continue
             place += 1
-            answer, estimate_s = by_kind.get(gang.kind), None
+            same = (gang.kind, gang.lasts_s, gang.priority)
+            answer, estimate_s = by_kind.get(same), None
             if by_itself and gang.key in by_itself:
                 answer, estimate_s = answers.of(gang), until.get(gang.key)
             elif answer is None:
                 # Gangs of one queue that ask for the same are told the same, but for place and estimate.
-                answer = by_kind[gang.kind] = answers.of(gang)
+                answer = by_kind[same] = answers.of(gang)
             if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
             told.append(Told(gang.key, place, answer, estimate_s))
@@ -117,7 +118,8 @@ class _Answers:
     def _shortage(self, gang: Waiting) -> QuotaShortage | None:
         if gang.key in self._keepers:
             return self._ledger.shortage(gang)
-        asked = (gang.queue, gang.pods, id(gang.demand), id(gang.namespace_demand), id(gang.quota_scopes))
+        quotas = (gang.demand, gang.namespace_demand, gang.quota_scopes, gang.unnamed)
+        asked = (gang.queue, gang.pods, gang.lasts_s, gang.priority, *map(id, quotas))
         if asked not in self._short:
             self._short[asked] = self._ledger.shortage(gang)
         return self._short[asked]

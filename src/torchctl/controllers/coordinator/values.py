@@ -226,8 +226,8 @@ class Waiting:
     kind: Kind = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        asked = (self.pods, self.shape, self.demand, self.namespace_demand, self.quota_scopes, self.autoscaled)
-        object.__setattr__(self, "kind", kind_of(*asked, self.not_before_s))
+        asked = (self.pods, self.shape, self.demand, self.namespace_demand, self.quota_scopes, self.unnamed)
+        object.__setattr__(self, "kind", kind_of(*asked, self.autoscaled, self.not_before_s))
 
     def backs_off(self, now_s: float) -> bool:
         """Whether it may not be let in yet. A time that no pause explains was written by a clock that was set wrong."""

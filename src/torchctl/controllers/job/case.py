@@ -8,6 +8,7 @@ from torchctl.api.common import RunPolicy
 from torchctl.api.effective import EffectiveRunPolicy
 from torchctl.api.job import JobStatus
 from torchctl.api.queue import QueueSpec
+from torchctl.controllers.job.children.workers import is_stopped
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import Restarting
@@ -49,8 +50,8 @@ class Case:
         """Whether the attempt's Job has not ended, and begins again whole after its Workload of Kueue was inactive.
 
         A Job makes no pod again of an index that is complete, so that a fixed gang could not meet. Of a Job that grows
-        Kueue has two Workloads, and stops for neither alone. One that is labelled for Kueue, in a queue that does not
-        name it, is ended and made again as without Kueue.
+        Kueue has two Workloads, and stops for neither alone. Such a Job is ended, and stays so if one of them goes. One
+        that is labelled for Kueue, in a queue that does not name it, is ended and made again as without Kueue.
         """
         job, template = self.observed.worker_job, self.template
         if job is None or template is None or not template.gang_scheduler.admits_jobs:
@@ -58,7 +59,7 @@ class Case:
         if len(self.observed.workloads) != 1 or job.metadata.deletion_timestamp is not None:
             return False
         begun = bool(job.status.completed) and template.elastic is None
-        return not begun and not job.status.ends()
+        return not begun and not job.status.ends() and not is_stopped(job)
 
     @property
     def policy(self) -> EffectiveRunPolicy:

@@ -241,12 +241,16 @@ def _started(
 ) -> Started | None:
     """Reads which attempt was started last from the Service, which is turned to an attempt before its Job is made.
 
-    It stays when that Job goes. If it is gone itself, the Jobs tell; workers do not, because anyone may make one.
+    It stays when that Job goes. If it is gone itself, or names no attempt any more, the Jobs tell; workers do not,
+    because anyone may make one.
     """
     is_ours, name = controlled_by(job.metadata.uid), job.metadata.name
-    ours = {labels.attempt_of(one.metadata.labels): one for one in jobs if is_ours(one.metadata)}
-    named = {attempt: one for attempt, one in ours.items() if one.metadata.name == names.worker_job(name, attempt)}
-    latest = labels.attempt_of(service.selector) if service is not None else max(named, default=None)
+    ours = ((labels.attempt_of(one.metadata.labels), one) for one in jobs if is_ours(one.metadata))
+    named = {attempt: one for attempt, one in ours if one.metadata.name == names.worker_job(name, attempt)}
+    if service is not None and labels.ATTEMPT in service.selector:
+        latest: int | None = labels.attempt_of(service.selector)
+    else:
+        latest = max(named, default=None if service is None else 0)
     if latest is None:
         return None
     child: Job | Service | None = named.get(latest, service)

@@ -1,18 +1,26 @@
 """Gangs that ask for the same are looked at once, and hear what each of them would hear."""
 
+import copy
 import gc
 import random
 from dataclasses import replace
+from typing import Any
 
+from gangobjects import NOW, QUEUED, TEMPLATE, a_job, a_queue
 from gangs_waiting import NOW_S, after, gang, holding, node, nodes, placed, shape, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchctl.controllers.coordinator import alike
+from torchctl.controllers.coordinator.alike import Kind
 from torchctl.controllers.coordinator.core import decide
 from torchctl.controllers.coordinator.decision import Why
+from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.coordinator.plan import state_of
+from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.values import Demand, Limits, PodShape, Preemption, Queue, Waiting
 from torchctl.controllers.settings import CoordinatorSettings
+from torchctl.runtime.kinds import Key
 
 
 def test_only_gangs_that_share_objects_are_of_one_kind() -> None:
@@ -20,6 +28,16 @@ def test_only_gangs_that_share_objects_are_of_one_kind() -> None:
     assert replace(one, key="two", since_s=0.0, priority=1, lasts_s=1.0).kind is one.kind
     assert replace(one, pods=3).kind is not one.kind
     assert replace(one, shape=unshared(one).shape).kind is not one.kind
+    assert replace(one, unnamed=(("cpu", "trainer"),)).kind is not one.kind
+
+
+def test_jobs_whose_templates_say_the_same_are_of_one_kind() -> None:
+    """Each job has a ControllerRevision of its own."""
+    readings = Readings()
+    early = _kinds(readings, one=TEMPLATE, other=TEMPLATE | {"nodes": 3})
+    late = _kinds(readings, one=TEMPLATE, other=TEMPLATE | {"nodes": 3}, two=copy.deepcopy(TEMPLATE))
+    assert late["two"] is late["one"] is early["one"]
+    assert late["other"] is early["other"] is not early["one"]
 
 
 def test_kinds_go_with_their_gangs() -> None:
@@ -60,6 +78,17 @@ def test_sharing_objects_changes_no_decision(seed: int) -> None:
         assert decide(replace(now, waiting=tuple(map(unshared, now.waiting)))) == decision
         now = placed(after(now, decision), rng, pods=rng.choice([0, 1, None]))
         now = without(now, [held.key for held in now.holdings if held.leaving_for or rng.random() < 0.1])
+
+
+def _kinds(readings: Readings, **templates: dict[str, Any]) -> dict[str, Kind]:
+    """The kinds of jobs that wait, by their names, which their templates have too."""
+    observed = Observed(
+        jobs=tuple(a_job(name, QUEUED | {"queueRevision": name}) for name in templates),
+        templates={Key("team", name): template for name, template in templates.items()},
+        queues=(a_queue(),),
+    )
+    found = state_of(observed, CoordinatorSettings(), NOW, readings)
+    return {gang.key.removeprefix("team/"): gang.kind for gang in found.waiting}
 
 
 def unshared(of: Waiting) -> Waiting:

@@ -15,6 +15,7 @@ from torchctl.controllers.coordinator.values import (
     Limits,
     NamespaceQuota,
     NodeInfo,
+    PodShape,
     Preemption,
     Queue,
     Requirement,
@@ -213,6 +214,91 @@ def test_two_promises_of_quota_hold_up_nobody_for_ever() -> None:
     assert (let_in(decision), decision.reserved) == ([], ("wait-a",))
     free = [node(name, labels={"pool": name}) for name in "ab"]
     assert let_in(decide(state(waiting, free, [], queues))) == ["wait-a"]
+
+
+def pool(name: str) -> PodShape:
+    """Pods that take a whole node of a pool."""
+    return shape(8, selector=(("pool", name),))
+
+
+def taken(name: str, ends_s: float | None = None) -> tuple[NodeInfo, Holding]:
+    """The one node of a pool, and the gang of another queue that has it."""
+    runs = holding(gang(f"run-{name}", queue="other", shape=pool(name)), [(name, 1)], ends_s=ends_s)
+    return node(name, used=8, labels={"pool": name}), runs
+
+
+def test_a_gang_hears_which_promise_keeps_it_out() -> None:
+    """Quota of another queue is promised, too."""
+    (full_a, run_a), (full_b, run_b) = taken("a"), taken("b")
+    waiting = [
+        gang("stranger", queue="x", since_s=0, reserved=True, shape=pool("a")),
+        gang("large", since_s=1, reserved=True, shape=pool("b")),
+        gang("small", shape=pool("c")),
+    ]
+    queues = (*(Queue(key=key, quota=Limits(gpus=8)) for key in "qx"), Queue(key="other"))
+    decision = decide(state(waiting, [full_a, full_b, node("c", labels={"pool": "c"})], [run_a, run_b], queues))
+    assert decision.reserved == ("large", "stranger")
+    told = {each.key: each for each in decision.told}
+    assert told["small"].message == "job large waits for quota, which is kept for it"
+    assert told["small"].waits_for == "large"
+
+
+def test_a_gang_hears_of_promised_quota_only_if_it_delays_that() -> None:
+    """It may have a deadline that others like it do not have."""
+    (full_a, run_a), (full_b, run_b) = taken("a", NOW_S + 100), taken("b")
+    endless = gang("endless", since_s=NOW_S - 2, shape=pool("b"))
+    waiting = [gang("large", since_s=0, reserved=True, shape=pool("a")), endless]
+    waiting.append(replace(endless, key="short", since_s=NOW_S - 1, lasts_s=50.0))
+    queues = (Queue(key="q", quota=Limits(gpus=8)), Queue(key="other"))
+    decision = decide(state(waiting, [full_a, full_b], [run_a, run_b], queues))
+    assert [(told.key, told.why) for told in decision.told] == [
+        ("large", Why.NODES),
+        ("endless", Why.QUOTA),
+        ("short", Why.NODES),
+    ]
+
+
+def test_no_room_is_kept_for_a_gang_whose_quota_another_takes_back() -> None:
+    """Nobody knows when that one has room, and the node would stand empty until then."""
+    full, runs = taken("a")
+    waiting = [
+        gang("borrower", queue="borrows", since_s=0, reserved=True, shape=pool("b")),
+        gang("owner", queue="owns", since_s=1, reserved=True, shape=pool("a")),
+        gang("free", queue="other", shape=pool("b")),
+    ]
+    queues = (
+        Queue(key="owns", cohort="c", quota=Limits(gpus=8)),
+        Queue(key="borrows", cohort="c", quota=Limits(gpus=0)),
+        Queue(key="other"),
+    )
+    decision = decide(state(waiting, [full, node("b", labels={"pool": "b"})], [runs], queues))
+    assert (let_in(decision), decision.reserved) == (["free"], ("owner",))
+
+
+@pytest.mark.parametrize(("priority", "goes"), [(1, True), (0, False), (-1, False)])
+def test_a_higher_priority_waits_for_no_promise_of_its_queue(priority: int, goes: bool) -> None:
+    """Nobody knows when the large gang has room, and lower priorities wait for higher ones of their queue."""
+    full, runs = taken("a")
+    waiting = [
+        gang("large", since_s=0, reserved=True, shape=pool("a")),
+        gang("small", shape=pool("b"), priority=priority),
+    ]
+    queues = (Queue(key="q", quota=Limits(gpus=8)), Queue(key="other"))
+    decision = decide(state(waiting, [full, node("b", labels={"pool": "b"})], [runs], queues))
+    assert let_in(decision) == (["small"] if goes else [])
+
+
+def test_promised_quota_is_what_others_leave_for_it() -> None:
+    """It counts once, so that another reservation beside it stays while they leave."""
+    full, runs = taken("a")
+    leaves = holding(gang("leaves", shape=pool("b"), priority=-1), [("b", 1)], leaving_for="higher")
+    waiting = [
+        gang("large", since_s=0, reserved=True, shape=pool("a")),
+        gang("higher", shape=pool("b"), priority=1),
+    ]
+    queues = (Queue(key="q", quota=Limits(gpus=16)), Queue(key="other"))
+    decision = decide(state(waiting, [full, node("b", used=8, labels={"pool": "b"})], [runs, leaves], queues))
+    assert (let_in(decision), decision.reserved) == ([], ("higher", "large"))
 
 
 def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:

@@ -266,6 +266,20 @@ def test_suspension_ends_a_job_that_would_grow(world: type[World]) -> None:
     assert all(one.spec.active for one in w.seen.workloads)
 
 
+def test_a_job_that_was_ended_is_not_paused_once_one_workload_is_left(world: type[World]) -> None:
+    """Its Job has ended for the suspension, so it cannot be the one that goes on."""
+    w = grows(world)
+    w.edit(suspend=True)
+    w.settle()
+    w.seen = replace(w.seen, workloads=w.seen.workloads[-1:])
+    w.settle()
+    assert is_active(w)
+    w.edit(suspend=False)
+    w.settle()
+    w.old_pods_go()
+    assert (w.phase in ("Queued", "Starting"), w.attempt, w.restarts.total) == (True, 1, 0)
+
+
 # What must not begin again as it was.
 
 

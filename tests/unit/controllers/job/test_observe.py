@@ -435,6 +435,22 @@ def test_jobs_tell_of_an_attempt_whose_service_is_gone() -> None:
     assert seen(job(), *mine, *others).started == Started(1, "Job demo-r1", True, later, "")
 
 
+def test_jobs_tell_of_an_attempt_that_the_service_does_not_name() -> None:
+    """Somebody has edited its selector. Without Jobs it still tells that an attempt was started."""
+    later, (kind, body) = MOMENT + timedelta(minutes=1), service(0)
+    edited = kind, body | {"spec": {"selector": {"app": "other"}}}
+    known = seen(job(), edited, worker_job("demo", 0), worker_job("demo-r1", 1)).started
+    assert known == Started(1, "Job demo-r1", True, later, "")
+    assert seen(job(), edited).started == Started(0, "Service demo", False, MOMENT, "")
+
+
+@pytest.mark.parametrize("copy", ["a-copy", "z-copy"])
+def test_a_copy_of_a_job_hides_no_attempt(copy: str) -> None:
+    later = MOMENT + timedelta(minutes=1)
+    there = seen(job(), service(1), worker_job(copy, 1), worker_job("demo-r1", 1), worker_job(f"{copy}-2", 1))
+    assert there.started == Started(1, "Job demo-r1", True, later, "")
+
+
 def test_the_newest_template_is_the_started_attempts() -> None:
     templates = (template("demo-b", 2), template("demo-a", 1), template("demo-c", 3, "uid-other"))
     found = seen(job(), service(0), *templates).started
