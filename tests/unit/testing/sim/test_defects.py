@@ -1,6 +1,7 @@
 """Defects put into the operator on purpose: the rules of a simulated day notice each."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,8 +25,8 @@ Submits = tuple[Submit, ...]
 
 
 def lets_half_a_gang_in(patch: Patch) -> Submits:
-    whole = Room._fits
-    patch.setattr(Room, "_fits", lambda self, shape, pods: whole(self, shape, (pods + 1) // 2))
+    whole = Room.way_in
+    patch.setattr(Room, "way_in", lambda self, gang: whole(self, replace(gang, pods=(gang.pods + 1) // 2)))
     return (*FULL, Submit(30.0, "half", "owner", 4, LONG))
 
 
@@ -48,16 +49,16 @@ def counts_an_attempt_twice(patch: Patch) -> Submits:
 def books_what_gangs_hold_twice(patch: Patch) -> Submits:
     once = Ledger.__init__
 
-    def twice(self: Ledger, queues: Any, quotas: Any, holdings: Any) -> None:
+    def twice(self: Ledger, queues: Any, quotas: Any, holdings: Any, *now_s: float) -> None:
         held = tuple(holdings)
-        once(self, queues, quotas, (*held, *held))
+        once(self, queues, quotas, (*held, *held), *now_s)
 
     patch.setattr(Ledger, "__init__", twice)
     return (Submit(1.0, "one", "modest", 4, LONG), Submit(30.0, "two", "modest", 2, LONG))
 
 
 def lets_in_who_is_let_in(patch: Patch) -> Submits:
-    patch.setattr(plan, "_waits", lambda job: job.status.phase in (Phase.QUEUED, Phase.STARTING))
+    patch.setattr(plan, "waits", lambda job: job.status.phase in (Phase.QUEUED, Phase.STARTING))
     return FULL
 
 
