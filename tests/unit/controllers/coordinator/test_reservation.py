@@ -243,7 +243,7 @@ def test_a_gang_hears_which_promise_keeps_it_out() -> None:
     assert told["small"].waits_for == "large"
 
 
-def test_a_gang_hears_of_promised_quota_only_if_it_delays_that() -> None:
+def test_gangs_hear_of_promised_quota_only_if_they_delay_that() -> None:
     """It may have a deadline that others like it do not have."""
     (full_a, run_a), (full_b, run_b) = taken("a", NOW_S + 100), taken("b")
     endless = gang("endless", since_s=NOW_S - 2, shape=pool("b"))
@@ -258,7 +258,7 @@ def test_a_gang_hears_of_promised_quota_only_if_it_delays_that() -> None:
     ]
 
 
-def test_no_room_is_kept_for_a_gang_whose_quota_another_takes_back() -> None:
+def test_no_room_is_kept_if_another_takes_the_quota_back() -> None:
     """Nobody knows when that one has room, and the node would stand empty until then."""
     full, runs = taken("a")
     waiting = [

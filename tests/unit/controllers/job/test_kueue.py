@@ -266,7 +266,7 @@ def test_suspension_ends_a_job_that_would_grow(world: type[World]) -> None:
     assert all(one.spec.active for one in w.seen.workloads)
 
 
-def test_a_job_that_was_ended_is_not_paused_once_one_workload_is_left(world: type[World]) -> None:
+def test_a_job_that_was_ended_is_never_paused(world: type[World]) -> None:
     """Its Job has ended for the suspension, so it cannot be the one that goes on."""
     w = grows(world)
     w.edit(suspend=True)

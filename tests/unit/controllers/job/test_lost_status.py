@@ -220,6 +220,19 @@ def test_a_job_that_its_operator_ended_trains_no_more(world: type[World]) -> Non
     assert (w.phase, w.condition("Failed")[1], w.attempt) == ("Failed", "StatusLost", 1)
 
 
+def test_a_job_ended_by_somebody_else_hears_that_too(world: type[World]) -> None:
+    """The deadline of its Job is all that is known."""
+    w = restarted(world)
+    w.worker_job_has(spec={**w.worker_job.spec, "activeDeadlineSeconds": 1})
+    w.settle()
+    assert (w.phase, w.condition("Failed")[1], w.message("Failed")) == (
+        "Failed",
+        "StatusLost",
+        "Job demo-r1 was ended, and status does not say why: it was lost, or somebody else has ended the Job; a job is "
+        "never run twice: submit it again",
+    )
+
+
 def test_a_suspended_job_stays_suspended_and_resumes(world: type[World]) -> None:
     w = restarted(world)
     w.edit(suspend=True)

@@ -435,7 +435,7 @@ def test_jobs_tell_of_an_attempt_whose_service_is_gone() -> None:
     assert seen(job(), *mine, *others).started == Started(1, "Job demo-r1", True, later, "")
 
 
-def test_jobs_tell_of_an_attempt_that_the_service_does_not_name() -> None:
+def test_jobs_tell_of_an_attempt_that_no_service_names() -> None:
     """Somebody has edited its selector. Without Jobs it still tells that an attempt was started."""
     later, (kind, body) = MOMENT + timedelta(minutes=1), service(0)
     edited = kind, body | {"spec": {"selector": {"app": "other"}}}

@@ -139,7 +139,8 @@ def _forgotten(case: Case) -> Life:
     if case.observed.job.spec.suspend:
         return _waits_again(case)
     name = names.worker_job(case.observed.job.metadata.name, case.status.attempt)
-    message = f"Job {name} was ended, and the status that said why is lost; a job is never run twice: submit it again"
+    why = "it was lost, or somebody else has ended the Job"
+    message = f"Job {name} was ended, and status does not say why: {why}; a job is never run twice: submit it again"
     failure = Failure(reason=JobReason.STATUS_LOST, message=message)
     return _ended(case.status, Outcome(JobReason.STATUS_LOST, message, failure), case.now)
 
