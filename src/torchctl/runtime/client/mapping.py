@@ -1,6 +1,7 @@
 """Turns the errors of the network libraries into ours, at the one place where they cross."""
 
 import asyncio
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 import aiohttp
@@ -13,8 +14,13 @@ from torchctl.runtime.client.requests import HttpRequest
 __all__ = ["mapped"]
 
 
-class mapped:  # noqa: N801  # it reads as a word of the with statement
+def mapped(request: HttpRequest) -> AbstractContextManager[None, None]:
     """Turns the errors of the layers below into ours; their messages name the request."""
+    return _Mapped(request)
+
+
+class _Mapped(AbstractContextManager[None, None]):
+    """A class and no generator: it is entered for each request."""
 
     __slots__ = ("_request",)
 

@@ -5,6 +5,7 @@ it was asked for, or never: then it is asked for again.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from torchctl.api import quantity
@@ -78,7 +79,7 @@ class Autoscaler(Component):
             self._coming += 1
             comes = self.chance.random() >= NO_STOCK
             after_s = self.chance.uniform(45, 600) if comes else GIVES_UP_S
-            self.world.agenda.after(after_s, lambda comes=comes: self._arrive(comes=comes))  # type: ignore[misc]  # bound
+            self.world.agenda.after(after_s, partial(self._arrive, comes=comes))
 
     def _arrive(self, *, comes: bool) -> None:
         self._coming -= 1
