@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from receivers import TOKEN, contents, cutting, plant, receiving
@@ -62,7 +63,7 @@ async def test_upload_resumes_after_cut_at_byte(after: int, source: Path, claim:
     assert contents(claim) == contents(source)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 async def test_random_trees_survive_random_cuts(data: st.DataObject) -> None:
     names = st.text(alphabet="ab.é -\n\\", min_size=1, max_size=6).filter(lambda n: n not in (".", ".."))

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from effort import examples
 from fakestories import CRD
 from fakestories import STORY as PARTIAL
 from hypothesis import given, settings
@@ -85,7 +86,7 @@ async def _drift(spec: Any, drifts: list[Any]) -> None:
         assert await child.apply(intent) is Operation.KEEP
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(SPECS, st.lists(SPECS, max_size=3))
 def test_one_apply_puts_back_what_drifted(spec: Any, drifts: list[Any]) -> None:
     """Whatever was applied, whatever somebody makes of it."""

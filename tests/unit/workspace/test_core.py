@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +88,7 @@ def members(draw: st.DrawFn) -> Member:
     return Member(parts, kind, target=target if kind == "link" else "")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(members(), max_size=12))
 def test_no_sequence_of_members_leads_out_of_the_root(entries: list[Member]) -> None:
     with tempfile.TemporaryDirectory() as directory:

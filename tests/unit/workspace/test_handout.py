@@ -10,6 +10,7 @@ import aiohttp
 import anyio
 import pytest
 from aiohttp import web
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import NAMES, TREES, plant
@@ -252,7 +253,7 @@ async def test_more_downloads_than_allowed_are_told_to_come_again(claim: Path, t
     assert all(snapshot(tmp_path / str(i)) == snapshot(claim) for i in range(4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(tree=st.dictionaries(NAMES, TREES, max_size=4), start=st.integers(0, 4000))
 async def test_any_tree_survives_copy_and_tar_stream(tree: object, start: int) -> None:
     """The stream is the same whatever the offset from which it is read."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from crashing import Crash, crash_at
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from receivers import TOKEN, contents, plant, receiving
@@ -171,7 +172,7 @@ PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
 TREES = st.dictionaries(PATHS, st.sampled_from([b"", b"1", b"2"]), max_size=6)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.lists(TREES, min_size=1, max_size=4))
 def test_any_trees_one_after_another(tmp_path_factory: pytest.TempPathFactory, trees: list[dict[str, bytes]]) -> None:
     """What the claim has is the last tree that was taken; one that is refused changes nothing."""

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,7 +156,7 @@ def test_a_damaged_archive_is_refused_in_words(damage: str, tmp_path: Path) -> N
         unpack(file)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_flipping_bytes_of_an_archive_never_writes_outside(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from effort import examples
 from gangobjects import NOW, QUEUED, TEMPLATE, a_job, a_queue
 from gangs_waiting import NOW_S, after, gang, holding, node, nodes, placed, shape, state, without
 from hypothesis import given, settings
@@ -65,7 +66,7 @@ def test_the_one_that_room_is_kept_for_hears_of_itself() -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_sharing_objects_changes_no_decision(seed: int) -> None:
     rng = random.Random(seed)
     preemption = rng.choice([*Preemption])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from effort import examples
 from gangs_waiting import GPU, NOW_S, after, gang, holding, let_in, node, nodes, placed, shape, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -174,7 +175,7 @@ def back_off(before: State, decision: Decision) -> State:
     seed=st.integers(0, 2**32),
     odd=st.sampled_from([(), ("volumes",)]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_every_gang_runs_that_the_autoscaler_has_nodes_for(
     sizes: list[int], most: int, seed: int, odd: tuple[str, ...]
 ) -> None:
@@ -218,7 +219,7 @@ DRAWN = st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 4, 8]), st.booleans(
     there=st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=5),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_half_a_gang_only_where_nodes_come(gangs: list[tuple[int, int, bool]], there: list[int], seed: int) -> None:
     """Gangs of other queues on the same nodes find all their places, whatever the order in which pods are placed."""
     rng = random.Random(seed)

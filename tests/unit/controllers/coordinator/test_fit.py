@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from effort import examples
 from gangs_waiting import GPU, NOW_S, after, gang, holding, let_in, node, nodes, placed, shape, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -241,7 +242,7 @@ def cluster(gangs: list[Drawn], there: list[tuple[int, int]]) -> State:
 
 
 @given(drawn=st.tuples(GANGS, CLUSTERS) | st.tuples(FEW_GANGS, FEW_NODES), seed=st.integers(0, 2**32))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 def test_never_half_a_gang_wherever_pods_are_placed(
     drawn: tuple[list[Drawn], list[tuple[int, int]]], seed: int
 ) -> None:
@@ -255,7 +256,7 @@ def test_never_half_a_gang_wherever_pods_are_placed(
 
 
 @given(gangs=GANGS, there=CLUSTERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_a_gang_alone_is_let_in_exactly_if_it_fits(gangs: list[Drawn], there: list[tuple[int, int]]) -> None:
     now = cluster(gangs[:1], there)
     pods, gpus, alone = gangs[0]
@@ -265,7 +266,7 @@ def test_a_gang_alone_is_let_in_exactly_if_it_fits(gangs: list[Drawn], there: li
 
 
 @given(gangs=GANGS, there=CLUSTERS, seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_the_order_of_the_input_means_nothing(gangs: list[Drawn], there: list[tuple[int, int]], seed: int) -> None:
     now, rng = cluster(gangs, there), random.Random(seed)
     shuffled = state(rng.sample(now.waiting, len(now.waiting)), rng.sample(now.nodes, len(now.nodes)), now_s=now.now_s)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
+from effort import examples
 from gangs_waiting import NOW_S, gang, let_in, node, nodes, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,7 +68,7 @@ def test_weights_of_5_1_1_give_aaaaabc_in_rounds(every: int) -> None:
 
 
 @given(weights=WEIGHTS, every=st.integers(1, 7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_smooth_order_is_nginx_order(weights: dict[str, int], every: int) -> None:
     count = 3 * sum(weights.values())
     assert Play(SMOOTH, every=every).picks(weights, count) == nginx(weights, count)
@@ -89,7 +90,7 @@ def test_a_queue_of_weight_0_stops_nobody(name: PolicyName) -> None:
 
 @pytest.mark.parametrize("name", [SMOOTH, WEIGHTED])
 @given(weights=WEIGHTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_shares_are_the_weights(name: PolicyName, weights: dict[str, int]) -> None:
     rounds = 4
     found = Counter(Play(name).picks(weights, rounds * sum(weights.values())))
@@ -98,7 +99,7 @@ def test_shares_are_the_weights(name: PolicyName, weights: dict[str, int]) -> No
 
 @pytest.mark.parametrize("name", [SMOOTH, WEIGHTED])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_nobody_with_work_is_passed_over_for_ever(name: PolicyName, data: st.DataObject) -> None:
     """Whatever the others do: a queue that always has work starts within a bounded number of turns."""
     weights = data.draw(WEIGHTS.filter(lambda weights: len(weights) > 1))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from effort import examples
 from gangs_waiting import NOW_S, after, gang, nodes, placed, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,7 +99,7 @@ def exceeded(now: State) -> list[str]:
 
 
 @given(jobs=JOBS, seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_with_preemption_everybody_ends_within_the_quotas(jobs: list[tuple[int, int, int, str]], seed: int) -> None:
     lives = Lives(jobs, random.Random(seed))
     lives.live()
@@ -106,7 +107,7 @@ def test_with_preemption_everybody_ends_within_the_quotas(jobs: list[tuple[int, 
 
 
 @given(seed=st.integers(0, 2**32), size=st.integers(2, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_who_others_leave_for_gets_their_room(seed: int, size: int) -> None:
     """Gangs of another queue come all the time and would take each node that is freed; nobody leaves for nothing."""
     rng = random.Random(seed)

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from effort import examples
 from gangs_waiting import GPU, NOW_S, after, gang, holding, let_in, nodes, placed, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,7 +169,7 @@ GANGS = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 8]), st.int
 
 
 @given(drawn=QUEUES, gangs=GANGS, preemption=st.sampled_from(Preemption), seed=st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_no_quota_is_ever_exceeded(
     drawn: list[tuple[int | None, str, int | None]],
     gangs: list[tuple[int, int, int]],

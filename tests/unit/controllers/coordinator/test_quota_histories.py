@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+from effort import examples
 from gangs_waiting import NOW_S, after, gang, nodes, placed, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,7 +121,7 @@ def _sum(holdings: Iterator[Holding]) -> Demand:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_no_bound_is_exceeded_by_who_is_let_in(seed: int) -> None:
     """Whatever was changed before: what is above its bound already may stay, and gets no more."""
     history = History(seed)
@@ -137,7 +138,7 @@ def test_no_bound_is_exceeded_by_who_is_let_in(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_who_leaves_may_leave_by_the_rules_of_the_queues(seed: int) -> None:
     """Within a queue for a higher priority; else only what the victim's queue has borrowed of its own cohort."""
     history = History(seed)
@@ -162,7 +163,7 @@ def test_who_leaves_may_leave_by_the_rules_of_the_queues(seed: int) -> None:
     gangs=st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 4, 8]), st.integers(0, 2)), max_size=20),
     pods=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_an_owner_gets_what_it_owns_although_borrowers_never_end(
     own: int, others: list[int], gangs: list[tuple[int, int, int]], pods: int
 ) -> None:

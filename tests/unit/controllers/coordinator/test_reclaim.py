@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from effort import examples
 from gangs_waiting import NOW_S, after, gang, holding, let_in, node, nodes, placed, shape, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -193,7 +194,7 @@ JOBS = st.lists(
 
 
 @given(there=JOBS, asked=JOBS, seed=st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_preemption_takes_no_more_than_needed(
     there: list[tuple[int, int, int, str]], asked: list[tuple[int, int, int, str]], seed: int
 ) -> None:

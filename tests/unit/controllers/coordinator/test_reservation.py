@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from effort import examples
 from gangs_waiting import GPU, NOW_S, after, gang, holding, let_in, node, nodes, placed, shape, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -309,7 +310,7 @@ def test_room_that_foreign_pods_hold_is_not_waited_for() -> None:
 
 
 @given(seed=st.integers(0, 2**32), preemption=st.sampled_from([*Preemption]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_a_reservation_lasts_until_its_gang_is_let_in(seed: int, preemption: Preemption) -> None:
     """Whatever is being placed meanwhile. All nodes are the coordinator's, and every gang fits by the quotas."""
     rng = random.Random(seed)
@@ -341,7 +342,7 @@ def _any_gang(rng: random.Random, key: str, now_s: float) -> Waiting:
 
 
 @given(seed=st.integers(0, 2**32), policy=st.sampled_from([*PolicyName]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_a_large_gang_starts_however_many_small_ones_come(seed: int, policy: PolicyName) -> None:
     """An endless stream that keeps the nodes full; without a reservation the large gang would never start."""
     rng = random.Random(seed)
@@ -369,7 +370,7 @@ def test_a_large_gang_starts_however_many_small_ones_come(seed: int, policy: Pol
     weights=st.lists(st.integers(1, 6), min_size=2, max_size=4),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 def test_starts_of_a_full_cluster_follow_the_weights(weights: list[int], seed: int) -> None:
     """All queues always have work, one pod ends at a time, and each decision begins from what is recorded."""
     rng = random.Random(seed)

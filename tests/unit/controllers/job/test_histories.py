@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import cache
 
 import msgspec
+from effort import examples
 from histories import EPOCH, History, Order, Sight, Version, history, sight, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,7 +180,7 @@ def tells(loss: Loss | None) -> tuple[object, ...]:
 
 
 @given(seed=SEEDS, first=SEEDS, second=SEEDS)
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=examples(400))
 def test_the_verdict_does_not_depend_on_the_order_of_seeing(seed: int, first: int, second: int) -> None:
     """Who has seen the same versions of every object names the same pod, cause and exit code, in whatever order.
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from world import World
 
@@ -47,7 +47,6 @@ specs = st.fixed_dictionaries(
 
 
 @given(spec=specs)
-@settings(deadline=None)
 def test_a_pod_template_is_refused_with_its_reason_or_merged(world: type[World], spec: dict[str, Any]) -> None:
     w = world("{jobQueue: research, numNodes: 2, command: python a.py}")
     queue = msgspec.structs.replace(

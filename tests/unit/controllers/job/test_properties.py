@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import World
@@ -48,7 +49,6 @@ def test_gpus_are_spread_evenly_over_the_fewest_nodes(total: int, per_node: int)
 
 
 @given(keys=st.lists(OWNED_KEYS, max_size=5), names=st.lists(OWNED_ENV, max_size=5))
-@settings(deadline=None)
 def test_nobody_but_the_operator_sets_what_is_the_operators(
     world: type[World], keys: list[str], names: list[str]
 ) -> None:
@@ -78,7 +78,6 @@ def amounts(value: Any) -> list[str]:
 
 
 @given(cpu=AMOUNT, memory=AMOUNT, size=AMOUNT, per_gpu=AMOUNT, gpus=st.integers(1, 8))
-@settings(deadline=None)
 def test_every_quantity_is_canonical(
     world: type[World], cpu: Any, memory: Any, size: Any, per_gpu: Any, gpus: int
 ) -> None:
@@ -333,7 +332,7 @@ QUEUES = (
     workspace=st.sampled_from(["", "zip", "git"]),
     shaped=st.sampled_from(SHAPES),
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 def test_whatever_happens_in_whatever_order(
     world: type[World], queue: str, happenings: list[str], workspace: str, shaped: str
 ) -> None:

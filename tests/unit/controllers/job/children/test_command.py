@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -343,7 +344,7 @@ echo "$A,$B,$HOME,$(pwd),$(umask)"
     python=st.sampled_from(["python", "exec python3", "A=3 python", "bin/python3.11"]),
     words=st.lists(WORDS, max_size=4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_torchrun_gets_what_python_would_have_got(
     before: list[tuple[str, str]], python: str, words: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
