@@ -107,8 +107,9 @@ def test_nobody_with_work_is_passed_over_for_ever(name: PolicyName, data: st.Dat
     play, passed, since_s = Play(name, every=1), 0, dict.fromkeys(weights, 0.0)
     bound = (MOST_OWED + 2) * len(weights) * sum(weights.values())
     before = {steady}
-    for _ in range(3 * sum(weights.values())):
-        active = {steady} | data.draw(st.sets(st.sampled_from(sorted(weights))))
+    turns = 3 * sum(weights.values())
+    for others in data.draw(st.binary(min_size=turns, max_size=turns)):
+        active = {steady} | {queue for place, queue in enumerate(sorted(weights)) if others >> place & 1}
         since_s |= dict.fromkeys(active - before, play.now_s)
         before = active
         chosen = play.pick({queue: weights[queue] for queue in active}, since_s)
