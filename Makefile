@@ -7,6 +7,8 @@ CHECKED := src tests hack bench examples
 # Tests run in so many processes, file by file; each has a control plane of its own. 0: all in one. They wait for a third of
 # their time, so three keep two cores busy.
 PROCESSES ?= 3
+# Tests that need no control plane.
+ALONE := tests/sim tests/programs tests/unit
 PARALLEL := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Images of CI set it, and then each of the many programs that tests start compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,9 +46,9 @@ object-store: venv ## Build the S3 server under test (cached outside the clone)
 demo: venv control-plane ## Run a TorchrunJob to Succeeded on a real control plane with a scripted kubelet
 	$(BIN)/python hack/demo.py
 
-test: venv control-plane object-store ## Unit tests and tests on the real control plane, with coverage
+test: venv control-plane object-store ## All tests but those on a real node, on the real control plane too, with coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(PARALLEL) tests/envtest tests/unit
+	$(BIN)/coverage run -m pytest $(PARALLEL) tests/envtest $(ALONE)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --include='src/torchctl/runtime/*' --fail-under=90
 	$(BIN)/coverage report --include='src/torchctl/controllers/*' --fail-under=90
@@ -59,7 +61,7 @@ test-python: ## Unit tests of runtime, API and coordinator on PYTHON=python3.13 
 	.venv-$(notdir $(PYTHON))/bin/pytest $(PARALLEL) tests/unit/runtime tests/unit/api tests/unit/controllers/coordinator
 
 sweep: venv control-plane ## Kill operator, plugin, receiver, companion and launchers at each of their steps; two minutes at rest
-	TORCHCTL_SWEEP=all $(BIN)/pytest tests/unit/workspace/test_crashes.py tests/unit/launcher/test_crashes.py
+	TORCHCTL_SWEEP=all $(BIN)/pytest tests/programs/workspace/test_crashes.py tests/programs/launcher/test_crashes.py
 	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
 
 chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
@@ -71,11 +73,11 @@ sim: venv ## Live through random days of a simulated cluster (SEED=1 HOURS=24 DA
 fuzz: venv ## Twenty times as many examples of watch, leader election and workqueue, new ones each time
 	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest $(PARALLEL) --timeout=3600 $(FUZZERS)
 
-check: lint types ## Before each commit: lint, types and unit tests with fewer random examples
+check: lint types ## Before each commit: lint, types, and the tests of rules with fewer random examples
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest $(PARALLEL) tests/unit
 
-unit: venv ## Unit tests only: pure rules, and programs on loopback
-	$(BIN)/pytest $(PARALLEL) tests/unit
+unit: venv ## All tests without a control plane: rules, programs on loopback, simulated days
+	$(BIN)/pytest $(PARALLEL) $(ALONE)
 
 node: venv control-plane ## Fetch what a real node needs, and install Debian packages for it; needs root
 	hack/node/install.sh

@@ -20,7 +20,7 @@ from torchctl.api.crd import crds
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "reference" / "fields.md"
-TIERS = ("envtest", "e2e", "sim", "unit")
+TIERS = ("envtest", "e2e", "sim", "programs", "unit")
 """Directories of tests, the most telling first."""
 WHOLE = frozenset({"conditions", "env", "envFrom", "tolerations", "podTemplate"})
 """Objects of Kubernetes' own, which are passed on or merged as they are: one field, whatever is in them."""

@@ -23,7 +23,7 @@ from torchctl.testing.sim.journal import Journal
 from torchctl.testing.sim.operators import operator
 from torchctl.testing.sim.replica import NAME
 
-GOLDEN = sorted((Path(__file__).parents[3] / "golden" / "jobs").glob("*.yaml"))
+GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "jobs").glob("*.yaml"))
 MY_CODE = {
     "apiVersion": "v1",
     "kind": "PersistentVolumeClaim",
