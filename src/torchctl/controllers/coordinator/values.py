@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchctl.api.queue import Preemption
-from torchctl.controllers.coordinator.alike import Kind, kind_of
+from torchctl.controllers.coordinator.alike import Kind, kind_of, kind_of_equal
 from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = [
@@ -66,9 +66,10 @@ class PodShape:
     Args:
         requests: Amounts by resource, sorted by name, ports of the node among them.
         selector: Node labels that the pod needs.
-        affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
+        affinity: Terms of the required node affinity, of which one has to hold, if there are any.
         one_per_node: Whether pods of one gang exclude each other from a node.
         unmodelled: Fields of the pod that limit its nodes in a way that is not computed. Such a gang is placed alone.
+        chooses: The same for shapes that choose the same nodes.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -77,11 +78,13 @@ class PodShape:
     affinity: tuple[tuple[Requirement, ...], ...] = ()
     one_per_node: bool = False
     unmodelled: tuple[str, ...] = ()
+    chooses: Kind = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # A shape is looked up far more often than made, and hashing all of it takes longer than the look-up.
-        fields = (self.requests, self.selector, self.tolerations, self.affinity, self.one_per_node, self.unmodelled)
+        object.__setattr__(self, "chooses", kind_of_equal(self.selector, self.tolerations, self.affinity))
+        fields = (self.requests, self.chooses, self.one_per_node, self.unmodelled)
         object.__setattr__(self, "_hash", hash(fields))
 
     def __hash__(self) -> int:
@@ -170,12 +173,7 @@ class NamespaceQuota:
 
 
 class Turn(NamedTuple):
-    """What a policy records with each start; only the policy that wrote it knows what the numbers mean.
-
-    Args:
-        clock: How far the turns of all queues are.
-        position: How far those of the queue are.
-    """
+    """How far the turns of all queues are, and those of the one that starts a job, as its policy records it."""
 
     clock: int = 0
     position: int = 0
