@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from torchctl.controllers.coordinator.alike import Kind
 from torchctl.controllers.coordinator.capacity import Capacity, needs_of
 from torchctl.controllers.coordinator.matching import HELD
 from torchctl.controllers.coordinator.values import Holding, PodShape, Requirement, Waiting
@@ -70,8 +71,10 @@ class Room:
         self._load: dict[PodShape, int] = {}
         self._taken: dict[tuple[PodShape, PodShape], int] = {}
         self._failed: dict[PodShape, int] = {}
-        self._no_way_in: set[tuple[int, int, float | None]] = set()
-        """Gangs for which `way_in` found none, by all that it depends on; their shape by its identity."""
+        self._full: set[Kind] = set()
+        """Gangs for which there is no room, whatever their deadlines."""
+        self._no_way_in: set[tuple[Kind, float | None]] = set()
+        """Gangs for which `way_in` found none, by all that it depends on."""
         self._outside: dict[PodShape, PodShape | None] = {}
         self.holds: dict[str, Hold] = {}
         # Those of which all pods surely come are counted first: the others get what they leave.
@@ -116,7 +119,7 @@ class Room:
         """Keeps room for a gang from now on."""
         self.holds[hold.key] = hold
         self.capacity = self.capacity.keeping(hold.nodes, hold.key)
-        self._outside, self._no_way_in = {}, set()
+        self._outside, self._full, self._no_way_in = {}, set(), set()
 
     def way_in(self, gang: Waiting) -> PodShape | None:
         """Returns the shape with which the gang may be let in now: its own, or limited to some nodes; None if neither.
@@ -128,21 +131,29 @@ class Room:
             chosen = gang.shape if self.keeper(gang) is None else self._beside(gang.shape)
             return chosen if chosen is not None and self._leaves_room(chosen, self._coming_of(gang, chosen)) else None
         shape, pods = gang.shape, gang.pods
-        if pods > self.capacity.slots(shape):
-            return None  # on a part of the nodes there are no more places than on all of them
         own = self.holds.get(gang.key)
         if own is not None:
             return next((one for one in (shape, own.shape) if self.fits(one, pods)), None)
-        asked = (id(shape), pods, gang.lasts_s)
-        if asked in self._no_way_in:
+        if gang.kind in self._full or (gang.kind, gang.lasts_s) in self._no_way_in:
             return None
-        if self.fits(shape, pods) and self.keeper(gang) is None:
+        if pods > self.capacity.slots(shape):
+            self._full.add(gang.kind)  # on a part of the nodes there are no more places than on all of them
+            return None
+        fits = self.fits(shape, pods)
+        if fits and self.keeper(gang) is None:
             return shape
         outside = self._beside(shape)
         if outside is not None and self.fits(outside, pods):
             return outside
-        self._no_way_in.add(asked)
+        if fits:
+            self._no_way_in.add((gang.kind, gang.lasts_s))
+        else:
+            self._full.add(gang.kind)
         return None
+
+    def is_full(self, kind: Kind) -> bool:
+        """Whether `way_in` found no room for gangs of this kind, whatever their deadlines."""
+        return kind in self._full
 
     def wants_held(self, shape: PodShape) -> bool:
         """Whether pods of this shape might run on nodes that are kept for a gang."""
@@ -188,7 +199,7 @@ class Room:
     def take(self, gang: Waiting, shape: PodShape) -> None:
         """Lets the gang in, with the shape that `way_in` returned."""
         if self.holds.pop(gang.key, None) is not None:
-            self._no_way_in = set()  # others may have waited for this one
+            self._full, self._no_way_in = set(), set()  # others may have waited for this one
         for hold in self.holds.values():
             if not self._ends_before(gang, hold):
                 hold.spare -= gang.pods * self.taken(shape, hold.shape)

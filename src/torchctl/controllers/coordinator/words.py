@@ -8,7 +8,7 @@ from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
 from torchctl.controllers.coordinator.capacity import Capacity, amount_of, slots_in
 from torchctl.controllers.coordinator.matching import untolerated
-from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
+from torchctl.controllers.coordinator.shortage import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting
 
 __all__ = [

@@ -243,6 +243,20 @@ def test_a_gang_hears_which_promise_keeps_it_out() -> None:
     assert told["small"].waits_for == "large"
 
 
+def test_promised_quota_is_told_to_others_that_take_as_much() -> None:
+    """What is kept for a gang does not keep that gang out, but all that are like it."""
+    full, runs = taken("a")
+    kept = gang("kept", since_s=1, reserved=True, shape=pool("a"))
+    early, late = (replace(kept, key=key, since_s=since_s, reserved=False) for key, since_s in (("e", 0), ("l", 2)))
+    queues = (Queue(key="q", quota=Limits(gpus=8)), Queue(key="other"))
+    decision = decide(state([early, kept, late], [full], [runs], queues))
+    assert {told.key: (told.why, told.waits_for) for told in decision.told} == {
+        "e": (Why.QUOTA, "kept"),
+        "kept": (Why.NODES, ""),
+        "l": (Why.QUOTA, "kept"),
+    }
+
+
 def test_gangs_hear_of_promised_quota_only_if_they_delay_that() -> None:
     """It may have a deadline that others like it do not have."""
     (full_a, run_a), (full_b, run_b) = taken("a", NOW_S + 100), taken("b")
