@@ -54,7 +54,7 @@ class Capacity:
         self.nodes = tuple(nodes)
         self.held: Mapping[str, str] = {}
         wanted = set(shapes)
-        self._keys = label_keys(wanted)
+        self._keys = label_keys({shape.chooses: shape for shape in wanted}.values())
         self._resources = tuple(sorted({name for shape in wanted for name, _ in shape.requests} | {PODS}))
         self._place = {name: at for at, name in enumerate(self._resources)}
         self._profiles: dict[Profile, int] = {}
@@ -92,7 +92,7 @@ class Capacity:
         """Returns how many pods of this shape alone find a place now, one after the other, wherever each goes."""
         found = self._slots.get(shape)
         if found is None:
-            found = self._slots[shape] = self._count(shape, free=True) if self.most(shape) else 0
+            found = self._slots[shape] = self._count(shape, free=True)
         return found
 
     def most(self, shape: PodShape) -> int:

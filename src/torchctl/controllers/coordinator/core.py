@@ -187,25 +187,20 @@ class _Pass:
 
     def _next_that_fits(self, queue: str) -> int:
         """Returns the place in its queue of the next gang that fits now; behind the last one if none does."""
-        gangs, alone = self._queues[queue], self._alone.get(queue, ())
+        gangs, alone, full = self._queues[queue], self._alone.get(queue, ()), self._room.full
         out: set[Kind | tuple[Kind, float | None, int]] = set()
         for at in range(self._next[queue] + 1, len(gangs)):
-            gang = gangs[at]
-            if gang.kind in out:
-                if not alone or gang.key not in alone:
-                    continue
-            elif (gang.kind, gang.lasts_s, gang.priority) in out and gang.key not in alone:
-                continue
-            if self._way_in(gang):
-                return at
-            if gang.key not in alone:
-                out.add(gang.kind if self._is_kind_out(gang) else (gang.kind, gang.lasts_s, gang.priority))
+            gang, kind = gangs[at], gangs[at].kind
+            if gang.key in alone:
+                if self._way_in(gang):
+                    return at
+            elif kind not in full and kind not in out and (kind, gang.lasts_s, gang.priority) not in out:
+                if self._way_in(gang):
+                    return at
+                if kind not in full:
+                    # Deadline and priority decide only whether a gang goes before one that something is kept for.
+                    out.add(kind if self._ledger.is_short(gang) else (kind, gang.lasts_s, gang.priority))
         return len(gangs)
-
-    def _is_kind_out(self, gang: Waiting) -> bool:
-        """Whether nobody who asks for the same has a way in, whatever deadline and priority; this gang has none."""
-        backs_off = gang.backs_off(self._state.now_s)
-        return backs_off or self._room.is_full(gang.kind) or self._ledger.is_short(gang)
 
     def _way_in(self, gang: Waiting) -> _WayIn | None:
         way = self._on_nodes(gang)  # before the quotas, because it is known at once for most

@@ -10,16 +10,17 @@ __all__ = ["Namespaces"]
 
 
 class Namespaces:
-    """Books what gangs take of ResourceQuotas, beside what exists already."""
+    """Books what gangs take of ResourceQuotas, beside what exists already.
+
+    Attributes:
+        names: The namespaces that have a ResourceQuota.
+    """
 
     def __init__(self, quotas: Iterable[NamespaceQuota]) -> None:
         self._left: dict[str, list[tuple[NamespaceQuota, dict[str, int]]]] = {}
         for quota in quotas:
             self._left.setdefault(quota.namespace, []).append((quota, dict(quota.left)))
-
-    def __contains__(self, namespace: str) -> bool:
-        """Whether the namespace has a ResourceQuota."""
-        return namespace in self._left
+        self.names = frozenset(self._left)
 
     def book(self, gang: Waiting | Holding, demand: tuple[tuple[str, int], ...], sign: int = 1) -> None:
         """Books a demand of a gang; with sign -1 the other way round."""

@@ -53,6 +53,7 @@ class Ledger:
         self._lent_to: dict[str, list[int]] = {name: [0] * len(RESOURCES) for name in self._cohorts}
         self._bounds = {queue.key: tuple(self._bounds_of(queue)) for queue in self.queues.values()}
         self._namespaces = Namespaces(quotas)
+        self._limited = self._namespaces.names
         self._kept: dict[str, str] = {}
         self._kept_namespaces: dict[str, str] = {}
         self._not_lending: dict[str, str] = {}
@@ -129,7 +130,7 @@ class Ledger:
     def decides(self, gang: Waiting) -> Hashable:
         """Returns all on which the shortage of a gang depends that no quota is kept for."""
         asked: tuple[Hashable, ...] = (gang.queue, gang.pods, gang.demand)
-        if gang.namespace in self._namespaces:
+        if gang.namespace in self._limited:
             asked = (*asked, gang.namespace, gang.namespace_demand, gang.quota_scopes, gang.unnamed)
         return (*asked, gang.lasts_s, gang.priority) if self.has_promised(gang) else asked
 
@@ -158,9 +159,7 @@ class Ledger:
         cohorts = {self.queues[other.queue].cohort for other in others} - {""}
         members = {queue.key for cohort in cohorts for queue in self._cohorts[cohort]}
         self._promising = frozenset(members.union(other.queue for other in others))
-        self._promising_namespaces = frozenset(
-            other.namespace for other in others if other.namespace in self._namespaces
-        )
+        self._promising_namespaces = frozenset(other.namespace for other in others if other.namespace in self._limited)
 
     def _is_short_beside(self, gang: Waiting, others: Sequence[tuple[Waiting, bool]]) -> bool:
         self._book_promised(others)
@@ -206,7 +205,7 @@ class Ledger:
             keeper = self._not_lending.get(queue.cohort)
             if used[at] + asked > own and keeper is not None and keeper != gang.key:
                 return QuotaShortage(Scope.KEPT, keeper, RESOURCES[at], asked, max(0, own - used[at]))
-        return self._namespaces.shortage(gang) if gang.namespace in self._namespaces else None
+        return self._namespaces.shortage(gang) if gang.namespace in self._limited else None
 
     def never(self, gang: Waiting) -> QuotaShortage | None:
         """Returns the bound that keeps the gang out whoever else ends: one below the gang, or one of unknown use."""
@@ -221,7 +220,7 @@ class Ledger:
                 return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, limit, never=True)
             if owned is not None and asked > owned:
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
-        return self._namespaces.never(gang) if gang.namespace in self._namespaces else None
+        return self._namespaces.never(gang) if gang.namespace in self._limited else None
 
     def within_own(self, gang: Waiting) -> bool:
         """Whether the gang would stay within what its queue owns. A queue without a quota owns nothing."""

@@ -71,8 +71,8 @@ class Room:
         self._load: dict[PodShape, int] = {}
         self._taken: dict[tuple[PodShape, PodShape], int] = {}
         self._failed: dict[PodShape, int] = {}
-        self._full: set[Kind] = set()
-        """Gangs for which there is no room, whatever their deadlines."""
+        self.full: set[Kind] = set()
+        """Gangs for which `way_in` found none and finds none whatever their deadlines, unless room is kept for them."""
         self._no_way_in: set[tuple[Kind, float | None]] = set()
         """Gangs for which `way_in` found none, by all that it depends on."""
         self._outside: dict[PodShape, PodShape | None] = {}
@@ -119,7 +119,7 @@ class Room:
         """Keeps room for a gang from now on."""
         self.holds[hold.key] = hold
         self.capacity = self.capacity.keeping(hold.nodes, hold.key)
-        self._outside, self._full, self._no_way_in = {}, set(), set()
+        self._outside, self.full, self._no_way_in = {}, set(), set()
 
     def way_in(self, gang: Waiting) -> PodShape | None:
         """Returns the shape with which the gang may be let in now: its own, or limited to some nodes; None if neither.
@@ -134,10 +134,10 @@ class Room:
         own = self.holds.get(gang.key)
         if own is not None:
             return next((one for one in (shape, own.shape) if self.fits(one, pods)), None)
-        if gang.kind in self._full or (gang.kind, gang.lasts_s) in self._no_way_in:
+        if gang.kind in self.full or (gang.kind, gang.lasts_s) in self._no_way_in:
             return None
         if pods > self.capacity.slots(shape):
-            self._full.add(gang.kind)  # on a part of the nodes there are no more places than on all of them
+            self.full.add(gang.kind)  # on a part of the nodes there are no more places than on all of them
             return None
         fits = self.fits(shape, pods)
         if fits and self.keeper(gang) is None:
@@ -148,12 +148,8 @@ class Room:
         if fits:
             self._no_way_in.add((gang.kind, gang.lasts_s))
         else:
-            self._full.add(gang.kind)
+            self.full.add(gang.kind)
         return None
-
-    def is_full(self, kind: Kind) -> bool:
-        """Whether `way_in` found no room for gangs of this kind, whatever their deadlines."""
-        return kind in self._full
 
     def wants_held(self, shape: PodShape) -> bool:
         """Whether pods of this shape might run on nodes that are kept for a gang."""
@@ -199,7 +195,7 @@ class Room:
     def take(self, gang: Waiting, shape: PodShape) -> None:
         """Lets the gang in, with the shape that `way_in` returned."""
         if self.holds.pop(gang.key, None) is not None:
-            self._full, self._no_way_in = set(), set()  # others may have waited for this one
+            self.full, self._no_way_in = set(), set()  # others may have waited for this one
         for hold in self.holds.values():
             if not self._ends_before(gang, hold):
                 hold.spare -= gang.pods * self.taken(shape, hold.shape)

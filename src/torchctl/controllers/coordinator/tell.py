@@ -20,6 +20,9 @@ _STARTS = 20
 _FEWEST = 3
 """Below that, nothing is estimated."""
 
+_BY_DEADLINE = (Why.BEHIND, Why.NEXT)
+_NEVER_FITS = Why.NEVER_FITS
+
 
 def tell(
     state: State,
@@ -60,7 +63,7 @@ def tell(
             elif answer is None:
                 # Gangs of one queue that ask for the same are told the same, but for place and estimate.
                 answer = answers.for_kind(gang, by_kind)
-            if estimate_s is None and interval_s is not None and answer.why is not Why.NEVER_FITS:
+            if estimate_s is None and interval_s is not None and answer.why is not _NEVER_FITS:
                 estimate_s = state.now_s + place * interval_s
             told.append(Told(gang.key, place, answer, estimate_s))
     unreadable = (gang for gang in state.unreadable if not gang.holds)
@@ -95,7 +98,7 @@ class _Answers:
     def __init__(self, room: Room, ledger: Ledger, now_s: float, leaving: Mapping[str, int]) -> None:
         self._room, self._ledger, self._now_s, self._leaving = room, ledger, now_s, leaving
         self._short: dict[Hashable, QuotaShortage | None] = {}
-        self._by_size: dict[tuple[int, int], Answer] = {}
+        self._by_kind: dict[Kind, Answer] = {}
         self._shared: dict[Hashable, Answer] = {}
 
     def for_kind(self, gang: Waiting, by_kind: dict[Kind, Answer]) -> Answer:
@@ -105,7 +108,7 @@ class _Answers:
         if found is None:
             found = self._of(gang, self._shortage)
             # Deadline and priority decide only whether a gang goes before one that something is kept for.
-            if found.why in (Why.BEHIND, Why.NEXT) or self._ledger.has_promised(gang):
+            if found.why in _BY_DEADLINE or self._ledger.has_promised(gang):
                 self._shared[same] = found
             else:
                 by_kind[gang.kind] = found
@@ -129,7 +132,7 @@ class _Answers:
         if short is None or not (short.never or gang.autoscaled or self._may_fit(gang)):
             return None
         waits_for = short.name if short.scope is Scope.KEPT else ""
-        return Answer(Why.NEVER_FITS if short.never else Why.QUOTA, partial(words.quota_short, short), waits_for)
+        return Answer(_NEVER_FITS if short.never else Why.QUOTA, partial(words.quota_short, short), waits_for)
 
     def _shortage(self, gang: Waiting) -> QuotaShortage | None:
         asked = self._ledger.decides(gang)
@@ -148,12 +151,11 @@ class _Answers:
             return Answer(Why.BEHIND, partial(words.too_many_nodes, hold.key), hold.key)
         if gang.autoscaled or hold is not None:
             return Answer(Why.NEXT, words.after_others)
-        size = (gang.pods, id(gang.shape))
-        found = self._by_size.get(size)
+        found = self._by_kind.get(gang.kind)
         if found is not None:
             return found
         if not self._may_fit(gang):
-            found = Answer(Why.NEVER_FITS, partial(words.never_fits, gang, room.capacity))
+            found = Answer(_NEVER_FITS, partial(words.never_fits, gang, room.capacity))
         elif not room.fits(gang.shape, gang.pods):
             left = min(room.left(gang.shape), gang.pods - 1)
             found = Answer(Why.NODES, partial(words.nodes_short, gang, left))
@@ -162,7 +164,7 @@ class _Answers:
             if hold is None:
                 return Answer(Why.NEXT, words.next_decision)
             return Answer(Why.BEHIND, partial(words.room_kept, hold.key), hold.key)
-        self._by_size[size] = found
+        self._by_kind[gang.kind] = found
         return found
 
 
