@@ -17,11 +17,11 @@ PODS = "pods"
 
 
 class Profile(NamedTuple):
-    """The labels and taints that decide whether pods may run on a node, and the gang that it is kept for."""
+    """The labels and taints that decide whether pods may run on a node, and the gangs that it was kept for."""
 
     labels: tuple[str | None, ...]
     taints: tuple[Taint, ...]
-    held: str
+    held: frozenset[str]
 
 
 class Row(NamedTuple):
@@ -47,7 +47,7 @@ class Capacity:
         shapes: Every shape that will be asked for, but for requirements on whom nodes are kept for.
 
     Attributes:
-        held: The gangs that nodes are kept for, by the names of the nodes.
+        held: The gangs that nodes are kept for, by the names of the nodes; of several, the last one.
     """
 
     def __init__(self, nodes: Iterable[NodeInfo], shapes: Iterable[PodShape]) -> None:
@@ -74,14 +74,18 @@ class Capacity:
         self._kinds: dict[frozenset[int], tuple[NodeInfo, ...]] = {}
 
     def keeping(self, names: Iterable[str], gang: str) -> "Capacity":
-        """Returns the same with these nodes kept for a gang that none was kept for."""
+        """Returns the same with these nodes kept for a gang that none was kept for.
+
+        One that they were kept for before is let in, and goes there.
+        """
         kept = copy(self)
         kept.held = {**self.held, **dict.fromkeys(names, gang)}
         kept._rows, kept._classes, kept._profiles = dict(self._rows), Counter(self._classes), dict(self._profiles)
         profiles = tuple(self._profiles)
         for name in names:
             row = self._rows[name]
-            kept._rows[name] = row._replace(profile=kept._number(profiles[row.profile]._replace(held=gang)))
+            profile = profiles[row.profile]
+            kept._rows[name] = row._replace(profile=kept._number(profile._replace(held=profile.held | {gang})))
             kept._classes[row] -= 1
             kept._classes[kept._rows[name]] += 1
         # What is counted stays right, because no shape that was counted names this gang.
@@ -195,7 +199,7 @@ class Capacity:
             labels = {**node.labels, NODE_NAME: node.name} if named else node.labels
             whole = tuple(map(node.allocatable.get, resources, unnamed))
             free = tuple(map(sub, whole, map(node.used.get, resources, nothing))) if node.used else whole
-            profile = Profile(tuple(map(labels.get, keys)), node.taints, "")
+            profile = Profile(tuple(map(labels.get, keys)), node.taints, frozenset())
             yield node.name, Row(self._number(profile), free, whole)
 
     def _number(self, profile: Profile) -> int:
@@ -225,4 +229,4 @@ def _slots(amounts: tuple[int, ...], needs: list[tuple[int, int]]) -> int:
 
 def _labels(keys: tuple[str, ...], profile: Profile) -> dict[str, str]:
     found = {key: value for key, value in zip(keys, profile.labels, strict=True) if value is not None}
-    return {**found, HELD: profile.held} if profile.held else found
+    return found | {f"{HELD}{key}": "" for key in profile.held}

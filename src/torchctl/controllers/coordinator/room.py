@@ -41,7 +41,7 @@ class Hold:
     """The shape of the gang, on the nodes that are kept for it."""
 
     def __post_init__(self) -> None:
-        self.shape = self.gang.shape.needing(Requirement(HELD, "In", (self.gang.key,)))
+        self.shape = self.gang.shape.needing(Requirement(f"{HELD}{self.gang.key}", "Exists"))
 
     @property
     def key(self) -> str:
@@ -167,9 +167,8 @@ class Room:
     def _beside(self, shape: PodShape) -> PodShape | None:
         """Returns the shape limited to nodes that are kept for nobody; None if it might run on no other."""
         if shape not in self._outside:
-            kept_for = tuple(sorted(set(self.capacity.held.values())))
-            limited = shape.needing(Requirement(HELD, "NotIn", kept_for))
-            self._outside[shape] = limited if self.wants_held(shape) else None
+            kept = (Requirement(f"{HELD}{key}", "DoesNotExist") for key in sorted(set(self.capacity.held.values())))
+            self._outside[shape] = shape.needing(*kept) if self.wants_held(shape) else None
         return self._outside[shape]
 
     def _fits(self, shape: PodShape, pods: int) -> bool:

@@ -90,9 +90,9 @@ class PodShape:
     def __hash__(self) -> int:
         return self._hash
 
-    def needing(self, requirement: Requirement) -> "PodShape":
-        """Returns the shape with a further requirement on its nodes."""
-        terms = tuple((*term, requirement) for term in self.affinity) if self.affinity else ((requirement,),)
+    def needing(self, *requirements: Requirement) -> "PodShape":
+        """Returns the shape with further requirements on its nodes."""
+        terms = tuple((*term, *requirements) for term in self.affinity) if self.affinity else (requirements,)
         return PodShape(self.requests, self.selector, self.tolerations, terms, self.one_per_node, self.unmodelled)
 
 

@@ -416,3 +416,20 @@ def test_an_estimate_comes_from_how_often_the_queue_starts_jobs() -> None:
     told = decide(state([gang("a", since_s=1), gang("b", since_s=2)], full, starts=starts)).told
     assert [given.estimate_s for given in told] == [NOW_S + 60, NOW_S + 120]
     assert decide(state([gang("a", since_s=1)], full, starts=starts[:2])).told[0].estimate_s is None
+
+
+def test_nodes_kept_once_more_count_what_was_let_in_there() -> None:
+    """The pods of the gang that they were kept for before are not placed yet."""
+    there = [node(f"n{at}", used=8 * (at > 1), labels={"pool": "a"}) for at in range(4)]
+    there.append(node("n4", labels={"pool": "b"}))
+    runs = holding(gang("runs", 2, queue="other"), [("n2", 1), ("n3", 1)], ends_s=NOW_S + 1000)
+    starts = holding(gang("starts", queue="other", shape=pool("b")))
+    waiting = [
+        gang("first", 2, queue="a", since_s=0, reserved=True),
+        gang("second", 2, queue="b", since_s=1),
+        gang("short", 1, 4, queue="c", lasts_s=10.0, shape=shape(4, selector=(("pool", "a"),))),
+    ]
+    queues = [Queue(key=key) for key in ("a", "b", "c", "other")]
+    decision = decide(state(waiting, there, [runs, starts], queues))
+    assert [(given.key, given.only) for given in decision.let_in] == [("first", ("n0", "n1"))]
+    assert decision.reserved == ("second",)
