@@ -68,7 +68,9 @@ class Room:
         self._starting: set[PodShape] = set()
         """Shapes of gangs that have never run."""
         self._lost: dict[PodShape, int] = {}
-        self._load: dict[PodShape, int] = {}
+        self._came: list[tuple[PodShape, int]] = []
+        self._load: dict[PodShape, tuple[int, int]] = {}
+        """The load of shapes that were asked for, and how many of `_came` are in it."""
         self._taken: dict[tuple[PodShape, PodShape], int] = {}
         self._failed: dict[PodShape, int] = {}
         self.full: set[Kind] = set()
@@ -90,11 +92,15 @@ class Room:
 
         Those that such a gang of this shape cannot use itself, because it has a pod there, count too.
         """
-        found = self._load.get(shape)
-        if found is None:
-            found = sum(pods * self.taken(coming, shape) for coming, pods in self._coming.items())
-            found = self._load[shape] = found + self._lost.get(shape, 0)
-        return found
+        known = self._load.get(shape)
+        if known is None:
+            load, more = self._lost.get(shape, 0), iter(self._coming.items())
+        else:
+            load, seen = known
+            more = iter(self._came[seen:])
+        load += sum(pods * self.taken(coming, shape) for coming, pods in more)
+        self._load[shape] = load, len(self._came)
+        return load
 
     def expects(self, holding: Holding) -> int:
         """Returns how many pods of a gang that is let in are still to be placed."""
@@ -226,8 +232,7 @@ class Room:
         if starts:
             self._starting.add(shape)
         self._coming[shape] = self._coming.get(shape, 0) + pods
-        for other in self._load:
-            self._load[other] += pods * self.taken(shape, other)
+        self._came.append((shape, pods))
 
     def _delays(self, gang: Waiting, hold: Hold) -> bool:
         taken = gang.pods * self.taken(gang.shape, hold.shape)

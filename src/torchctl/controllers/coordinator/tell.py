@@ -157,8 +157,7 @@ class _Answers:
         if not self._may_fit(gang):
             found = Answer(_NEVER_FITS, partial(words.never_fits, gang, room.capacity))
         elif not room.fits(gang.shape, gang.pods):
-            left = min(room.left(gang.shape), gang.pods - 1)
-            found = Answer(Why.NODES, partial(words.nodes_short, gang, left))
+            found = Answer(Why.NODES, partial(words.nodes_short, gang, room))
         else:
             hold = room.keeper(gang)
             if hold is None:

@@ -8,6 +8,7 @@ from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
 from torchctl.controllers.coordinator.capacity import Capacity, amount_of, slots_in
 from torchctl.controllers.coordinator.matching import untolerated
+from torchctl.controllers.coordinator.room import Room
 from torchctl.controllers.coordinator.shortage import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting
 
@@ -49,8 +50,9 @@ def shape(asked: PodShape) -> str:
     return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:]))) or "no requests"
 
 
-def nodes_short(gang: Waiting, left: int) -> str:
+def nodes_short(gang: Waiting, room: Room) -> str:
     """Says how many pods find a place now, of those that need one."""
+    left = min(room.left(gang.shape), gang.pods - 1)
     return (
         f"{left} of {counted(gang.pods, 'pod')} with {shape(gang.shape)} each {agree(left, 'finds', 'find')} "
         f"a node now, {gang.pods - left} short"
