@@ -149,10 +149,11 @@ class Ledger:
             for other, until_s in self._promised.values()
             if self._delays(gang, other, until_s)
         ]
-        if not others or not self._is_short_beside(gang, others):
+        short = self._shortage_beside(gang, others) if others else None
+        if short is None:
             return None
-        ends = (at for at in range(len(others)) if self._is_short_beside(gang, others[: at + 1]))
-        return QuotaShortage(Scope.KEPT, others[next(ends)][0].key, "", 0, 0)
+        ends = (at for at in range(len(others)) if self._shortage_beside(gang, others[: at + 1]) is not None)
+        return short._replace(kept_for=others[next(ends)][0].key)
 
     def _note_promises(self) -> None:
         others = [other for other, _ in self._promised.values()]
@@ -161,11 +162,11 @@ class Ledger:
         self._promising = frozenset(members.union(other.queue for other in others))
         self._promising_namespaces = frozenset(other.namespace for other in others if other.namespace in self._limited)
 
-    def _is_short_beside(self, gang: Waiting, others: Sequence[tuple[Waiting, bool]]) -> bool:
+    def _shortage_beside(self, gang: Waiting, others: Sequence[tuple[Waiting, bool]]) -> QuotaShortage | None:
         self._book_promised(others)
         short = self._shortage(gang)
         self._book_promised(others, -1)
-        return short is not None
+        return short
 
     def _delays(self, gang: Waiting, other: Waiting, until_s: float | None) -> bool:
         """Whether the gang may still hold quota when the room of another one is there, and does not go before it."""
@@ -189,7 +190,7 @@ class Ledger:
             return never
         for keeper in (self._kept.get(gang.queue), self._kept_namespaces.get(gang.namespace)):
             if keeper is not None and keeper != gang.key and gang.key not in self._promised:
-                return QuotaShortage(Scope.KEPT, keeper, "", 0, 0)
+                return QuotaShortage(Scope.KEPT, "", "", 0, 0, kept_for=keeper)
         queue, used = self.queues[gang.queue], self._used[gang.queue]
         for at, own, limit, owned in self._bounds[gang.queue]:
             asked = gang.demand[at]
@@ -204,7 +205,8 @@ class Ledger:
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, max(0, owned - lent))
             keeper = self._not_lending.get(queue.cohort)
             if used[at] + asked > own and keeper is not None and keeper != gang.key:
-                return QuotaShortage(Scope.KEPT, keeper, RESOURCES[at], asked, max(0, own - used[at]))
+                left = max(0, own - used[at])
+                return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, left, kept_for=keeper)
         return self._namespaces.shortage(gang) if gang.namespace in self._limited else None
 
     def never(self, gang: Waiting) -> QuotaShortage | None:

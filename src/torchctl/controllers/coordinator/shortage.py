@@ -26,6 +26,7 @@ class QuotaShortage(NamedTuple):
         resource: What it counts.
         asked: What the gang takes of it.
         left: What there is.
+        kept_for: The gang that what is there is kept for; empty: it is taken.
         never: Whether the gang takes more than the bound itself, or cannot be counted.
         containers: Those that do not name the resource, which the bound demands.
     """
@@ -35,5 +36,6 @@ class QuotaShortage(NamedTuple):
     resource: str
     asked: int
     left: int
+    kept_for: str = ""
     never: bool = False
     containers: str = ""

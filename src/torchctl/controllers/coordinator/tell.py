@@ -9,7 +9,7 @@ from torchctl.controllers.coordinator.decision import Answer, LetIn, Preempt, To
 from torchctl.controllers.coordinator.nodenames import MOST_NODES, node_names
 from torchctl.controllers.coordinator.quota import Ledger
 from torchctl.controllers.coordinator.room import Hold, Room
-from torchctl.controllers.coordinator.shortage import QuotaShortage, Scope
+from torchctl.controllers.coordinator.shortage import QuotaShortage
 from torchctl.controllers.coordinator.values import Start, State, Waiting
 
 __all__ = ["pace", "tell"]
@@ -131,8 +131,7 @@ class _Answers:
         """Returns which quota keeps a gang out, if one does that would fit on the nodes."""
         if short is None or not (short.never or gang.autoscaled or self._may_fit(gang)):
             return None
-        waits_for = short.name if short.scope is Scope.KEPT else ""
-        return Answer(_NEVER_FITS if short.never else Why.QUOTA, partial(words.quota_short, short), waits_for)
+        return Answer(_NEVER_FITS if short.never else Why.QUOTA, partial(words.quota_short, short), short.kept_for)
 
     def _shortage(self, gang: Waiting) -> QuotaShortage | None:
         asked = self._ledger.decides(gang)

@@ -112,8 +112,8 @@ def unreadable(why: str) -> str:
 def quota_short(short: QuotaShortage) -> str:
     """Says which quota keeps a gang out, and what to do if waiting does not help."""
     asked, left = amount(short.resource, short.asked), amount(short.resource, short.left)
-    if short.scope is Scope.KEPT:
-        return f"job {short.name} waits for quota, which is kept for it"
+    if short.kept_for:
+        return f"job {short.kept_for} waits for quota, which is kept for it"
     if short.scope is Scope.UNKNOWN:
         return (
             f"job {short.name} holds a place in the same queue, and nobody knows how large a one, because its template "
