@@ -98,7 +98,7 @@ class _Answers:
     def __init__(self, room: Room, ledger: Ledger, now_s: float, leaving: Mapping[str, int]) -> None:
         self._room, self._ledger, self._now_s, self._leaving = room, ledger, now_s, leaving
         self._short: dict[Hashable, QuotaShortage | None] = {}
-        self._by_kind: dict[Kind, Answer] = {}
+        self._on_nodes: dict[Hashable, Answer] = {}
         self._shared: dict[Hashable, Answer] = {}
 
     def for_kind(self, gang: Waiting, by_kind: dict[Kind, Answer]) -> Answer:
@@ -106,7 +106,7 @@ class _Answers:
         same = (gang.queue, gang.kind, gang.lasts_s, gang.priority)
         found = self._shared.get(same)
         if found is None:
-            found = self._of(gang, self._shortage)
+            found = self._of(gang, self._shortage, self._nodes_shared)
             # Deadline and priority decide only whether a gang goes before one that something is kept for.
             if found.why in _BY_DEADLINE or self._ledger.has_promised(gang):
                 self._shared[same] = found
@@ -118,14 +118,16 @@ class _Answers:
         """Returns why a gang waits for which something may be kept."""
         if gang.key in self._leaving:
             return Answer(Why.PREEMPTING, partial(words.preempting, self._leaving[gang.key]))
-        return self._of(gang, self._ledger.shortage)
+        return self._of(gang, self._ledger.shortage, self._nodes)
 
-    def _of(self, gang: Waiting, shortage: Callable[[Waiting], QuotaShortage | None]) -> Answer:
+    def _of(
+        self, gang: Waiting, shortage: Callable[[Waiting], QuotaShortage | None], nodes: Callable[[Waiting], Answer]
+    ) -> Answer:
         if gang.backs_off(self._now_s):
             return Answer(Why.BACK_OFF, partial(words.back_off, gang.not_before_s))
         if gang.queue not in self._ledger.queues:
             return Answer(Why.NO_QUEUE, partial(words.no_queue, gang.queue))
-        return self._quota(gang, shortage(gang)) or self._nodes(gang)
+        return self._quota(gang, shortage(gang)) or nodes(gang)
 
     def _quota(self, gang: Waiting, short: QuotaShortage | None) -> Answer | None:
         """Returns which quota keeps a gang out, if one does that would fit on the nodes."""
@@ -142,6 +144,14 @@ class _Answers:
     def _may_fit(self, gang: Waiting) -> bool:
         return self._room.capacity.most(gang.shape) >= gang.pods
 
+    def _nodes_shared(self, gang: Waiting) -> Answer:
+        same = (gang.kind, gang.lasts_s)
+        found = self._on_nodes.get(gang.kind) or self._on_nodes.get(same)
+        if found is None:
+            found = self._nodes(gang)
+            self._on_nodes[same if found.why in _BY_DEADLINE else gang.kind] = found
+        return found
+
     def _nodes(self, gang: Waiting) -> Answer:
         """Returns what the nodes are short of, or for whom they are kept."""
         room = self._room
@@ -150,20 +160,14 @@ class _Answers:
             return Answer(Why.BEHIND, partial(words.too_many_nodes, hold.key), hold.key)
         if gang.autoscaled or hold is not None:
             return Answer(Why.NEXT, words.after_others)
-        found = self._by_kind.get(gang.kind)
-        if found is not None:
-            return found
         if not self._may_fit(gang):
-            found = Answer(_NEVER_FITS, partial(words.never_fits, gang, room.capacity))
-        elif not room.fits(gang.shape, gang.pods):
-            found = Answer(Why.NODES, partial(words.nodes_short, gang, room))
-        else:
-            hold = room.keeper(gang)
-            if hold is None:
-                return Answer(Why.NEXT, words.next_decision)
-            return Answer(Why.BEHIND, partial(words.room_kept, hold.key), hold.key)
-        self._by_kind[gang.kind] = found
-        return found
+            return Answer(_NEVER_FITS, partial(words.never_fits, gang, room.capacity))
+        if not room.fits(gang.shape, gang.pods):
+            return Answer(Why.NODES, partial(words.nodes_short, gang, room))
+        hold = room.keeper(gang)
+        if hold is None:
+            return Answer(Why.NEXT, words.next_decision)
+        return Answer(Why.BEHIND, partial(words.room_kept, hold.key), hold.key)
 
 
 def _too_many_to_name(gang: Waiting, room: Room) -> Hold | None:
