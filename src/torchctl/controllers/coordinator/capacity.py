@@ -71,6 +71,8 @@ class Capacity:
         self._present = {number: profile for profile, number in self._profiles.items() if number in there}
         self._chosen: dict[Kind, frozenset[int]] = {}
         self._amounts: dict[tuple[frozenset[int], bool], Amounts] = {}
+        self._free: dict[Kind, Amounts] = {}
+        self._whole: dict[Kind, Amounts] = {}
         self._kinds: dict[frozenset[int], tuple[NodeInfo, ...]] = {}
 
     def keeping(self, names: Iterable[str], gang: str) -> "Capacity":
@@ -155,7 +157,10 @@ class Capacity:
         return {name: [row.free[at] for at in needs] for name, row in self._rows.items() if row.profile in profiles}
 
     def _count(self, shape: PodShape, *, free: bool) -> int:
-        there = self._amounts_on(self._matching(shape), free=free)
+        known = self._free if free else self._whole
+        there = known.get(shape.chooses)
+        if there is None:
+            there = known[shape.chooses] = self._amounts_on(self._matching(shape), free=free)
         for name, amount in shape.requests:
             if amount > there.most[self._place[name]]:
                 return 0

@@ -194,7 +194,7 @@ class _Pass:
             if gang.key in alone:
                 if self._way_in(gang):
                     return at
-            elif kind not in full and kind not in out and (kind, gang.lasts_s, gang.priority) not in out:
+            elif kind not in full and not (out and (kind in out or (kind, gang.lasts_s, gang.priority) in out)):
                 if self._way_in(gang):
                     return at
                 if kind not in full:

@@ -140,10 +140,12 @@ class Room:
         own = self.holds.get(gang.key)
         if own is not None:
             return next((one for one in (shape, own.shape) if self.fits(one, pods)), None)
-        if gang.kind in self.full or (gang.kind, gang.lasts_s) in self._no_way_in:
+        if gang.kind in self.full:
             return None
         if pods > self.capacity.slots(shape):
             self.full.add(gang.kind)  # on a part of the nodes there are no more places than on all of them
+            return None
+        if (gang.kind, gang.lasts_s) in self._no_way_in:
             return None
         fits = self.fits(shape, pods)
         if fits and self.keeper(gang) is None:
