@@ -80,11 +80,11 @@ class Room:
         self._outside: dict[PodShape, PodShape | None] = {}
         self.holds: dict[str, Hold] = {}
         # Those of which all pods surely come are counted first: the others get what they leave.
-        for holding in sorted(holdings, key=lambda one: (one.settled, one.autoscaled, one.key)):
+        for holding in sorted(holdings, key=lambda one: (one.has_run, one.autoscaled, one.key)):
             coming = 0 if holding.leaving_for else self._expected(holding)
             if coming:
                 self._expects[holding.key] = coming
-                self._come(holding.shape, coming, starts=not holding.settled)
+                self._come(holding.shape, coming, starts=not holding.has_run)
                 self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
 
     def load(self, shape: PodShape) -> int:
@@ -248,4 +248,4 @@ class Room:
 
 def _may_lack_pods(holding: Holding) -> bool:
     """Whether nobody waits for its pods without room: it has run without them, or nodes may come for them."""
-    return holding.settled or holding.autoscaled
+    return holding.has_run or holding.autoscaled

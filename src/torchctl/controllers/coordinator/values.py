@@ -241,7 +241,7 @@ class Holding:
         done: Pods that have ended and come back no more.
         let_in_s: When it was let in.
         ends_s: When it ends at the latest, by its deadline; None: nobody knows.
-        settled: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
+        has_run: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
         leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
         autoscaled: Whether nodes come for its pods once they wait.
@@ -259,7 +259,7 @@ class Holding:
     ends_s: float | None = None
     placed: tuple[tuple[str, int], ...] = ()
     done: int = 0
-    settled: bool = False
+    has_run: bool = False
     leaving_for: str = ""
     pending_namespace_demand: tuple[tuple[str, int], ...] = ()
     quota_scopes: tuple[tuple[str, str], ...] = ()

@@ -80,7 +80,7 @@ class Lives:
         self.now = replace(self.now, waiting=(*self.now.waiting, *back))
 
     def _run(self) -> None:
-        running = [held.key for held in self.now.holdings if held.settled and not held.leaving_for]
+        running = [held.key for held in self.now.holdings if held.has_run and not held.leaving_for]
         for key in running:
             self.work[key] -= 1
         self.now = without(self.now, [key for key in running if self.work[key] <= 0])

@@ -100,7 +100,7 @@ def test_a_gang_goes_where_room_was_kept() -> None:
 
 def test_room_is_kept_beside_what_is_being_placed() -> None:
     """Pods that have no node yet may take the nodes that are free, so further ones are kept."""
-    coming = holding(gang("coming", 1), settled=False)
+    coming = holding(gang("coming", 1), has_run=False)
     there, held = half(None)
     decision = decide(state([replace(LARGE, pods=3), small()], (*there, node("n4")), [*held, coming]))
     assert (let_in(decision), decision.reserved) == ([], ("large",))
@@ -109,7 +109,7 @@ def test_room_is_kept_beside_what_is_being_placed() -> None:
 @pytest.mark.parametrize("ends_s", [None, NOW_S + 200])
 def test_room_is_kept_while_others_might_be_placed_on_it(ends_s: float | None) -> None:
     """Its room is there once they have ended, as with any gang that runs."""
-    coming = holding(gang("coming", 1), settled=False, ends_s=ends_s)
+    coming = holding(gang("coming", 1), has_run=False, ends_s=ends_s)
     there, held = half(NOW_S + 100)
     decision = decide(state([replace(LARGE, reserved=True), small(100.0)], there, [*held, coming]))
     assert (decision.reserved, decision.told[0].estimate_s) == (("large",), ends_s)
