@@ -84,7 +84,7 @@ class PodShape:
     def __post_init__(self) -> None:
         # A shape is looked up far more often than made, and hashing all of it takes longer than the look-up.
         object.__setattr__(self, "chooses", kind_of_equal(self.selector, self.tolerations, self.affinity))
-        fields = (self.requests, self.chooses, self.one_per_node, self.unmodelled)
+        fields = (self.requests, self.selector, self.tolerations, self.affinity, self.one_per_node, self.unmodelled)
         object.__setattr__(self, "_hash", hash(fields))
 
     def __hash__(self) -> int:
