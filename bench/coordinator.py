@@ -227,7 +227,7 @@ def _hold(
                     let_in_s=at_s,
                     ends_s=rng.choice((None, NOW_S + 7200.0)),
                     placed=tuple(placed),
-                    settled=True,
+                    has_run=True,
                 )
             )
     nodes = [

@@ -20,19 +20,23 @@ NAMESPACE = "team"
 
 
 def observed(state: values.State) -> Observed:
-    """Returns the objects from which the coordinator would make this state, but for quotas and starts."""
-    revisions: dict[tuple[values.PodShape, int], str] = {}
+    """Returns the objects from which the coordinator would make this state, but for quotas and starts.
+
+    Each job has a ControllerRevision of its own, as in a cluster, though many say the same.
+    """
     jobs: list[TorchrunJob] = []
+    templates: dict[Key, dict[str, Any]] = {}
     pods: list[BoundPod] = []
     gangs: tuple[values.Waiting | values.Holding, ...] = (*state.waiting, *state.holdings)
     for gang in gangs:
-        revision = revisions.setdefault((gang.shape, gang.pods), f"run-{len(revisions)}")
-        jobs.append(_job(gang, revision))
+        job = _job(gang)
+        jobs.append(job)
+        templates[Key(NAMESPACE, job.status.queue_revision)] = _template(gang.shape, gang.pods)
         if isinstance(gang, values.Holding):
             pods += _pods(gang)
     return Observed(
         jobs=tuple(jobs),
-        templates={Key(NAMESPACE, name): _template(*asked) for asked, name in revisions.items()},
+        templates=templates,
         queues=tuple(_queue(queue) for queue in state.queues),
         nodes=tuple(_node(node) for node in state.nodes),
         pods=tuple(pods),
@@ -43,9 +47,9 @@ def _time(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _job(gang: values.Waiting | values.Holding, revision: str) -> TorchrunJob:
+def _job(gang: values.Waiting | values.Holding) -> TorchrunJob:
     name = gang.key.partition("/")[2]
-    status: dict[str, Any] = {"phase": "Queued", "queueRevision": revision}
+    status: dict[str, Any] = {"phase": "Queued", "queueRevision": f"{name}-queue"}
     spec = {"jobQueue": gang.queue.partition("/")[2], "numNodes": gang.pods, "command": "python train.py"}
     if isinstance(gang, values.Holding):
         created_s = gang.let_in_s

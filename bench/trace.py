@@ -117,7 +117,7 @@ class Cluster:
             priority=gang.priority,
             ends_s=None if gang.lasts_s is None else start.at_s + gang.lasts_s,
             placed=tuple(placed.items()),
-            settled=True,
+            has_run=True,
         )
         self.starts.append(start)
         return gang

@@ -170,7 +170,7 @@ def test_two_gangs_that_lack_each_other_s_nodes_both_end() -> None:
 
 def all_late_leave(patch: pytest.MonkeyPatch) -> None:
     def everyone(holdings: Any, capacity: Any, now_s: float, settings: Any) -> tuple[TakeBack, ...]:
-        late = (held for held in holdings if held.missing and not held.settled and not held.leaving_for)
+        late = (held for held in holdings if held.missing and not held.has_run and not held.leaving_for)
         return tuple(TakeBack(held.key, 1) for held in late if now_s - held.let_in_s > settings.provision_within_s)
 
     patch.setattr(core, "unplaced", everyone)

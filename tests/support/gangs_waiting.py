@@ -47,7 +47,7 @@ def gang(key: str, pods: int = 1, gpus: int = 8, *, queue: str = "q", since_s: f
 
 def holding(given: Waiting, placed: Iterable[tuple[str, int]] = (), **more: Any) -> Holding:
     more.setdefault("let_in_s", NOW_S)
-    more.setdefault("settled", bool(placed))
+    more.setdefault("has_run", bool(placed))
     return Holding(
         key=given.key,
         queue=given.queue,
@@ -95,7 +95,7 @@ def after(before: State, decision: Decision) -> State:
             by_key[given.key],
             shape=limited(by_key[given.key].shape, given),
             let_in_s=before.now_s,
-            settled=False,
+            has_run=False,
             ends_s=_end(by_key[given.key], before.now_s),
             autoscaled=by_key[given.key].autoscaled,
         )
@@ -159,7 +159,7 @@ def placed(before: State, rng: random.Random, *, pods: int | None = None) -> Sta
             replace(
                 h,
                 placed=tuple(where[h.key].items()),
-                settled=h.settled or sum(where[h.key].values()) + h.done >= h.pods,
+                has_run=h.has_run or sum(where[h.key].values()) + h.done >= h.pods,
             )
             for h in before.holdings
         ),

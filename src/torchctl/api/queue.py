@@ -56,12 +56,23 @@ class KaiQueuePolicy(StrEnum):
 
 
 class Preemption(StrEnum):
+    """Whose jobs the coordinator stops for a job of the queue that waits: nobody's, its own, or also its cohort's.
+
+    Its own have a lower priority. Those of its cohort are in queues that hold more than they own, and the waiting job
+    stays within what its own queue owns.
+    """
+
     NEVER = "Never"
     WITHIN_QUEUE = "WithinQueue"
     RECLAIM = "Reclaim"
 
 
 class QueueCapacity(StrEnum):
+    """The nodes for which the coordinator lets jobs of the queue in: those that there are, or also those to come.
+
+    An autoscaler brings nodes for pods that wait, so such jobs are let in as soon as their quotas allow it.
+    """
+
     EXISTING = "Existing"
     AUTOSCALED = "Autoscaled"
 

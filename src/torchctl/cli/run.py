@@ -137,6 +137,12 @@ def _cohort_policies(_: click.Context, __: click.Parameter, given: Sequence[str]
     type=click.FloatRange(0, 60),
     help="Seconds by which the counts of workers in a job's status may lag; changes within are one write.",
 )
+@_option(
+    "--kueue-place-period",
+    default=30.0,
+    type=click.FloatRange(1, 3600),
+    help="Seconds by which the place in Kueue's queue may lag that a job is told; one read of each queue within.",
+)
 @_seconds("--incident-settle", 5.0, "Seconds for which the first of several lost pods is looked for.")
 @_seconds("--restart-backoff", 10.0, "Seconds before a job's first restart; doubled by each further one.")
 @_seconds("--restart-backoff-max", 300.0, "Seconds before a restart at most.")
@@ -221,6 +227,7 @@ def _settings(options: dict[str, Any]) -> Operator:
             coordinator=_coordinator(options) if options["coordinator"] else None,
             queue_status_period_s=options["queue_status_period"],
             job_status_period_s=options["job_status_period"],
+            kueue_place_period_s=options["kueue_place_period"],
             kai_parent_queues=None if parents is None else frozenset(filter(None, parents.split(","))),
             restarting=Restarting(
                 settle_s=options["incident_settle"],

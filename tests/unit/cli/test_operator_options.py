@@ -37,3 +37,15 @@ def test_a_cohort_has_a_policy_of_its_own() -> None:
 def test_a_cohort_policy_that_makes_no_sense_is_refused(given: str) -> None:
     with pytest.raises(click.BadParameter, match="is not COHORT=POLICY, where POLICY is one of SmoothWeighted"):
         run.run.make_context("run", ["--image", "a:1", "--coordinator-cohort-policy", given])
+
+
+def test_status_may_lag_as_long_as_the_options_say() -> None:
+    given = ["--queue-status-period", "2", "--job-status-period", "3", "--kueue-place-period", "60"]
+    context = run.run.make_context("run", ["--image", "a:1", *given])
+    found = run._settings(context.params).operator
+    assert (found.queue_status_period_s, found.job_status_period_s, found.kueue_place_period_s) == (2, 3, 60)
+
+
+def test_kueue_is_not_asked_without_a_pause() -> None:
+    with pytest.raises(click.BadParameter, match="is not in the range"):
+        run.run.make_context("run", ["--image", "a:1", "--kueue-place-period", "0"])

@@ -6,16 +6,9 @@ from copy import copy
 from operator import attrgetter, sub
 from typing import NamedTuple
 
+from torchctl.controllers.coordinator.alike import Kind
 from torchctl.controllers.coordinator.matching import HELD, NODE_NAME, label_keys, matches, selects, untolerated
-from torchctl.controllers.coordinator.values import (
-    HOST_PORT,
-    Holding,
-    NodeInfo,
-    PodShape,
-    Requirement,
-    Taint,
-    Toleration,
-)
+from torchctl.controllers.coordinator.values import HOST_PORT, Holding, NodeInfo, PodShape, Taint
 
 __all__ = ["PODS", "Capacity", "amount_of", "slots_in"]
 
@@ -24,11 +17,11 @@ PODS = "pods"
 
 
 class Profile(NamedTuple):
-    """The labels and taints that decide whether pods may run on a node, and the gang that it is kept for."""
+    """The labels and taints that decide whether pods may run on a node, and the gangs that it was kept for."""
 
     labels: tuple[str | None, ...]
     taints: tuple[Taint, ...]
-    held: str
+    held: frozenset[str]
 
 
 class Row(NamedTuple):
@@ -39,12 +32,11 @@ class Row(NamedTuple):
     whole: tuple[int, ...]
 
 
-class Placement(NamedTuple):
-    """The part of a shape that chooses nodes by their labels and taints. Many shapes share one."""
+class Amounts(NamedTuple):
+    """How many nodes have which amounts: there are far fewer of them than nodes; and the most of each resource."""
 
-    selector: tuple[tuple[str, str], ...]
-    affinity: tuple[tuple[Requirement, ...], ...]
-    tolerations: tuple[Toleration, ...]
+    nodes: Counter[tuple[int, ...]]
+    most: tuple[int, ...]
 
 
 class Capacity:
@@ -55,41 +47,47 @@ class Capacity:
         shapes: Every shape that will be asked for, but for requirements on whom nodes are kept for.
 
     Attributes:
-        held: The gangs that nodes are kept for, by the names of the nodes.
+        held: The gangs that nodes are kept for, by the names of the nodes; of several, the last one.
     """
 
     def __init__(self, nodes: Iterable[NodeInfo], shapes: Iterable[PodShape]) -> None:
         self.nodes = tuple(nodes)
         self.held: Mapping[str, str] = {}
         wanted = set(shapes)
-        self._keys = label_keys(wanted)
+        self._keys = label_keys({shape.chooses: shape for shape in wanted}.values())
         self._resources = tuple(sorted({name for shape in wanted for name, _ in shape.requests} | {PODS}))
+        self._place = {name: at for at, name in enumerate(self._resources)}
         self._profiles: dict[Profile, int] = {}
         self._rows = dict(self._read())
         self._classes = Counter(self._rows.values())
         self._slots: dict[PodShape, int] = {}
         self._most: dict[PodShape, int] = {}
-        self._tainted: dict[Placement, tuple[tuple[NodeInfo, int], ...]] = {}
+        self._tainted: dict[Kind, tuple[tuple[NodeInfo, int], ...]] = {}
         self._forget()
 
     def _forget(self) -> None:
         """Drops what follows from the profiles of the nodes."""
         there = {row.profile for row, nodes in self._classes.items() if nodes}
         self._present = {number: profile for profile, number in self._profiles.items() if number in there}
-        self._matched: dict[PodShape, frozenset[int]] = {}
-        self._chosen: dict[Placement, frozenset[int]] = {}
-        self._amounts: dict[tuple[frozenset[int], bool], Counter[tuple[int, ...]]] = {}
+        self._chosen: dict[Kind, frozenset[int]] = {}
+        self._amounts: dict[tuple[frozenset[int], bool], Amounts] = {}
+        self._free: dict[Kind, Amounts] = {}
+        self._whole: dict[Kind, Amounts] = {}
         self._kinds: dict[frozenset[int], tuple[NodeInfo, ...]] = {}
 
     def keeping(self, names: Iterable[str], gang: str) -> "Capacity":
-        """Returns the same with these nodes kept for a gang that none was kept for."""
+        """Returns the same with these nodes kept for a gang that none was kept for.
+
+        One that they were kept for before is let in, and goes there.
+        """
         kept = copy(self)
         kept.held = {**self.held, **dict.fromkeys(names, gang)}
         kept._rows, kept._classes, kept._profiles = dict(self._rows), Counter(self._classes), dict(self._profiles)
         profiles = tuple(self._profiles)
         for name in names:
             row = self._rows[name]
-            kept._rows[name] = row._replace(profile=kept._number(profiles[row.profile]._replace(held=gang)))
+            profile = profiles[row.profile]
+            kept._rows[name] = row._replace(profile=kept._number(profile._replace(held=profile.held | {gang})))
             kept._classes[row] -= 1
             kept._classes[kept._rows[name]] += 1
         # What is counted stays right, because no shape that was counted names this gang.
@@ -100,7 +98,7 @@ class Capacity:
         """Returns how many pods of this shape alone find a place now, one after the other, wherever each goes."""
         found = self._slots.get(shape)
         if found is None:
-            found = self._slots[shape] = self._count(shape, free=True) if self.most(shape) else 0
+            found = self._slots[shape] = self._count(shape, free=True)
         return found
 
     def most(self, shape: PodShape) -> int:
@@ -139,8 +137,7 @@ class Capacity:
 
     def tainted(self, shape: PodShape) -> tuple[tuple[NodeInfo, int], ...]:
         """Returns one node of each kind that taints alone keep pods of this shape away from, and how many there are."""
-        placement = Placement(shape.selector, shape.affinity, shape.tolerations)
-        found = self._tainted.get(placement)
+        found = self._tainted.get(shape.chooses)
         if found is None:
             profiles = {
                 number
@@ -151,7 +148,7 @@ class Capacity:
             there = [(node, (row.profile, row.whole)) for node, row in rows if row.profile in profiles]
             numbers = Counter(kind for _, kind in there)
             found = tuple((node, numbers[kind]) for kind, node in {kind: node for node, kind in there}.items())
-            self._tainted[placement] = found
+            self._tainted[shape.chooses] = found
         return found
 
     def free(self, shape: PodShape) -> dict[str, list[int]]:
@@ -160,38 +157,43 @@ class Capacity:
         return {name: [row.free[at] for at in needs] for name, row in self._rows.items() if row.profile in profiles}
 
     def _count(self, shape: PodShape, *, free: bool) -> int:
+        known = self._free if free else self._whole
+        there = known.get(shape.chooses)
+        if there is None:
+            there = known[shape.chooses] = self._amounts_on(self._matching(shape), free=free)
+        for name, amount in shape.requests:
+            if amount > there.most[self._place[name]]:
+                return 0
         needs, total = self._needs(shape), 0
-        for amounts, nodes in self._amounts_on(self._matching(shape), free=free).items():
+        for amounts, nodes in there.nodes.items():
             slots = _slots(amounts, needs)
             total += nodes * (min(slots, 1) if shape.one_per_node else slots) if slots > 0 else 0
         return total
 
-    def _amounts_on(self, profiles: frozenset[int], *, free: bool) -> Counter[tuple[int, ...]]:
-        """Returns how many of these nodes have the same amounts: there are far fewer of them than nodes."""
+    def _amounts_on(self, profiles: frozenset[int], *, free: bool) -> Amounts:
+        """Returns what these nodes have."""
         found = self._amounts.get((profiles, free))
         if found is None:
-            found = self._amounts[profiles, free] = Counter()
-            for row, nodes in self._classes.items():
-                if row.profile in profiles:
-                    found[row.free if free else row.whole] += nodes
+            nodes = Counter[tuple[int, ...]]()
+            for row, number in self._classes.items():
+                if number and row.profile in profiles:
+                    nodes[row.free if free else row.whole] += number
+            most = tuple(map(max, zip(*nodes, strict=True))) or (0,) * len(self._resources)
+            found = self._amounts[profiles, free] = Amounts(nodes, most)
         return found
 
     def _needs(self, shape: PodShape) -> list[tuple[int, int]]:
         """Returns what one pod takes, by the place of the resource in a row, in the order of `needs_of`."""
-        return [(self._resources.index(name), amount) for name, amount in needs_of(shape) if amount]
+        return [(self._place[name], amount) for name, amount in needs_of(shape) if amount]
 
     def _matching(self, shape: PodShape) -> frozenset[int]:
-        found = self._matched.get(shape)
+        found = self._chosen.get(shape.chooses)
         if found is None:
-            placement = Placement(shape.selector, shape.affinity, shape.tolerations)
-            found = self._chosen.get(placement)
-            if found is None:
-                found = self._chosen[placement] = frozenset(
-                    number
-                    for number, profile in self._present.items()
-                    if matches(shape, _labels(self._keys, profile), profile.taints)
-                )
-            self._matched[shape] = found
+            found = self._chosen[shape.chooses] = frozenset(
+                number
+                for number, profile in self._present.items()
+                if matches(shape, _labels(self._keys, profile), profile.taints)
+            )
         return found
 
     def _read(self) -> Iterator[tuple[str, Row]]:
@@ -202,7 +204,7 @@ class Capacity:
             labels = {**node.labels, NODE_NAME: node.name} if named else node.labels
             whole = tuple(map(node.allocatable.get, resources, unnamed))
             free = tuple(map(sub, whole, map(node.used.get, resources, nothing))) if node.used else whole
-            profile = Profile(tuple(map(labels.get, keys)), node.taints, "")
+            profile = Profile(tuple(map(labels.get, keys)), node.taints, frozenset())
             yield node.name, Row(self._number(profile), free, whole)
 
     def _number(self, profile: Profile) -> int:
@@ -232,4 +234,4 @@ def _slots(amounts: tuple[int, ...], needs: list[tuple[int, int]]) -> int:
 
 def _labels(keys: tuple[str, ...], profile: Profile) -> dict[str, str]:
     found = {key: value for key, value in zip(keys, profile.labels, strict=True) if value is not None}
-    return {**found, HELD: profile.held} if profile.held else found
+    return found | {f"{HELD}{key}": "" for key in profile.held}

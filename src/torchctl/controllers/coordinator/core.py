@@ -187,17 +187,19 @@ class _Pass:
 
     def _next_that_fits(self, queue: str) -> int:
         """Returns the place in its queue of the next gang that fits now; behind the last one if none does."""
-        gangs, alone = self._queues[queue], self._alone.get(queue, ())
-        asked: set[tuple[Kind, float | None, int]] = set()
+        gangs, alone, full = self._queues[queue], self._alone.get(queue, ()), self._room.full
+        out: set[Kind | tuple[Kind, float | None, int]] = set()
         for at in range(self._next[queue] + 1, len(gangs)):
-            gang = gangs[at]
-            same = (gang.kind, gang.lasts_s, gang.priority)
-            by_itself = alone and gang.key in alone
-            if by_itself or same not in asked:
+            gang, kind = gangs[at], gangs[at].kind
+            if gang.key in alone:
                 if self._way_in(gang):
                     return at
-                if not by_itself:
-                    asked.add(same)
+            elif kind not in full and not (out and (kind in out or (kind, gang.lasts_s, gang.priority) in out)):
+                if self._way_in(gang):
+                    return at
+                if kind not in full:
+                    # Deadline and priority decide only whether a gang goes before one that something is kept for.
+                    out.add(kind if self._ledger.is_short(gang) else (kind, gang.lasts_s, gang.priority))
         return len(gangs)
 
     def _way_in(self, gang: Waiting) -> _WayIn | None:

@@ -57,6 +57,6 @@ class Deciding:
             known, self._unreadable = self._unreadable, frozenset(state.unreadable)
         decision = decide(state)
         written = records(decision, observed.jobs, now, words=words)
-        pending = bool(decision.told) or not all(held.settled for held in state.holdings)
+        pending = bool(decision.told) or not all(held.has_run for held in state.holdings)
         newly = tuple(gang for gang in state.unreadable if gang not in known)
         return Decided(decision, written, losses(state, decision), standing(state), newly, pending)

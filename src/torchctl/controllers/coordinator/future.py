@@ -21,6 +21,7 @@ class Future:
         self._most = 1 if shape.one_per_node else None
         self._free = capacity.free(shape)
         self._now = {name: self._slots(free) for name, free in self._free.items()}
+        self._places = dict(self._now)
         self.slots = sum(self._now.values())
 
     def leave(self, holding: Holding) -> None:
@@ -37,7 +38,7 @@ class Future:
 
     def nodes(self, needed: int) -> frozenset[str]:
         """Returns nodes with so many places, those that are free now last: until then they serve others."""
-        places = {name: self._slots(free) for name, free in self._free.items()}
+        places = self._places
         able = sorted((name for name, slots in places.items() if slots), key=lambda name: (self._now[name], name))
         chosen = set()
         for name in able:
@@ -48,7 +49,7 @@ class Future:
 
     def places(self, names: Iterable[str]) -> int:
         """Returns the places on these nodes."""
-        return sum(self._slots(self._free[name]) for name in names)
+        return sum(self._places[name] for name in names)
 
     def _slots(self, free: list[int]) -> int:
         slots: int = max(0, min(map(floordiv, free, self._amounts)))
@@ -60,10 +61,11 @@ class Future:
             free = self._free.get(name)
             if free is None:
                 continue
-            before = self._slots(free)
             for at, amount in freed:
                 free[at] += count * amount
-            self.slots += self._slots(free) - before
+            places = self._slots(free)
+            self.slots += places - self._places[name]
+            self._places[name] = places
 
 
 def by_end(holdings: Iterable[Holding]) -> list[Holding]:

@@ -146,7 +146,7 @@ def holding_of(
         ends_s=None if lasts_s is None else begun.timestamp() + lasts_s,
         placed=tuple(sorted(placed.items())),
         done=max(0, pods - there) if over else job.status.workers.succeeded,
-        settled=over or job.status.attempt_ready_time is not None or _have_run(job) >= pods,
+        has_run=over or job.status.attempt_ready_time is not None or _have_run(job) >= pods,
         leaving_for=leaving_for,
         pending_namespace_demand=asked.namespace_demand_for(unmade - refused),
         refused=refused,

@@ -9,8 +9,8 @@ __all__ = ["HELD", "NODE_NAME", "holds", "label_keys", "matches", "selects", "to
 NODE_NAME = "metadata.name"
 """The key of requirements on the node's name (matchFields)."""
 
-HELD = ":held"
-"""The key of requirements on the gang that a node is kept for. No label begins with a colon."""
+HELD = ":held/"
+"""The key of requirements on whether a node is kept for a gang, with its key behind. No label begins with a colon."""
 
 _KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 
@@ -19,7 +19,7 @@ def label_keys(shapes: Iterable[PodShape]) -> tuple[str, ...]:
     """Returns the node labels that decide for these shapes, sorted."""
     keys = {key for shape in shapes for key, _ in shape.selector}
     keys |= {needed.key for shape in shapes for term in shape.affinity for needed in term}
-    return tuple(sorted(keys - {HELD}))
+    return tuple(sorted(key for key in keys if not key.startswith(HELD)))
 
 
 def matches(shape: PodShape, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:

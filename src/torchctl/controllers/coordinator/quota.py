@@ -1,48 +1,31 @@
 """What queues, their cohorts and namespaces allow their gangs to hold together."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from torchctl.controllers.coordinator.matching import holds
+from torchctl.controllers.coordinator.namespaces import Namespaces
+from torchctl.controllers.coordinator.shortage import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import Demand, Holding, Limits, NamespaceQuota, Queue, Waiting
 
-__all__ = ["RESOURCES", "Ledger", "QuotaShortage", "Scope"]
+__all__ = ["RESOURCES", "Ledger"]
 
 RESOURCES = Demand._fields
 
 
-class Scope(StrEnum):
-    """Whose bound it is, or why nothing of it is given away."""
-
-    NODES_PER_JOB = "maxNodes"
-    QUEUE = "queue"
-    COHORT = "cohort"
-    NAMESPACE = "namespace"
-    KEPT = "kept"
-    UNKNOWN = "unknown"
-    UNNAMED = "unnamed"
-
-
-class QuotaShortage(NamedTuple):
-    """A bound that keeps a gang out.
+class Bound(NamedTuple):
+    """A quota of a queue.
 
     Args:
-        scope: Whose bound it is, and `name` which one's.
-        resource: What it counts.
-        asked: What the gang takes of it.
-        left: What there is.
-        never: Whether the gang takes more than the bound itself, or cannot be counted.
-        containers: Those that do not name the resource, which the bound demands.
+        at: The place of its resource among `RESOURCES`.
+        own: How much it is.
+        limit: What the queue may hold by its own settings; None: no less than its cohort owns.
+        owned: What the queues of its cohort own together; None: it has no cohort.
     """
 
-    scope: Scope
-    name: str
-    resource: str
-    asked: int
-    left: int
-    never: bool = False
-    containers: str = ""
+    at: int
+    own: int
+    limit: int | None
+    owned: int | None
 
 
 class Ledger:
@@ -68,19 +51,22 @@ class Ledger:
                 self._cohorts.setdefault(queue.cohort, []).append(queue)
         self._owned = {name: _owned(members) for name, members in self._cohorts.items()}
         self._lent_to: dict[str, list[int]] = {name: [0] * len(RESOURCES) for name in self._cohorts}
-        self._namespaces: dict[str, list[tuple[NamespaceQuota, dict[str, int]]]] = {}
-        for quota in quotas:
-            self._namespaces.setdefault(quota.namespace, []).append((quota, dict(quota.left)))
+        self._bounds = {queue.key: tuple(self._bounds_of(queue)) for queue in self.queues.values()}
+        self._namespaces = Namespaces(quotas)
+        self._limited = self._namespaces.names
         self._kept: dict[str, str] = {}
         self._kept_namespaces: dict[str, str] = {}
         self._not_lending: dict[str, str] = {}
         self._promised: dict[str, tuple[Waiting, float | None]] = {}
+        self._promising: frozenset[str] = frozenset()
+        """Queues of which quota is promised, their own or their cohorts', and namespaces of which it is."""
+        self._promising_namespaces: frozenset[str] = frozenset()
         self._leaving: dict[str, list[Holding]] = {}
         self._now_s = now_s
         for holding in holdings:
             self.book(holding)
             self._leaving.setdefault(holding.leaving_for, []).append(holding)
-            self._book_namespace(holding, holding.pending_namespace_demand)
+            self._namespaces.book(holding, holding.pending_namespace_demand)
         for queue in self.queues.values():
             if queue.unknown:
                 self._book(queue, self._unknown(queue))
@@ -106,9 +92,10 @@ class Ledger:
 
     def take(self, gang: Waiting) -> None:
         """Books a gang that is let in."""
-        self._promised.pop(gang.key, None)
+        if self._promised.pop(gang.key, None) is not None:
+            self._note_promises()
         self.book(gang)
-        self._book_namespace(gang, gang.namespace_demand)
+        self._namespaces.book(gang, gang.namespace_demand)
 
     def keep(self, gang: Waiting) -> None:
         """Keeps what a gang needs of its quotas: its queue lets nobody else in, and its cohort lends nothing more.
@@ -134,15 +121,27 @@ class Ledger:
         of the same queue, and another queue may take back what it owns.
         """
         self._promised[gang.key] = gang, until_s
+        self._note_promises()
 
-    def keepers(self) -> frozenset[str]:
-        """Returns the gangs that quota is kept for."""
-        return frozenset((*self._kept.values(), *self._kept_namespaces.values(), *self._not_lending.values()))
+    def is_short(self, gang: Waiting) -> bool:
+        """Whether a quota keeps out all that ask for the same, whatever their deadlines and priorities."""
+        return self._shortage(gang) is not None
+
+    def decides(self, gang: Waiting) -> Hashable:
+        """Returns all on which the shortage of a gang depends that no quota is kept for."""
+        asked: tuple[Hashable, ...] = (gang.queue, gang.pods, gang.demand)
+        if gang.namespace in self._limited:
+            asked = (*asked, gang.namespace, gang.namespace_demand, gang.quota_scopes, gang.unnamed)
+        return (*asked, gang.lasts_s, gang.priority) if self.has_promised(gang) else asked
+
+    def has_promised(self, gang: Waiting) -> bool:
+        """Whether quota is promised to others that the gang would take, too."""
+        return gang.queue in self._promising or gang.namespace in self._promising_namespaces
 
     def shortage(self, gang: Waiting) -> QuotaShortage | None:
         """Returns the bound that keeps a gang out now; None if no quota does."""
         found = self._shortage(gang)
-        if found is not None or not self._promised:
+        if found is not None or not self.has_promised(gang):
             return found
         takes_back = self.within_own(gang)
         others = [
@@ -150,16 +149,24 @@ class Ledger:
             for other, until_s in self._promised.values()
             if self._delays(gang, other, until_s)
         ]
-        if not self._is_short_beside(gang, others):
+        short = self._shortage_beside(gang, others) if others else None
+        if short is None:
             return None
-        ends = (at for at in range(len(others)) if self._is_short_beside(gang, others[: at + 1]))
-        return QuotaShortage(Scope.KEPT, others[next(ends)][0].key, "", 0, 0)
+        ends = (at for at in range(len(others)) if self._shortage_beside(gang, others[: at + 1]) is not None)
+        return short._replace(kept_for=others[next(ends)][0].key)
 
-    def _is_short_beside(self, gang: Waiting, others: Sequence[tuple[Waiting, bool]]) -> bool:
+    def _note_promises(self) -> None:
+        others = [other for other, _ in self._promised.values()]
+        cohorts = {self.queues[other.queue].cohort for other in others} - {""}
+        members = {queue.key for cohort in cohorts for queue in self._cohorts[cohort]}
+        self._promising = frozenset(members.union(other.queue for other in others))
+        self._promising_namespaces = frozenset(other.namespace for other in others if other.namespace in self._limited)
+
+    def _shortage_beside(self, gang: Waiting, others: Sequence[tuple[Waiting, bool]]) -> QuotaShortage | None:
         self._book_promised(others)
         short = self._shortage(gang)
         self._book_promised(others, -1)
-        return short is not None
+        return short
 
     def _delays(self, gang: Waiting, other: Waiting, until_s: float | None) -> bool:
         """Whether the gang may still hold quota when the room of another one is there, and does not go before it."""
@@ -175,80 +182,66 @@ class Ledger:
                 self.book(other, sign)
                 for leaving in self._leaving.get(other.key, ()):
                     self.book(leaving, -sign)
-            self._book_namespace(other, other.namespace_demand, sign)
+            self._namespaces.book(other, other.namespace_demand, sign)
 
     def _shortage(self, gang: Waiting) -> QuotaShortage | None:
         never = self.never(gang)
         if never is not None:
             return never
-        queue, used = self.queues[gang.queue], self._used[gang.queue]
         for keeper in (self._kept.get(gang.queue), self._kept_namespaces.get(gang.namespace)):
             if keeper is not None and keeper != gang.key and gang.key not in self._promised:
-                return QuotaShortage(Scope.KEPT, keeper, "", 0, 0)
-        for at, asked in enumerate(gang.demand):
-            bound = queue.quota[at]
-            if not asked or bound is None:
+                return QuotaShortage(Scope.KEPT, "", "", 0, 0, kept_for=keeper)
+        queue, used = self.queues[gang.queue], self._used[gang.queue]
+        for at, own, limit, owned in self._bounds[gang.queue]:
+            asked = gang.demand[at]
+            if not asked:
                 continue
-            limit = self._limit(queue, at)
             if limit is not None and used[at] + asked > limit:
                 return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, max(0, limit - used[at]))
-            if not queue.cohort:
+            if owned is None:
                 continue
-            owned, lent = self._owned[queue.cohort][at], self._lent_to[queue.cohort][at]
+            lent = self._lent_to[queue.cohort][at]
             if lent + asked > owned:
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, max(0, owned - lent))
             keeper = self._not_lending.get(queue.cohort)
-            if used[at] + asked > bound and keeper is not None and keeper != gang.key:
-                return QuotaShortage(Scope.KEPT, keeper, RESOURCES[at], asked, max(0, bound - used[at]))
-        return self._namespace_shortage(gang)
+            if used[at] + asked > own and keeper is not None and keeper != gang.key:
+                left = max(0, own - used[at])
+                return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, left, kept_for=keeper)
+        return self._namespaces.shortage(gang) if gang.namespace in self._limited else None
 
     def never(self, gang: Waiting) -> QuotaShortage | None:
         """Returns the bound that keeps the gang out whoever else ends: one below the gang, or one of unknown use."""
         queue = self.queues[gang.queue]
         if queue.max_nodes is not None and gang.pods > queue.max_nodes:
             return QuotaShortage(Scope.NODES_PER_JOB, queue.key, "nodes", gang.pods, queue.max_nodes, never=True)
-        for at, asked in enumerate(gang.demand):
-            limit = self._limit(queue, at)
-            if queue.unknown and asked and queue.quota[at] is not None and RESOURCES[at] != "jobs":
+        for at, _, limit, owned in self._bounds[gang.queue]:
+            asked = gang.demand[at]
+            if queue.unknown and asked and RESOURCES[at] != "jobs":
                 return QuotaShortage(Scope.UNKNOWN, queue.unknown[0], RESOURCES[at], asked, 0)
             if limit is not None and asked > limit:
                 return QuotaShortage(Scope.QUEUE, queue.key, RESOURCES[at], asked, limit, never=True)
-            if queue.cohort and queue.quota[at] is not None and asked > self._owned[queue.cohort][at]:
-                owned = self._owned[queue.cohort][at]
+            if owned is not None and asked > owned:
                 return QuotaShortage(Scope.COHORT, queue.cohort, RESOURCES[at], asked, owned, never=True)
-        for quota, _ in self._governing(gang):
-            for resource, containers in gang.unnamed:
-                if resource in quota.hard:
-                    return QuotaShortage(Scope.UNNAMED, quota.name, resource, 0, 0, never=True, containers=containers)
-            for resource, asked in gang.namespace_demand:
-                if asked > quota.hard.get(resource, asked):
-                    hard = quota.hard[resource]
-                    return QuotaShortage(Scope.NAMESPACE, quota.name, resource, asked, hard, never=True)
-        return None
+        return self._namespaces.never(gang) if gang.namespace in self._limited else None
 
     def within_own(self, gang: Waiting) -> bool:
         """Whether the gang would stay within what its queue owns. A queue without a quota owns nothing."""
-        queue, used = self.queues[gang.queue], self._used[gang.queue]
-        bounded = [(at, bound) for at, bound in enumerate(queue.quota) if bound is not None and gang.demand[at]]
-        return bool(bounded) and all(used[at] + gang.demand[at] <= bound for at, bound in bounded)
+        used, asked = self._used[gang.queue], gang.demand
+        bounded = [(at, own) for at, own, _, _ in self._bounds[gang.queue] if asked[at]]
+        return bool(bounded) and all(used[at] + asked[at] <= own for at, own in bounded)
 
     def _waits_for_owners(self, gang: Waiting) -> bool:
         """Whether the gang wants more than its queue owns, of which other queues hold so much that it is not there."""
-        queue, used = self.queues[gang.queue], self._used[gang.queue]
-        if not queue.cohort:
-            return False
-        owned, lent = self._owned[queue.cohort], self._lent_to[queue.cohort]
+        used, asked = self._used[gang.queue], gang.demand
+        lent = self._lent_to.get(self.queues[gang.queue].cohort, ())
         return any(
-            bound is not None and asked > bound and lent[at] - used[at] + asked > owned[at]
-            for at, (asked, bound) in enumerate(zip(gang.demand, queue.quota, strict=True))
+            owned is not None and asked[at] > own and lent[at] - used[at] + asked[at] > owned
+            for at, own, _, owned in self._bounds[gang.queue]
         )
 
     def borrows(self, queue: str) -> bool:
         """Whether the gangs of a queue hold more than it owns."""
-        known = self.queues.get(queue)
-        if known is None:
-            return False
-        return any(bound is not None and self._used[queue][at] > bound for at, bound in enumerate(known.quota))
+        return any(self._used[queue][at] > own for at, own, _, _ in self._bounds.get(queue, ()))
 
     def _book(self, queue: Queue, demand: Demand, sign: int = 1) -> None:
         used = self._used[queue.key]
@@ -262,32 +255,12 @@ class Ledger:
         rest = (max(0, (bound or 0) - used) for bound, used in zip(queue.quota, self._used[queue.key], strict=True))
         return Demand(*rest)._replace(jobs=len(queue.unknown))
 
-    def _limit(self, queue: Queue, at: int) -> int | None:
-        """Returns what the queue may hold by its own settings."""
-        bound, more = queue.quota[at], queue.borrowing[at]
-        if bound is None or not queue.cohort:
-            return bound
-        return None if more is None else bound + more
-
-    def _namespace_shortage(self, gang: Waiting) -> QuotaShortage | None:
-        for quota, left in self._governing(gang):
-            for resource, asked in gang.namespace_demand:
-                if resource in left and asked > left[resource]:
-                    return QuotaShortage(Scope.NAMESPACE, quota.name, resource, asked, max(0, left[resource]))
-        return None
-
-    def _governing(self, gang: Waiting | Holding) -> Iterator[tuple[NamespaceQuota, dict[str, int]]]:
-        """Yields the ResourceQuotas that count the gang's pods, with what is left of each."""
-        for quota, left in self._namespaces.get(gang.namespace, ()):
-            scopes = dict(gang.quota_scopes) if quota.scopes else {}
-            if all(holds(needed, scopes.get(needed.key)) for needed in quota.scopes):
-                yield quota, left
-
-    def _book_namespace(self, gang: Waiting | Holding, demand: tuple[tuple[str, int], ...], sign: int = 1) -> None:
-        for _, left in self._governing(gang):
-            for resource, amount in demand:
-                if resource in left:
-                    left[resource] -= sign * amount
+    def _bounds_of(self, queue: Queue) -> Iterator[Bound]:
+        for at, (own, more) in enumerate(zip(queue.quota, queue.borrowing, strict=True)):
+            if own is not None and queue.cohort:
+                yield Bound(at, own, None if more is None else own + more, self._owned[queue.cohort][at])
+            elif own is not None:
+                yield Bound(at, own, own, None)
 
 
 def _owned(members: Iterable[Queue]) -> tuple[int, ...]:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from torchctl.controllers.coordinator.future import Future
-from torchctl.controllers.coordinator.quota import Ledger, QuotaShortage, Scope
+from torchctl.controllers.coordinator.quota import Ledger
 from torchctl.controllers.coordinator.room import Room
+from torchctl.controllers.coordinator.shortage import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import Holding, Preemption, Waiting
 
 __all__ = ["victims"]

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from torchctl.controllers.coordinator.alike import Kind
 from torchctl.controllers.coordinator.capacity import Capacity, needs_of
 from torchctl.controllers.coordinator.matching import HELD
 from torchctl.controllers.coordinator.values import Holding, PodShape, Requirement, Waiting
@@ -40,7 +41,7 @@ class Hold:
     """The shape of the gang, on the nodes that are kept for it."""
 
     def __post_init__(self) -> None:
-        self.shape = self.gang.shape.needing(Requirement(HELD, "In", (self.gang.key,)))
+        self.shape = self.gang.shape.needing(Requirement(f"{HELD}{self.gang.key}", "Exists"))
 
     @property
     def key(self) -> str:
@@ -67,19 +68,23 @@ class Room:
         self._starting: set[PodShape] = set()
         """Shapes of gangs that have never run."""
         self._lost: dict[PodShape, int] = {}
-        self._load: dict[PodShape, int] = {}
+        self._came: list[tuple[PodShape, int]] = []
+        self._load: dict[PodShape, tuple[int, int]] = {}
+        """The load of shapes that were asked for, and how many of `_came` are in it."""
         self._taken: dict[tuple[PodShape, PodShape], int] = {}
         self._failed: dict[PodShape, int] = {}
-        self._no_way_in: set[tuple[int, int, float | None]] = set()
-        """Gangs for which `way_in` found none, by all that it depends on; their shape by its identity."""
+        self.full: set[Kind] = set()
+        """Gangs for which `way_in` found none and finds none whatever their deadlines, unless room is kept for them."""
+        self._no_way_in: set[tuple[Kind, float | None]] = set()
+        """Gangs for which `way_in` found none, by all that it depends on."""
         self._outside: dict[PodShape, PodShape | None] = {}
         self.holds: dict[str, Hold] = {}
         # Those of which all pods surely come are counted first: the others get what they leave.
-        for holding in sorted(holdings, key=lambda one: (one.settled, one.autoscaled, one.key)):
+        for holding in sorted(holdings, key=lambda one: (one.has_run, one.autoscaled, one.key)):
             coming = 0 if holding.leaving_for else self._expected(holding)
             if coming:
                 self._expects[holding.key] = coming
-                self._come(holding.shape, coming, starts=not holding.settled)
+                self._come(holding.shape, coming, starts=not holding.has_run)
                 self._lost[holding.shape] = self._lost.get(holding.shape, 0) + capacity.lost_to(holding)
 
     def load(self, shape: PodShape) -> int:
@@ -87,11 +92,15 @@ class Room:
 
         Those that such a gang of this shape cannot use itself, because it has a pod there, count too.
         """
-        found = self._load.get(shape)
-        if found is None:
-            found = sum(pods * self.taken(coming, shape) for coming, pods in self._coming.items())
-            found = self._load[shape] = found + self._lost.get(shape, 0)
-        return found
+        known = self._load.get(shape)
+        if known is None:
+            load, more = self._lost.get(shape, 0), iter(self._coming.items())
+        else:
+            load, seen = known
+            more = iter(self._came[seen:])
+        load += sum(pods * self.taken(coming, shape) for coming, pods in more)
+        self._load[shape] = load, len(self._came)
+        return load
 
     def expects(self, holding: Holding) -> int:
         """Returns how many pods of a gang that is let in are still to be placed."""
@@ -116,7 +125,7 @@ class Room:
         """Keeps room for a gang from now on."""
         self.holds[hold.key] = hold
         self.capacity = self.capacity.keeping(hold.nodes, hold.key)
-        self._outside, self._no_way_in = {}, set()
+        self._outside, self.full, self._no_way_in = {}, set(), set()
 
     def way_in(self, gang: Waiting) -> PodShape | None:
         """Returns the shape with which the gang may be let in now: its own, or limited to some nodes; None if neither.
@@ -128,20 +137,26 @@ class Room:
             chosen = gang.shape if self.keeper(gang) is None else self._beside(gang.shape)
             return chosen if chosen is not None and self._leaves_room(chosen, self._coming_of(gang, chosen)) else None
         shape, pods = gang.shape, gang.pods
-        if pods > self.capacity.slots(shape):
-            return None  # on a part of the nodes there are no more places than on all of them
         own = self.holds.get(gang.key)
         if own is not None:
             return next((one for one in (shape, own.shape) if self.fits(one, pods)), None)
-        asked = (id(shape), pods, gang.lasts_s)
-        if asked in self._no_way_in:
+        if gang.kind in self.full:
             return None
-        if self.fits(shape, pods) and self.keeper(gang) is None:
+        if pods > self.capacity.slots(shape):
+            self.full.add(gang.kind)  # on a part of the nodes there are no more places than on all of them
+            return None
+        if (gang.kind, gang.lasts_s) in self._no_way_in:
+            return None
+        fits = self.fits(shape, pods)
+        if fits and self.keeper(gang) is None:
             return shape
         outside = self._beside(shape)
         if outside is not None and self.fits(outside, pods):
             return outside
-        self._no_way_in.add(asked)
+        if fits:
+            self._no_way_in.add((gang.kind, gang.lasts_s))
+        else:
+            self.full.add(gang.kind)
         return None
 
     def wants_held(self, shape: PodShape) -> bool:
@@ -160,9 +175,8 @@ class Room:
     def _beside(self, shape: PodShape) -> PodShape | None:
         """Returns the shape limited to nodes that are kept for nobody; None if it might run on no other."""
         if shape not in self._outside:
-            kept_for = tuple(sorted(set(self.capacity.held.values())))
-            limited = shape.needing(Requirement(HELD, "NotIn", kept_for))
-            self._outside[shape] = limited if self.wants_held(shape) else None
+            kept = (Requirement(f"{HELD}{key}", "DoesNotExist") for key in sorted(set(self.capacity.held.values())))
+            self._outside[shape] = shape.needing(*kept) if self.wants_held(shape) else None
         return self._outside[shape]
 
     def _fits(self, shape: PodShape, pods: int) -> bool:
@@ -188,7 +202,7 @@ class Room:
     def take(self, gang: Waiting, shape: PodShape) -> None:
         """Lets the gang in, with the shape that `way_in` returned."""
         if self.holds.pop(gang.key, None) is not None:
-            self._no_way_in = set()  # others may have waited for this one
+            self.full, self._no_way_in = set(), set()  # others may have waited for this one
         for hold in self.holds.values():
             if not self._ends_before(gang, hold):
                 hold.spare -= gang.pods * self.taken(shape, hold.shape)
@@ -220,8 +234,7 @@ class Room:
         if starts:
             self._starting.add(shape)
         self._coming[shape] = self._coming.get(shape, 0) + pods
-        for other in self._load:
-            self._load[other] += pods * self.taken(shape, other)
+        self._came.append((shape, pods))
 
     def _delays(self, gang: Waiting, hold: Hold) -> bool:
         taken = gang.pods * self.taken(gang.shape, hold.shape)
@@ -235,4 +248,4 @@ class Room:
 
 def _may_lack_pods(holding: Holding) -> bool:
     """Whether nobody waits for its pods without room: it has run without them, or nodes may come for them."""
-    return holding.settled or holding.autoscaled
+    return holding.has_run or holding.autoscaled

@@ -6,6 +6,7 @@ pod itself names; and the overhead of the runtime class.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from torchctl.api import quantity
@@ -43,10 +44,7 @@ _NAMED_FOR_QUOTAS = {
 
 def amounts(given: Mapping[str, Any]) -> dict[str, int]:
     """Returns amounts as whole numbers: CPUs in thousandths, all else in units, rounded up as kube-scheduler does."""
-    return {
-        name: quantity.parse(value).milli if name == "cpu" else int(quantity.parse(value).ceil().value)
-        for name, value in given.items()
-    }
+    return {name: _milli(value) if name == "cpu" else _units(value) for name, value in given.items()}
 
 
 def requests_of(spec: Json, *, field: str = "requests") -> dict[str, int]:
@@ -166,6 +164,17 @@ def _names_namespaces(affinity: Json) -> bool:
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True
     return False
+
+
+# Each job has a template of its own, and most name the same few amounts, several times.
+@lru_cache(maxsize=4096, typed=True)
+def _milli(value: str | int) -> int:
+    return quantity.parse(value).milli
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _units(value: str | int) -> int:
+    return int(quantity.parse(value).ceil().value)
 
 
 def _of(container: Json, field: str) -> dict[str, int]:

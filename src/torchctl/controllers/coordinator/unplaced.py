@@ -65,4 +65,4 @@ def _may_have_room(holding: Holding, capacity: Capacity, now_s: float, settings:
 
 def _is_being_placed(holding: Holding) -> bool:
     """Whether the gang lacks nodes for its first pods, or has pods yet that leave theirs."""
-    return bool(holding.leaving_for) or (holding.missing > 0 and not holding.settled)
+    return bool(holding.leaving_for) or (holding.missing > 0 and not holding.has_run)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchctl.api.queue import Preemption
-from torchctl.controllers.coordinator.alike import Kind, kind_of
+from torchctl.controllers.coordinator.alike import Kind, kind_of, kind_of_equal
 from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = [
@@ -66,9 +66,10 @@ class PodShape:
     Args:
         requests: Amounts by resource, sorted by name, ports of the node among them.
         selector: Node labels that the pod needs.
-        affinity: Terms of the required node affinity, of which one has to hold; none: no such affinity.
+        affinity: Terms of the required node affinity, of which one has to hold, if there are any.
         one_per_node: Whether pods of one gang exclude each other from a node.
         unmodelled: Fields of the pod that limit its nodes in a way that is not computed. Such a gang is placed alone.
+        chooses: The same for shapes that choose the same nodes.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -77,19 +78,21 @@ class PodShape:
     affinity: tuple[tuple[Requirement, ...], ...] = ()
     one_per_node: bool = False
     unmodelled: tuple[str, ...] = ()
+    chooses: Kind = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # A shape is looked up far more often than made, and hashing all of it takes longer than the look-up.
+        object.__setattr__(self, "chooses", kind_of_equal(self.selector, self.tolerations, self.affinity))
         fields = (self.requests, self.selector, self.tolerations, self.affinity, self.one_per_node, self.unmodelled)
         object.__setattr__(self, "_hash", hash(fields))
 
     def __hash__(self) -> int:
         return self._hash
 
-    def needing(self, requirement: Requirement) -> "PodShape":
-        """Returns the shape with a further requirement on its nodes."""
-        terms = tuple((*term, requirement) for term in self.affinity) if self.affinity else ((requirement,),)
+    def needing(self, *requirements: Requirement) -> "PodShape":
+        """Returns the shape with further requirements on its nodes."""
+        terms = tuple((*term, *requirements) for term in self.affinity) if self.affinity else (requirements,)
         return PodShape(self.requests, self.selector, self.tolerations, terms, self.one_per_node, self.unmodelled)
 
 
@@ -170,12 +173,7 @@ class NamespaceQuota:
 
 
 class Turn(NamedTuple):
-    """What a policy records with each start; only the policy that wrote it knows what the numbers mean.
-
-    Args:
-        clock: How far the turns of all queues are.
-        position: How far those of the queue are.
-    """
+    """How far the turns of all queues are, and those of the one that starts a job, as its policy records it."""
 
     clock: int = 0
     position: int = 0
@@ -243,7 +241,7 @@ class Holding:
         done: Pods that have ended and come back no more.
         let_in_s: When it was let in.
         ends_s: When it ends at the latest, by its deadline; None: nobody knows.
-        settled: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
+        has_run: Whether all its pods have run at some time, so that it may have lost some or ask for more since.
         leaving_for: The gang for which its room was taken back, NOBODY if for none; empty: it stays.
         pending_namespace_demand: What its pods that do not exist yet take of ResourceQuotas.
         autoscaled: Whether nodes come for its pods once they wait.
@@ -261,7 +259,7 @@ class Holding:
     ends_s: float | None = None
     placed: tuple[tuple[str, int], ...] = ()
     done: int = 0
-    settled: bool = False
+    has_run: bool = False
     leaving_for: str = ""
     pending_namespace_demand: tuple[tuple[str, int], ...] = ()
     quota_scopes: tuple[tuple[str, str], ...] = ()

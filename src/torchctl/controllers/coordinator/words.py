@@ -8,7 +8,8 @@ from torchctl.api.counts import agree, counted
 from torchctl.api.quantity import Format, Quantity
 from torchctl.controllers.coordinator.capacity import Capacity, amount_of, slots_in
 from torchctl.controllers.coordinator.matching import untolerated
-from torchctl.controllers.coordinator.quota import QuotaShortage, Scope
+from torchctl.controllers.coordinator.room import Room
+from torchctl.controllers.coordinator.shortage import QuotaShortage, Scope
 from torchctl.controllers.coordinator.values import HOST_PORT, NodeInfo, PodShape, Waiting
 
 __all__ = [
@@ -49,8 +50,9 @@ def shape(asked: PodShape) -> str:
     return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:]))) or "no requests"
 
 
-def nodes_short(gang: Waiting, left: int) -> str:
+def nodes_short(gang: Waiting, room: Room) -> str:
     """Says how many pods find a place now, of those that need one."""
+    left = min(room.left(gang.shape), gang.pods - 1)
     return (
         f"{left} of {counted(gang.pods, 'pod')} with {shape(gang.shape)} each {agree(left, 'finds', 'find')} "
         f"a node now, {gang.pods - left} short"
@@ -110,8 +112,8 @@ def unreadable(why: str) -> str:
 def quota_short(short: QuotaShortage) -> str:
     """Says which quota keeps a gang out, and what to do if waiting does not help."""
     asked, left = amount(short.resource, short.asked), amount(short.resource, short.left)
-    if short.scope is Scope.KEPT:
-        return f"job {short.name} waits for quota, which is kept for it"
+    if short.kept_for:
+        return f"job {short.kept_for} waits for quota, which is kept for it"
     if short.scope is Scope.UNKNOWN:
         return (
             f"job {short.name} holds a place in the same queue, and nobody knows how large a one, because its template "

@@ -35,7 +35,7 @@ def auto(key: str, pods: int = 2, gpus: int = 8, **more: Any) -> Waiting:
 
 
 def going(given: Waiting, *where: tuple[str, int], let_in_s: float = NOW_S - PROVISION_S) -> Holding:
-    return replace(holding(given, where, settled=False, let_in_s=let_in_s), autoscaled=True)
+    return replace(holding(given, where, has_run=False, let_in_s=let_in_s), autoscaled=True)
 
 
 @pytest.mark.parametrize("there", [(), nodes(1), (node("n0", taints=(Taint("a", "b", "NoSchedule"),)),)])
@@ -66,7 +66,7 @@ def test_room_that_such_pods_may_take_is_given_to_nobody() -> None:
 
 def test_it_waits_until_gangs_that_fit_are_placed() -> None:
     """Their room is there and counted, and its pods might take it."""
-    fits = holding(gang("fits", 2), settled=False)
+    fits = holding(gang("fits", 2), has_run=False)
     found = decide(state([auto("a", 1)], nodes(2), [fits], QUEUES))
     assert (let_in(found), found.told[0].why) == ([], Why.NEXT)
     assert let_in(decide(state([auto("a", 1)], nodes(0), [fits], QUEUES))) == ["a"]
@@ -75,7 +75,7 @@ def test_it_waits_until_gangs_that_fit_are_placed() -> None:
 def test_it_takes_no_room_of_gangs_with_equal_pods() -> None:
     """Gangs of one template, or of templates that ask for the same, share one shape."""
     shared = shape(8)
-    starts = holding(gang("starts", 2, shape=shared), settled=False)
+    starts = holding(gang("starts", 2, shape=shared), has_run=False)
     found = decide(state([auto("a", 1, shape=shared)], nodes(2), [starts], QUEUES))
     assert (let_in(found), found.told[0].why) == ([], Why.NEXT)
     found = decide(
@@ -118,7 +118,7 @@ def test_gangs_that_lack_nodes_go_one_by_one() -> None:
     assert decide(state([], FULL, [first, urgent], QUEUES)).take_back == (TakeBack("a", 1),)
     for other in (replace(last, leaving_for=NOBODY), replace(last, let_in_s=NOW_S)):
         assert decide(state([], FULL, [first, other], QUEUES)).take_back == ()
-    alone = replace(last, settled=True)
+    alone = replace(last, has_run=True)
     assert decide(state([], FULL, [first, alone], QUEUES)).take_back == (TakeBack("a", 1),)
 
 
@@ -197,7 +197,7 @@ def test_every_gang_runs_that_the_autoscaler_has_nodes_for(
         now = replace(now, nodes=(now.nodes or nodes(most)) if now.holdings else ())
         now = place_some(now, rng)
         for held in now.holdings:
-            if held.settled:
+            if held.has_run:
                 ran.add(held.key)
                 ends.setdefault(held.key, now.now_s + 900)
         now = without(now, [key for key, end in ends.items() if end <= now.now_s])

@@ -94,7 +94,7 @@ def test_nodes_that_vanish_before_the_start_cost_the_place() -> None:
 
 def test_nothing_starts_on_room_of_a_gang_whose_node_vanished() -> None:
     """Its lost pod comes back and wants the room that is left."""
-    hurt = replace(holding(gang("a", 2), [("n0", 1)]), settled=True)
+    hurt = replace(holding(gang("a", 2), [("n0", 1)]), has_run=True)
     decision = decide(state([gang("b")], [node("n0", used=8), node("n1")], [hurt]))
     assert let_in(decision) == []
     assert decision.told[0].why is Why.NODES

@@ -22,12 +22,12 @@ YEAR_S = 365 * 86_400.0
 
 
 def test_half_placed_gang_loses_its_place_whatever_the_clock() -> None:
-    half = holding(gang("a", 2), [("n0", 1)], settled=False, let_in_s=NOW_S + YEAR_S)
+    half = holding(gang("a", 2), [("n0", 1)], has_run=False, let_in_s=NOW_S + YEAR_S)
     assert decide(state([], [node("n0", used=8)], [half])).take_back == (TakeBack("a", 1),)
 
 
 def test_a_leader_that_is_a_little_behind_takes_nothing_back() -> None:
-    half = holding(gang("a", 2), [("n0", 1)], settled=False, let_in_s=NOW_S + 60)
+    half = holding(gang("a", 2), [("n0", 1)], has_run=False, let_in_s=NOW_S + 60)
     assert decide(state([], [node("n0", used=8)], [half])).take_back == ()
 
 

@@ -98,7 +98,7 @@ def test_pods_that_exclude_each_other_need_a_node_each() -> None:
 
 def test_no_node_takes_two_pods_that_exclude_each_other() -> None:
     """The second pod needs n1, of which one GPU is left: a pod of somebody else might take it."""
-    half = holding(gang("half", 2, shape=shape(1, one_per_node=True)), [("n0", 1)], settled=False)
+    half = holding(gang("half", 2, shape=shape(1, one_per_node=True)), [("n0", 1)], has_run=False)
     there = [node("n0", used=1), node("n1", used=7)]
     assert let_in(decide(state([gang("a", 1, 1)], there, [half]))) == []
     assert let_in(decide(state([gang("a", 1, 1)], [*there, node("n2")], [half]))) == ["a"]
@@ -181,16 +181,16 @@ def test_a_gang_that_can_never_fit_holds_up_nobody() -> None:
 
 def test_a_gang_whose_pods_find_no_node_loses_its_place() -> None:
     bound_s = CoordinatorSettings().place_within_s
-    half = holding(gang("half", 2), [("n0", 1)], let_in_s=NOW_S - bound_s, settled=False)
+    half = holding(gang("half", 2), [("n0", 1)], let_in_s=NOW_S - bound_s, has_run=False)
     full = [node("n0", used=8), node("n1", used=8)]
     assert [(given.key, given.missing) for given in decide(state([], full, [half])).take_back] == [("half", 1)]
-    younger = holding(gang("half", 2), [("n0", 1)], let_in_s=NOW_S - bound_s + 1, settled=False)
+    younger = holding(gang("half", 2), [("n0", 1)], let_in_s=NOW_S - bound_s + 1, has_run=False)
     assert decide(state([], full, [younger])).take_back == ()
 
 
 def test_a_gang_that_ran_is_not_taken_back() -> None:
     """It has lost a pod: that is an incident, and the job's own affair."""
-    lost = holding(gang("lost", 2), [("n0", 1)], let_in_s=0.0, settled=True)
+    lost = holding(gang("lost", 2), [("n0", 1)], let_in_s=0.0, has_run=True)
     assert decide(state([], nodes(1), [lost])).take_back == ()
 
 

@@ -90,7 +90,7 @@ def test_a_job_that_was_let_in_holds_its_place() -> None:
     """From the record on, before any of its pods exists."""
     state = seen(a_job(status=QUEUED | {"admission": record(avoidNodes=["n9"])}))
     (holding,) = state.holdings
-    assert (state.waiting, holding.missing, holding.settled) == ((), 2, False)
+    assert (state.waiting, holding.missing, holding.has_run) == ((), 2, False)
     assert holding.shape.affinity == ((Requirement("metadata.name", "NotIn", ("n9",)),),)
     assert [(start.queue, start.turn) for start in state.starts] == [("team/queue", Turn(3, 2))]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from effort import examples
-from gangs_waiting import NOW_S, after, gang, nodes, placed, state, without
+from gangs_waiting import NOW_S, after, gang, node, nodes, placed, shape, state, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,9 +21,16 @@ QUEUES = (
     Queue(key="ranked", quota=Limits(gpus=32), preemption=Preemption.WITHIN_QUEUE),
     Queue(key="free"),
 )
+Job = tuple[int, int, int, str, str]
+"""Pods, GPUs of each, priority, queue, and the pool of nodes that it chooses; empty: any."""
+
 JOBS = st.lists(
     st.tuples(
-        st.integers(1, 3), st.sampled_from([2, 4, 8]), st.integers(0, 3), st.sampled_from([q.key for q in QUEUES])
+        st.integers(1, 3),
+        st.sampled_from([2, 4, 8]),
+        st.integers(0, 3),
+        st.sampled_from([q.key for q in QUEUES]),
+        st.sampled_from(["", "a", "b"]),
     ),
     min_size=2,
     max_size=14,
@@ -34,16 +41,25 @@ ROUNDS, ROUND_S = 600, 30.0
 class Lives:
     """A cluster in rounds: gangs come, are let in, placed, told to leave, go, come back, and end."""
 
-    def __init__(self, jobs: list[tuple[int, int, int, str]], rng: random.Random) -> None:
+    def __init__(self, jobs: list[Job], rng: random.Random) -> None:
         self.rng = rng
         self.coming = [
-            gang(f"g{at}", pods, gpus, queue=queue, priority=priority, since_s=NOW_S + rng.randrange(10) * ROUND_S)
-            for at, (pods, gpus, priority, queue) in enumerate(jobs)
+            gang(
+                f"g{at}",
+                pods,
+                gpus,
+                queue=queue,
+                priority=priority,
+                since_s=NOW_S + rng.randrange(10) * ROUND_S,
+                shape=shape(gpus, selector=(("pool", pool),)) if pool else shape(gpus),
+            )
+            for at, (pods, gpus, priority, queue, pool) in enumerate(jobs)
         ]
         self.known = {one.key: one for one in self.coming}
         self.work = {one.key: rng.randint(1, 8) for one in self.coming}
         self.preempted = Counter[str]()
-        self.now = state([], nodes(5), queues=QUEUES, settings=CoordinatorSettings(reserve_after_s=120))
+        there = [node(f"n{at}", labels={"pool": "ab"[at % 2]}) for at in range(6)]
+        self.now = state([], there, queues=QUEUES, settings=CoordinatorSettings(reserve_after_s=120))
 
     def live(self) -> None:
         for _ in range(ROUNDS):
@@ -81,7 +97,7 @@ class Lives:
         self.now = replace(self.now, waiting=(*self.now.waiting, *back))
 
     def _run(self) -> None:
-        running = [held.key for held in self.now.holdings if held.settled and not held.leaving_for]
+        running = [held.key for held in self.now.holdings if held.has_run and not held.leaving_for]
         for key in running:
             self.work[key] -= 1
         self.now = without(self.now, [key for key in running if self.work[key] <= 0])
@@ -100,7 +116,7 @@ def exceeded(now: State) -> list[str]:
 
 @given(jobs=JOBS, seed=st.integers(0, 2**32))
 @settings(max_examples=examples(150))
-def test_with_preemption_everybody_ends_within_the_quotas(jobs: list[tuple[int, int, int, str]], seed: int) -> None:
+def test_with_preemption_everybody_ends_within_the_quotas(jobs: list[Job], seed: int) -> None:
     lives = Lives(jobs, random.Random(seed))
     lives.live()
     assert all(count <= 4 * len(jobs) for count in lives.preempted.values())

@@ -110,7 +110,7 @@ def test_a_gang_with_a_reservation_preempts_too() -> None:
 
 def test_who_loses_its_place_anyway_is_not_preempted() -> None:
     low = gang("stuck", 2)
-    held = [holding(low, [("n0", 1)], let_in_s=0, settled=False), running("low", 1)]
+    held = [holding(low, [("n0", 1)], let_in_s=0, has_run=False), running("low", 1)]
     decision = decide(state([gang("x", 2, priority=5)], full(held, 2), held, [WITHIN]))
     assert [given.key for given in decision.take_back] == ["stuck"]
     assert "stuck" not in [given.key for given in decision.preempt]

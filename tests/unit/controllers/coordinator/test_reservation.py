@@ -101,7 +101,7 @@ def test_a_gang_goes_where_room_was_kept() -> None:
 
 def test_room_is_kept_beside_what_is_being_placed() -> None:
     """Pods that have no node yet may take the nodes that are free, so further ones are kept."""
-    coming = holding(gang("coming", 1), settled=False)
+    coming = holding(gang("coming", 1), has_run=False)
     there, held = half(None)
     decision = decide(state([replace(LARGE, pods=3), small()], (*there, node("n4")), [*held, coming]))
     assert (let_in(decision), decision.reserved) == ([], ("large",))
@@ -110,7 +110,7 @@ def test_room_is_kept_beside_what_is_being_placed() -> None:
 @pytest.mark.parametrize("ends_s", [None, NOW_S + 200])
 def test_room_is_kept_while_others_might_be_placed_on_it(ends_s: float | None) -> None:
     """Its room is there once they have ended, as with any gang that runs."""
-    coming = holding(gang("coming", 1), settled=False, ends_s=ends_s)
+    coming = holding(gang("coming", 1), has_run=False, ends_s=ends_s)
     there, held = half(NOW_S + 100)
     decision = decide(state([replace(LARGE, reserved=True), small(100.0)], there, [*held, coming]))
     assert (decision.reserved, decision.told[0].estimate_s) == (("large",), ends_s)
@@ -242,6 +242,20 @@ def test_a_gang_hears_which_promise_keeps_it_out() -> None:
     told = {each.key: each for each in decision.told}
     assert told["small"].message == "job large waits for quota, which is kept for it"
     assert told["small"].waits_for == "large"
+
+
+def test_promised_quota_is_told_to_others_that_take_as_much() -> None:
+    """What is kept for a gang does not keep that gang out, but all that are like it."""
+    full, runs = taken("a")
+    kept = gang("kept", since_s=1, reserved=True, shape=pool("a"))
+    early, late = (replace(kept, key=key, since_s=since_s, reserved=False) for key, since_s in (("e", 0), ("l", 2)))
+    queues = (Queue(key="q", quota=Limits(gpus=8)), Queue(key="other"))
+    decision = decide(state([early, kept, late], [full], [runs], queues))
+    assert {told.key: (told.why, told.waits_for) for told in decision.told} == {
+        "e": (Why.QUOTA, "kept"),
+        "kept": (Why.NODES, ""),
+        "l": (Why.QUOTA, "kept"),
+    }
 
 
 def test_gangs_hear_of_promised_quota_only_if_they_delay_that() -> None:
@@ -403,3 +417,20 @@ def test_an_estimate_comes_from_how_often_the_queue_starts_jobs() -> None:
     told = decide(state([gang("a", since_s=1), gang("b", since_s=2)], full, starts=starts)).told
     assert [given.estimate_s for given in told] == [NOW_S + 60, NOW_S + 120]
     assert decide(state([gang("a", since_s=1)], full, starts=starts[:2])).told[0].estimate_s is None
+
+
+def test_nodes_kept_once_more_count_what_was_let_in_there() -> None:
+    """The pods of the gang that they were kept for before are not placed yet."""
+    there = [node(f"n{at}", used=8 * (at > 1), labels={"pool": "a"}) for at in range(4)]
+    there.append(node("n4", labels={"pool": "b"}))
+    runs = holding(gang("runs", 2, queue="other"), [("n2", 1), ("n3", 1)], ends_s=NOW_S + 1000)
+    starts = holding(gang("starts", queue="other", shape=pool("b")))
+    waiting = [
+        gang("first", 2, queue="a", since_s=0, reserved=True),
+        gang("second", 2, queue="b", since_s=1),
+        gang("short", 1, 4, queue="c", lasts_s=10.0, shape=shape(4, selector=(("pool", "a"),))),
+    ]
+    queues = [Queue(key=key) for key in ("a", "b", "c", "other")]
+    decision = decide(state(waiting, there, [runs, starts], queues))
+    assert [(given.key, given.only) for given in decision.let_in] == [("first", ("n0", "n1"))]
+    assert decision.reserved == ("second",)

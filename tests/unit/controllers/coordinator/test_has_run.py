@@ -12,7 +12,7 @@ from torchctl.controllers.coordinator.values import PodShape, Preemption, Queue,
 
 
 @pytest.mark.parametrize(
-    ("counts", "settled"),
+    ("counts", "has_run"),
     [
         ({"pending": 2}, False),
         ({"running": 1, "pending": 1}, False),
@@ -21,25 +21,25 @@ from torchctl.controllers.coordinator.values import PodShape, Preemption, Queue,
         ({"pending": 1, "failed": 3}, False),  # one worker of an elastic gang, again and again
     ],
 )
-def test_a_gang_has_run_if_each_of_its_pods_has(counts: dict[str, int], settled: bool) -> None:
+def test_a_gang_has_run_if_each_of_its_pods_has(counts: dict[str, int], has_run: bool) -> None:
     """A worker may end before the last one is ready: once its pod is gone, it must not look like one without a node."""
     mine = {"torchrun.ai/job-uid": "job", "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
     status = QUEUED | {"phase": "Starting", "admission": record(letInTime="2026-03-01T07:00:00Z"), "workers": counts}
     state = seen(a_job(status=status), nodes=(a_node(),), pods=(a_pod("n0", mine),))
-    assert (state.holdings[0].settled, decide(state).take_back == ()) == (settled, settled)
+    assert (state.holdings[0].has_run, decide(state).take_back == ()) == (has_run, has_run)
 
 
-def lacking(free: int, *, settled: bool) -> State:
+def lacking(free: int, *, has_run: bool) -> State:
     """Returns a cluster whose elastic gang lacks one of three nodes, with so many GPUs left on the last one."""
-    runs = holding(gang("runs", 3), [("n0", 1), ("n1", 1)], settled=settled)
+    runs = holding(gang("runs", 3), [("n0", 1), ("n1", 1)], has_run=has_run)
     there = [node("n0", used=8), node("n1", used=8), node("n2", used=8 - free)]
     return state([gang("small", gpus=1)], there, [runs])
 
 
-@pytest.mark.parametrize(("free", "settled", "lets_in"), [(4, True, True), (8, True, False), (4, False, False)])
-def test_nobody_waits_for_a_pod_that_has_no_room_anyway(free: int, settled: bool, lets_in: bool) -> None:
+@pytest.mark.parametrize(("free", "has_run", "lets_in"), [(4, True, True), (8, True, False), (4, False, False)])
+def test_nobody_waits_for_a_pod_that_has_no_room_anyway(free: int, has_run: bool, lets_in: bool) -> None:
     """A gang that has run may lack it for ever. One that is being placed loses its place soon."""
-    assert bool(let_in(decide(lacking(free, settled=settled)))) is lets_in
+    assert bool(let_in(decide(lacking(free, has_run=has_run)))) is lets_in
 
 
 @pytest.mark.parametrize(("reason", "lets_in"), [("PodsNotCreated", True), ("WorkersReady", False)])
@@ -55,24 +55,24 @@ def test_no_node_is_left_to_pods_that_are_refused(reason: str, lets_in: bool) ->
     assert bool(let_in(decide(after))) is lets_in
 
 
-@pytest.mark.parametrize("settled", [True, False])
-def test_a_gang_that_starts_waits_for_pods_that_are_refused(settled: bool) -> None:
+@pytest.mark.parametrize("has_run", [True, False])
+def test_a_gang_that_starts_waits_for_pods_that_are_refused(has_run: bool) -> None:
     """It loses its place soon, unless they come."""
-    runs = holding(gang("runs", 2), [("n0", 1)], settled=settled, refused=1)
+    runs = holding(gang("runs", 2), [("n0", 1)], has_run=has_run, refused=1)
     there = [node("n0", used=8), node("n1")]
-    assert bool(let_in(decide(state([gang("next")], there, [runs])))) is settled
+    assert bool(let_in(decide(state([gang("next")], there, [runs])))) is has_run
 
 
 ODD = shape(8, unmodelled=("volumes",))
 
 
 @pytest.mark.parametrize(("lacks", "wants"), [(ODD, shape(8)), (shape(8), ODD), (ODD, ODD)])
-@pytest.mark.parametrize("settled", [True, False])
-def test_only_gangs_that_have_never_run_are_waited_for(lacks: PodShape, wants: PodShape, settled: bool) -> None:
+@pytest.mark.parametrize("has_run", [True, False])
+def test_only_gangs_that_have_never_run_are_waited_for(lacks: PodShape, wants: PodShape, has_run: bool) -> None:
     """A volume may bind the missing pod to a node that is gone, and nothing ever takes the gang's room back."""
-    runs = holding(gang("runs", 2, shape=lacks), [("n9", 1)], settled=settled)
+    runs = holding(gang("runs", 2, shape=lacks), [("n9", 1)], has_run=has_run)
     there = [*nodes(3), node("n9", used=8)]
-    assert let_in(decide(state([gang("next", shape=wants)], there, [runs]))) == (["next"] if settled else [])
+    assert let_in(decide(state([gang("next", shape=wants)], there, [runs]))) == (["next"] if has_run else [])
 
 
 def test_places_beside_its_own_pods_are_no_room() -> None:
@@ -96,7 +96,7 @@ def test_gangs_that_lack_pods_share_the_room_there_is() -> None:
 def test_the_order_of_gangs_that_lack_pods_means_nothing(turned: bool) -> None:
     """One place is free, which one of both may take; a careful gang, for which nodes come, waits for who starts."""
     runs = holding(gang("runs", 2), [("n9", 1)])
-    starts = replace(holding(gang("starts", 2), [("n8", 1)], settled=False), autoscaled=True)
+    starts = replace(holding(gang("starts", 2), [("n8", 1)], has_run=False), autoscaled=True)
     there = [node("n0"), node("n8", used=8), node("n9", used=8)]
     careful = replace(gang("careful", shape=shape(16, unmodelled=("volumes",))), autoscaled=True)
     assert let_in(decide(state([careful], there, [starts, runs] if turned else [runs, starts]))) == []
