@@ -73,6 +73,10 @@ def test_a_failure_that_is_not_retried_ends_the_job(world: type[World]) -> None:
         (Failure(pod="a-0", exit_code=137, reason="OOMKilled"), "pod a-0 failed with exit code 137 (OOMKilled)"),
         (Failure(pod="a-0", exit_code=1, reason="Error", message="boom"), "pod a-0 failed with exit code 1: boom"),
         (Failure(pod="a-0", reason="Evicted", message="low on disk"), "pod a-0 failed (Evicted): low on disk"),
+        (
+            Failure(pod="a-0", exit_code=1, message='  File "a.py", line 2\nValueError: boom\na.py:3: UserWarning: b'),
+            "pod a-0 failed with exit code 1: ValueError: boom",
+        ),
     ],
 )
 def test_a_failure_shows_code_and_reason(failure: Failure, says: str) -> None:
