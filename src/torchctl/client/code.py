@@ -8,6 +8,7 @@ import anyio
 
 from torchctl.client.cluster import Cluster
 from torchctl.client.content import Content
+from torchctl.client.delivery import Interrupted
 from torchctl.client.reaching import reach
 from torchctl.client.receiving import Receiver
 from torchctl.client.tree import Tree, scan
@@ -42,8 +43,14 @@ class DirectoryCode:
             Interrupted: The way broke; sending again goes on where it was.
             ClientError: It was refused, or a right is missing.
         """
-        async with reach(self._cluster, self._namespace, receiver) as url:
-            self.sent = await upload(url, receiver.uid, self.content.tree, report=self._report, content=self.content)
+        reached = [0]
+        try:
+            async with reach(self._cluster, self._namespace, receiver) as url:
+                self.sent = await upload(
+                    url, receiver.uid, self.content.tree, report=self._report, content=self.content, took=reached.append
+                )
+        except Interrupted as cut:
+            raise Interrupted(str(cut), answered=cut.answered, reached=max(reached)) from cut
 
 
 async def list_tree(directory: Path) -> Tree:

@@ -16,11 +16,14 @@ from torchctl.client.wait import job_text
 if TYPE_CHECKING:
     from torchctl.client.jobs import Job
 
-__all__ = ["PATIENCE_S", "SILENCE_S", "Code", "Interrupted", "Silent", "Teller", "bring"]
+__all__ = ["PATIENCE_S", "SILENCE_S", "STUCK_S", "Code", "Interrupted", "Silent", "Teller", "bring"]
 
 PATIENCE_S = 600.0
 """Seconds for which a sync pod that takes the code is waited for."""
 _PERIOD_S, _GROWTH, _LONGEST_PERIOD_S = 0.25, 1.1, 2.0
+STUCK_S = 600.0
+"""Seconds for which a receiver may answer without coming any further: the longest step before the commit is to hash
+what its claim has already."""
 SILENCE_S = 60.0
 """Seconds for which a receiver may give no answer while its container runs: on a busy node it takes long to start."""
 
@@ -30,11 +33,13 @@ class Interrupted(Exception):
 
     Args:
         answered: Whether anything came from there before.
+        reached: How far the receiver has come: a number that grows with what it has taken. None if nobody measures it.
     """
 
-    def __init__(self, why: str, *, answered: bool = False) -> None:
+    def __init__(self, why: str, *, answered: bool = False, reached: int | None = None) -> None:
         super().__init__(why)
         self.answered = answered
+        self.reached = reached
 
 
 class Code(Protocol):
@@ -109,7 +114,8 @@ class _Waiting:
     """Waits for a pod that takes the code, in all for so long.
 
     A pod is asked for as long as its container runs, but not if it says nothing for `SILENCE_S`, counted from when it
-    was found. A container that was started again has that time anew, and so has another pod.
+    was found, nor if it answers and comes no further for `STUCK_S`. A container that was started again has that time
+    anew, and so has another pod.
     """
 
     def __init__(
@@ -119,7 +125,8 @@ class _Waiting:
         self._patience_s = self._left_s = patience_s
         self._period_s = _PERIOD_S
         self._receiver: Receiver | None = None
-        self._heard = 0.0
+        self._heard = self._moved = 0.0
+        self._reached = 0
         self._why = ""
 
     async def end(self) -> Receiver | There:
@@ -144,20 +151,25 @@ class _Waiting:
 
     def _found(self, receiver: Receiver) -> None:
         if receiver != self._receiver:
-            self._receiver, self._heard = receiver, anyio.current_time()
+            self._receiver, self._reached = receiver, 0
+            self._heard = self._moved = anyio.current_time()
 
     async def again(self, receiver: Receiver, cut: Interrupted) -> None:
         """Waits a moment after the way to a pod broke.
 
         Raises:
-            TimedOut: It has been silent for too long.
+            TimedOut: It has been silent, or has come no further, for too long.
         """
         self._note(f"the connection to pod {receiver.pod} broke: {cut}")
+        now, step = anyio.current_time(), f"See `kubectl logs {receiver.pod} -n {self._job.namespace}`, and try again."
         if cut.answered:
-            self._heard = anyio.current_time()
-        if anyio.current_time() - self._heard >= SILENCE_S:
-            step = f"See `kubectl logs {receiver.pod} -n {self._job.namespace}`, and try again."
+            self._heard = now
+        if cut.reached is None or cut.reached > self._reached:
+            self._moved, self._reached = now, cut.reached or 0
+        if now - self._heard >= SILENCE_S:
             raise self._late(f"pod {receiver.pod} runs and has not answered for {SILENCE_S:g} s", step)
+        if now - self._moved >= STUCK_S:
+            raise self._late(f"pod {receiver.pod} answers and has taken nothing for {STUCK_S:g} s", step)
         await self._pause()
 
     def _note(self, why: str) -> None:

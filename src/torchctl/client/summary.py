@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from torchctl.api.counts import counted
+from torchctl.api.errorline import error_line
 from torchctl.api.kube import ContainerStatus, Pod
 from torchctl.api.labels import ATTEMPT, ROLE, ROLE_WORKER, attempt_of
 from torchctl.api.names import TRAINER
@@ -132,7 +133,7 @@ def _failure(job: JobView) -> str:
         "" if failure.exit_code is None else f"exit code {failure.exit_code}",
         failure.reason,
     )
-    said = one_line(failure.message)
+    said = one_line(error_line(failure.message))
     return f"{', '.join(filter(None, parts))}{f': {said}' if said else ''}"
 
 

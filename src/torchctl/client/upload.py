@@ -14,7 +14,7 @@ import anyio
 
 from torchctl.client import hashes
 from torchctl.client.content import Content, hash_files, read
-from torchctl.client.errors import RequestRefused, Unreachable
+from torchctl.client.errors import RequestRefused, TimedOut, Unreachable
 from torchctl.client.receiver import Answer, Gone, Receiver, Retry
 from torchctl.client.tree import LeftOut, Tree
 
@@ -91,7 +91,13 @@ async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
 
 
 async def upload(
-    url: str, token: str, tree: Tree, *, report: Report | None = None, content: Content | None = None
+    url: str,
+    token: str,
+    tree: Tree,
+    *,
+    report: Report | None = None,
+    content: Content | None = None,
+    took: Callable[[int], object] | None = None,
 ) -> Sent:
     """Send a tree and have it published.
 
@@ -100,14 +106,16 @@ async def upload(
         token: the uid of the receiver's pod.
         report: called on the event loop as the upload goes on.
         content: the hashes of the tree, if they are known already.
+        took: called with how many steps the receiver has come so far: the plan, and each byte that it has.
 
     Raises:
         UsageError: the tree or a file of it cannot be sent.
         RequestRefused: the receiver refuses it, or another upload is under way.
+        TimedOut: the receiver has everything and does not put it in place.
         Unreachable: the receiver was not reached.
     """
     async with Receiver(url, token) as receiver:
-        sending = _Upload(receiver, report)
+        sending = _Upload(receiver, report, took)
         state = await sending.insist(receiver.state)
         if state.version != VERSION:
             raise RequestRefused(f"the receiver speaks version {state.version} of the protocol, this program {VERSION}")
@@ -119,9 +127,10 @@ async def upload(
 class _Upload:
     """One upload, over as many connections as it takes: the time without any progress is bounded."""
 
-    def __init__(self, receiver: Receiver, report: Report | None) -> None:
+    def __init__(self, receiver: Receiver, report: Report | None, took: Callable[[int], object] | None) -> None:
         self._receiver = receiver
         self._report = report
+        self._took = took or (lambda steps: None)
         self._stuck = _Silence()
         self._sent = 0
 
@@ -163,8 +172,10 @@ class _Upload:
         self._check(content, plan)
         self._sent += plan.size
         answer = plan
+        self._took(1 + min(answer.offset, plan.size))
         while answer.offset < plan.size:
             answer = await self._send(content, tree, plan, answer.offset)
+            self._took(1 + min(answer.offset, plan.size))
         return await self._publish(tree)
 
     async def _publish(self, tree: str) -> Answer:
@@ -174,7 +185,7 @@ class _Upload:
                 answer = await self.insist(partial(self._receiver.commit, tree))
                 if answer.state == "published":
                     return answer
-        raise Unreachable(f"publishing took more than {_PUBLISH_S:g} s", _LOOK)
+        raise TimedOut(f"the receiver has not put the tree in place for {_PUBLISH_S:g} s", _LOOK)
 
     async def _send(self, content: Content, tree: str, plan: Answer, offset: int) -> Answer:
         """Send over one connection; the answer has the offset that was reached."""

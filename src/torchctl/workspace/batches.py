@@ -1,10 +1,11 @@
-"""Writes small files in a few threads: on a network volume each costs round trips, on a local one a second core helps.
+"""Writes files in a few threads: on a network volume each costs round trips, on a local one a second core helps.
 
-Memory is bounded by the batches that wait. What goes wrong in a thread is raised by the next call that finds out.
+Memory is bounded by the batches that wait. Content that is only read as it is written, which a large file's should be,
+costs a piece for each thread. What goes wrong in a thread is raised by the next call that finds out.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
@@ -19,11 +20,11 @@ SMALL = 64 * 1024
 _FILES, _BYTES = 64, 256 * 1024
 _THREADS, _WAITING = 4, 8
 
-_File: TypeAlias = tuple[Member, bytes | memoryview]
+_File: TypeAlias = tuple[Member, Iterable[bytes | memoryview]]
 
 
 class Batches:
-    """Small files for the directory `root`, whose directories are made already.
+    """Files for the directory `root`, whose directories are made already.
 
     Raises:
         OSError: the volume is full or cannot be written.
@@ -36,8 +37,12 @@ class Batches:
         self._files: list[_File] = []
         self._bytes = 0
 
-    def put(self, member: Member, content: bytes | memoryview) -> None:
-        """Add a file that a guard has admitted. Waits while too many batches do."""
+    def put(self, member: Member, content: Iterable[bytes | memoryview]) -> None:
+        """Add a file that a guard has admitted. Waits while too many batches do.
+
+        Args:
+            content: its pieces; a thread takes them one by one.
+        """
         self._files.append((member, content))
         self._bytes += member.size
         if len(self._files) == _FILES or self._bytes >= _BYTES:
@@ -70,5 +75,6 @@ def _write(root: Path, files: Sequence[_File]) -> None:
     with Unpacker(root, Admitted()) as unpacker:
         for member, content in files:
             unpacker.add(member)
-            unpacker.write(content)
+            for piece in content:
+                unpacker.write(piece)
         unpacker.close()

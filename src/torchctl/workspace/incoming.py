@@ -3,7 +3,8 @@
 Content arrives as one stream: the missing files, one after another, in the order of the manifest. It is written into
 the staged tree at once, so the offset in the stream is all that a broken connection leaves to be remembered. Everything
 that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a tree. Small files are
-written in threads of their own, a little later; all of them are when the end of the stream is answered.
+written in threads of their own, a little later, and so is what need not be sent. All small files that were sent are
+written when the end of the stream is answered.
 
 Calls block on the disk: make them in a worker thread, one at a time.
 """
@@ -11,7 +12,6 @@ Calls block on the disk: make them in a worker thread, one at a time.
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,7 +105,7 @@ class Incoming:
 
     def _write(self, member: Member, part: memoryview) -> None:
         if len(part) == member.size <= SMALL:
-            self._batches.put(member, part)
+            self._batches.put(member, (part,))
             return
         if self._left == member.size:
             self._unpacker.add(member)
@@ -226,28 +226,18 @@ class Incoming:
         """Add links, empty files, and files whose content is in the root, in the store or elsewhere in this tree."""
         sent = iter(self.missing)
         wanted = next(sent, -1)
-        with ThreadPoolExecutor(1) as reader:
-            for number, entry in enumerate(self._entries()):
-                if number == wanted:
-                    wanted = next(sent, -1)
-                elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
-                    continue
-                elif entry.member.kind == "file":
-                    self._copy(number, entry, reader)
-                else:
-                    self._unpacker.add(entry.member)
-
-    def _copy(self, number: int, entry: Entry, reader: Executor) -> None:
-        """Write a file that was not sent. The next chunk of a large one is read and hashed meanwhile."""
-        chunks = self._content(number, entry)
-        if entry.member.size <= SMALL:
-            self._batches.put(entry.member, b"".join(chunks))
-            return
-        self._unpacker.add(entry.member)
-        for chunk in _ahead(chunks, reader):
-            self._unpacker.write(chunk)
+        for number, entry in enumerate(self._entries()):
+            if number == wanted:
+                wanted = next(sent, -1)
+            elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
+                continue
+            elif entry.member.kind == "file":
+                self._batches.put(entry.member, self._content(number, entry))
+            else:
+                self._unpacker.add(entry.member)
 
     def _content(self, number: int, entry: Entry) -> Iterator[bytes]:
+        """Yield the content of a file that was not sent, in whichever thread writes it."""
         if not entry.member.size:
             return
         if self._kept[number]:
@@ -261,11 +251,3 @@ class Incoming:
         with os.fdopen(open_member(self._staging.tree, twin), "rb", buffering=0) as file:
             while chunk := file.read(CHUNK):
                 yield chunk
-
-
-def _ahead(chunks: Iterator[bytes], reader: Executor) -> Iterator[bytes]:
-    """Yield what an iterator yields, which works on the next chunk meanwhile."""
-    following = reader.submit(next, chunks, b"")
-    while chunk := following.result():
-        following = reader.submit(next, chunks, b"")
-        yield chunk

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Generator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 
-from .core import Guard, Limits, Member, parts_of, show
+from .ahead import Ahead
+from .core import Admitted, Guard, Limits, Member, parts_of, show
 from .download import download, session, tls
 from .errors import Refused, Unreachable, WorkspaceError
 from .s3 import Bucket, Page, S3Source, StoredObject, explain, parse_page
@@ -81,18 +83,24 @@ class _S3Server:
 async def _folder(
     http: aiohttp.ClientSession, server: _S3Server, source: S3Source, target: Path, scratch: Path, limits: Limits
 ) -> None:
-    file, found = scratch / "object", 0
-    with Unpacker(target, Guard(limits)) as unpacker:
-        async for stored in _listed(http, server, source, scratch / "listing.xml"):
-            member = _member(source, stored, limits)
-            if member is None:
-                continue
-            found += 1
-            unpacker.add(member)
-            if member.kind == "file":
-                url = server.bucket.object_url(stored.key)
-                await download(http, server, url, file, max_bytes=limits.max_bytes, etag=stored.etag)
-                await drive(_append(unpacker, file, member))
+    guard, downloads, found = Guard(limits), Ahead(scratch), 0
+    with Unpacker(target, Admitted()) as unpacker:
+        try:
+            async for stored in _listed(http, server, source, scratch / "listing.xml"):
+                member = _member(source, stored, limits)
+                if member is None:
+                    continue
+                found += 1
+                for directory in _admit(guard, member):
+                    unpacker.add(directory)
+                if member.kind == "file":
+                    while not downloads.has_room(member):
+                        await _write(unpacker, *await downloads.take())
+                    downloads.begin(member, partial(_object, http, server, stored))
+            while downloads:
+                await _write(unpacker, *await downloads.take())
+        finally:
+            await downloads.close()
         unpacker.close()
     if not found:
         raise Refused(f"there are no objects below {source}", next_step="Check volumes.workspace.url")
@@ -127,6 +135,24 @@ def _member(source: S3Source, stored: StoredObject, limits: Limits) -> Member | 
     return Member(parts, "directory", mode=0o755) if name.endswith("/") else Member(parts, "file", size=stored.size)
 
 
+def _admit(guard: Guard, member: Member) -> list[Member]:
+    """Check a member before it is asked for, and return the directories that are to be made for it."""
+    parents = [Member(parts, "directory", mode=0o755) for parts in guard.admit(member)]
+    guard.spend(member.size)
+    return [*parents, member] if member.kind == "directory" else parents
+
+
+async def _object(http: aiohttp.ClientSession, server: _S3Server, stored: StoredObject, file: Path) -> None:
+    """Download an object. What is a little larger than it was listed arrives, to be named as changed."""
+    url, most = server.bucket.object_url(stored.key), stored.size + CHUNK
+    await download(http, server, url, file, max_bytes=most, etag=stored.etag)
+
+
+async def _write(unpacker: Unpacker, member: Member, file: Path) -> None:
+    unpacker.add(member)
+    await drive(_append(unpacker, file, member))
+
+
 def _append(unpacker: Unpacker, file: Path, member: Member) -> Generator[None, None, None]:
     if file.stat().st_size != member.size:
         raise Unreachable(f"{show(member.path)} was changed while it was fetched")
@@ -134,3 +160,4 @@ def _append(unpacker: Unpacker, file: Path, member: Member) -> Generator[None, N
         while chunk := content.read(CHUNK):
             unpacker.write(chunk)
             yield
+    file.unlink()

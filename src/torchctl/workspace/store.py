@@ -23,6 +23,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO, NamedTuple
 
 from .errors import WorkspaceError
@@ -38,6 +39,8 @@ _MAX_KEPT = 512
 _MAX_MANIFEST = 64 * 2**20
 _MAX_FILES = 2_000_000
 _BLOCK = 4096
+_READ = 256 * 1024
+"""Bytes that are read, hashed and written in turn; they stay in a core's cache meanwhile."""
 _ABANDONED_S = 24 * 3600.0
 
 
@@ -61,7 +64,8 @@ class Store:
     def __init__(self, directory: Path, *, max_bytes: int) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
-        self._last: tuple[str, BinaryIO] | None = None
+        self._opening = Lock()
+        self._opened: dict[str, int] = {}
         directory.mkdir(parents=True, exist_ok=True)
 
     def __repr__(self) -> str:
@@ -87,36 +91,33 @@ class Store:
         return found
 
     def read(self, place: Place, sha256: bytes) -> Iterator[bytes]:
-        """Yield the content at a place in chunks.
+        """Yield the content at a place in chunks. Several threads may read at once, until the store is closed.
 
         Raises:
             Vanished: after the last chunk if what was read is not what was asked for; its pack is removed then.
         """
-        found, left = hashlib.sha256(), place.size
+        found, at, end = hashlib.sha256(), place.offset, place.offset + place.size
         with contextlib.suppress(OSError):
-            file = self._opened(place.pack)
-            file.seek(place.offset)
-            while left and (chunk := file.read(min(CHUNK, left))):
+            descriptor = self._descriptor(place.pack)
+            while at < end and (chunk := os.pread(descriptor, min(_READ, end - at), at)):
                 found.update(chunk)
-                left -= len(chunk)
+                at += len(chunk)
                 yield chunk
-        if left or found.digest() != sha256:
-            self.close()
+        if at < end or found.digest() != sha256:
             _unlink(self._directory / place.pack)
             raise Vanished("the store no longer has what it had", next_step="Send it again")
 
     def close(self) -> None:
-        """Close the pack that was read last."""
-        if self._last:
-            self._last[1].close()
-            self._last = None
+        """Close the packs that were read."""
+        while self._opened:
+            os.close(self._opened.popitem()[1])
 
-    def _opened(self, name: str) -> BinaryIO:
-        """Open a pack, or go on with the one that was read last: most files of a tree came in one pack, in order."""
-        if self._last is None or self._last[0] != name:
-            self.close()
-            self._last = (name, (self._directory / name).open("rb", buffering=CHUNK))
-        return self._last[1]
+    def _descriptor(self, name: str) -> int:
+        """Open a pack, or go on with the open one: most files of a tree came in a few packs."""
+        with self._opening:
+            if name not in self._opened:
+                self._opened[name] = os.open(self._directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return self._opened[name]
 
     def pack(self, size: int) -> "Pack | None":
         """Begin a pack for `size` bytes of content; None if the store has no room for it."""

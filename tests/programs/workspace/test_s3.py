@@ -1,5 +1,6 @@
 """What an s3 URL names, how a request to it is signed, and what servers' answers mean."""
 
+import asyncio
 import gzip
 import io
 import tarfile
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
+from torchctl.workspace.ahead import AT_ONCE
 from torchctl.workspace.core import Limits
 from torchctl.workspace.errors import Refused, Unreachable
 from torchctl.workspace.fetch import fetch
@@ -232,6 +234,67 @@ async def test_a_listing_cannot_lead_out_of_the_folder(
     _lists(server, (key, 4))
     with pytest.raises(Refused, match=says):
         await _bring(server, claim, tmp_path)
+
+
+async def test_objects_are_fetched_several_at_once(server: "Server", claim: Path, tmp_path: Path) -> None:
+    """As many as are allowed, and no more: the first ones are answered when all of them have been asked for."""
+    at_once, most, all_there = 0, 0, asyncio.Event()
+
+    async def content(request: web.Request) -> web.Response:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        if at_once == AT_ONCE:
+            all_there.set()
+        await all_there.wait()
+        at_once -= 1
+        return web.Response(body=request.path[-4:].encode())
+
+    names = [f"{number:04}" for number in range(200)]
+    _lists(server, *((f"code/d{name[:3]}/{name}", 4) for name in names))
+    server.routes |= {f"/data/code/d{name[:3]}/{name}": content for name in names}
+    marker = await _bring(server, claim, tmp_path)
+    assert (marker.files, most) == (200, AT_ONCE)
+    assert [(claim / f"d{name[:3]}/{name}").read_text() for name in names] == names
+
+
+async def test_a_stalled_object_does_not_hold_up_the_others(server: "Server", claim: Path, tmp_path: Path) -> None:
+    """The first one is answered last; what came meanwhile waits for it."""
+    asked, others = list[str](), asyncio.Event()
+
+    async def content(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if len(asked) == 40:
+            others.set()
+        if request.path.endswith("/00"):
+            await others.wait()
+        return web.Response(body=b"1234")
+
+    names = [f"{number:02}" for number in range(40)]
+    _lists(server, *((f"code/{name}", 4) for name in names))
+    server.routes |= {f"/data/code/{name}": content for name in names}
+    assert (await _bring(server, claim, tmp_path)).files == 40
+
+
+async def test_the_first_error_ends_the_other_downloads(server: "Server", claim: Path, tmp_path: Path) -> None:
+    """Though an earlier object never comes."""
+    stalled, released = asyncio.Event(), asyncio.Event()
+
+    async def stalls(request: web.Request) -> web.Response:
+        stalled.set()
+        await released.wait()
+        return web.Response()
+
+    async def refused(request: web.Request) -> web.Response:
+        await stalled.wait()
+        return web.Response(status=403, body=error("AccessDenied"))
+
+    _lists(server, ("code/a.py", 4), ("code/b.py", 4), ("code/c.py", 4))
+    server.routes |= {"/data/code/a.py": stalls, "/data/code/b.py": refused, "/data/code/c.py": _content}
+    with pytest.raises(Refused, match=r"b\.py: the server refused access"):
+        await _bring(server, claim, tmp_path)
+    released.set()
+    assert read_marker(claim) is None
 
 
 async def test_markers_of_folders_are_directories(server: "Server", claim: Path, tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ def play(story: Callable[[Pods, Job], Awaitable[None]]) -> None:
     virtualtime.run(main)
 
 
-async def fails(error: str, *, answered: bool = False) -> None:
-    raise Interrupted(error, answered=answered)
+async def fails(error: str, *, answered: bool = False, reached: int | None = None) -> None:
+    raise Interrupted(error, answered=answered, reached=reached)
 
 
 @pytest.mark.parametrize("each_s", [0.0, 5.0])
@@ -194,6 +194,43 @@ def test_an_answer_begins_the_minute_anew() -> None:
         await pods.runs("vit-sync-0")
         await bring(job, Code(send), Silent(), patience_s=600)
         assert next(tries, None) is None
+
+    play(story)
+
+
+def test_a_receiver_that_takes_nothing_is_given_up() -> None:
+    """It answers each time, after seven seconds, so that the pauses between are a small part of the time."""
+
+    async def story(pods: Pods, job: Job) -> None:
+        async def send(receiver: Receiver) -> None:
+            await anyio.sleep(7)
+            await fails("it has another offset", answered=True, reached=100)
+
+        await pods.runs("vit-sync-0")
+        with pytest.raises(TimedOut, match=r"pod vit-sync-0 answers and has taken nothing for 600 s; last: .*offset"):
+            await bring(job, Code(send), Silent(), patience_s=600)
+        assert 600 <= anyio.current_time() < 620
+
+    play(story)
+
+
+def test_a_receiver_that_takes_little_is_not_given_up() -> None:
+    """One more byte each five minutes, and the first byte once more in the container that is started again."""
+
+    async def story(pods: Pods, job: Job) -> None:
+        taken: Iterator[int] = iter([1, 2, 3, 1, 2, 3])
+
+        async def send(receiver: Receiver) -> None:
+            await anyio.sleep(300)
+            if (reached := next(taken, None)) is None:
+                return
+            if reached == 3:
+                await pods.starts_again("vit-sync-0", "2030-01-01T00:50:00Z")
+            await fails("connection reset", answered=True, reached=reached)
+
+        await pods.runs("vit-sync-0")
+        await bring(job, Code(send), Silent(), patience_s=600)
+        assert next(taken, None) is None
 
     play(story)
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from receivers import TOKEN, plant
 
-from torchctl.client.errors import ClientError, RequestRefused
+from torchctl.client.errors import ClientError, RequestRefused, TimedOut, Unreachable
 from torchctl.client.tree import scan
 from torchctl.client.upload import upload
 
@@ -116,3 +116,18 @@ async def test_redirect_is_not_followed(source: Path, monkeypatch: pytest.Monkey
             with pytest.raises(ClientError):
                 await upload(url, TOKEN, scan(source))
     assert peer.sent == b""
+
+
+async def test_steps_of_a_receiver_are_what_it_has_taken(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes the plan and no byte comes no further, however often it answers, and whatever it says it has."""
+    monkeypatch.setattr("torchctl.client.upload._SILENCE_S", 0.0)
+    monkeypatch.setattr("torchctl.client.upload._PUBLISH_S", 0.2)
+    steps: list[int] = []
+    async with hostile(plan=PLAN | {"missing": [0], "size": 4}) as (url, _):
+        with pytest.raises(Unreachable):
+            await upload(url, TOKEN, scan(source), took=steps.append)
+    assert set(steps) == {1}
+    async with hostile(plan=PLAN | {"missing": [0], "size": 4, "offset": 10**12}) as (url, _):
+        with pytest.raises(TimedOut, match="has not put the tree in place"):
+            await upload(url, TOKEN, scan(source), took=steps.append)
+    assert max(steps) <= 5

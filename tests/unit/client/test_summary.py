@@ -84,11 +84,11 @@ def test_a_failed_job_says_who_failed_of_what() -> None:
         "rank": 3,
         "exitCode": 42,
         "reason": "Error",
-        "message": "boom\nat train.py",
+        "message": 'a.py:1: UserWarning: no NumPy\n  x()\n  File "a.py", line 2\nValueError: boom\nW: left',
     }
     seen = job(phase="Failed", failure=failure, startTime=ago(50), completionTime=ago(40))
     fields = dict(summarize(seen, [], NOW).fields)
-    assert fields["Failure"] == "rank 3, pod vit-0, node n1, exit code 42, Error: boom at train.py"
+    assert fields["Failure"] == "rank 3, pod vit-0, node n1, exit code 42, Error: ValueError: boom"
     assert fields["Run time"] == "10m"
 
 

@@ -1,11 +1,13 @@
 """Small files that are written in threads."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from torchctl.workspace.batches import Batches
+from torchctl.workspace.batches import SMALL, Batches
 from torchctl.workspace.core import Member
+from torchctl.workspace.store import Vanished
 
 
 def file(*parts: str, size: int, mode: int = 0o644) -> Member:
@@ -18,18 +20,40 @@ def test_every_file_is_there_once_they_settle(tmp_path: Path) -> None:
     for number in range(1000):
         parts = ("d", f"{number}") if number % 3 else (f"{number}",)
         expected["/".join(parts)] = content = b"%d" % number * 500
-        batches.put(file(*parts, size=len(content)), memoryview(content))
+        batches.put(file(*parts, size=len(content)), (memoryview(content),))
     batches.settle()
     assert {path: (tmp_path / path).read_bytes() for path in expected} == expected
-    batches.put(file("last", size=1, mode=0o755), b"x")
+    batches.put(file("last", size=1, mode=0o755), (b"x",))
     batches.close()
     assert (tmp_path / "last").stat().st_mode & 0o777 == 0o755
 
 
 def test_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     batches = Batches(tmp_path)
-    batches.put(file("missing", "x", size=1), b"x")
+    batches.put(file("missing", "x", size=1), (b"x",))
     with pytest.raises(FileNotFoundError):
+        batches.close()
+    batches.abandon()
+
+
+def test_content_is_read_as_it_is_written(tmp_path: Path) -> None:
+    """So the memory of large files is bounded by the threads, and what goes wrong with their content is an error."""
+    batches, asked = Batches(tmp_path), list[int]()
+
+    def content(number: int) -> Iterator[bytes]:
+        for piece in range(3):
+            asked.append(number)
+            yield b"%d" % piece * SMALL
+        if number == 20:
+            raise Vanished("it is gone")
+
+    for number in range(20):
+        batches.put(file(f"{number}", size=3 * SMALL), content(number))
+    batches.settle()
+    assert sorted(asked) == sorted([*range(20)] * 3)
+    assert (tmp_path / "7").read_bytes() == b"0" * SMALL + b"1" * SMALL + b"2" * SMALL
+    batches.put(file("20", size=3 * SMALL), content(20))
+    with pytest.raises(Vanished):
         batches.close()
     batches.abandon()
 
@@ -39,7 +63,7 @@ def test_many_batches_after_an_error_still_raise_it(tmp_path: Path) -> None:
 
     def put() -> None:
         for number in range(10_000):
-            batches.put(file("missing", f"{number}", size=1), b"x")
+            batches.put(file("missing", f"{number}", size=1), (b"x",))
 
     with pytest.raises(FileNotFoundError):
         put()
@@ -48,6 +72,6 @@ def test_many_batches_after_an_error_still_raise_it(tmp_path: Path) -> None:
 
 def test_nothing_is_written_after_it_was_abandoned(tmp_path: Path) -> None:
     batches = Batches(tmp_path)
-    batches.put(file("x", size=1), b"x")
+    batches.put(file("x", size=1), (b"x",))
     batches.abandon()
     assert list(tmp_path.iterdir()) == []

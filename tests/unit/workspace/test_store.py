@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ def test_content_is_found_by_any_store_of_the_directory(tmp_path: Path) -> None:
     assert set(found) == {sha(b"two"), sha(b"three")}
     assert b"".join(store.read(found[sha(b"three")], sha(b"three"))) == b"three"
     store.close()
+
+
+def test_threads_read_at_once_from_several_packs(tmp_path: Path) -> None:
+    store = Store(tmp_path, max_bytes=10**9)
+    contents = [b"%d" % number * 200_000 for number in range(40)]
+    for begin in range(0, 40, 10):
+        keep(store, *contents[begin : begin + 10])
+    found = find(store, *contents)
+    with ThreadPoolExecutor(8) as threads:
+        read = list(threads.map(lambda content: b"".join(store.read(found[sha(content)], sha(content))), contents))
+    store.close()
+    assert read == contents
 
 
 def test_two_writers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
@@ -90,6 +103,7 @@ def test_damaged_content_is_never_handed_out(damage: str, tmp_path: Path) -> Non
     else:
         with pytest.raises(Vanished):
             b"".join(store.read(place, sha(b"hello world" * 10)))
+        store.close()
         assert list(tmp_path.glob("*.pack")) == []
 
 

@@ -39,6 +39,7 @@ _COUNTED_AS: Mapping[str, str] = {
     Phase.QUEUED: "queued",
     Phase.STARTING: "running",
     Phase.RUNNING: "running",
+    Phase.INTERRUPTED: "running",
     Phase.RESTARTING: "running",
     Phase.SUSPENDED: "suspended",
     Phase.SUCCEEDED: "succeeded",

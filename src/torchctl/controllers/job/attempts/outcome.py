@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from torchctl.api.errorline import error_line
 from torchctl.api.job import Failure
 from torchctl.api.kube import Pod
 from torchctl.controllers.job.pods import shorten
@@ -23,10 +24,10 @@ def sentence(failure: Failure) -> str:
     """A failure as a person reads it."""
     rank = f", rank {failure.rank}" if failure.rank is not None else ""
     where = f" on node {failure.node}" if failure.node else ""
-    last = failure.message.strip().splitlines()[-1:] or [""]
+    said = error_line(failure.message)
     if not failure.pod:
-        return last[0]
-    return f"pod {failure.pod}{where}{rank} failed {_how(failure)}" + (f": {shorten(last[0])}" if last[0] else "")
+        return said
+    return f"pod {failure.pod}{where}{rank} failed {_how(failure)}" + (f": {shorten(said)}" if said else "")
 
 
 def log_hint(pods: Iterable[Pod], failure: Failure) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from torchctl.api.causes import Cause
+from torchctl.api.errorline import error_line
 from torchctl.api.job import Failure
 from torchctl.api.kube import Pod, Terminated
 from torchctl.api.names import INIT_CONTAINER, PREFLIGHT_CONTAINER, TRAINER
@@ -69,7 +70,7 @@ class Evidence:
         if self.obeyed:
             reason, said = str(cause), pod.status.message or "the pod was told to stop before it ended"
         elif _is_beside(self.container):
-            said = f"container {self.container}: {said or 'it failed and said nothing'}"
+            said = f"container {self.container}: {error_line(self.end.message) or 'it failed and said nothing'}"
         before = self.container not in ("", TRAINER)  # before its trainer a worker has no rank
         return Failure(
             pod=pod.metadata.name,
