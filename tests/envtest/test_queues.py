@@ -485,7 +485,7 @@ async def _is_counted(place: Place, queue: str) -> bool:
         pending=phases["Pending"] + phases[""],
         syncing=phases["Syncing"],
         queued=phases["Queued"],
-        running=phases["Starting"] + phases["Running"] + phases["Interrupted"] + phases["Restarting"],
+        running=phases["Starting"] + phases["Running"] + phases["Restarting"],
         suspended=phases["Suspended"],
         succeeded=phases["Succeeded"],
         failed=phases["Failed"],

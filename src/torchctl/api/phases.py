@@ -17,11 +17,10 @@ class Phase(Word):
     QUEUED = "Queued", "The job waits for the gang scheduler; Admitted has its reasons."
     STARTING = "Starting", "The workers are placed and start; WorkersReady says what keeps them."
     RUNNING = "Running", "All workers run."
-    INTERRUPTED = (
-        "Interrupted",
-        "A worker was lost; within seconds it is known whether the next attempt comes or the job has failed.",
+    RESTARTING = (
+        "Restarting",
+        "An attempt was lost. Unless the loss ends the job, the next one comes; WorkersReady says when.",
     )
-    RESTARTING = "Restarting", "An attempt was lost and the next one comes; WorkersReady says when."
     SUSPENDED = "Suspended", "The job stands still because spec.suspend says so."
     SUCCEEDED = "Succeeded", "The job has ended well."
     FAILED = "Failed", "The job has failed; Failed and status.failure say how."

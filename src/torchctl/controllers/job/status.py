@@ -31,9 +31,6 @@ from torchctl.runtime.kinds import Condition
 __all__ = ["derive", "phase_of", "transitions"]
 
 
-_LOST: Mapping[str, Phase] = {JobReason.INCIDENT: Phase.INTERRUPTED, JobReason.RESTARTING: Phase.RESTARTING}
-
-
 def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: datetime) -> JobStatus:
     """The status after a pass that carried `plan` out, save for what was refused.
 
@@ -91,8 +88,8 @@ def phase_of(conditions: Iterable[Condition]) -> Phase:
     ):
         if true(type_):
             return phase
-    if (lost := _LOST.get(by_type[JobCondition.WORKERS_READY].reason)) is not None:
-        return lost
+    if by_type[JobCondition.WORKERS_READY].reason in (JobReason.INCIDENT, JobReason.RESTARTING):
+        return Phase.RESTARTING
     if by_type[JobCondition.WORKSPACE_READY].reason == JobReason.NOT_STARTED:
         return Phase.PENDING
     if by_type[JobCondition.WORKERS_READY].reason != JobReason.NOT_STARTED:

@@ -39,7 +39,6 @@ _COUNTED_AS: Mapping[str, str] = {
     Phase.QUEUED: "queued",
     Phase.STARTING: "running",
     Phase.RUNNING: "running",
-    Phase.INTERRUPTED: "running",
     Phase.RESTARTING: "running",
     Phase.SUSPENDED: "suspended",
     Phase.SUCCEEDED: "succeeded",

@@ -152,7 +152,7 @@ def test_a_deadline_does_not_undo_the_success_of_worker_0(
     w.later(298)
     w.worker_fails(1, 1, after_s=298)
     w.settle()
-    assert w.phase == "Interrupted"
+    assert w.phase == "Restarting"
     w.worker(0, "Succeeded")
     w.settle()
     w.later(2)

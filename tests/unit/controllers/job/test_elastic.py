@@ -171,7 +171,7 @@ def test_worker_0_that_was_told_to_stop_is_an_incident(
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
     w.worker(0, "Succeeded", containerStatuses=ended, metadata=w.told())
     w.settle()
-    assert w.phase == "Interrupted"
+    assert w.phase == "Restarting"
     w.pod_goes(0)
     w.job_is("Complete")
     w.incident_settles()
@@ -219,7 +219,7 @@ def test_the_success_of_worker_0_counts_even_if_seen_late(world: type[World]) ->
     w = world.running(elastic(), 3)
     w.worker_fails(2, 1, "lost", after_s=10)
     w.settle()
-    assert w.phase == "Interrupted"
+    assert w.phase == "Restarting"
     ended = {"exitCode": 0, "finishedAt": EPOCH + timedelta(seconds=9)}
     w.worker(0, "Succeeded", containerStatuses=[{"name": "trainer", "state": {"terminated": ended}}])
     w.settle()

@@ -51,7 +51,7 @@ def test_pods_that_a_suspension_deletes_are_no_incident(world: type[World], text
     w = running(world, text)
     w.told_to_stop(0, 1)
     w.settle()
-    assert w.phase == "Interrupted"
+    assert w.phase == "Restarting"
     suspend(w, True)
     w.settle()
     w.pod_goes(0, 1)

@@ -19,7 +19,7 @@ def test_the_next_attempt_follows_one_incident_and_its_back_off(world: type[Worl
     w = world.running(job())
     w.worker_fails(1, 42, "boom", after_s=1)
     w.settle()
-    assert (w.phase, w.restarts.total) == ("Interrupted", 0)
+    assert (w.phase, w.restarts.total) == ("Restarting", 0)
     assert w.look_again_s() == 5
     w.worker_fails(0, 1, "lost connection", after_s=2)
     w.settle()
@@ -188,7 +188,7 @@ def test_pods_seen_to_go_before_their_job_went_with_it(world: type[World]) -> No
     w = world.running(job())
     w.told_to_stop(0, 1)
     w.settle()
-    assert w.phase == "Interrupted"
+    assert w.phase == "Restarting"
     w.remove("Job", "demo")
     w.incident_settles()
     assert w.condition("Failed")[:2] == ("True", "JobDisappeared")

@@ -50,16 +50,6 @@ def ends(w: World) -> World:
     return w
 
 
-def test_a_job_without_restarts_is_never_restarting(world: type[World]) -> None:
-    """Not even while it is open which loss came first."""
-    w = running(world, "{jobQueue: research, numNodes: 2, command: x, runPolicy: {maxRestarts: 0}}")
-    w.worker_fails(1, 42, "boom")
-    w.settle()
-    assert w.phase == "Interrupted"
-    ends(w)
-    assert w.phase == "Failed"
-
-
 def test_a_failure_that_is_not_retried_ends_the_job(world: type[World]) -> None:
     """Status describes it."""
     w = running(world, NEVER)
@@ -131,7 +121,7 @@ def test_a_pod_told_to_stop_is_an_incident_at_once(world: type[World]) -> None:
     w = running(world, NEVER)
     w.told_to_stop(0)
     w.step()
-    assert w.phase == "Interrupted"
+    assert w.phase == "Restarting"
     assert w.failure.reason == "Deleted"
     w.later(5)
     w.step()
@@ -226,7 +216,7 @@ def test_a_sidecar_stopped_for_a_peer_is_not_the_cause(
     assert w.status.active_seconds == 300
 
 
-@pytest.mark.parametrize(("told_after", "phase"), [(5, "Interrupted"), (12, "Interrupted"), (13, "Succeeded")])
+@pytest.mark.parametrize(("told_after", "phase"), [(5, "Restarting"), (12, "Restarting"), (13, "Succeeded")])
 def test_exit_0_after_being_told_to_stop_is_no_success(world: type[World], told_after: int, phase: str) -> None:
     w = running(world)
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now + timedelta(seconds=10)}}}]
@@ -281,7 +271,7 @@ def test_a_failed_job_waits_for_its_failed_pod(world: type[World]) -> None:
     w = running(world, NEVER)
     w.job_is("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     w.settle()
-    assert (w.phase, w.look_again_s()) == ("Interrupted", 5)
+    assert (w.phase, w.look_again_s()) == ("Restarting", 5)
     w.later(5)
     w.settle()
     assert w.phase == "Failed"

@@ -130,7 +130,7 @@ def test_a_training_that_succeeded_beside_a_dead_sidecar_has_succeeded(world: ty
     beside(w, 0, DONE, DEAD, "Failed")
     w.job_is("Failed", "BackoffLimitExceeded")
     w.settle()
-    assert w.phase == "Interrupted"
+    assert w.phase == "Restarting"
     beside(w, 1, DONE, DEAD, "Failed")
     w.settle()
     assert (w.phase, w.status.failure, w.restarts.total) == ("Succeeded", None, 0)
@@ -218,7 +218,7 @@ class TestPodsThatAreGone:
         until = w.told()
         w.worker(1, "Succeeded", containerStatuses=[{"name": "trainer", **DONE}], metadata=until)
         w.settle()
-        assert w.phase == "Interrupted"
+        assert w.phase == "Restarting"
         w.pod_goes(1)
         completed(w, "0,1")
         beside(w, 0, DONE, DONE, "Succeeded")

@@ -29,4 +29,4 @@ def test_a_success_is_believed_once_all_ends_are_seen(
     ended = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": w.now}}}]
     w.worker(worker, "Succeeded", containerStatuses=ended, metadata=w.told() if evicted else {})
     w.settle()
-    assert w.phase == ("Interrupted" if evicted else "Succeeded")
+    assert w.phase == ("Restarting" if evicted else "Succeeded")

@@ -97,7 +97,7 @@ class Team:
             if job.spec.job_queue != queue:
                 continue
             phase = job.status.phase.lower() or "pending"
-            phase = "running" if phase in ("starting", "interrupted", "restarting") else phase
+            phase = "running" if phase in ("starting", "restarting") else phase
             counts[phase] = counts.get(phase, 0) + 1
             if job.status.phase not in (*TERMINAL, "Suspended"):
                 requested += job.status.gpus
