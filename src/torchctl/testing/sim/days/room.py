@@ -114,9 +114,9 @@ class Rooms:
             one.pods > now.placed.get(one.uid, 0) and (now.gpus or not one.autoscaled) for one in self._being_placed()
         )
 
-    def nodes_of(self, gang: Gang) -> int:
-        """Returns the pods of a gang that have a node now, whatever their attempt."""
-        return sum(pod.gang == gang.uid and not pod.done for pod in self._pods.values())
+    def nodes_of(self, uid: str, attempt: int) -> int:
+        """Returns the pods of a gang that have a node now, of an attempt and of those before it."""
+        return sum(pod.gang == uid and pod.attempt <= attempt and not pod.done for pod in self._pods.values())
 
     def waits_for_room(self, gang: Gang) -> bool:
         """Whether a gang has had no room of late, and would have had it if only those stayed that are being placed."""
