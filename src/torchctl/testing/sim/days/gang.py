@@ -14,7 +14,10 @@ Json = dict[str, Any]
 WHOLE = 8
 """GPUs of a node."""
 LATE_S = 60.0
-"""Seconds by which the operator's view of the cluster may be late."""
+"""Seconds by which the operator's view of the cluster may be late if no watch of its leader is silent.
+
+A watch may be refused for some seconds, a decision may be made again, and another leader may have to be found.
+"""
 
 
 def is_let_in(job: Json) -> bool:

@@ -3,6 +3,7 @@
 They hold after every change of every object, and go by what is written alone. Pure.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -34,13 +35,19 @@ LOOK_S = 60.0
 
 
 class Letting:
-    """Follows all changes and adds to `broken` what breaks a rule."""
+    """Follows all changes and adds to `broken` what breaks a rule.
 
-    def __init__(self, clock: Clock, broken: list[str]) -> None:
+    Args:
+        behind_s: Returns the seconds by which the operator's view is later than ever otherwise, because of what the day
+            did to its watches.
+    """
+
+    def __init__(self, clock: Clock, broken: list[str], behind_s: Callable[[], float] = lambda: 0.0) -> None:
         self._clock, self._broken = clock, broken
         self._gangs: dict[str, Gang] = {}
-        self._quotas = Quotas(clock, self._gangs)
-        self._rooms = Rooms(clock, broken, self._gangs)
+        self._late_s = lambda: LATE_S + behind_s()
+        self._quotas = Quotas(clock, self._gangs, self._late_s)
+        self._rooms = Rooms(clock, broken, self._gangs, self._late_s)
         self._reasons = Reasons(clock, broken, self._quotas, self._rooms)
         self._scaling = Scaling(clock, broken, self._gangs, self._quotas, self._rooms)
         self._victims: dict[tuple[str, str], list[int]] = {}

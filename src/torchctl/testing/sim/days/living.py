@@ -66,7 +66,8 @@ async def _live(day: Day) -> Told:
     cluster.world.objects.listeners += watching
     if day.coordinated:
         Autoscaler(cluster.world, cluster.add_node, cluster.remove_node)
-        cluster.world.objects.listeners.append(Letting(cluster.world.clock, rules.broken).on_change)
+        letting = Letting(cluster.world.clock, rules.broken, partial(_behind_s, cluster))
+        cluster.world.objects.listeners.append(letting.on_change)
     broken: list[str] = []
     async with cluster.run(replicas=2):
         doing = Doing(cluster, fates)
@@ -79,6 +80,11 @@ async def _live(day: Day) -> Told:
     broken += unfounded(day, causes)
     incidents = sum(causes.values(), Counter[str]())
     return Told((*rules.broken, *broken), seconds, journal.changes, journal.digest, rules.ends, incidents)
+
+
+def _behind_s(cluster: Cluster) -> float:
+    """Returns the seconds by which the leader's view may be old because a watch of it was silent."""
+    return max((leader.wire.behind_s for leader in cluster.leaders), default=0.0)
 
 
 async def _until(seconds: float, rules: Rules) -> None:
