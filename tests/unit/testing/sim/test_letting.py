@@ -228,6 +228,19 @@ def test_a_gang_that_is_let_in_without_room_is_noticed() -> None:
     assert [len(virtualtime.run(partial(main, nodes))) for nodes in (3, 4)] == [1, 0]
 
 
+def test_a_gang_without_gpus_needs_no_room() -> None:
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 2)
+        let_in(world, "half", "modest", 2)
+        world.delete(NODE, Key("", "node-1"))
+        await world.clock.sleep(LATE_S + 1)
+        let_in(world, "next", "served")
+        return found
+
+    assert virtualtime.run(main) == []
+
+
 async def looks(world: World, seconds: float) -> None:
     """Lets time pass; something happens now and then."""
     for number in range(int(seconds // 100)):

@@ -104,8 +104,8 @@ class Rooms:
         self._past.append(now)
 
     def see_let_in(self, gang: Gang) -> None:
-        """Judges a gang that has just been let in; one for which nodes are brought needs no room."""
-        if gang.autoscaled:
+        """Judges a gang that has just been let in; one without GPUs, or for which nodes are brought, needs no room."""
+        if gang.autoscaled or not gang.gpus:
             return
         others = [one for one in self._being_placed() if one.uid != gang.uid]
         if not any(_fits(gang, room, others) for room in self._views()):
