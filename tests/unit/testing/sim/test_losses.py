@@ -47,6 +47,23 @@ def test_a_job_goes_on_without_its_status(losses: Statuses, kind: str) -> None:
     assert (told.broken, dict(told.ends)) == ((), {"Succeeded": 1})
 
 
+def ended(failing_attempts: int) -> Day:
+    """The status of a job is removed after its end, once and again."""
+    submit = Submit(1.0, "job", "plain", 2, Fate(60, failing_attempts=failing_attempts, after_s=5))
+    return Day(1, 0.3, (submit, LoseStatus(700, "job"), LoseStatus(900, "job")))
+
+
+@pytest.mark.parametrize(("failing_attempts", "end"), [(0, "Succeeded"), (1, "Succeeded"), (9, "Failed")])
+def test_a_job_that_has_ended_does_not_train_again(failing_attempts: int, end: str) -> None:
+    told = live(ended(failing_attempts))
+    assert (told.broken, {name: count for name, count in told.ends.items() if count}) == ((), {end: 1})
+
+
+def test_a_job_that_trains_again_after_its_end_is_noticed(monkeypatch: Patch) -> None:
+    recovers_nothing(monkeypatch)
+    assert live(ended(1)).broken
+
+
 TAKEN_UP = recovery.recovered
 
 

@@ -156,9 +156,9 @@ class Prioritise(msgspec.Struct, frozen=True, tag=True):
 
 
 class LoseStatus(msgspec.Struct, frozen=True, tag=True):
-    """Somebody removes all of a running job's status; or sets it back to what it was, if `age_s` seconds are given.
+    """Somebody removes all of a job's status that runs or has ended, as a replacement does.
 
-    A replacement does the former, a restored backup both.
+    If `age_s` seconds are given, that of a running job is set back to what it was, as by a restored backup.
     """
 
     at_s: float

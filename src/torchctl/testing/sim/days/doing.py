@@ -121,7 +121,8 @@ class Doing:
     def _(self, action: actions.LoseStatus) -> None:
         key, until_s = _key(action.job), self._world.now_s - action.age_s if action.age_s else None
         found = self._world.find(TORCHRUN_JOB, key)
-        if found is not None and found.get("status", {}).get("phase") == Phase.RUNNING:
+        phase = None if found is None else found.get("status", {}).get("phase")
+        if found is not None and (phase == Phase.RUNNING or (phase in TERMINAL and until_s is None)):
             write = partial(self._world.report, TORCHRUN_JOB, key, manager=PERSON)
             self._losses.lose(found["metadata"]["uid"], until_s, write)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONFIG_MAP, JOB, KAI_QUEUE, POD, PVC
+from torchctl.api.kube import CONFIG_MAP, JOB, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_SYNC, ROLE_WORKER
 from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -35,11 +35,15 @@ class _Known:
     """Attempts before the status was lost, for which it does not say any more why there were so many."""
     forgotten: int | None = None
     """The attempt that runs, until a status is written again that was lost."""
+    over: str = ""
+    """How it had ended before its status was lost, if a child tells that it was started."""
     complete: str = ""
     """A Job of which all workers are done."""
     troubled: set[int] = field(default_factory=set)
     counted: Counter[int] = field(default_factory=Counter)
     made: set[str] = field(default_factory=set)
+    there: set[str] = field(default_factory=set)
+    """The Jobs and the Service that are there."""
     pods: dict[str, int] = field(default_factory=dict)
     placed: dict[int, set[str]] = field(default_factory=dict)
     least: int = 1
@@ -77,8 +81,8 @@ class Rules:
             return
         if kind == POD:
             self._see_pod(known, changed)
-        elif kind == JOB:
-            self._see_worker_job(known, changed)
+        elif kind in (JOB, SERVICE):
+            self._see_child(known, changed)
 
     def see_leaders(self, leaders: Sequence[object]) -> None:
         if len(leaders) > 1:
@@ -91,6 +95,8 @@ class Rules:
         meta, status = changed.new["metadata"], changed.new.get("status", {})
         known = self._known.setdefault(meta["uid"], _Known(meta["name"]))
         if self._losses.concerns(meta["uid"]):
+            if known.ended:
+                self.ends[known.ended] -= 1  # it will end again
             _forget(known, status)
             return
         known.least = changed.new["spec"].get("elastic", {}).get("minNodes", changed.new["spec"]["numNodes"])
@@ -167,6 +173,15 @@ class Rules:
         if pod["status"].get("phase") == "Running" and len(placed) < known.least:
             self._break(known, f"{pod['metadata']['name']} runs, and {len(placed)} of {known.least} have a node")
 
+    def _see_child(self, known: _Known, changed: Changed) -> None:
+        child = f"{changed.served.kind.kind} {changed.new['metadata']['name']}"
+        if changed.type == "DELETED":
+            known.there.discard(child)
+        else:
+            known.there.add(child)
+        if changed.served.kind == JOB:
+            self._see_worker_job(known, changed)
+
     def _see_worker_job(self, known: _Known, changed: Changed) -> None:
         name, attempt = changed.new["metadata"]["name"], int(changed.new["metadata"]["labels"][ATTEMPT])
         if _is_trouble(changed):
@@ -188,15 +203,17 @@ class Rules:
         if child in known.made:
             self._break(known, f"{child} was created twice")
         known.made.add(child)
-        if known.ended:
-            self._break(known, f"had ended as {known.ended}, and {child} was created")
+        if known.ended or known.over:
+            self._break(known, f"had ended as {known.ended or known.over}, and {child} was created")
 
 
 def _forget(known: _Known, status: Json) -> None:
     """Takes note that the status is another one: it counts from there, in the attempt that runs or a later one."""
     restarts, attempt = status.get("restarts", {}), max((known.attempt, *known.pods.values()))
     known.incidents, known.causes = restarts.get("total", 0), Counter(restarts.get("byCause", {}))
-    known.unknown, known.forgotten = max(0, attempt - known.incidents), attempt
+    known.unknown = max(0, attempt - known.incidents)
+    known.forgotten = None if known.ended else attempt
+    known.over, known.ended = known.ended if known.there else "", ""
     known.resumes = known.losses_of_room = 0
     known.attempt = status.get("attempt", 0)
     known.counted.clear()
