@@ -1,8 +1,12 @@
 """Status writes against the real API server."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from torchctl.api.job import TORCHRUN_JOB, JobStatus
+from torchctl.api.jobstatus import Restarts
 from torchctl.controllers.report import Reporter
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Conflict
@@ -11,6 +15,7 @@ from torchctl.runtime.events import EventRecorder
 pytestmark = pytest.mark.usefixtures("operator_account")
 
 JOB = {"apiVersion": "torchrun.ai/v1alpha1", "kind": "TorchrunJob", "metadata": {"name": "job"}}
+MOMENT = "2026-01-01T00:00:00Z"
 SPEC = {"jobQueue": "queue", "numNodes": 1, "command": "true"}
 
 
@@ -29,3 +34,23 @@ async def test_an_object_that_is_gone_needs_no_status(admin: Client, namespace: 
     reporter = Reporter(admin, events)
     await reporter.report(TORCHRUN_JOB, job, JobStatus(phase="Pending"), [("Normal", "Pending", "waits")])
     assert repr(events) == "<EventRecorder 0 queued>"
+
+
+async def test_fields_that_somebody_else_has_set_are_removed(admin: Client, namespace: str) -> None:
+    """Server-side apply leaves them: whoever sets a status back owns what comes back with that."""
+    job = await admin.create(TORCHRUN_JOB, {**JOB, "spec": SPEC}, namespace)
+    live = await admin.get_raw(TORCHRUN_JOB, "job", namespace)
+    ready = {"type": "Mine", "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": MOMENT}
+    older: dict[str, Any] = {
+        "hostUid": "a",
+        "nextAttemptTime": MOMENT,
+        "incident": {"cause": "Error", "opened": MOMENT},
+    }
+    older |= {"restarts": {"total": 2, "byCause": {"Error": 1, "Evicted": 1}}, "conditions": [ready]}
+    admission = {"attempt": 1, "place": 3, "takenBackTime": MOMENT}
+    await admin.replace(TORCHRUN_JOB, {**live, "status": {**older, "admission": admission}}, subresource="status")
+    job = await admin.get(TORCHRUN_JOB, "job", namespace)
+    status = JobStatus(phase="Running", restarts=Restarts(total=1, by_cause={"Error": 1}))
+    await Reporter(admin, EventRecorder(admin)).report(TORCHRUN_JOB, job, status, ())
+    found = await admin.get(TORCHRUN_JOB, "job", namespace)
+    assert found.status == msgspec.structs.replace(status, admission=job.status.admission)

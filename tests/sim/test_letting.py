@@ -130,9 +130,9 @@ def test_breaches_are_noticed(breach: Callable[[World], None]) -> None:
     assert len(watched(breach)) == 1
 
 
-def begun(world: World, broken: list[str], nodes: int = 20) -> None:
+def begun(world: World, broken: list[str], nodes: int = 20, behind_s: float = 0.0) -> None:
     """Has nodes, queues and the rules."""
-    world.objects.listeners.append(Letting(world.clock, broken).on_change)
+    world.objects.listeners.append(Letting(world.clock, broken, lambda: behind_s).on_change)
     for queue in queues(coordinated=True):
         world.create(TORCHRUN_QUEUE, "team", queue)
     for number in range(nodes):
@@ -193,6 +193,26 @@ def test_a_quota_counts_for_a_moment_after_it_is_lowered() -> None:
     assert [len(virtualtime.run(partial(main, seconds))) for seconds in (1, LATE_S + 1)] == [0, 1]
 
 
+@pytest.mark.parametrize(("seconds", "behind_s", "broken"), [(1, 0, 0), (LATE_S + 1, 0, 1), (LATE_S + 1, 30, 0)])
+def test_a_node_counts_for_a_moment_after_it_went(seconds: float, behind_s: float, broken: int) -> None:
+    """Its pods may have been seen to go before the node: each has a watch, and that of nodes may be silent."""
+
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 2, behind_s)
+        for number in range(2):
+            let_in(world, f"job-{number}", "modest")
+            has_pod(world, f"job-{number}", node=f"node-{number}")
+        world.delete(NODE, Key("", "node-1"))
+        world.delete(POD, Key("team", "job-1-0"))
+        world.delete(TORCHRUN_JOB, Key("team", "job-1"))
+        await world.clock.sleep(seconds)
+        let_in(world, "next", "modest")
+        return found
+
+    assert len(virtualtime.run(main)) == broken
+
+
 def no_room_for_all_of_a_gang(world: World) -> None:
     let_in(world, "one", "modest", 2)
     let_in(world, "two", "urgent", 2)
@@ -206,6 +226,19 @@ def test_a_gang_that_is_let_in_without_room_is_noticed() -> None:
         return found
 
     assert [len(virtualtime.run(partial(main, nodes))) for nodes in (3, 4)] == [1, 0]
+
+
+def test_a_gang_without_gpus_needs_no_room() -> None:
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 2)
+        let_in(world, "half", "modest", 2)
+        world.delete(NODE, Key("", "node-1"))
+        await world.clock.sleep(LATE_S + 1)
+        let_in(world, "next", "served")
+        return found
+
+    assert virtualtime.run(main) == []
 
 
 async def looks(world: World, seconds: float) -> None:

@@ -68,10 +68,11 @@ def let_in(world: World, name: str, kind: str = "brought", nodes: int = 2) -> Ke
     return Key("team", name)
 
 
-def has_a_node(world: World, key: Key, node: str) -> None:
+def has_a_node(world: World, key: Key, node: str, attempt: str = "0") -> None:
     uid = next(body["metadata"]["uid"] for body in world.all(TORCHRUN_JOB) if body["metadata"]["name"] == key.name)
-    pod = wants(f"{key.name}-0", 8)
-    pod["metadata"]["labels"] = {"torchrun.ai/job-uid": uid, "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
+    pod = wants(f"{key.name}-{attempt}-{node}", 8)
+    given = {"torchrun.ai/job-uid": uid, "torchrun.ai/attempt": attempt, "torchrun.ai/role": "worker"}
+    pod["metadata"]["labels"] = given
     pod["spec"]["nodeName"] = node
     world.create(POD, "team", pod)
 
@@ -112,6 +113,21 @@ async def both_leave(world: World) -> None:
     leaves(world, first)
 
 
+async def one_that_left_is_back_when_the_other_leaves(world: World) -> None:
+    first, second = await both_are_late(world)
+    leaves(world, second)
+    world.delete(POD, Key("team", "second-0-node-1"), gracePeriodSeconds=0)
+    world.report(TORCHRUN_JOB, second, {"phase": "Starting", "attempt": 1, "admission": again(world)})
+    for node in ("node-1", "node-2"):
+        has_a_node(world, second, node, attempt="1")
+    await world.clock.sleep(LATE)
+    leaves(world, first)
+
+
+def again(world: World) -> dict[str, Any]:
+    return {"attempt": 1, "letInTime": world.now}
+
+
 async def a_third_is_let_in(world: World) -> None:
     await both_are_late(world)
     let_in(world, "third")
@@ -141,6 +157,7 @@ async def one_waits_for_nothing(world: World) -> None:
     [
         (the_last_one_leaves, False),
         (another_queue_goes_on, False),
+        (one_that_left_is_back_when_the_other_leaves, False),
         (the_first_one_leaves, True),
         (both_leave, True),
         (a_third_is_let_in, True),

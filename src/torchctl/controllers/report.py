@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from torchctl.controllers.ownership import apply_status
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.events import EventRecorder
@@ -19,6 +20,10 @@ log = structlog.get_logger("torchctl.controllers")
 
 _OTHERS = frozenset({"admission"})
 """Fields of a status that another controller writes, under a field manager of its own."""
+
+
+def _is_ours(field: str) -> bool:
+    return field not in _OTHERS
 
 
 class Reported(Protocol):
@@ -74,10 +79,10 @@ class Reporter:
                 "uid": meta.uid,
                 "resourceVersion": meta.resource_version,
             },
-            "status": {key: value for key, value in msgspec.to_builtins(status).items() if key not in _OTHERS},
+            "status": {key: value for key, value in msgspec.to_builtins(status).items() if _is_ours(key)},
         }
         try:
-            await self._client.apply(kind, body, subresource="status", force=True)
+            await apply_status(self._client, kind, body, _is_ours)
         except NotFound:
             return  # deleted since it was read, and with it everybody who wants to know
         except ApiError as error:

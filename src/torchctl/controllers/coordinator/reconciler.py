@@ -27,6 +27,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.coordinator.deciding import Decided, Deciding
 from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.ownership import apply_status
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.errors import Forbidden, Invalid
@@ -143,4 +144,4 @@ class Coordinator:
             },
             "status": {"admission": msgspec.to_builtins(record)},
         }
-        await self._client.apply(TORCHRUN_JOB, body, subresource="status", force=True, field_manager=MANAGER)
+        await apply_status(self._client, TORCHRUN_JOB, body, lambda field: field == "admission", field_manager=MANAGER)

@@ -1,7 +1,7 @@
 """The network between one client and the API server: it delays, loses answers and breaks."""
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -9,6 +9,7 @@ import anyio
 from torchctl.runtime.client.errors import Timeout, Unavailable
 from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
+from torchctl.testing.sim.backlog import Backlog
 from torchctl.testing.sim.world import World
 
 __all__ = ["Wire"]
@@ -33,6 +34,12 @@ class Wire:
         self.loses = 0.0
         self._world = world
         self._chance = chance
+        self._backlog = Backlog()
+
+    @property
+    def behind_s(self) -> float:
+        """Seconds by which the view of the process at this end may be old, because it was parted."""
+        return self._backlog.age_s(anyio.current_time())
 
     async def send(self, request: HttpRequest, gate: Gate | None = None) -> HttpResponse:
         if gate is not None:
@@ -51,8 +58,14 @@ class Wire:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[LineStream]:
         await self._pass()
+        watch = (request.path, *(pair for pair in request.query if pair[0].endswith("Selector")))
+        if not self.parted:
+            self._backlog.clear(watch, anyio.current_time())
         async with self._world.server.stream(request) as stream:
-            yield _Stream(stream, self)
+            yield _Stream(stream, self, watch)
+
+    def keep_back(self, watch: Hashable) -> None:
+        self._backlog.keep(watch, anyio.current_time())
 
     async def _pass(self) -> None:
         await anyio.sleep(self._chance.uniform(LEAST_S, MOST_S))
@@ -61,11 +74,12 @@ class Wire:
 
 
 class _Stream:
-    """A stream that is silent while its wire is parted; what came meanwhile is lost with the connection."""
+    """A stream that loses what comes while its wire is parted, and is silent from then on, as a dead connection is."""
 
-    def __init__(self, stream: LineStream, wire: Wire) -> None:
+    def __init__(self, stream: LineStream, wire: Wire, watch: Hashable) -> None:
         self._stream = stream
         self._wire = wire
+        self._watch = watch
         self.status = stream.status
         self.headers = stream.headers
 
@@ -73,13 +87,16 @@ class _Stream:
         return await self._stream.read_body()
 
     async def readline(self, timeout_s: float) -> bytes:
-        return await self._passed(await self._stream.readline(timeout_s), timeout_s)
+        return await self._read(self._stream.readline, timeout_s)
 
     async def readlines(self, timeout_s: float) -> bytes:
-        return await self._passed(await self._stream.readlines(timeout_s), timeout_s)
+        return await self._read(self._stream.readlines, timeout_s)
 
-    async def _passed(self, lines: bytes, timeout_s: float) -> bytes:
+    async def _read(self, read: Callable[[float], Awaitable[bytes]], timeout_s: float) -> bytes:
+        gives_up_at = anyio.current_time() + timeout_s
+        lines = await read(timeout_s)
         if self._wire.parted:
-            await anyio.sleep(timeout_s)
+            self._wire.keep_back(self._watch)
+            await anyio.sleep_until(gives_up_at)
             raise Timeout("nothing came on this watch")
         return lines

@@ -120,9 +120,10 @@ class Renamed:
     def get(self, kind: Any, key: Any) -> TorchrunQueue:
         return self.queue
 
-    async def apply(self, kind: Any, body: dict[str, Any], *ours: Any, **how: Any) -> None:
+    async def apply(self, kind: Any, body: dict[str, Any], *ours: Any, **how: Any) -> Any:
         if "status" in body:
             self.told = {condition["type"]: condition["message"] for condition in body["status"]["conditions"]}
+        return SimpleNamespace(status=body.get("status", {}))
 
     async def delete(self, kind: Any, name: str, **guards: Any) -> None:
         raise Forbidden(f"{name} has children")

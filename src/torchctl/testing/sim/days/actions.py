@@ -19,6 +19,7 @@ __all__ = [
     "KillLeader",
     "LoseAnswers",
     "LoseNode",
+    "LoseStatus",
     "Outage",
     "Part",
     "Prioritise",
@@ -154,6 +155,17 @@ class Prioritise(msgspec.Struct, frozen=True, tag=True):
     priority: int
 
 
+class LoseStatus(msgspec.Struct, frozen=True, tag=True):
+    """Somebody removes all of a job's status that runs or has ended, as a replacement does.
+
+    If `age_s` seconds are given, that of a running job is set back to what it was, as by a restored backup.
+    """
+
+    at_s: float
+    job: str
+    age_s: float = 0.0
+
+
 class AdjustQueue(msgspec.Struct, frozen=True, tag=True):
     """An admin changes the weight of a queue, and its quota of GPUs."""
 
@@ -221,6 +233,7 @@ Action = (
     | Fail
     | Evict
     | LoseNode
+    | LoseStatus
     | RemoveNode
     | AddNode
     | Intrude

@@ -1,48 +1,23 @@
 """Does in a simulated cluster what a day says."""
 
 from collections.abc import Callable
-from functools import singledispatchmethod
+from functools import partial, singledispatchmethod
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, SERVICE
 from torchctl.api.labels import JOB_NAME, ROLE, ROLE_WORKER
-from torchctl.api.phases import TERMINAL
+from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.kinds import Key, Kind
 from torchctl.testing.fake.objects import Body, Changed, key_of
 from torchctl.testing.fleet import NodeSpec
 from torchctl.testing.sim.cluster import Cluster
 from torchctl.testing.sim.controllers.autoscaler import BROUGHT
-from torchctl.testing.sim.days import jobs
-from torchctl.testing.sim.days.actions import (
-    Action,
-    AddNode,
-    AdjustQueue,
-    BreakWatches,
-    Compact,
-    Day,
-    Delete,
-    DeleteChild,
-    DeletePod,
-    Evict,
-    Fail,
-    Fate,
-    Intrude,
-    KillLeader,
-    LoseAnswers,
-    LoseNode,
-    Outage,
-    Part,
-    Prioritise,
-    RemoveNode,
-    Resume,
-    Scale,
-    StopLeader,
-    Submit,
-    Suspend,
-)
+from torchctl.testing.sim.days import actions, jobs
+from torchctl.testing.sim.days.actions import Action, Day, Fate, Intrude
 from torchctl.testing.sim.days.gang import is_let_in
+from torchctl.testing.sim.days.losses import Losses
 from torchctl.testing.sim.jobs.pods import INDEX
 from torchctl.testing.sim.kinds import NODE
 from torchctl.testing.sim.replica import Replica
@@ -60,8 +35,9 @@ PERSON = "person"
 class Doing:
     """Carries out the actions of a day. What an action names and is not there is left alone."""
 
-    def __init__(self, cluster: Cluster, fates: dict[str, Fate]) -> None:
+    def __init__(self, cluster: Cluster, fates: dict[str, Fate], losses: Losses) -> None:
         self._cluster = cluster
+        self._losses = losses
         self._world = cluster.world
         self._fates = fates
         self._chance = cluster.world.chance("doing")
@@ -120,44 +96,53 @@ class Doing:
     # People.
 
     @_act.register
-    def _(self, action: Submit) -> None:
+    def _(self, action: actions.Submit) -> None:
         if self._world.find(TORCHRUN_JOB, _key(action.job)) is None:
             self._fates[action.job] = action.fate
             self._world.create(TORCHRUN_JOB, jobs.NAMESPACE, jobs.job(action))
 
     @_act.register
-    def _(self, action: Suspend) -> None:
+    def _(self, action: actions.Suspend) -> None:
         self._edit(action.job, suspend=True)
 
     @_act.register
-    def _(self, action: Resume) -> None:
+    def _(self, action: actions.Resume) -> None:
         self._edit(action.job, suspend=False)
 
     @_act.register
-    def _(self, action: Scale) -> None:
+    def _(self, action: actions.Scale) -> None:
         self._edit(action.job, numNodes=action.nodes)
 
     @_act.register
-    def _(self, action: Prioritise) -> None:
+    def _(self, action: actions.Prioritise) -> None:
         self._edit(action.job, priority=action.priority)
 
     @_act.register
-    def _(self, action: AdjustQueue) -> None:
+    def _(self, action: actions.LoseStatus) -> None:
+        key, until_s = _key(action.job), self._world.now_s - action.age_s if action.age_s else None
+        found = self._world.find(TORCHRUN_JOB, key)
+        phase = None if found is None else found.get("status", {}).get("phase")
+        if found is not None and (phase == Phase.RUNNING or (phase in TERMINAL and until_s is None)):
+            write = partial(self._world.report, TORCHRUN_JOB, key, manager=PERSON)
+            self._losses.lose(found["metadata"]["uid"], until_s, write)
+
+    @_act.register
+    def _(self, action: actions.AdjustQueue) -> None:
         self._adjust(action.queue, weight=action.weight, quota={"gpus": action.gpus})
 
     @_act.register
-    def _(self, action: Delete) -> None:
+    def _(self, action: actions.Delete) -> None:
         if self._world.find(TORCHRUN_JOB, _key(action.job)) is not None:
             self._world.delete(TORCHRUN_JOB, _key(action.job))
 
     @_act.register
-    def _(self, action: DeleteChild) -> None:
+    def _(self, action: actions.DeleteChild) -> None:
         for child in self._world.all(CHILDREN[action.kind]):
             if child["metadata"].get("labels", {}).get(JOB_NAME) == action.job:
                 self._world.delete(CHILDREN[action.kind], key_of(child))
 
     @_act.register
-    def _(self, action: DeletePod) -> None:
+    def _(self, action: actions.DeletePod) -> None:
         pod = self._worker(action.job, action.index)
         if pod is not None:
             options = {"gracePeriodSeconds": 0} if action.by_force else {}
@@ -166,31 +151,31 @@ class Doing:
     # Trouble on nodes.
 
     @_act.register
-    def _(self, action: Fail) -> None:
+    def _(self, action: actions.Fail) -> None:
         pod = self._worker(action.job, action.index)
         if pod is not None:
             self._cluster.kubelets.fail(pod["metadata"]["uid"], action.exit_code, action.reason or None)
 
     @_act.register
-    def _(self, action: Evict) -> None:
+    def _(self, action: actions.Evict) -> None:
         pod = self._worker(action.job, action.index)
         if pod is not None:
             self._cluster.kubelets.evict(pod["metadata"]["uid"], "The node was low on resource: memory.")
 
     @_act.register
-    def _(self, action: LoseNode) -> None:
+    def _(self, action: actions.LoseNode) -> None:
         kubelets = self._cluster.kubelets
         if action.node not in kubelets.silent:
             kubelets.lose(action.node)
             self._later(action.for_s, lambda: kubelets.restore(action.node))
 
     @_act.register
-    def _(self, action: RemoveNode) -> None:
+    def _(self, action: actions.RemoveNode) -> None:
         if self._world.find(NODE, Key("", action.node)) is not None:
             self._cluster.remove_node(action.node)
 
     @_act.register
-    def _(self, action: AddNode) -> None:
+    def _(self, action: actions.AddNode) -> None:
         self._cluster.add_node(NodeSpec(name=action.node))
 
     @_act.register
@@ -203,48 +188,49 @@ class Doing:
     # Trouble of the operator.
 
     @_act.register
-    def _(self, action: KillLeader) -> None:
+    def _(self, action: actions.KillLeader) -> None:
         leader = next(iter(self._cluster.leaders), None)
         if leader is not None:
             leader.kill()
             self._later(action.back_s, self._start_replica)
 
     @_act.register
-    def _(self, action: StopLeader) -> None:
+    def _(self, action: actions.StopLeader) -> None:
         leader = next(iter(self._cluster.leaders), None)
         if leader is not None:
             self._start_replica()
             leader.stop()
 
     @_act.register
-    def _(self, action: Part) -> None:
+    def _(self, action: actions.Part) -> None:
         leader = next(iter(self._cluster.leaders), None)
         if leader is not None:
             leader.wire.parted = True
             self._later(action.for_s, lambda: self._join(leader))
 
     @_act.register
-    def _(self, action: BreakWatches) -> None:
+    def _(self, action: actions.BreakWatches) -> None:
         self._world.server.break_watches()
 
     @_act.register
-    def _(self, action: Compact) -> None:
+    def _(self, action: actions.Compact) -> None:
         self._world.server.compact()
         self._world.server.break_watches()
 
     @_act.register
-    def _(self, action: Outage) -> None:
+    def _(self, action: actions.Outage) -> None:
         self._world.away = True
         self._world.server.break_watches()
         self._later(action.for_s, self._answer_again)
 
     @_act.register
-    def _(self, action: LoseAnswers) -> None:
+    def _(self, action: actions.LoseAnswers) -> None:
         self._lose_answers(action.share)
         self._later(action.for_s, lambda: self._lose_answers(0.0))
 
     def _see(self, changed: Changed) -> None:
         """Lets somebody else's pods come at once when a job is let in."""
+        self._losses.on_change(changed, self._world.now_s)
         let_in = changed.served.kind == TORCHRUN_JOB and is_let_in(changed.new) and not is_let_in(changed.old or {})
         if let_in and self._intruders:
             intruder = self._intruders.pop(0)

@@ -20,6 +20,7 @@ from torchctl.testing.sim.days.actions import (
     KillLeader,
     LoseAnswers,
     LoseNode,
+    LoseStatus,
     Outage,
     Part,
     Prioritise,
@@ -167,6 +168,10 @@ def _lose_answers(chance: random.Random, at_s: float, known: list[Submit]) -> It
     yield LoseAnswers(at_s, round(chance.uniform(10, 300), 3), round(chance.uniform(0.02, 0.3), 3))
 
 
+def _lose_status(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
+    yield LoseStatus(at_s, chance.choice(known).job, round(chance.choice((0, 0, 30, 1800)) * chance.random(), 3))
+
+
 def _burst(chance: random.Random, at_s: float, known: list[Submit]) -> Iterator[Action]:
     """Several things that happen to one job within seconds, and to the operator."""
     job = [chance.choice(known[-4:])]
@@ -197,6 +202,7 @@ RATES: tuple[tuple[float, Draw], ...] = (
     (1.5, lambda chance, at_s, known: iter([Compact(at_s)])),
     (0.8, _outage),
     (1.0, _lose_answers),
+    (2.0, _lose_status),
 )
 """What happens besides submissions, and how often in an hour."""
 

@@ -14,7 +14,10 @@ Json = dict[str, Any]
 WHOLE = 8
 """GPUs of a node."""
 LATE_S = 60.0
-"""Seconds by which the operator's view of the cluster may be late."""
+"""Seconds by which the operator's view of the cluster may be late if no watch of its leader is silent.
+
+A watch may be refused for some seconds, a decision may be made again, and another leader may have to be found.
+"""
 
 
 def is_let_in(job: Json) -> bool:
@@ -35,6 +38,7 @@ class Gang:
     Attributes:
         body: Its TorchrunJob.
         let_in: The attempts that were let in.
+        lost: The attempts of which somebody has removed or altered the status.
         placed: The uids of pods that have had a node, by attempt.
         half_since_s: Since when some of its pods have a node, and others have none.
         waits_since_s: Since when it waits to be let in; None if it does not.
@@ -43,6 +47,7 @@ class Gang:
 
     body: Json
     let_in: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
     placed: dict[int, set[str]] = field(default_factory=dict)
     half_since_s: float | None = None
     waits_since_s: float | None = None
@@ -124,13 +129,15 @@ class Gang:
 
     @property
     def holds(self) -> bool:
-        """Whether it is let in, and its attempt is not over."""
-        return "letInTime" in self.record and self.status.get("phase") not in (*TERMINAL, Phase.SUSPENDED)
+        """Whether it is let in, and its attempt is not over; if its record was lost, whether it was let in."""
+        granted = "letInTime" in self.record or self.attempt in self.let_in & self.lost
+        return granted and self.status.get("phase") not in (*TERMINAL, Phase.SUSPENDED)
 
     @property
     def let_in_s(self) -> float:
-        """When its current attempt was let in."""
-        return _seconds(self.record["letInTime"])
+        """When its current attempt was let in, or if that was lost, about when it was started."""
+        started = self.status.get("attemptStartTime", self.body["metadata"]["creationTimestamp"])
+        return _seconds(self.record.get("letInTime", started))
 
     @property
     def lacks(self) -> int:
@@ -140,7 +147,7 @@ class Gang:
     @property
     def coordinated(self) -> bool:
         """Whether the coordinator has a say about it."""
-        return "admission" in self.status
+        return "admission" in self.status or bool(self.let_in)
 
     @property
     def leaves(self) -> bool:

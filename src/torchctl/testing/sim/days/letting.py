@@ -3,6 +3,7 @@
 They hold after every change of every object, and go by what is written alone. Pure.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -12,6 +13,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.runtime.clock import Clock
 from torchctl.testing.fake.objects import Changed
 from torchctl.testing.sim.days.gang import LATE_S, Gang, taken_back
+from torchctl.testing.sim.days.losses import Losses
 from torchctl.testing.sim.days.quotas import Quotas
 from torchctl.testing.sim.days.reasons import Reasons
 from torchctl.testing.sim.days.room import Rooms
@@ -34,13 +36,26 @@ LOOK_S = 60.0
 
 
 class Letting:
-    """Follows all changes and adds to `broken` what breaks a rule."""
+    """Follows all changes and adds to `broken` what breaks a rule.
 
-    def __init__(self, clock: Clock, broken: list[str]) -> None:
+    Args:
+        behind_s: Returns the seconds by which the operator's view is later than ever otherwise, because of what the day
+            did to its watches.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        broken: list[str],
+        behind_s: Callable[[], float] = lambda: 0.0,
+        losses: Losses | None = None,
+    ) -> None:
         self._clock, self._broken = clock, broken
         self._gangs: dict[str, Gang] = {}
-        self._quotas = Quotas(clock, self._gangs)
-        self._rooms = Rooms(clock, broken, self._gangs)
+        self._losses = losses or Losses()
+        self._late_s = lambda: LATE_S + behind_s()
+        self._quotas = Quotas(clock, self._gangs, self._late_s)
+        self._rooms = Rooms(clock, broken, self._gangs, self._late_s)
         self._reasons = Reasons(clock, broken, self._quotas, self._rooms)
         self._scaling = Scaling(clock, broken, self._gangs, self._quotas, self._rooms)
         self._victims: dict[tuple[str, str], list[int]] = {}
@@ -75,12 +90,15 @@ class Letting:
         gang = self._gangs.setdefault(uid, Gang(changed.new))
         before = changed.old or {}
         gang.see(changed.new, self._clock.monotonic())
+        if self._losses.concerns(uid):
+            gang.lost.add(Gang(before).attempt)
+            return
         if "letInTime" in gang.record:
             gang.let_in.add(gang.attempt)
         known = Gang(before)
         if known.record.get("reserved") or known.leaves:
             self._kept_s = self._clock.monotonic()
-        if gang.holds and not known.holds:
+        if gang.holds and not known.holds and gang.attempt not in gang.lost:
             self._see_let_in(gang, itself="reserved" in known.record)
         if gang.attempt == known.attempt and known.record.get("letInTime") not in (None, gang.record.get("letInTime")):
             self._broken.append(f"{gang.name}: attempt {gang.attempt} was let in, and that is told anew")

@@ -20,6 +20,7 @@ from torchctl.testing.sim.days.doing import Doing
 from torchctl.testing.sim.days.drawing import NODES
 from torchctl.testing.sim.days.jobs import script
 from torchctl.testing.sim.days.letting import Letting
+from torchctl.testing.sim.days.losses import Losses
 from torchctl.testing.sim.days.resting import Motion
 from torchctl.testing.sim.days.rules import Rules, at_rest, without_queues
 from torchctl.testing.sim.days.telling import Telling
@@ -59,17 +60,19 @@ def live(day: Day) -> Told:
 
 
 async def _live(day: Day) -> Told:
-    fates: dict[str, Fate] = {}
+    fates, losses = dict[str, Fate](), Losses()
     cluster = Cluster(day.seed, operator_of(day), script=script(fates), nodes=default_nodes(NODES))
-    journal, rules = Journal(cluster.world), Rules()
-    watching = (rules.on_change, Telling(rules.broken).on_change, lambda changed: rules.see_leaders(cluster.leaders))
+    journal, rules = Journal(cluster.world), Rules(losses)
+    telling = Telling(rules.broken, losses)
+    watching = (rules.on_change, telling.on_change, lambda changed: rules.see_leaders(cluster.leaders))
     cluster.world.objects.listeners += watching
     if day.coordinated:
         Autoscaler(cluster.world, cluster.add_node, cluster.remove_node)
-        cluster.world.objects.listeners.append(Letting(cluster.world.clock, rules.broken).on_change)
+        letting = Letting(cluster.world.clock, rules.broken, partial(_behind_s, cluster), losses)
+        cluster.world.objects.listeners.append(letting.on_change)
     broken: list[str] = []
     async with cluster.run(replicas=2):
-        doing = Doing(cluster, fates)
+        doing = Doing(cluster, fates, losses)
         doing.begin(day)
         await _until(day.hours * 3600.0, rules)
         if day.rests and not rules.broken:
@@ -79,6 +82,11 @@ async def _live(day: Day) -> Told:
     broken += unfounded(day, causes)
     incidents = sum(causes.values(), Counter[str]())
     return Told((*rules.broken, *broken), seconds, journal.changes, journal.digest, rules.ends, incidents)
+
+
+def _behind_s(cluster: Cluster) -> float:
+    """Returns the seconds by which the leader's view may be old because a watch of it was silent."""
+    return max((leader.wire.behind_s for leader in cluster.leaders), default=0.0)
 
 
 async def _until(seconds: float, rules: Rules) -> None:

@@ -1,11 +1,11 @@
 """What the queues of a day allow their gangs to hold, and what they hold. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.runtime.clock import Clock
-from torchctl.testing.sim.days.gang import LATE_S, Gang
+from torchctl.testing.sim.days.gang import Gang
 
 __all__ = ["Quotas"]
 
@@ -18,10 +18,12 @@ class Quotas:
 
     Args:
         gangs: The gangs by their uid, which somebody else keeps up to date.
+        late_s: Returns the seconds by which the operator's view may be late now.
     """
 
     clock: Clock
     gangs: Mapping[str, Gang]
+    late_s: Callable[[], float]
     _specs: dict[str, list[tuple[float, Json]]] = field(default_factory=dict)
 
     def see_queue(self, queue: Json) -> None:
@@ -70,10 +72,10 @@ class Quotas:
 
     def _most(self, queue: str, name: str, default: Any) -> Any:
         """Returns the largest bound that the queue has had of late."""
-        now_s, found = self.clock.monotonic(), []
+        since_s, found = self.clock.monotonic() - self.late_s(), []
         known = self._specs.get(queue, [])
         for at, (_, spec) in enumerate(known):
-            if at + 1 == len(known) or known[at + 1][0] > now_s - LATE_S:
+            if at + 1 == len(known) or known[at + 1][0] > since_s:
                 found.append(spec.get("quota", {}).get(name, default))
         return max(found, key=lambda bound: bound or 0, default=default)
 

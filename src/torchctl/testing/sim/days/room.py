@@ -1,11 +1,12 @@
 """The rules of room on a day with the coordinator: who is let in finds places, and places do not stay empty.
 
 They go by the nodes and pods as they are, and count generously: what breaks a rule here is wrong by any count. The
-operator sees everything a little later, so a moment ago counts as well as now. Pure.
+operator sees everything a little later, and nodes not at the same time as pods: there is a watch for each. So the nodes
+of a moment ago count as well as those of now, and so do the pods, in any combination. Pure.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
 from torchctl.runtime.clock import Clock
 from torchctl.testing.fake.objects import Changed
 from torchctl.testing.fleet import GPU
-from torchctl.testing.sim.days.gang import LATE_S, Gang
+from torchctl.testing.sim.days.gang import Gang
 from torchctl.testing.sim.days.jobs import gpus_per_pod
 from torchctl.testing.sim.kinds import NODE
 
@@ -23,6 +24,8 @@ __all__ = ["LONGEST_EMPTY_S", "Rooms"]
 
 Json = dict[str, Any]
 
+LONGEST_LATE_S = 600.0
+"""The most seconds by which the operator's view may be late: parted for minutes, until a silent watch is given up."""
 LONGEST_EMPTY_S = 1200.0
 """Seconds for which the first of a queue may wait although there is room for it and nobody else: a decision may need
 another leader, or a job was let in for nothing before."""
@@ -32,17 +35,32 @@ class Room(NamedTuple):
     """What was free at a time.
 
     Args:
-        empty: Nodes without a pod that has GPUs.
-        gpus: GPUs that are free on all nodes together.
-        ours: Nodes without a pod that has GPUs and is not the coordinator's.
+        nodes: The GPUs of each node that takes pods.
+        used: The GPUs of the pods on each node that has some.
+        foreign: Nodes with a pod that has GPUs and is not the coordinator's.
         placed: Pods of each gang that had a node, or were done, by its uid.
     """
 
     at_s: float
-    empty: int
-    gpus: int
-    ours: int
+    nodes: Mapping[str, int]
+    used: Mapping[str, int]
+    foreign: frozenset[str]
     placed: Mapping[str, int]
+
+    @property
+    def empty(self) -> int:
+        """Nodes without a pod that has GPUs."""
+        return sum(not self.used.get(name) for name in self.nodes)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that are free on all nodes together."""
+        return sum(amount - self.used.get(name, 0) for name, amount in self.nodes.items())
+
+    @property
+    def ours(self) -> int:
+        """Nodes without a pod that has GPUs and is not the coordinator's."""
+        return len(self.nodes.keys() - self.foreign)
 
 
 @dataclass(slots=True)
@@ -60,11 +78,13 @@ class Rooms:
 
     Args:
         gangs: The gangs of the coordinator by their uid, which somebody else keeps up to date.
+        late_s: Returns the seconds by which the operator's view may be late now.
     """
 
     clock: Clock
     broken: list[str]
     gangs: Mapping[str, Gang]
+    late_s: Callable[[], float]
     _gpus: dict[str, int] = field(default_factory=dict)
     _pods: dict[str, _Pod] = field(default_factory=dict)
     _past: deque[Room] = field(default_factory=deque)
@@ -79,16 +99,16 @@ class Rooms:
         elif changed.served.kind != TORCHRUN_JOB:
             return
         now = self._now()
-        while len(self._past) > 1 and self._past[1].at_s < now.at_s - LATE_S:
+        while len(self._past) > 1 and self._past[1].at_s < now.at_s - LONGEST_LATE_S:
             self._past.popleft()
         self._past.append(now)
 
     def see_let_in(self, gang: Gang) -> None:
-        """Judges a gang that has just been let in; one for which nodes are brought needs no room."""
-        if gang.autoscaled:
+        """Judges a gang that has just been let in; one without GPUs, or for which nodes are brought, needs no room."""
+        if gang.autoscaled or not gang.gpus:
             return
         others = [one for one in self._being_placed() if one.uid != gang.uid]
-        if not any(_fits(gang, room, others) for room in self._past):
+        if not any(_fits(gang, room, others) for room in self._views()):
             room = self._past[-1]
             self.broken.append(f"{gang.name}: was let in with {gang.pods} pods; {room.empty} nodes are empty")
 
@@ -114,15 +134,31 @@ class Rooms:
             one.pods > now.placed.get(one.uid, 0) and (now.gpus or not one.autoscaled) for one in self._being_placed()
         )
 
-    def nodes_of(self, gang: Gang) -> int:
-        """Returns the pods of a gang that have a node now, whatever their attempt."""
-        return sum(pod.gang == gang.uid and not pod.done for pod in self._pods.values())
+    def nodes_of(self, uid: str, attempt: int) -> int:
+        """Returns the pods of a gang that have a node now, of an attempt and of those before it."""
+        return sum(pod.gang == uid and pod.attempt <= attempt and not pod.done for pod in self._pods.values())
 
     def waits_for_room(self, gang: Gang) -> bool:
         """Whether a gang has had no room of late, and would have had it if only those stayed that are being placed."""
         return all(
-            gang.pods + self._missing(room) <= room.ours and not self._has_room(gang, room) for room in self._past
+            gang.pods + self._missing(room) <= room.ours and not self._has_room(gang, room) for room in self._of_late()
         )
+
+    def _of_late(self) -> list[Room]:
+        """Returns what the operator may think is now, the newest first."""
+        since_s, found = self.clock.monotonic() - self.late_s(), list[Room]()
+        for room in reversed(self._past):
+            found.append(room)
+            if room.at_s < since_s:
+                break  # it lasted until then
+        return found
+
+    def _views(self) -> Iterator[Room]:
+        """Yields what the operator may think is now, with nodes that it sees sooner or later than pods."""
+        rooms = self._of_late()
+        yield from rooms
+        nodes = {id(room.nodes): room.nodes for room in rooms}
+        yield from (room._replace(nodes=seen) for seen in nodes.values() for room in rooms)
 
     def _is_coordinated(self, uid: str) -> bool:
         return uid in self.gangs and self.gangs[uid].coordinated
@@ -140,10 +176,11 @@ class Rooms:
 
     def _see_node(self, changed: Changed) -> None:
         name = changed.new["metadata"]["name"]
-        if changed.type == "DELETED" or changed.new.get("spec", {}).get("taints"):
-            self._gpus.pop(name, None)
-        else:
-            self._gpus[name] = int(changed.new.get("status", {}).get("allocatable", {}).get(GPU, 0))
+        others = {other: gpus for other, gpus in self._gpus.items() if other != name}
+        if changed.type != "DELETED" and not changed.new.get("spec", {}).get("taints"):
+            others[name] = int(changed.new.get("status", {}).get("allocatable", {}).get(GPU, 0))
+        if others != self._gpus:
+            self._gpus = others  # never altered: what was seen before names the nodes of then
 
     def _see_pod(self, changed: Changed) -> None:
         pod, uid = changed.new, changed.new["metadata"]["uid"]
@@ -157,18 +194,16 @@ class Rooms:
         self._pods[uid] = _Pod(pod["spec"]["nodeName"], 0 if done else gpus_per_pod(pod), gang, attempt, done)
 
     def _now(self) -> Room:
-        used = dict.fromkeys(self._gpus, 0)
-        foreign = {pod.node for pod in self._pods.values() if pod.gpus and not self._is_coordinated(pod.gang)}
-        placed: dict[str, int] = {}
+        used, placed, foreign = dict[str, int](), dict[str, int](), set[str]()
         for pod in self._pods.values():
-            if pod.node in used:
-                used[pod.node] += pod.gpus
+            if pod.gpus:
+                used[pod.node] = used.get(pod.node, 0) + pod.gpus
+                if not self._is_coordinated(pod.gang):
+                    foreign.add(pod.node)
             known = self.gangs.get(pod.gang)
             if known is not None and known.attempt == pod.attempt:
                 placed[pod.gang] = placed.get(pod.gang, 0) + 1
-        free = [self._gpus[name] - amount for name, amount in used.items()]
-        empty = sum(not amount for amount in used.values())
-        return Room(self.clock.monotonic(), empty, sum(free), len(self._gpus.keys() - foreign), placed)
+        return Room(self.clock.monotonic(), self._gpus, used, frozenset(foreign), placed)
 
 
 def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:

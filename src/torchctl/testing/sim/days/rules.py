@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.kube import CONFIG_MAP, JOB, KAI_QUEUE, POD, PVC
+from torchctl.api.kube import CONFIG_MAP, JOB, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_SYNC, ROLE_WORKER
 from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -14,6 +14,7 @@ from torchctl.testing.fake.objects import Changed, Objects
 from torchctl.testing.fake.served import Served
 from torchctl.testing.gangs import POD_GROUP_NAME as GANG
 from torchctl.testing.sim.days.gang import taken_back
+from torchctl.testing.sim.days.losses import Losses
 
 __all__ = ["Rules", "at_rest", "without_queues"]
 
@@ -30,9 +31,19 @@ class _Known:
     attempt: int = 0
     resumes: int = 0
     losses_of_room: int = 0
+    unknown: int = 0
+    """Attempts before the status was lost, for which it does not say any more why there were so many."""
+    forgotten: int | None = None
+    """The attempt that runs, until a status is written again that was lost."""
+    over: str = ""
+    """How it had ended before its status was lost, if a child tells that it was started."""
+    complete: str = ""
+    """A Job of which all workers are done."""
     troubled: set[int] = field(default_factory=set)
     counted: Counter[int] = field(default_factory=Counter)
     made: set[str] = field(default_factory=set)
+    there: set[str] = field(default_factory=set)
+    """The Jobs and the Service that are there."""
     pods: dict[str, int] = field(default_factory=dict)
     placed: dict[int, set[str]] = field(default_factory=dict)
     least: int = 1
@@ -46,8 +57,9 @@ class Rules:
         broken: What has broken a rule, in the order of time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, losses: Losses | None = None) -> None:
         self.broken: list[str] = []
+        self._losses = losses or Losses()
         self.ends: Counter[str] = Counter()
         self._known: dict[str, _Known] = {}
 
@@ -69,8 +81,8 @@ class Rules:
             return
         if kind == POD:
             self._see_pod(known, changed)
-        elif kind == JOB:
-            self._see_worker_job(known, changed)
+        elif kind in (JOB, SERVICE):
+            self._see_child(known, changed)
 
     def see_leaders(self, leaders: Sequence[object]) -> None:
         if len(leaders) > 1:
@@ -82,12 +94,21 @@ class Rules:
     def _see_torchrun_job(self, changed: Changed) -> None:
         meta, status = changed.new["metadata"], changed.new.get("status", {})
         known = self._known.setdefault(meta["uid"], _Known(meta["name"]))
+        if self._losses.concerns(meta["uid"]):
+            if known.ended:
+                self.ends[known.ended] -= 1  # it will end again
+            _forget(known, status)
+            return
         known.least = changed.new["spec"].get("elastic", {}).get("minNodes", changed.new["spec"]["numNodes"])
         if changed.old is not None and changed.old["spec"].get("suspend") and not changed.new["spec"].get("suspend"):
             known.resumes += 1
         if changed.old is not None and taken_back(changed.new) not in ("", taken_back(changed.old)):
             known.losses_of_room += 1
             known.troubled.add(status["admission"].get("attempt", 0))
+        if known.forgotten is not None and _without_admission(changed.old) != _without_admission(changed.new):
+            if status.get("attempt", 0) != known.forgotten:
+                self._break(known, f"lost its status, and attempt {known.forgotten} is taken for another one")
+            known.forgotten = None
         self._see_end(known, status.get("phase", ""))
         attempt = status.get("attempt", 0)
         restarts = status.get("restarts", {})
@@ -98,7 +119,7 @@ class Rules:
         known.causes = Counter(by_cause)
         if attempt < known.attempt:
             self._break(known, f"attempt {attempt} follows attempt {known.attempt}")
-        if attempt > total + known.resumes + known.losses_of_room:
+        if attempt > total + known.resumes + known.losses_of_room + known.unknown:
             why = f"{total} incidents, {known.resumes} resumes and {known.losses_of_room} losses of room"
             self._break(known, f"attempt {attempt} after {why}")
         known.attempt = attempt
@@ -152,13 +173,28 @@ class Rules:
         if pod["status"].get("phase") == "Running" and len(placed) < known.least:
             self._break(known, f"{pod['metadata']['name']} runs, and {len(placed)} of {known.least} have a node")
 
+    def _see_child(self, known: _Known, changed: Changed) -> None:
+        child = f"{changed.served.kind.kind} {changed.new['metadata']['name']}"
+        if changed.type == "DELETED":
+            known.there.discard(child)
+        else:
+            known.there.add(child)
+        if changed.served.kind == JOB:
+            self._see_worker_job(known, changed)
+
     def _see_worker_job(self, known: _Known, changed: Changed) -> None:
         name, attempt = changed.new["metadata"]["name"], int(changed.new["metadata"]["labels"][ATTEMPT])
         if _is_trouble(changed):
             known.troubled.add(attempt)
+        if changed.type == "DELETED" and attempt == known.forgotten:
+            known.forgotten = None
+        if "Complete" in _true_in(changed.new.get("status", {})):
+            known.complete = name
         if changed.type != "ADDED":
             return
         self._see_new(known, f"Job {name}")
+        if known.complete:
+            self._break(known, f"Job {name} was created although all workers of Job {known.complete} were done")
         if earlier := sorted({other for other in known.pods.values() if other < attempt}):
             self._break(known, f"Job {name} was created while pods of attempt {earlier[0]} had not ended")
 
@@ -167,8 +203,26 @@ class Rules:
         if child in known.made:
             self._break(known, f"{child} was created twice")
         known.made.add(child)
-        if known.ended:
-            self._break(known, f"had ended as {known.ended}, and {child} was created")
+        if known.ended or known.over:
+            self._break(known, f"had ended as {known.ended or known.over}, and {child} was created")
+
+
+def _forget(known: _Known, status: Json) -> None:
+    """Takes note that the status is another one: it counts from there, in the attempt that runs or a later one."""
+    restarts, attempt = status.get("restarts", {}), max((known.attempt, *known.pods.values()))
+    known.incidents, known.causes = restarts.get("total", 0), Counter(restarts.get("byCause", {}))
+    known.unknown = max(0, attempt - known.incidents)
+    known.forgotten = None if known.ended else attempt
+    known.over, known.ended = known.ended if known.there else "", ""
+    known.resumes = known.losses_of_room = 0
+    known.attempt = status.get("attempt", 0)
+    known.counted.clear()
+
+
+def _without_admission(job: Json | None) -> Json:
+    """Returns what the job's own reconciler writes of a status."""
+    status = (job or {}).get("status", {})
+    return {field: value for field, value in status.items() if field != "admission"}
 
 
 def _is_trouble(changed: Changed) -> bool:

@@ -33,8 +33,8 @@ class Scaling:
     gangs: Mapping[str, Gang]
     quotas: Quotas
     rooms: Rooms
-    _left: dict[str, Gang] = field(default_factory=dict)
-    """Those that were told to leave nodes, and may still have pods there."""
+    _left: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Name and attempt of those that were told to leave nodes, and may still have pods there, by their uid."""
     _idle_since_s: Mapping[str, float] = field(default_factory=dict)
 
     def see_let_in(self, gang: Gang) -> None:
@@ -50,11 +50,11 @@ class Scaling:
         for other in self._late(PROVISION_S + LATE_S):
             if other.uid != gang.uid and self._is_half(other) and _is_before(gang, other):
                 self.broken.append(f"{gang.name}: leaves its nodes, and {other.name} came later and stays")
-        self._left = {uid: one for uid, one in self._left.items() if self.rooms.nodes_of(one)}
-        for uid, other in self._left.items():
+        self._left = {uid: left for uid, left in self._left.items() if self.rooms.nodes_of(uid, left[1])}
+        for uid, (name, _) in self._left.items():
             if uid != gang.uid:
-                self.broken.append(f"{gang.name}: leaves its nodes, and {other.name} has not yet left its own")
-        self._left[gang.uid] = gang
+                self.broken.append(f"{gang.name}: leaves its nodes, and {name} has not yet left its own")
+        self._left[gang.uid] = gang.name, gang.attempt
 
     def see_waiting(self, firsts: Iterable[Gang]) -> None:
         """Judges the first gangs of their queues, which no quota keeps out and for nobody else room is kept."""
@@ -76,7 +76,7 @@ class Scaling:
 
     def _is_half(self, gang: Gang) -> bool:
         """Whether some pods of a gang have had a node for a while, and others have never had one."""
-        if gang.half_since_s is None or not self.rooms.nodes_of(gang):
+        if gang.half_since_s is None or not self.rooms.nodes_of(gang.uid, gang.attempt):
             return False
         return self.clock.monotonic() - gang.half_since_s > LATE_S
 

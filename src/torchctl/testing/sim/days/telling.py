@@ -6,6 +6,7 @@ from typing import Any
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.runtime.kinds import EVENT
 from torchctl.testing.fake.objects import Changed
+from torchctl.testing.sim.days.losses import Losses
 
 __all__ = ["Telling"]
 
@@ -19,14 +20,16 @@ class Telling:
     an operator that is killed may tell of it never, but not twice.
     """
 
-    def __init__(self, broken: list[str]) -> None:
+    def __init__(self, broken: list[str], losses: Losses | None = None) -> None:
         self._broken = broken
+        self._losses = losses or Losses()
         self._happened: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._told: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def on_change(self, changed: Changed) -> None:
-        if changed.served.kind == TORCHRUN_JOB:
-            self._happened[changed.new["metadata"]["uid"]].update(_reached(changed.old, changed.new))
+        uid = changed.new["metadata"]["uid"]
+        if changed.served.kind == TORCHRUN_JOB and not self._losses.concerns(uid):
+            self._happened[uid].update(_reached(changed.old, changed.new))
         elif changed.served.kind == EVENT and changed.type != "DELETED":
             self._see_event(changed)
 
@@ -49,4 +52,5 @@ def _reached(old: Json | None, new: Json) -> set[str]:
     found = {
         one["reason"] for one in after.get("conditions", ()) if known.get(one["type"]) != (one["status"], one["reason"])
     }
-    return found | ({after["phase"]} if after.get("phase", "") != before.get("phase", "") else set())
+    phase = after.get("phase", "")
+    return found | ({phase} if phase != before.get("phase", "") else set())
