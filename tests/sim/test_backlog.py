@@ -38,7 +38,7 @@ def test_a_decision_made_before_may_be_written_a_moment_later() -> None:
 
 
 @pytest.mark.parametrize(("again_s", "age_s"), [(51.0, 90.0), (50 + DECIDES_S, 50 - DECIDES_S)])
-def test_a_watch_that_is_silent_again_at_once_shows_nothing_new(again_s: float, age_s: float) -> None:
+def test_a_watch_silent_again_at_once_shows_nothing_new(again_s: float, age_s: float) -> None:
     backlog = Backlog()
     backlog.keep("nodes", 10)
     backlog.clear("nodes", 50)
