@@ -13,7 +13,7 @@ _FRAME = re.compile(r'^\s*File ".*", line \d+')
 _SIGNAL = re.compile(r"^\s*Signal \d+ \(\w+\) received by PID \d+\s*$")
 _MARGIN = re.compile(r"^\[rank\d+\]:? ?|^[\s|]*\|\s")
 """The prefix of each line that torch prints of a rank in a process group, and the margin of an exception group."""
-_WARNING = re.compile(r"^\S+:\d+: \w*Warning: |^\w*Warning: |^\[W\d* ?[\d:.]*[^\]]*\]")
+_WARNING = re.compile(r"^\S+:\d+: \w*Warning: |^\w*Warning: |^\[W(?:\d+ [\d:.]+)? [^\]\s]+:\d+\]")
 """A warning as Python's `warnings` and as torch's C++ prints it."""
 _SAYS_NOTHING = re.compile(r"^\W*$")
 
@@ -26,7 +26,7 @@ def error_line(message: str) -> str:
     last_frame = max((number for number, line in enumerate(lines) if _FRAME.match(line)), default=None)
     if last_frame is None:
         return (_without_warnings(lines) or lines)[-1].strip()
-    return next((line for line in lines[last_frame:] if not line[0].isspace()), lines[-1]).strip()
+    return next((line for line in lines[last_frame + 1 :] if not line[0].isspace()), lines[-1]).strip()
 
 
 def _without_warnings(lines: list[str]) -> list[str]:
