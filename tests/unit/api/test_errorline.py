@@ -22,6 +22,13 @@ TRACEBACK = (
     '    raise ValueError("loss is nan")\n'
     "ValueError: loss is nan\n"
 )
+IGNORED = (
+    "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f>\n"
+    "Traceback (most recent call last):\n"
+    '  File "/usr/lib/python3/site-packages/torch/utils/data/dataloader.py", line 1604, in __del__\n'
+    "    self._shutdown_workers()\n"
+    "AttributeError: 'NoneType' object has no attribute 'util'\n"
+)
 RANKED = "".join(f"[rank3]: {line}\n" for line in TRACEBACK.splitlines())
 C10D = "[rank3]:[W1123 10:00:00.123456789 ProcessGroupNCCL.cpp:1476] Warning: destroy_process_group() was not called\n"
 SIGNAL = "Signal 9 (SIGKILL) received by PID 41"
@@ -55,6 +62,10 @@ GROUP = (
             f"{TRACEBACK}\nDuring handling, another occurred:\n\n{TRACEBACK[:-12]}b\n",
             "ValueError: b",
         ),
+        (TRACEBACK + IGNORED, "ValueError: loss is nan"),
+        (IGNORED + TRACEBACK, "ValueError: loss is nan"),
+        ("epoch 2\n" + IGNORED, "epoch 2"),
+        (IGNORED, "AttributeError: 'NoneType' object has no attribute 'util'"),
         (WARNING + TRACEBACK + SIGNAL, SIGNAL),
         ("epoch 2\n" + WARNING + C10D, "epoch 2"),
         ("epoch 2\n[W socket.cpp:601] the connection was refused", "epoch 2"),
