@@ -51,6 +51,6 @@ def surplus(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
         elif isinstance(value, Mapping):
             beyond = surplus(wanted[name], value)
             patch |= {name: beyond} if beyond else {}
-        elif isinstance(value, list) and any(item not in wanted[name] for item in value):
+        elif isinstance(value, list | tuple) and any(item not in wanted[name] for item in value):
             patch[name] = wanted[name]
     return patch

@@ -53,11 +53,14 @@ class Ahead:
             Exception: that of the first download that failed, whichever it is.
         """
         member, file, task = self._running[0]
-        while not task.done():
+        while True:
+            for _, _, one in self._running:
+                if one.done():
+                    one.result()
+            if task.done():
+                break
             waiting = [one for _, _, one in self._running if not one.done()]
-            for ended in (await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))[0]:
-                ended.result()
-        task.result()
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         self._running.popleft()
         self._bytes -= member.size
         return member, file

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import TypeAlias
 
 from .core import Admitted, Member
@@ -33,6 +34,7 @@ class Batches:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._pool = ThreadPoolExecutor(_THREADS)
+        self._stopped = Event()
         self._running = deque[Future[None]]()
         self._files: list[_File] = []
         self._bytes = 0
@@ -60,21 +62,24 @@ class Batches:
         self._pool.shutdown()
 
     def abandon(self) -> None:
-        """Stop, and wait for what is being written."""
+        """Stop, and wait for the pieces that are being written."""
+        self._stopped.set()
         self._pool.shutdown(cancel_futures=True)
 
     def _start(self) -> None:
         files, self._files, self._bytes = self._files, [], 0
         if files:
-            self._running.append(self._pool.submit(_write, self._root, files))
+            self._running.append(self._pool.submit(_write, self._root, files, self._stopped))
         while len(self._running) > _WAITING or (self._running and self._running[0].done()):
             self._running.popleft().result()
 
 
-def _write(root: Path, files: Sequence[_File]) -> None:
+def _write(root: Path, files: Sequence[_File], stopped: Event) -> None:
     with Unpacker(root, Admitted()) as unpacker:
         for member, content in files:
             unpacker.add(member)
             for piece in content:
+                if stopped.is_set():
+                    return
                 unpacker.write(piece)
         unpacker.close()

@@ -303,7 +303,8 @@ class Receiver:
         self._upload = None
         if upload.incoming:
             incoming, upload.incoming = upload.incoming, None
-            await in_thread(incoming.abandon)
+            async with self._disk:  # the next upload has the same staging area
+                await in_thread(incoming.abandon)
 
     def _has(self, tree: str) -> Marker | None:
         if self._upload and self._upload.tree == tree:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import aiohttp
@@ -101,6 +102,32 @@ async def test_without_the_token_nothing_is_done(token: str, claim: Path) -> Non
 def test_receiver_without_token_is_never_made(claim: Path) -> None:
     with pytest.raises(ValueError, match="token"):
         Receiver(claim, token="", limits=Limits())
+
+
+async def test_upload_waits_until_a_failed_one_is_removed(
+    claim: Path, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads may still write large files of the failed one, and then its staging area goes."""
+    removing, removed, abandon = Event(), Event(), Incoming.abandon
+
+    def slow(incoming: Incoming) -> None:
+        removing.set()
+        removed.wait()
+        abandon(incoming)
+
+    monkeypatch.setattr(Incoming, "abandon", slow)
+    async with receiving(claim) as (url, _):
+        peer = Peer(url, http)
+        await peer.put(A)
+        failing = asyncio.create_task(peer.patch(A, 0, b"aaab"))
+        await asyncio.to_thread(removing.wait)
+        again = asyncio.create_task(peer.put(A))
+        await asyncio.wait([again], timeout=0.2)
+        removed.set()
+        assert (await failing)[0] == 422
+        assert (await again)[1]["offset"] == 0
+        assert (await peer.patch(A, 0, b"aaaabbbb"))[1]["offset"] == 8
+        assert (await peer.commit(A))[0] == 200
 
 
 @pytest.mark.parametrize("tree", ["x", "..", "A" * 64, "0" * 63, "%2e%2e%2fetc"])

@@ -1,5 +1,6 @@
 """What the API server says of a CRD that is older than the operator."""
 
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
@@ -13,7 +14,9 @@ from torchctl.controllers.ownership import surplus
 from torchctl.controllers.report import Reporter, undeclared_field
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.events import EventRecorder
-from torchctl.runtime.kinds import Kind, ObjectMeta
+from torchctl.runtime.kinds import Condition, Kind, ObjectMeta
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +41,19 @@ def test_an_older_crd_is_told_by_the_field_it_lacks(message: str, field: str | N
 
 
 class Applies:
-    """Stands for the client: notes what is applied."""
+    """Stands for the client: notes what is applied, and what is removed."""
 
     def __init__(self, answer: TorchrunJob) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.patches: list[dict[str, Any]] = []
         self._answer = answer
 
     async def apply(self, kind: Kind[Any], body: dict[str, Any], **_: Any) -> TorchrunJob:
         self.bodies.append(body)
+        return self._answer
+
+    async def merge_patch(self, kind: Kind[Any], name: str, patch: dict[str, Any], **_: Any) -> TorchrunJob:
+        self.patches.append(patch)
         return self._answer
 
 
@@ -56,6 +64,20 @@ async def test_what_another_controller_writes_is_left_to_it() -> None:
     client = Applies(msgspec.structs.replace(job, status=status))
     await Reporter(cast(Client, client), cast(EventRecorder, None)).report(TORCHRUN_JOB, job, status, ())
     assert [body["status"] for body in client.bodies] == [{"phase": "Queued"}]
+
+
+async def test_a_condition_of_somebody_else_is_removed() -> None:
+    """One that came back with an older status would stay beside those that are applied."""
+    ours, older = (
+        Condition(type=type_, status="True", reason="Because", message="", last_transition_time=NOW)
+        for type_ in ("Accepted", "Failed")
+    )
+    job = TorchrunJob(ObjectMeta(name="job", namespace="team"), JobSpec.model_construct())
+    status = JobStatus(phase="Queued", conditions=(ours,))
+    for left, patches in (((older, ours), [[msgspec.to_builtins(ours)]]), ((ours,), [])):
+        client = Applies(msgspec.structs.replace(job, status=msgspec.structs.replace(status, conditions=left)))
+        await Reporter(cast(Client, client), cast(EventRecorder, None)).report(TORCHRUN_JOB, job, status, ())
+        assert [[*patch["status"]["conditions"]] for patch in client.patches] == patches
 
 
 COUNTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 2), min_size=1)

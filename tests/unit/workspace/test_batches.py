@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -75,3 +76,18 @@ def test_nothing_is_written_after_it_was_abandoned(tmp_path: Path) -> None:
     batches.put(file("x", size=1), (b"x",))
     batches.abandon()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_large_file_is_not_finished_after_it_was_abandoned(tmp_path: Path) -> None:
+    batches, begun, pieces = Batches(tmp_path), Event(), list[int]()
+
+    def content() -> Iterator[bytes]:
+        for piece in range(500_000):
+            pieces.append(piece)
+            yield b"x"
+            begun.set()
+
+    batches.put(file("x", size=500_000), content())
+    begun.wait()
+    batches.abandon()
+    assert len(pieces) < 500_000
