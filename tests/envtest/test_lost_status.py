@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -59,6 +60,12 @@ async def made(place: Place, job: str) -> dict[str, str]:
     return {one.metadata.name: one.metadata.uid for one in found}
 
 
+async def completed_at(place: Place, job: str) -> datetime | None:
+    """When the Job of the only attempt was complete; None before."""
+    (found,) = await place.admin.list(JOB, namespace=place.namespace, labels=f"{JOB_NAME}={job}")
+    return found.status.completion_time
+
+
 async def has_status(place: Place, job: str, status: JobStatus | None) -> None:
     """Somebody writes over all of a job's status: nothing, or another one."""
     while True:
@@ -106,14 +113,15 @@ async def test_no_second_attempt_begins_beside_the_one_that_runs(
 async def test_a_finished_job_does_not_train_again(place: Place) -> None:
     """Its Job is all that tells of it."""
     await place.job("done")
-    done = await place.reaches(Phase.SUCCEEDED, "done")
+    await place.reaches(Phase.SUCCEEDED, "done")
     jobs = await made(place, "done")
+    completed = await until(lambda: completed_at(place, "done"))
     await has_status(place, "done", None)
     job = await place.reaches(Phase.SUCCEEDED, "done")
     complete = find(job.status.conditions, "Complete")
     assert complete is not None
     assert (job.status.attempt, complete.reason) == (0, "Succeeded")
-    assert (job.status.completion_time, await made(place, "done")) == (done.status.completion_time, jobs)
+    assert (job.status.completion_time, await made(place, "done")) == (completed, jobs)
 
 
 async def test_a_removed_job_does_not_train_again(place: Place) -> None:

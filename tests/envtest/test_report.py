@@ -1,5 +1,6 @@
 """Status writes against the real API server."""
 
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from torchctl.controllers.report import Reporter
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Conflict
 from torchctl.runtime.events import EventRecorder
+from torchctl.runtime.kinds import Condition
 
 pytestmark = pytest.mark.usefixtures("operator_account")
 
@@ -40,17 +42,23 @@ async def test_fields_that_somebody_else_has_set_are_removed(admin: Client, name
     """Server-side apply leaves them: whoever sets a status back owns what comes back with that."""
     job = await admin.create(TORCHRUN_JOB, {**JOB, "spec": SPEC}, namespace)
     live = await admin.get_raw(TORCHRUN_JOB, "job", namespace)
-    ready = {"type": "Mine", "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": MOMENT}
+    failed, theirs, ours = (
+        {"type": type_, "status": "True", "reason": "Set", "message": "", "lastTransitionTime": MOMENT}
+        for type_ in ("Failed", "example.com/Audited", "Accepted")
+    )
     older: dict[str, Any] = {
         "hostUid": "a",
         "nextAttemptTime": MOMENT,
         "incident": {"cause": "Error", "opened": MOMENT},
     }
-    older |= {"restarts": {"total": 2, "byCause": {"Error": 1, "Evicted": 1}}, "conditions": [ready]}
+    older |= {"restarts": {"total": 2, "byCause": {"Error": 1, "Evicted": 1}}, "conditions": [failed, theirs]}
     admission = {"attempt": 1, "place": 3, "takenBackTime": MOMENT}
     await admin.replace(TORCHRUN_JOB, {**live, "status": {**older, "admission": admission}}, subresource="status")
     job = await admin.get(TORCHRUN_JOB, "job", namespace)
-    status = JobStatus(phase="Running", restarts=Restarts(total=1, by_cause={"Error": 1}))
+    conditions = msgspec.convert([ours, theirs], tuple[Condition, ...])
+    status = JobStatus(phase="Running", restarts=Restarts(total=1, by_cause={"Error": 1}), conditions=conditions[:1])
     await Reporter(admin, EventRecorder(admin)).report(TORCHRUN_JOB, job, status, ())
-    found = await admin.get(TORCHRUN_JOB, "job", namespace)
-    assert found.status == msgspec.structs.replace(status, admission=job.status.admission)
+    found = (await admin.get(TORCHRUN_JOB, "job", namespace)).status
+    assert sorted(found.conditions or (), key=attrgetter("type")) == [*conditions]
+    rest = msgspec.structs.replace(found, conditions=status.conditions)
+    assert rest == msgspec.structs.replace(status, admission=job.status.admission)

@@ -9,12 +9,15 @@ from typing import Any
 
 import msgspec
 
+from torchctl.api.conditions import JobCondition
+from torchctl.api.queueconditions import QueueCondition
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.kinds import Kind
 
 __all__ = ["apply_status", "surplus"]
 
 Json = dict[str, Any]
+_CONDITIONS = frozenset[str]({*JobCondition, *QueueCondition})
 
 
 async def apply_status(
@@ -42,15 +45,19 @@ async def apply_status(
 def surplus(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
     """Returns the JSON merge patch that removes from `found` what `wanted` has not; empty if there is nothing.
 
-    Of two lists, the items count, not their order.
+    Conditions of types that are none of ours stay: whoever has added one keeps it. Of two lists, the items count, not
+    their order.
     """
     patch: Json = {}
     for name, value in found.items():
-        if name not in wanted:
-            patch[name] = None
-        elif isinstance(value, Mapping):
+        if isinstance(value, Mapping) and name in wanted:
             beyond = surplus(wanted[name], value)
             patch |= {name: beyond} if beyond else {}
-        elif isinstance(value, list | tuple) and any(item not in wanted[name] for item in value):
-            patch[name] = wanted[name]
+        elif isinstance(value, list | tuple):
+            others = [item for item in value if name == "conditions" and item["type"] not in _CONDITIONS]
+            kept = [*wanted.get(name, ()), *others]
+            if any(item not in kept for item in value):
+                patch[name] = kept or None
+        elif name not in wanted:
+            patch[name] = None
     return patch

@@ -66,15 +66,20 @@ async def test_what_another_controller_writes_is_left_to_it() -> None:
     assert [body["status"] for body in client.bodies] == [{"phase": "Queued"}]
 
 
-async def test_a_condition_of_somebody_else_is_removed() -> None:
+async def test_only_conditions_of_our_types_are_removed() -> None:
     """One that came back with an older status would stay beside those that are applied."""
-    ours, older = (
+    ours, older, theirs = (
         Condition(type=type_, status="True", reason="Because", message="", last_transition_time=NOW)
-        for type_ in ("Accepted", "Failed")
+        for type_ in ("Accepted", "Failed", "example.com/Audited")
     )
     job = TorchrunJob(ObjectMeta(name="job", namespace="team"), JobSpec.model_construct())
     status = JobStatus(phase="Queued", conditions=(ours,))
-    for left, patches in (((older, ours), [[msgspec.to_builtins(ours)]]), ((ours,), [])):
+    for left, patches in (
+        ((older, ours), [[msgspec.to_builtins(ours)]]),
+        ((older, theirs, ours), [[msgspec.to_builtins(ours), msgspec.to_builtins(theirs)]]),
+        ((theirs, ours), []),
+        ((ours,), []),
+    ):
         client = Applies(msgspec.structs.replace(job, status=msgspec.structs.replace(status, conditions=left)))
         await Reporter(cast(Client, client), cast(EventRecorder, None)).report(TORCHRUN_JOB, job, status, ())
         assert [[*patch["status"]["conditions"]] for patch in client.patches] == patches
