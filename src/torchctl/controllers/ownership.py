@@ -18,6 +18,7 @@ __all__ = ["apply_status", "surplus"]
 
 Json = dict[str, Any]
 _CONDITIONS = frozenset[str]({*JobCondition, *QueueCondition})
+"""The types that are ours."""
 
 
 async def apply_status(
@@ -25,6 +26,7 @@ async def apply_status(
 ) -> None:
     """Applies a status to the version that `body` names, and removes all else from the fields that are ours.
 
+    Conditions of types that are none of ours stay.
     The removal is a second request, which follows only if somebody else owns such a field. RBAC: patch.
 
     Args:
