@@ -124,9 +124,22 @@ def _not_before_s(record: Admission | None) -> float:
 
 
 def holding_of(
-    job: TorchrunJob, template: Template, asked: Asked, record: Admission, placed: Mapping[str, int], now: datetime
+    job: TorchrunJob,
+    template: Template,
+    asked: Asked,
+    priority: int,
+    autoscaled: bool,
+    *,
+    shape: values.PodShape,
+    record: Admission,
+    placed: Mapping[str, int],
+    now: datetime,
 ) -> values.Holding:
-    """Returns what a job holds; one whose room was taken back holds it until its pods are gone."""
+    """Returns what a job holds; one whose room was taken back holds it until its pods are gone.
+
+    Args:
+        shape: That of its pods, with the nodes that it was let in for.
+    """
     assert record.let_in_time is not None
     pods, lasts_s, over = _pods(job, template), _lasts_s(job, template), not holds(job, record)
     there = sum(placed.values())
@@ -140,7 +153,7 @@ def holding_of(
         queue=queue_name(job),
         namespace=job.metadata.namespace,
         pods=pods,
-        shape=asked.shape,
+        shape=shape,
         demand=asked.demand_for(pods),
         let_in_s=record.let_in_time.timestamp(),
         ends_s=None if lasts_s is None else begun.timestamp() + lasts_s,
@@ -151,6 +164,8 @@ def holding_of(
         pending_namespace_demand=asked.namespace_demand_for(unmade - refused),
         refused=refused,
         quota_scopes=asked.quota_scopes,
+        priority=priority,
+        autoscaled=autoscaled,
     )
 
 

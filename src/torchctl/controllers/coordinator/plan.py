@@ -1,9 +1,7 @@
 """Makes the coordinator's state out of observed objects. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from torchctl.api.job import TorchrunJob
@@ -89,6 +87,7 @@ class _Jobs:
         self._defaults = _Defaults(observed, self._priorities.default_class)
         autoscaled = (queue for queue in observed.queues if queue.spec.capacity is QueueCapacity.AUTOSCALED)
         self._autoscaled = frozenset(str(key_of(queue)) for queue in autoscaled)
+        readings.begin((self._autoscaled, observed.priorities, observed.limit_ranges, observed.runtimes))
 
     def read(self, job: TorchrunJob) -> values.Waiting | values.Holding | values.Unreadable | None:
         """Returns the gang of a job; None if it concerns nobody."""
@@ -97,6 +96,9 @@ class _Jobs:
         if template is None:
             # One that waits may be seen before its template. What was let in is the coordinator's, whatever is gone.
             return self._unreadable(job, "", f"no {revision}") if was_let_in(job) and not waits(job) else None
+        known = self._readings.waiting(job)
+        if known is not None:
+            return known
         if not template.get("coordinated"):
             return None
         try:
@@ -111,19 +113,27 @@ class _Jobs:
         Raises:
             Exception: Its template is none.
         """
-        if waits(job):
-            asked, priority = self._asked(revision, template), self._priorities.of(job, template)
-            autoscaled = queue_name(job) in self._autoscaled
-            make = partial(waiting_of, job, template, asked, priority, autoscaled)
-            return self._readings.waiting(job, (asked, priority, autoscaled), make)
-        held = self._held_by(job)
-        if held is None:
+        is_waiting = waits(job)
+        held = None if is_waiting else self._held_by(job)
+        if held is None and not is_waiting:
             return None
-        asked = self._asked(revision, template)
-        shape = self._readings.shared(limited(asked.shape, held))
-        holding = holding_of(job, template, replace(asked, shape=shape), held, self._placed_of(job, held), self._now)
-        priority = self._priorities.of(job, template)
-        return replace(holding, priority=priority, autoscaled=holding.queue in self._autoscaled)
+        asked, priority = self._asked(revision, template), self._priorities.of(job, template)
+        autoscaled = queue_name(job) in self._autoscaled
+        if held is None:
+            gang = waiting_of(job, template, asked, priority, autoscaled)
+            self._readings.waits(job, gang)
+            return gang
+        return holding_of(
+            job,
+            template,
+            asked,
+            priority,
+            autoscaled,
+            shape=self._readings.shared(limited(asked.shape, held)),
+            record=held,
+            placed=self._placed_of(job, held),
+            now=self._now,
+        )
 
     def _unreadable(self, job: TorchrunJob, why: str, error: str) -> values.Unreadable | None:
         key, queue, is_held = str(key_of(job)), queue_name(job), self._held_by(job) is not None

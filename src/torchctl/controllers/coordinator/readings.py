@@ -3,7 +3,7 @@
 What is kept follows from the objects alone, and is dropped when they are gone.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ from torchctl.controllers.coordinator.shapes import (
 from torchctl.runtime.kinds import Key
 
 __all__ = ["Asked", "OnNode", "Readings"]
+
+Template = Mapping[str, Any]
 
 _NO_DEFAULTS = PodDefaults()
 
@@ -80,11 +82,22 @@ class Readings:
         self._templates: dict[Key, tuple[PodDefaults, Asked]] = {}
         self._shapes: dict[values.PodShape, values.PodShape] = {}
         self._asked: dict[Asked, Asked] = {}
-        self._waiting: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
-        self._waiting_now: dict[str, tuple[TorchrunJob, Hashable, values.Waiting]] = {}
+        self._beside: object = None
+        self._waiting: dict[str, tuple[TorchrunJob, values.Waiting]] = {}
+        self._waiting_now: dict[str, tuple[TorchrunJob, values.Waiting]] = {}
         self._nodes: dict[str, tuple[Node | None, Sequence[BoundPod], OnNode]] = {}
 
-    def template(self, revision: Key, template: Mapping[str, Any], defaults: PodDefaults = _NO_DEFAULTS) -> Asked:
+    def begin(self, beside: object) -> None:
+        """Begins a decision.
+
+        Args:
+            beside: All that the gangs of jobs depend on but their own jobs and templates. It seldom changes, and then
+                each of them is read again.
+        """
+        if beside != self._beside:
+            self._beside, self._waiting = beside, {}
+
+    def template(self, revision: Key, template: Template, defaults: PodDefaults = _NO_DEFAULTS) -> Asked:
         """Returns what the pods of a template ask for. A revision's name has the digest of its data.
 
         Args:
@@ -108,18 +121,17 @@ class Readings:
         """Returns equal shapes as one object, which is what the decision compares first."""
         return self._shapes.setdefault(shape, shape)
 
-    def waiting(self, job: TorchrunJob, beside: Hashable, read: Callable[[], values.Waiting]) -> values.Waiting:
-        """Returns the gang of a job that waits, which `read` makes if the job has changed.
+    def waiting(self, job: TorchrunJob) -> values.Waiting | None:
+        """Returns the gang of a job that waits; None if the job has changed, and with it maybe its template."""
+        known = self._waiting.get(job.metadata.uid)
+        if known is None or known[0] is not job:
+            return None
+        self._waiting_now[job.metadata.uid] = known
+        return known[1]
 
-        Args:
-            beside: All else that the gang depends on.
-        """
-        uid = job.metadata.uid
-        known = self._waiting.get(uid)
-        if known is None or known[0] is not job or known[1] != beside:
-            known = (job, beside, read())
-        self._waiting_now[uid] = known
-        return known[2]
+    def waits(self, job: TorchrunJob, gang: values.Waiting) -> None:
+        """Remembers the gang of a job that waits."""
+        self._waiting_now[job.metadata.uid] = (job, gang)
 
     def nodes(self, nodes: Iterable[Node], pods: Iterable[BoundPod]) -> list[OnNode]:
         """Returns the nodes, and those that are gone but still have pods; each is read if it or a pod has changed."""

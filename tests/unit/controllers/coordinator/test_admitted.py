@@ -1,22 +1,16 @@
 """What pods get at admission counts for their gang before they exist."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
-from gangobjects import GPU, NOW, TEMPLATE, a_job, a_node, seen
+from gangobjects import GPU, TEMPLATE, a_job, a_node, seen
 
 from torchctl.api.capacity import LimitRange, RuntimeClass
 from torchctl.controllers.coordinator.admitted import PodDefaults, admitted, spec_of
 from torchctl.controllers.coordinator.core import decide
-from torchctl.controllers.coordinator.observed import Observed
-from torchctl.controllers.coordinator.plan import state_of
-from torchctl.controllers.coordinator.readings import Readings
 from torchctl.controllers.coordinator.shapes import namespace_demand, requests_of, shape_of, unnamed_of
 from torchctl.controllers.coordinator.values import Toleration
-from torchctl.controllers.settings import CoordinatorSettings
-from torchctl.runtime.kinds import Key
 
 QUOTA_NAMES = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 
@@ -135,15 +129,3 @@ def test_defaults_of_a_namespace_count_for_its_jobs_alone() -> None:
             a_job(), template=TEMPLATE | {"pod": pod}, nodes=(a_node(),), limit_ranges=(limit_range(namespace),)
         )
         assert len(decide(state).let_in) == let_in
-
-
-def test_new_defaults_are_read_anew() -> None:
-    readings, templates = Readings(), {Key("team", "job-1"): TEMPLATE}
-    item = {"type": "Container", "defaultRequest": {"cpu": "3"}}
-    given = msgspec.convert({"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [item]}}, LimitRange)
-    before = Observed(jobs=(a_job(),), templates=templates)
-    state_of(before, CoordinatorSettings(), NOW, readings)
-    after = replace(before, limit_ranges=(given,))
-    found = state_of(after, CoordinatorSettings(), NOW, readings)
-    assert found == state_of(after, CoordinatorSettings(), NOW)
-    assert ("cpu", 3000) in found.waiting[0].shape.requests

@@ -59,20 +59,6 @@ def test_what_has_not_changed_is_not_read_again() -> None:
     assert again.nodes[0] is first.nodes[0]
 
 
-def test_what_has_changed_is_read_again() -> None:
-    readings, templates = Readings(), {Key("team", "job-1"): TEMPLATE}
-    before = Observed(jobs=(a_job(),), templates=templates, nodes=(a_node("n0"), a_node("n1")), pods=(a_pod("n0"),))
-    state_of(before, CoordinatorSettings(), NOW, readings)
-    tainted = a_node("n1", taints=[{"key": "gone", "value": "", "effect": "NoExecute"}])
-    after = Observed(
-        jobs=(a_job(runPolicy={"activeDeadlineSeconds": 60}),),
-        templates=templates,
-        nodes=(a_node("n0"), tainted),
-        pods=(a_pod("n0", gpus=3),),
-    )
-    assert state_of(after, CoordinatorSettings(), NOW, readings) == state_of(after, CoordinatorSettings(), NOW)
-
-
 def test_what_was_read_goes_with_its_object() -> None:
     readings = Readings()
     observed = Observed(
