@@ -5,18 +5,21 @@ such as a restored backup, owns the fields that come back with that, and they wo
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from torchctl.api.conditions import JobCondition
+from torchctl.api.jobstatus import JobStatus
 from torchctl.api.queueconditions import QueueCondition
+from torchctl.api.queuestatus import QueueStatus
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.kinds import Kind
 
-__all__ = ["apply_status", "surplus"]
+__all__ = ["apply_status", "own_part", "surplus"]
 
 Json = dict[str, Any]
+Status = TypeVar("Status", JobStatus, QueueStatus)
 _CONDITIONS = frozenset[str]({*JobCondition, *QueueCondition})
 """The types that are ours."""
 
@@ -42,6 +45,12 @@ async def apply_status(
         meta = body["metadata"]
         beyond = {"metadata": {"uid": meta["uid"]}, "status": patch}
         await client.merge_patch(kind, meta["name"], beyond, namespace=meta["namespace"], subresource="status")
+
+
+def own_part(status: Status) -> Status:
+    """Returns a status without the conditions of types that are none of ours."""
+    own = tuple(condition for condition in status.conditions if condition.type in _CONDITIONS)
+    return status if len(own) == len(status.conditions) else msgspec.structs.replace(status, conditions=own)
 
 
 def surplus(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Json:

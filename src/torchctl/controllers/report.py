@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from torchctl.controllers.ownership import apply_status
+from torchctl.controllers.ownership import apply_status, own_part
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError, NotFound
 from torchctl.runtime.events import EventRecorder
@@ -61,13 +61,13 @@ class Reporter:
     async def report(
         self, kind: Kind[Any], obj: Reported, status: msgspec.Struct, events: Iterable[tuple[str, str, str]]
     ) -> None:
-        """Applies `status` unless it is what the object has, then records the Events.
+        """Applies `status` unless it is what the object has beside conditions of others, then records the Events.
 
         Raises:
             Conflict: The object has changed since it was read. Nothing was written, and no Event recorded.
             ApiError: The API server refused the write, or could not be reached.
         """
-        if status == obj.status:
+        if status == own_part(obj.status):
             return
         meta = obj.metadata
         body = {

@@ -85,6 +85,19 @@ async def test_only_conditions_of_our_types_are_removed() -> None:
         assert [[*patch["status"]["conditions"]] for patch in client.patches] == patches
 
 
+async def test_conditions_of_others_are_no_reason_to_write() -> None:
+    ours, theirs = (
+        Condition(type=type_, status="True", reason="Because", message="", last_transition_time=NOW)
+        for type_ in ("Accepted", "example.com/Audited")
+    )
+    job = TorchrunJob(ObjectMeta(name="job", namespace="team"), JobSpec.model_construct())
+    status = JobStatus(phase="Queued", conditions=(ours,))
+    seen = msgspec.structs.replace(job, status=msgspec.structs.replace(status, conditions=(theirs, ours)))
+    client = Applies(seen)
+    await Reporter(cast(Client, client), cast(EventRecorder, None)).report(TORCHRUN_JOB, seen, status, ())
+    assert client.bodies == []
+
+
 COUNTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 2), min_size=1)
 STATUSES = st.fixed_dictionaries(
     {}, optional={"attempt": st.integers(0, 2), "by": COUNTS, "items": st.lists(st.sampled_from("abc"), unique=True)}
