@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 from mixture import GONE, IN_AT_ONCE, Deeds, Member, end_of, is_let_in, wrong_with
-from playedkueue import admit, evict, is_active, take_up
+from playedkueue import admit, evict, has_ended, is_active, take_up
 from replicas import Replicas
 from waiting import until
 
@@ -209,7 +209,7 @@ class Chaos:
             await anyio.sleep(LOOK_S)
             with suppress(ApiError):
                 jobs = await self.admin.list(JOB, namespace=self.namespace, labels=KUEUE_QUEUE)
-                going = [job for job in jobs if not job.status.ends() and not job.metadata.deletion_timestamp]
+                going = [job for job in jobs if not has_ended(job) and not job.metadata.deletion_timestamp]
                 for job in going:
                     await self._serve(job)
 

@@ -13,7 +13,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import AlreadyExists
 from torchctl.runtime.conditions import is_true
 
-__all__ = ["SEEN_S", "admit", "condition", "evict", "is_active", "take_up"]
+__all__ = ["SEEN_S", "admit", "condition", "evict", "has_ended", "is_active", "take_up"]
 
 Json = dict[str, Any]
 
@@ -37,6 +37,11 @@ async def take_up(admin: Client, job: Job) -> None:
 async def is_active(admin: Client, job: Job) -> bool:
     """Whether nobody has paused the Job's Workload."""
     return (await admin.get(KUEUE_WORKLOAD, _name(job), job.metadata.namespace)).spec.active
+
+
+def has_ended(job: Job) -> bool:
+    """Whether the Job's controller has ended it. One that only gives up stays in Kueue's queue."""
+    return any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Failed"))
 
 
 async def admit(admin: Client, job: Job) -> None:

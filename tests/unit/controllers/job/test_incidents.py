@@ -57,6 +57,20 @@ def test_pods_lost_after_the_first_open_no_other_incident(world: type[World]) ->
     assert (w.attempt, w.restarts.total) == (1, 1)
 
 
+def test_a_job_that_gives_up_waits_for_its_pods(world: type[World]) -> None:
+    w = world.running(job())
+    before = w.status
+    w.job_is("FailureTarget", "BackoffLimitExceeded")
+    w.settle()
+    assert w.status.incident == before.incident
+    for index in (0, 1):
+        w.pod_goes(index)
+    w.settle()
+    incident = w.status.incident
+    assert incident is not None
+    assert incident.cause == "Vanished"
+
+
 def test_the_next_attempt_waits_until_all_earlier_pods_ended(world: type[World]) -> None:
     w = world.running(job())
     w.worker_fails(1, 42)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from world import World
 
+from torchctl.api.causes import Cause
 from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkloadSpec
 
 QUEUE = "{image: a:1, scheduling: {kueueQueue: gpus, nodeSelector: {disk: ssd}, tolerations: [{key: gpu}]}}"
@@ -310,18 +311,22 @@ def test_kueues_own_back_off_is_not_cut_short(world: type[World]) -> None:
     assert is_active(w)
 
 
-def test_job_that_fails_while_paused_is_let_go(world: type[World]) -> None:
-    """Its controller ends no Job that is suspended."""
+@pytest.mark.parametrize("paused", [True, False])
+def test_gang_that_fails_as_it_is_evicted_starts_anew(world: type[World], paused: bool) -> None:
+    """Kueue takes the start time out of the Job, and its controller ends no Job without one: it only gives it up."""
     w = running(world)
     pods = w.seen.pods
     w.kueue_evicts("Preempted", "no quota")
-    w.seen = replace(w.seen, withdrawn=pods)
-    w.settle()
-    assert not is_active(w)
+    if paused:
+        w.seen = replace(w.seen, withdrawn=pods)
+        w.settle()
+        assert not is_active(w)
+        w.seen = replace(w.seen, withdrawn=())
     w.job_is("FailureTarget", "BackoffLimitExceeded")
-    w.seen = replace(w.seen, withdrawn=())
     w.settle()
-    assert is_active(w)
+    w.later(6)
+    w.settle()
+    assert (w.attempt, w.restarts.by_cause, w.seen.old_jobs) == (1, {Cause.VANISHED: 1}, ())
 
 
 # What is over.

@@ -31,6 +31,7 @@ from torchctl.controllers.job import pods
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.failure import evidence, preflights
 from torchctl.controllers.job.failure.rules import cause_of
+from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.steps import admission
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.runtime.conditions import find
@@ -157,11 +158,25 @@ def _seen(case: Case) -> Iterator[Loss]:
             yield loss
     if (told := _told_to_leave(case)) is not None:
         yield told
-    job = case.observed.worker_job
-    failed = find(job.status.conditions, "Failed") if job is not None else None
-    if job is not None and failed is not None and failed.status == "True":
-        message = f"Job {job.metadata.name} failed: {failed.message}"
-        yield Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), failed.last_transition_time)
+    if (failed := _failed(case.observed)) is not None:
+        yield failed
+
+
+def _failed(observed: Observed) -> Loss | None:
+    """Returns the loss that the Job tells of, once it has given up and its pods have ended.
+
+    Its controller says Failed in the next moment, or never: Kueue takes the start time out of a Job that it evicts, and
+    the API server refuses the end of a Job without one.
+    """
+    job = observed.worker_job
+    said = job.status.conditions if job is not None else None
+    failed = find(said, "Failed") or find(said, "FailureTarget")
+    if job is None or failed is None or failed.status != "True":
+        return None
+    if failed.type == "FailureTarget" and not all(map(pods.has_ended, observed.pods)):
+        return None
+    message = f"Job {job.metadata.name} failed: {failed.message}"
+    return Loss(Cause.VANISHED, Failure(reason=failed.reason, message=message), failed.last_transition_time)
 
 
 def _told_to_leave(case: Case) -> Loss | None:
