@@ -8,7 +8,9 @@ from kueueobjects import LINUX, Quota, condition
 from kueueprograms import Kueue
 from waiting import until
 
+from torchctl.api.kube import JOB
 from torchctl.runtime.client.errors import ApiError, Invalid
+from torchctl.testing.kubelet import ScriptedKubelet
 
 RUN = "example.com/run"
 
@@ -115,6 +117,43 @@ async def test_a_paused_workload_stops_its_job_until_it_is_active(quota: Quota) 
     after = await quota.running("job", 2)
     assert not {pod["metadata"]["uid"] for pod in before} & {pod["metadata"]["uid"] for pod in after}
     assert (await quota.job("job"))["metadata"]["uid"] == uid
+
+
+async def test_job_that_gives_up_as_it_is_evicted_cannot_fail(quota: Quota, nodes: ScriptedKubelet) -> None:
+    """Kueue has taken its start time, and no Job ends without one. It fails as soon as it is admitted again."""
+    await submit(quota, steady(quota))
+    (pod, _) = await quota.running("job", 2)
+    nodes.end(quota.namespace, pod["metadata"]["name"], 1)
+    await until(lambda: _says(quota, "FailureTarget"))
+    await quota.activate("job", active=False)
+    await until(lambda: _has_no_start(quota))
+    await until(lambda: _is_over(quota))
+    job = await quota.job("job")
+    failed = {**job["status"]["conditions"][-1], "type": "Failed"}
+    with pytest.raises(Invalid, match="startTime is required for finished job"):
+        await quota.admin.merge_patch(
+            JOB,
+            "job",
+            {"status": {"conditions": [*job["status"]["conditions"], failed]}},
+            namespace=quota.namespace,
+            subresource="status",
+        )
+    await quota.activate("job", active=True)
+    await until(lambda: _says(quota, "Failed"), timeout_s=60)
+
+
+async def _says(quota: Quota, type_: str) -> bool:
+    conditions = (await quota.job("job"))["status"].get("conditions", ())
+    return any((one["type"], one["status"]) == (type_, "True") for one in conditions)
+
+
+async def _is_over(quota: Quota) -> bool:
+    return not {"Pending", "Running"} & {pod["status"]["phase"] for pod in await quota.pods("job")}
+
+
+async def _has_no_start(quota: Quota) -> bool:
+    job = await quota.job("job")
+    return job["spec"]["suspend"] and "startTime" not in job["status"]
 
 
 async def _applied_in_vain(quota: Quota) -> tuple[bool, dict[str, str]]:
