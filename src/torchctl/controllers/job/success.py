@@ -4,8 +4,11 @@ A worker is done when its trainer exited 0 without having been told to stop. How
 sidecar may run on for ever, or fail. An elastic job has succeeded with its worker 0, another one with all its workers.
 """
 
+from datetime import UTC, datetime
+
 from torchctl.api.conditions import JobCondition
-from torchctl.api.kube import Pod
+from torchctl.api.job import TorchrunJob
+from torchctl.api.kube import Job, Pod
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.conditions import find
@@ -60,12 +63,20 @@ def _counted(observed: Observed) -> frozenset[int]:
 
     After that, an index may be one whose trainer saved and exited 0 because it was told to stop.
     """
-    job, status = observed.worker_job, observed.job.status
-    if job is None or status.incident is not None:
+    job = observed.worker_job
+    if job is None or observed.job.status.incident is not None:
         return frozenset()
-    if job.spec.get("suspend") or job.spec.get("activeDeadlineSeconds"):
-        suspended, completed = find(status.conditions, JobCondition.SUSPENDED), job.status.completion_time
-        since = suspended.last_transition_time if suspended is not None else None
-        if completed is None or since is None or completed >= since:
-            return frozenset()
-    return job.status.completed
+    told, completed = _told_to_stop(observed.job, job), job.status.completion_time
+    genuine = told is None or (completed is not None and completed < told)
+    return job.status.completed if genuine else frozenset()
+
+
+def _told_to_stop(job: TorchrunJob, child: Job) -> datetime | None:
+    """Returns when the pods of a Job were told to stop, at the earliest; None if its controller told none."""
+    suspended = find(child.status.conditions, "Suspended")
+    if child.spec.get("activeDeadlineSeconds"):
+        suspended = find(job.status.conditions, JobCondition.SUSPENDED)
+    elif not child.spec.get("suspend") or suspended is None or suspended.status != "True":
+        return None
+    since = suspended.last_transition_time if suspended is not None else None
+    return since or datetime.min.replace(tzinfo=UTC)

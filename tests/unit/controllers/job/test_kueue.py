@@ -10,6 +10,7 @@ from world import World
 
 from torchctl.api.causes import Cause
 from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkloadSpec
+from torchctl.runtime.kinds import Condition
 
 QUEUE = "{image: a:1, scheduling: {kueueQueue: gpus, nodeSelector: {disk: ssd}, tolerations: [{key: gpu}]}}"
 TWO = "{jobQueue: research, numNodes: 2, command: x}"
@@ -300,6 +301,49 @@ def test_gang_with_a_worker_done_begins_a_new_attempt(world: type[World], by: st
     w.settle()
     w.old_pods_go()
     assert (w.attempt, w.restarts.total) == (1, 0)
+
+
+def complete_and_suspended(w: World, *, stopped_after_s: float | None) -> None:
+    """The Job says Complete, and Kueue has suspended it; its controller took note so long after, or never did."""
+    w.job_is("Complete")
+    job = w.worker_job
+    conditions = job.status.conditions or ()
+    if stopped_after_s is not None:
+        when = w.now + timedelta(seconds=stopped_after_s)
+        conditions = (*conditions, Condition("Suspended", "True", "JobSuspended", "", when))
+    status = msgspec.structs.replace(job.status, conditions=conditions)
+    w.worker_job_has(spec={**job.spec, "suspend": True}, status=status)
+
+
+@pytest.mark.parametrize("pod", ["there", "deleted"])
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_gang_that_is_done_as_it_is_suspended_has_succeeded(world: type[World], text: str, pod: str) -> None:
+    """Its Job has suspended nothing, so its trainers exited by themselves."""
+    w = running(world, text)
+    w.workers_succeed()
+    complete_and_suspended(w, stopped_after_s=None)
+    if pod == "deleted":
+        w.pod_goes(0)
+    w.settle()
+    assert w.phase == "Succeeded"
+
+
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_gang_that_saves_as_it_is_suspended_begins_anew(world: type[World], text: str) -> None:
+    """Its trainers exit 0 because they are told to stop, and its Job takes that for the end."""
+    w = running(world, text)
+    w.told_to_stop(0, 1)
+    w.kueue_says({"type": "Evicted", "status": "True", "reason": "Preempted", "message": "no quota"})
+    complete_and_suspended(w, stopped_after_s=-1)
+    pods = w.seen.pods
+    w.pod_goes(0, 1)
+    w.seen = replace(w.seen, withdrawn=pods)
+    w.settle()
+    w.seen = replace(w.seen, withdrawn=())
+    w.settle()
+    w.later(6)
+    w.settle()
+    assert (w.attempt, w.restarts.total, w.phase) == (1, 0, "Queued")
 
 
 def test_kueues_own_back_off_is_not_cut_short(world: type[World]) -> None:

@@ -73,12 +73,13 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
     turned = _lost_or_done(case)
     if turned is not None:
         return replace(turned, status=_begun(turned.status, case.observed))
-    if _says_complete(case.observed.worker_job):
+    begins_anew = _cannot_begin_again(case)
+    if _says_complete(case.observed.worker_job) and not begins_anew:
         # Its pods are about to say how they ended, and nothing else ends it any more.
         return Life(status=case.status, stage=Run())
     if admission.is_taken_back(case.status):
         return _waits_again(case)
-    if _cannot_begin_again(case):
+    if begins_anew:
         return Life(status=_next(_folded(case.status, case.now), case.moment), stage=Wait(case.moment))
     if case.observed.held and (case.status.attempt_active_time is not None or case.status.host_uid):
         # The suspension of its Job stops worker 0 too, so the next one is not its replacement.
@@ -89,9 +90,16 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
 
 
 def _cannot_begin_again(case: Case) -> bool:
-    """Whether the Job of a fixed gang is held of which a worker is done: it makes no pod of that index again."""
-    job = case.observed.worker_job
-    return case.observed.held and not case.is_elastic and job is not None and bool(job.status.completed)
+    """Whether somebody else has suspended a Job that makes no pod again of a worker that the gang needs.
+
+    That of a fixed gang makes none of an index that is complete. One that is complete as a whole makes no pod at all,
+    though its trainers may have exited 0 only because they were told to stop.
+    """
+    observed, job = case.observed, case.observed.worker_job
+    if _says_complete(job):
+        is_over = all(map(pods.has_ended, (*observed.pods, *observed.withdrawn)))
+        return job is not None and bool(job.spec.get("suspend")) and is_over
+    return observed.held and not case.is_elastic and job is not None and bool(job.status.completed)
 
 
 def _go_on(case: Case) -> Life:
