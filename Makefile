@@ -64,8 +64,9 @@ sweep: venv control-plane ## Kill operator, plugin, receiver, companion and laun
 	TORCHCTL_SWEEP=all $(BIN)/pytest tests/programs/workspace/test_crashes.py tests/programs/launcher/test_crashes.py
 	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
 
-chaos: venv control-plane ## 200 jobs whose operator, API server and children go away at random; a summary (TORCHCTL_CHAOS_SEED=1)
+chaos: venv control-plane ## 200 jobs of all kinds, and 100 that Kueue evicts, while operator, API server and children go away (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py
+	TORCHCTL_CHAOS_JOBS=100 TORCHCTL_CHAOS_KINDS='plain admitted' $(BIN)/pytest tests/envtest/test_concurrency.py
 
 sim: venv ## Live through random days of a simulated cluster (SEED=1 HOURS=24 DAYS=1); a failing one is shrunk and kept
 	$(BIN)/python -m torchctl.testing.sim --seed $(SEED) --hours $(HOURS) --days $(DAYS)

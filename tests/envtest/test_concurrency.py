@@ -1,6 +1,7 @@
 """Two replicas, whose leader is killed again and again, while people and an API server do as they do.
 
-`make chaos` runs it with 200 jobs; without TORCHCTL_CHAOS_JOBS they are few.
+`make chaos` runs it with 200 jobs, and with 100 of the two kinds that somebody else evicts or lets in. Without
+TORCHCTL_CHAOS_JOBS they are few, without TORCHCTL_CHAOS_KINDS of all kinds.
 """
 
 import os
@@ -18,7 +19,7 @@ import pytest
 import pytest_asyncio
 from chaos import CHILDREN, OURS, Chaos, Ledger
 from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE, install, install_kai, install_kueue, install_volcano
-from mixture import mixture, queues, script
+from mixture import KINDS, mixture, queues, script
 from replicas import Replicas, replicas
 from waiting import until
 
@@ -36,6 +37,7 @@ from torchctl.testing.namespaces import create_namespace
 
 JOBS = int(os.environ.get("TORCHCTL_CHAOS_JOBS", "20"))
 SEED = int(os.environ.get("TORCHCTL_CHAOS_SEED", "1"))
+OF_KINDS = os.environ.get("TORCHCTL_CHAOS_KINDS", "").split() or [kind.name for kind in KINDS]
 WHOLE = JOBS >= 100
 NAMESPACE = "chaos"
 NODES = 8
@@ -74,7 +76,7 @@ async def arena(tmp_path: Path) -> AsyncGenerator[Arena]:
 async def test_all_jobs_end_as_they_should_under_chaos(arena: Arena, report: Callable[[str], None]) -> None:
     """Operators, the API server and children go away at random."""
     chance = random.Random(SEED)
-    ledger = Ledger({member.name: member for member in mixture(JOBS, chance)})
+    ledger = Ledger({member.name: member for member in mixture(JOBS, chance, OF_KINDS)})
     account = await arena.plane.service_account_kubeconfig(OPERATOR_NAMESPACE, "torchctl")
     began = time.monotonic()
     async with replicas(arena.admin, account, arena.logs) as group:

@@ -40,7 +40,7 @@ CHILDREN: dict[Kind[Any], int] = {POD: 72, SERVICE: 14, KAI_PODGROUP: 6, VOLCANO
 LOOK_S = 0.5
 SHARE = 0.5
 """Of the moments at which somebody looks, those at which he acts."""
-MOST_EVICTIONS = 2
+MOST_EVICTIONS = 5
 """Evictions of one job by Kueue at most."""
 MOST_OF_ONE = 10
 """Children of one job that are deleted at most: fewer than its restarts, so that it can end."""

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,11 +147,16 @@ def queues(namespace: str) -> list[Json]:
     ]
 
 
-def mixture(count: int, chance: random.Random) -> list[Member]:
-    """So many jobs: of each kind about as many, in any order, a chain's links behind each other."""
+def mixture(count: int, chance: random.Random, names: Collection[str] = _BY_NAME) -> list[Member]:
+    """So many jobs: of each kind about as many, in any order, a chain's links behind each other.
+
+    Args:
+        names: Those of the kinds.
+    """
     members: list[Member] = []
+    kinds = [kind for kind in KINDS if kind.name in names]
     while len(members) < count:
-        for kind in chance.sample(KINDS, len(KINDS)):
+        for kind in chance.sample(kinds, len(kinds)):
             members += _links(kind, len(members), min(kind.links, count - len(members)))
     return members
 
