@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
-from clusters import clear, install, install_kai, install_volcano
+from clusters import WITHOUT_ENDPOINTS, clear, install, install_kai, install_volcano
 from jobs import Place
 from operators import background_operator
 from rights import asked, granted, used
@@ -25,6 +25,13 @@ H100 = [
     for index in range(4)
 ]
 """Nodes with the labels that the first documentation selects."""
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[ControlPlane]:
+    """One for all tests of a process, except those that start their own."""
+    async with ControlPlane(directory=tmp_path_factory.mktemp("control-plane"), options=WITHOUT_ENDPOINTS) as cluster:
+        yield cluster
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

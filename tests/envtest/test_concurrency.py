@@ -18,7 +18,16 @@ import anyio
 import pytest
 import pytest_asyncio
 from chaos import CHILDREN, OURS, Chaos, Ledger
-from clusters import CONFIG, OPERATOR, OPERATOR_NAMESPACE, install, install_kai, install_kueue, install_volcano
+from clusters import (
+    CONFIG,
+    OPERATOR,
+    OPERATOR_NAMESPACE,
+    WITHOUT_ENDPOINTS,
+    install,
+    install_kai,
+    install_kueue,
+    install_volcano,
+)
 from mixture import KINDS, mixture, queues, script
 from replicas import Replicas, replicas
 from waiting import until
@@ -60,7 +69,7 @@ class Arena:
 
 @pytest_asyncio.fixture
 async def arena(tmp_path: Path) -> AsyncGenerator[Arena]:
-    async with ControlPlane(directory=tmp_path / "plane") as plane, plane.client() as admin:
+    async with ControlPlane(directory=tmp_path / "plane", options=WITHOUT_ENDPOINTS) as plane, plane.client() as admin:
         await install(plane)
         for install_kinds in (install_kai, install_kueue, install_volcano):
             await install_kinds(plane)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from clusters import clear, install
+from clusters import WITHOUT_ENDPOINTS, clear, install
 from jobs import Place
 from operators import operator_settings, running_operator
 from waiting import until
@@ -39,7 +39,7 @@ def coordinated(**given: Any) -> Operator:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def cluster() -> AsyncGenerator[tuple[Client, Connection, ScriptedKubelet]]:
     """A control plane of its own, with eight nodes of eight GPUs, and the rights of config/coordinator."""
-    async with ControlPlane() as plane, plane.client() as admin:
+    async with ControlPlane(options=WITHOUT_ENDPOINTS) as plane, plane.client() as admin:
         account = await install(plane)
         await plane.kubectl("apply", "-k", str(CONFIG / "coordinator"))
         async with ScriptedKubelet(admin, nodes=default_nodes(NODES)) as kubelet:

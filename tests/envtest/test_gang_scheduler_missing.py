@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from clusters import install, install_kai, install_volcano
+from clusters import WITHOUT_ENDPOINTS, install, install_kai, install_volcano
 from jobs import Place
 from operators import running_operator
 from waiting import until
@@ -44,7 +44,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installed() -> AsyncGenerator[tuple[ControlPlane, Client, Connection]]:
     """One control plane for all tests here: to start one takes eight seconds of CPU."""
-    async with ControlPlane() as plane, plane.client() as admin:
+    async with ControlPlane(options=WITHOUT_ENDPOINTS) as plane, plane.client() as admin:
         yield plane, admin, await install(plane)
 
 

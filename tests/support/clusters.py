@@ -17,7 +17,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.kinds import Kind, PartialObject
-from torchctl.testing.controlplane import CommandFailed, ControlPlane
+from torchctl.testing.controlplane import CommandFailed, ControlPlane, Options
 
 __all__ = [
     "CONFIG",
@@ -26,6 +26,7 @@ __all__ = [
     "OPERATOR",
     "OPERATOR_NAMESPACE",
     "VOLCANO_CRDS",
+    "WITHOUT_ENDPOINTS",
     "clear",
     "established",
     "install",
@@ -49,6 +50,15 @@ VOLCANO_CRDS = "TORCHCTL_VOLCANO_CRDS"
 
 KUEUE_CRDS = "TORCHCTL_KUEUE_CRDS"
 """The same of Kueue."""
+
+WITHOUT_ENDPOINTS = Options(
+    flags={
+        "kube-controller-manager": (
+            "--controllers=*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller",
+        )
+    }
+)
+"""Options of a control plane on which nobody connects to a Service: a tenth of all writes were endpoints."""
 
 MINIMAL_KAI_CRDS = Path(__file__).parent / "kai"
 MINIMAL_VOLCANO_CRDS = Path(__file__).parent / "volcano"

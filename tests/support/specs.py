@@ -36,15 +36,19 @@ def decoded(kind: Kind[T], body: Any) -> T:
     return msgspec.convert(body, kind.type, dec_hook=kind.dec_hook)
 
 
+def _read(text: str) -> Any:
+    return yaml.load(text, Loader=yaml.CSafeLoader)  # four times as fast, and most tests of rules begin with it
+
+
 def job_of(text: str) -> TorchrunJob:
     """A TorchrunJob from its spec in YAML."""
     meta = {"name": "demo", "namespace": "team", "uid": UID, "generation": 1, "resourceVersion": "1"}
-    return decoded(TORCHRUN_JOB, {"metadata": meta, "spec": yaml.safe_load(text)})
+    return decoded(TORCHRUN_JOB, {"metadata": meta, "spec": _read(text)})
 
 
 def queue_of(text: str) -> TorchrunQueue:
     """A TorchrunQueue from its spec in YAML, as its own reconciler leaves it where all is well."""
     meta = {"name": "research", "namespace": "team", "uid": "queue-uid", "generation": 1}
     ready = {"type": "KaiQueueReady", "status": "True", "reason": "KaiQueueReady", "observedGeneration": 1}
-    body = {"metadata": meta, "spec": yaml.safe_load(text) or {}, "status": {"conditions": [ready]}}
+    body = {"metadata": meta, "spec": _read(text) or {}, "status": {"conditions": [ready]}}
     return decoded(TORCHRUN_QUEUE, body)

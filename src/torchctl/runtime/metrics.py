@@ -287,14 +287,15 @@ class QueueMetrics:
         self.work_duration_seconds = metrics.workqueue_work_duration_seconds.labels(*labels)
         self._labels = labels
         self._depth = metrics.workqueue_depth
-        self._priorities = {0}
-        self.set_depth({})
+        self._depths: dict[int, Gauge] = {}
+        self.set_depth({0: 0})
 
     def set_depth(self, due_by_priority: Mapping[int, int]) -> None:
         """Publishes the number of due keys by priority; a priority that is missing falls to zero."""
-        self._priorities |= due_by_priority.keys()
-        for priority in self._priorities:
-            self._depth.labels(*self._labels, str(priority)).set(due_by_priority.get(priority, 0))
+        for priority in due_by_priority.keys() - self._depths.keys():
+            self._depths[priority] = self._depth.labels(*self._labels, str(priority))
+        for priority, depth in self._depths.items():
+            depth.set(due_by_priority.get(priority, 0))
 
     def set_work(self, sum_s: float, longest_s: float) -> None:
         """Publishes the ages of the work in progress: their sum, and that of the oldest."""

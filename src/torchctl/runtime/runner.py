@@ -196,11 +196,13 @@ class Runner:
                 await self._clock.sleep(self._resync_s)
 
     async def _publish(self) -> None:
+        published = None
         try:
             while True:
-                load = self._queue.load()
-                self._metrics.queue.set_depth(load.due_by_priority)
-                self._metrics.queue.set_work(load.processing_s, load.longest_processing_s)
+                if (load := self._queue.load()) != published:
+                    self._metrics.queue.set_depth(load.due_by_priority)
+                    self._metrics.queue.set_work(load.processing_s, load.longest_processing_s)
+                    published = load
                 await self._clock.sleep(PUBLISH_PERIOD_S)
         finally:  # the queue ends with the term, and its keys are no longer a backlog
             self._metrics.queue.set_depth({})

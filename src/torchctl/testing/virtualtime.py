@@ -30,12 +30,14 @@ class _Selector(selectors.DefaultSelector):
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout <= 0:
+            return []  # there is work to do, and no I/O that it could wait for
         ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
         if ready:
             return ready
         if timeout is None:
             raise Deadlock("every task waits and no timer is set")
-        self.now += max(timeout, 0.0)
+        self.now += timeout
         return ready
 
 
@@ -69,7 +71,7 @@ class VirtualClock:
         return EPOCH + timedelta(seconds=self.monotonic())
 
     async def sleep(self, seconds: float) -> None:
-        await anyio.sleep(seconds)
+        await asyncio.sleep(seconds)
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:

@@ -32,6 +32,8 @@ Value = Any
 
 MISSING: Any = object()
 
+_text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -164,6 +166,13 @@ def _compare(old: Value, new: Value, schema: Schema, path: Path, into: Compariso
         elif not _same(old, new):
             into.changed.add(path)
         return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in old.keys() | new.keys():
+            left, right = old.get(name, MISSING), new.get(name, MISSING)
+            if left is not right:
+                element = f"f:{name}"
+                _compare(left, right, _below(element, schema), (*path, element), into)
+        return
     before = {element: (child, below) for element, child, below in _children(old, schema)}
     after = {element: (child, below) for element, child, below in _children(new, schema)}
     for element in before.keys() | after.keys():
@@ -236,8 +245,7 @@ def _is_declared(element: str, schema: Schema) -> bool:
 
 
 def _same(left: Value, right: Value) -> bool:
+    """Tells if two values are written alike: 1, 1.0 and true are not."""
+    if type(left) is type(right) and isinstance(left, str | int):
+        return bool(left == right)
     return _text(left) == _text(right)
-
-
-def _text(value: Value) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

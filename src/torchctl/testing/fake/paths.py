@@ -9,7 +9,7 @@ from torchctl.runtime.kinds import Key
 from torchctl.runtime.watch.selector import Selector
 from torchctl.testing.fake.served import Served
 
-__all__ = ["Asked", "asked"]
+__all__ = ["Asked", "asked", "by_path"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,12 @@ class Asked:
         return Selector(self.namespace, self.query.get("labelSelector", ""), self.query.get("fieldSelector", ""))
 
 
-def asked(request: HttpRequest, kinds: Iterable[Served]) -> Asked | None:
+def by_path(kinds: Iterable[Served]) -> dict[tuple[str, str, str], Served]:
+    """Returns the kinds by what their paths have: group, version and plural."""
+    return {(served.kind.group, served.kind.version, served.kind.plural): served for served in kinds}
+
+
+def asked(request: HttpRequest, kinds: Mapping[tuple[str, str, str], Served]) -> Asked | None:
     """Returns what a request asks for, None if no kind is served at its path."""
     parts = [unquote(part) for part in request.path.strip("/").split("/")]
     group, version, *rest = ("", *parts[1:]) if parts[0] == "api" else parts[1:]
@@ -39,10 +44,7 @@ def asked(request: HttpRequest, kinds: Iterable[Served]) -> Asked | None:
     if rest[:1] == ["namespaces"] and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource = (*rest, "", "", "")[:3]
-    for served in kinds:
-        kind = served.kind
-        if (kind.group, kind.version, kind.plural) == (group, version, plural):
-            if subresource and not (subresource == "status" and served.status):
-                return None
-            return Asked(served, namespace, name, subresource, dict(request.query))
-    return None
+    served = kinds.get((group, version, plural))
+    if served is None or (subresource and not (subresource == "status" and served.status)):
+        return None
+    return Asked(served, namespace, name, subresource, dict(request.query))

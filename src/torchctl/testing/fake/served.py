@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from torchctl.runtime.kinds import Kind
@@ -57,7 +58,7 @@ class Served:
     graceful: bool = False
     admit: Admit = lambda old, new: new
 
-    @property
+    @cached_property
     def marks(self) -> Schema:
         """The schema of a whole object."""
         known: tuple[str, ...] = getattr(self.kind.type, "__struct_encode_fields__", ())

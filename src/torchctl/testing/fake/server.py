@@ -1,6 +1,5 @@
 """The fake API server as a transport: a real `Client`, cache and manager run on it unchanged."""
 
-import copy
 import json
 import random
 from collections import deque
@@ -20,7 +19,7 @@ from torchctl.testing.fake.garbage import collect
 from torchctl.testing.fake.objects import Body, Objects, Rejection
 from torchctl.testing.fake.ownership import APPLY, UPDATE, Actor
 from torchctl.testing.fake.patches import BadPatch, json_patched, merge_patched
-from torchctl.testing.fake.paths import Asked, asked
+from torchctl.testing.fake.paths import Asked, asked, by_path
 from torchctl.testing.fake.served import Served
 from torchctl.testing.fake.watching import Bell, NoStream, Watch, is_selected
 
@@ -60,6 +59,7 @@ class FakeApiServer:
         collects: bool = True,
     ) -> None:
         self.kinds = tuple(kinds)
+        self._by_path = by_path(self.kinds)
         self.requests: deque[HttpRequest] = deque(maxlen=REQUESTS)
         self.intercept = intercept
         self._collects = collects
@@ -139,7 +139,7 @@ class FakeApiServer:
             self.objects.dry = False
 
     def _asked(self, request: HttpRequest) -> Asked:
-        target = asked(request, self.kinds)
+        target = asked(request, self._by_path)
         if target is None:
             raise Rejection(404, "NotFound", "the server could not find the requested resource")
         return target
@@ -175,7 +175,6 @@ class FakeApiServer:
 
         def patched(old: Body) -> Body:
             try:
-                old = copy.deepcopy(old)
                 found: Body = json_patched(old, patch) if content_type == JSON_PATCH else merge_patched(old, patch)  # type: ignore[arg-type]  # a list
             except BadPatch as error:
                 raise Rejection(422, "Invalid", str(error)) from error

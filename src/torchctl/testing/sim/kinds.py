@@ -1,6 +1,7 @@
 """The kinds that the simulated API server serves."""
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -69,7 +70,7 @@ def _kai() -> Iterable[Served]:
         yield Served(kind, status=True, generation=True, builtin=False)
 
 
-def _ours() -> Iterable[Served]:
+@cache
+def _ours() -> tuple[Served, ...]:
     kinds: tuple[Kind[Any], ...] = (TORCHRUN_QUEUE, TORCHRUN_JOB)
-    for crd, kind in zip(crds(), kinds, strict=True):
-        yield served_by(crd, kind)
+    return tuple(served_by(crd, kind) for crd, kind in zip(crds(), kinds, strict=True))
