@@ -6,6 +6,7 @@ A name belongs to one attempt for ever, so that neither a duplicate nor a resurr
 __all__ = [
     "API_VERSION",
     "AUTO",
+    "DEFAULT_SCHEDULER",
     "ETCD_PORT",
     "FIELD_MANAGER",
     "GPU_RESOURCE",
@@ -57,6 +58,8 @@ INIT_CONTAINER = "workspace"
 """The init container of a worker that brings the workspace into the pod."""
 PREFLIGHT_CONTAINER = "preflight"
 """The init container of a worker that asks whether the workers can meet at all."""
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The scheduler's name of pods that name none (`DefaultSchedulerName` of `k8s.io/api/core/v1`)."""
 KAI_SCHEDULER = "kai-scheduler"
 KUEUE = "kueue"
 """The name by which the operator speaks of Kueue, which places no pods and so is no scheduler's name."""

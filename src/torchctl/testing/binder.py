@@ -4,13 +4,14 @@ from typing import Any
 
 import anyio
 
+from torchctl.api.names import DEFAULT_SCHEDULER
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import ApiError
 from torchctl.runtime.kinds import key_of
 from torchctl.testing.fleet import Fleet
-from torchctl.testing.gangs import DEFAULT_SCHEDULER, place
+from torchctl.testing.gangs import place
 from torchctl.testing.nodekinds import BINDING, POD, POD_GROUP, Pod
 from torchctl.testing.volumes import Provisioner
 

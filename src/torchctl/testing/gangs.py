@@ -5,15 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from torchctl.api.names import DEFAULT_SCHEDULER
 from torchctl.runtime.kinds import Key
 from torchctl.testing.nodekinds import Pod
 
-__all__ = ["DEFAULT_SCHEDULER", "POD_GROUP_NAME", "Machine", "place"]
+__all__ = ["POD_GROUP_NAME", "Machine", "place"]
 
 POD_GROUP_NAME = "pod-group-name"
 """The annotation that names a pod's PodGroup."""
-
-DEFAULT_SCHEDULER = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)

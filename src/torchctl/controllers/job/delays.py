@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from torchctl.api.kube import ContainerStatus, Pod
-from torchctl.api.names import TRAINER
+from torchctl.api.names import DEFAULT_SCHEDULER, TRAINER
 from torchctl.controllers.job import pods
 from torchctl.controllers.job.observed import Observed
 from torchctl.runtime.conditions import find
@@ -82,7 +82,7 @@ def _reason(box: ContainerStatus) -> str:
 def _unscheduled(pod: Pod) -> str:
     scheduled = find(pod.status.conditions, "PodScheduled")
     if scheduled is None:
-        name = pod.spec.scheduler_name or "default-scheduler"
+        name = pod.spec.scheduler_name or DEFAULT_SCHEDULER
         return f"no scheduler has looked at it: schedulerName is {name}, does that run?"
     return f"not scheduled ({scheduled.reason}): {pods.shorten(scheduled.message)}"
 

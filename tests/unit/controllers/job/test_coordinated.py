@@ -108,6 +108,10 @@ def test_who_has_another_scheduler_starts_at_once(world: type[World], queue: str
     assert jobs(coordinated(world, queue, job)) == ["demo"]
 
 
+def test_naming_the_default_scheduler_chooses_no_other(world: type[World]) -> None:
+    assert jobs(coordinated(world, "{image: 'trainer:1', scheduling: {scheduler: default-scheduler}}")) == []
+
+
 @pytest.mark.parametrize("fields", [None, {"attempt": 5, "let_in_time": datetime(2030, 1, 1, tzinfo=UTC)}])
 def test_a_removed_record_stops_no_job_that_runs(world: type[World], fields: dict[str, Any] | None) -> None:
     w = running(world)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import JobSpec
-from torchctl.api.names import AUTO, KAI_DEFAULT_QUEUE, KAI_SCHEDULER, NATIVE, VOLCANO
+from torchctl.api.names import AUTO, DEFAULT_SCHEDULER, KAI_DEFAULT_QUEUE, KAI_SCHEDULER, NATIVE, VOLCANO
 from torchctl.api.queue import QueueSpec, Scheduling
 from torchctl.controllers.gangs.choice import choose
 from torchctl.controllers.job.template.errors import Impossible
@@ -59,7 +59,7 @@ def placement(queue: QueueSpec, job: JobSpec, default: str, absent: Container[Ki
             "another queue",
         )
     return Placement(
-        scheduler_name="" if chosen == NATIVE else chosen,
+        scheduler_name="" if chosen in (NATIVE, DEFAULT_SCHEDULER) else chosen,
         auto=auto,
         kai=_kai(queue) if chosen == KAI_SCHEDULER else None,
         volcano=_volcano(queue) if chosen == VOLCANO else None,

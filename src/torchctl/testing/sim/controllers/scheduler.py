@@ -3,9 +3,10 @@
 from typing import Any
 
 from torchctl.api.kube import KAI_PODGROUP, POD
+from torchctl.api.names import DEFAULT_SCHEDULER
 from torchctl.runtime.kinds import Key
 from torchctl.testing.fake.objects import Body, Changed, key_of
-from torchctl.testing.gangs import DEFAULT_SCHEDULER, Machine, place
+from torchctl.testing.gangs import Machine, place
 from torchctl.testing.nodekinds import Pod
 from torchctl.testing.sim.component import Component
 from torchctl.testing.sim.kinds import NODE
