@@ -94,11 +94,15 @@ class Store:
         """Yield the content at a place in chunks. Several threads may read at once, until the store is closed.
 
         Raises:
-            Vanished: after the last chunk if what was read is not what was asked for; its pack is removed then.
+            Vanished: if the pack cannot be opened; or after the last chunk if what was read is not what was asked for,
+                and its pack is removed then.
         """
         found, at, end = hashlib.sha256(), place.offset, place.offset + place.size
-        with contextlib.suppress(OSError):
+        try:
             descriptor = self._descriptor(place.pack)
+        except OSError as error:
+            raise Vanished(f"the store cannot be read: {error.strerror}", next_step="Send it again") from None
+        with contextlib.suppress(OSError):
             while at < end and (chunk := os.pread(descriptor, min(_READ, end - at), at)):
                 found.update(chunk)
                 at += len(chunk)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -105,6 +106,22 @@ def test_damaged_content_is_never_handed_out(damage: str, tmp_path: Path) -> Non
             b"".join(store.read(place, sha(b"hello world" * 10)))
         store.close()
         assert list(tmp_path.glob("*.pack")) == []
+
+
+def test_a_pack_that_cannot_be_opened_is_not_thrown_away(tmp_path: Path) -> None:
+    """As when the process has no file descriptor left: another one reads it."""
+    store = Store(tmp_path, max_bytes=10**6)
+    keep(store, b"one")
+    place = find(store, b"one")[sha(b"one")]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, limits[1]))
+    try:
+        with pytest.raises(Vanished, match="Too many open files"):
+            next(store.read(place, sha(b"one")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert b"".join(store.read(place, sha(b"one"))) == b"one"
+    store.close()
 
 
 def test_least_recently_used_pack_goes_first(tmp_path: Path) -> None:
