@@ -15,6 +15,7 @@ from torchctl.api.kube import JOB, POD, SERVICE, Pod
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
+from torchctl.controllers.job.pods import is_tracked
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import Play, ScriptedKubelet
 from torchctl.testing.namespaces import fresh_name
@@ -224,6 +225,27 @@ class TestSuspension:
         job = await place.reaches(Phase.SUCCEEDED, "later")
         assert job.status.attempt == 0
 
+    async def test_a_finalizer_tells_whose_suspension_or_deletion_it_is(
+        self, place: Place, plays: Callable[..., None]
+    ) -> None:
+        """The Job's controller takes it off the pods that it stops, before it does; nobody else does."""
+        for name in ("stopped", "deleted"):
+            plays(Play(run_s=None, stop_s=5.0), name, 0)
+            await place.job(name, numNodes=1)
+        for name in ("stopped", "deleted"):
+            await place.in_attempt(0, name)
+        (deleted,) = await workers(place, "deleted")
+        await place.admin.delete(POD, deleted.metadata.name, namespace=place.namespace)
+        await place.admin.merge_patch(JOB, "stopped", {"spec": {"suspend": True}}, namespace=place.namespace)
+        assert await until(lambda: told(place, "deleted")) == [True]
+        assert await until(lambda: told(place, "stopped")) == [False]
+        job = await place.in_attempt(1, "deleted")
+        assert job.status.restarts.by_cause == {"Deleted": 1}
+        job = await place.reaches(Phase.QUEUED, "stopped")
+        assert (job.status.attempt, job.status.restarts.total) == (0, 0)
+        for name in ("stopped", "deleted"):
+            await place.admin.delete(TORCHRUN_JOB, name, namespace=place.namespace)
+
     async def test_fast_flips_converge(self, place: Place, plays: Callable[..., None]) -> None:
         plays(FOR_EVER, "flip")
         await place.job("flip")
@@ -428,6 +450,11 @@ async def suspend(place: Place, name: str, wanted: bool) -> None:
 
 async def no_workers(place: Place, name: str) -> bool:
     return not [pod for pod in await workers(place, name) if pod.status.phase == "Running"]
+
+
+async def told(place: Place, name: str) -> list[bool]:
+    """Whether the pods that are told to stop have the finalizer of their Job's controller."""
+    return [is_tracked(pod) for pod in await workers(place, name) if pod.metadata.deletion_timestamp is not None]
 
 
 async def no_pods(place: Place, name: str) -> bool:

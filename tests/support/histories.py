@@ -29,6 +29,7 @@ from torchctl.api.kube import (
     Running,
     Terminated,
 )
+from torchctl.api.names import JOB_TRACKING
 from torchctl.controllers.job.pods import INDEX_KEY
 from torchctl.runtime.kinds import Condition, ObjectMeta
 
@@ -471,6 +472,7 @@ def _pod(
             creation_timestamp=stamp(5),
             deletion_timestamp=until,
             deletion_grace_period_seconds=grace,
+            finalizers=() if told and worker.root is None else (JOB_TRACKING,),  # its Job stops it, or somebody else
             annotations={INDEX_KEY: str(worker.index), "pod-group-name": "pg"},
         ),
         PodSpec(node_name=f"node-{worker.index}"),

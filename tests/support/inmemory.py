@@ -10,6 +10,7 @@ from specs import decoded
 
 from torchctl.api import labels
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, KAI_PODGROUP, POD, PVC, SERVICE, Job, Pod
+from torchctl.api.names import JOB_TRACKING
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.gangs.groups import GROUP_KINDS
 from torchctl.runtime.kinds import Kind
@@ -128,6 +129,7 @@ class InMemoryCluster(Readings):
             "uid": f"uid-of-{name}",
             "annotations": {"batch.kubernetes.io/job-completion-index": index.group(1)} if index else {},
             "labels": {labels.ATTEMPT: str(self.status.attempt)} if index else {},
+            "finalizers": [JOB_TRACKING] if index else [],
         }
         known = msgspec.to_builtins(pods[name].metadata) if name in pods else base
         if index and "containerStatuses" not in status and (trainer := _trainer_of(status)):

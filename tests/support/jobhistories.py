@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from torchctl.api.kube import JOB, POD
+from torchctl.api.names import JOB_TRACKING
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import NotFound
 from torchctl.runtime.kinds import Key
@@ -22,7 +23,7 @@ from torchctl.testing.fake.objects import key_of
 from torchctl.testing.kubelet import ScriptedKubelet
 from torchctl.testing.script import Play, Script, inside
 from torchctl.testing.sim import Cluster
-from torchctl.testing.sim.jobs.pods import FINALIZER, INDEX
+from torchctl.testing.sim.jobs.pods import INDEX
 
 __all__ = ["History", "drawn", "real_differences", "simulated"]
 
@@ -250,7 +251,7 @@ def _told_pod(pod: Json) -> tuple[str, ...]:
         meta.get("annotations", {}).get(INDEX, ""),
         pod["status"].get("phase", ""),
         "leaves" if "deletionTimestamp" in meta else "",
-        "tracked" if FINALIZER in meta.get("finalizers", ()) else "",
+        "tracked" if JOB_TRACKING in meta.get("finalizers", ()) else "",
         meta.get("generateName", ""),
         pod["spec"].get("hostname", ""),
     )

@@ -201,7 +201,9 @@ class World(Operated):
 
     def _held(self, held: bool) -> None:
         job = self.worker_job
-        status = msgspec.structs.replace(job.status, start_time=None if held else self.now)
+        said = Condition("Suspended", str(held), "JobSuspended" if held else "JobResumed", "", self.now)
+        others = (one for one in job.status.conditions or () if one.type != "Suspended")
+        status = msgspec.structs.replace(job.status, start_time=None if held else self.now, conditions=(*others, said))
         self.worker_job_has(spec={**job.spec, "suspend": held}, status=status)
 
     def is_in(self, groups: dict[str, PodGroup], *indexes: int) -> None:

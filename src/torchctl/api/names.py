@@ -12,6 +12,7 @@ __all__ = [
     "GPU_RESOURCE",
     "GROUP",
     "INIT_CONTAINER",
+    "JOB_TRACKING",
     "KAI_DEFAULT_QUEUE",
     "KAI_SCHEDULER",
     "KUEUE",
@@ -60,6 +61,8 @@ PREFLIGHT_CONTAINER = "preflight"
 """The init container of a worker that asks whether the workers can meet at all."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """The scheduler's name of pods that name none (`DefaultSchedulerName` of `k8s.io/api/core/v1`)."""
+JOB_TRACKING = "batch.kubernetes.io/job-tracking"
+"""The finalizer of a Job's controller on the pods that it has not counted (`JobTrackingFinalizer` of `batch/v1`)."""
 KAI_SCHEDULER = "kai-scheduler"
 KUEUE = "kueue"
 """The name by which the operator speaks of Kueue, which places no pods and so is no scheduler's name."""

@@ -21,13 +21,12 @@ from torchctl.api.kube import (
     Service,
 )
 from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
-from torchctl.api.labels import KUEUE_QUEUE
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoPodGroup
 from torchctl.controllers.gangs.groups import GROUP_KINDS, PodGroup, groups_of
 from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
+from torchctl.controllers.job import pods as podlib
 from torchctl.controllers.job.observed import Observed, Started
-from torchctl.controllers.job.pods import told_at
 from torchctl.controllers.job.upstream import is_awaited, upstream
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.conditions import find, is_true
@@ -196,13 +195,15 @@ def _is_worker(pod: Pod, child: str, worker_job: Job | None, job: TorchrunJob) -
 
 
 def _was_withdrawn(pod: Pod, worker_job: Job | None, job: TorchrunJob) -> bool:
-    """Whether the pod was told to stop because somebody else than this job suspended its Job.
+    """Whether the controller of its Job stopped the pod because somebody else than this job suspended the Job.
 
     It may still be there when the Job is released again.
     """
     if (
         worker_job is None
         or pod.metadata.deletion_timestamp is None
+        or podlib.is_tracked(pod)
+        or (podlib.has_finished(pod) and podlib.index(pod) in worker_job.status.completed)
         or is_true(job.status.conditions, JobCondition.SUSPENDED)
     ):
         return False
@@ -210,12 +211,10 @@ def _was_withdrawn(pod: Pod, worker_job: Job | None, job: TorchrunJob) -> bool:
         return True
     released = find(worker_job.status.conditions, "Suspended")
     # The kubelet's last delete is without grace and hides when the pod was told: then it counts when it was made.
-    moment = told_at(pod) if pod.metadata.deletion_grace_period_seconds else pod.metadata.creation_timestamp
+    moment = podlib.told_at(pod) if pod.metadata.deletion_grace_period_seconds else pod.metadata.creation_timestamp
     if released is None or released.last_transition_time is None or moment is None:
         return False
-    # A Job that Kueue has released once had no pods before: in that second its pods are those of its first run.
-    first = KUEUE_QUEUE in worker_job.metadata.labels and not job.status.requeues
-    return moment < released.last_transition_time or (moment == released.last_transition_time and not first)
+    return moment <= released.last_transition_time
 
 
 def _earlier(children: Iterable[T], job: TorchrunJob) -> tuple[T, ...]:

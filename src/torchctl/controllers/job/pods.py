@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from torchctl.api.kube import ContainerStatus, Pod, Terminated
-from torchctl.api.names import TRAINER
+from torchctl.api.names import JOB_TRACKING, TRAINER
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = [
@@ -169,6 +169,15 @@ def told_at(pod: Pod) -> datetime | None:
     """The time at which the pod was told to stop; its deletion time is the end of its grace period."""
     until = pod.metadata.deletion_timestamp
     return until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0) if until is not None else None
+
+
+def is_tracked(pod: Pod) -> bool:
+    """Whether the pod has the finalizer of its Job's controller, which takes it off the pods that it stops itself.
+
+    That is before it deletes them (k8s.io/kubernetes pkg/controller/job deleteJobPods). Whoever else deletes a pod
+    leaves it on, and an exit 0 of such a pod counts as a success of its index.
+    """
+    return JOB_TRACKING in pod.metadata.finalizers
 
 
 def was_forced(pod: Pod) -> bool:

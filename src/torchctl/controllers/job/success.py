@@ -31,7 +31,7 @@ def done(observed: Observed) -> frozenset[int]:
     while a pod of that index is seen that has not ended yet, or that exited 0 because it was told to.
     """
     seen = {pods.index(pod) for pod in observed.pods if pods.is_done(pod)}
-    doubted = {pods.index(pod) for pod in observed.pods if _is_doubtful(pod)}
+    doubted = {pods.index(pod) for pod in (*observed.pods, *observed.withdrawn) if _is_doubtful(pod)}
     return frozenset(index for index in (*seen, *(_counted(observed) - doubted)) if index is not None)
 
 

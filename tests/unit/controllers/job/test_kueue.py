@@ -346,6 +346,52 @@ def test_gang_that_saves_as_it_is_suspended_begins_anew(world: type[World], text
     assert (w.attempt, w.restarts.total, w.phase) == (1, 0, "Queued")
 
 
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("text", [TWO, ELASTIC])
+def test_deleted_pods_that_save_are_lost_whoever_suspends_their_job(
+    world: type[World], text: str, released: bool
+) -> None:
+    """They keep their finalizer, so their exit 0 counts, and their Job may be complete before it is seen suspended."""
+    w = running(world, text)
+    w.told_to_stop(0, 1)
+    w.step()
+    w.kueue_says({"type": "Evicted", "status": "True", "reason": "Preempted", "message": "no quota"})
+    w.worker_job_has(spec={**w.worker_job.spec, "suspend": True})
+    w.step()
+    for index in range(2):
+        w.worker_exits(index, metadata=w.told())
+    w.step()
+    complete_and_suspended(w, stopped_after_s=None)
+    if released:
+        w.worker_job_has(spec={**w.worker_job.spec, "suspend": False})
+    w.pod_goes(0, 1)
+    w.settle()
+    w.later(60)
+    w.settle()
+    assert (w.attempt, w.restarts.by_cause) == (1, {Cause.DELETED: 1})
+
+
+def test_pods_that_their_jobs_controller_stops_are_not_lost(world: type[World]) -> None:
+    """They are seen before it is seen that Kueue has suspended their Job."""
+    w = running(world)
+    for index in range(2):
+        w.worker(index, metadata=w.told() | {"finalizers": []})
+    w.settle()
+    assert (w.phase, w.status.incident) == ("Running", None)
+    w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    assert (w.phase, w.attempt, w.restarts.total) == ("Queued", 0, 0)
+
+
+def test_elastic_job_whose_worker_0_is_counted_begins_anew(world: type[World]) -> None:
+    """Kueue evicts it, and its Job would make no worker 0 again, but take the count for the success of all."""
+    w = running(world, ELASTIC)
+    w.worker_job_has(status=msgspec.structs.replace(w.worker_job.status, completed_indexes="0"))
+    w.kueue_evicts("Preempted", "no quota")
+    w.settle()
+    assert (w.attempt, w.restarts.total) == (1, 0)
+
+
 def test_kueues_own_back_off_is_not_cut_short(world: type[World]) -> None:
     w = running(world)
     pods = w.seen.pods

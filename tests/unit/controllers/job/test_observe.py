@@ -334,23 +334,46 @@ def test_only_the_state_of_a_volcano_queue_wakes_jobs(old: str | None, new: str 
     assert state_turned(Change(VOLCANO_QUEUE, "updated", queue(old), queue(new))) is passes
 
 
-@pytest.mark.parametrize(("requeues", "withdrawn"), [(0, False), (1, True)])
-def test_job_that_kueue_releases_first_has_withdrawn_nothing(requeues: int, withdrawn: bool) -> None:
-    """A pod may be deleted in the second in which its Job is released."""
+COUNTED = {"completedIndexes": "0"}
+EXITED = {"containerStatuses": [{"name": "trainer", "state": {"terminated": {"exitCode": 0}}}]}
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "job_status", "pod_status", "withdrawn"),
+    [
+        ([], {}, {}, True),
+        (["batch.kubernetes.io/job-tracking"], {}, {}, False),
+        ([], {}, EXITED, True),
+        ([], COUNTED, EXITED, False),
+    ],
+)
+@pytest.mark.parametrize(
+    "suspended", [{"spec": {"suspend": True}}, {"conditions": "True"}, {"conditions": "False"}], ids=str
+)
+def test_pods_that_others_delete_are_no_withdrawn_ones(
+    suspended: dict[str, Any],
+    finalizers: list[str],
+    job_status: dict[str, Any],
+    pod_status: dict[str, Any],
+    withdrawn: bool,
+) -> None:
+    """The Job's controller takes its finalizer off the pods that it stops, and counts none of them as a success."""
     labels = {"torchrun.ai/job-uid": "uid-demo", "torchrun.ai/role": "worker", "torchrun.ai/attempt": "0"}
-    released = {"type": "Suspended", "status": "False", "reason": "JobResumed", "lastTransitionTime": MOMENT}
-    of_kueue = {"kueue.x-k8s.io/queue-name": "gpus"}
+    said = {"type": "Suspended", "status": suspended.get("conditions"), "reason": "x", "lastTransitionTime": MOMENT}
+    conditions = [said] if "conditions" in suspended else []
+    child = {"metadata": meta("demo", "uid-demo") | {"uid": "uid-child"}, "spec": suspended.get("spec", {})}
     told = {"deletionTimestamp": MOMENT + timedelta(seconds=30), "deletionGracePeriodSeconds": 30}
     found = seen(
-        (TORCHRUN_JOB, {"metadata": meta("demo"), "spec": SPEC, "status": {"requeues": requeues}}),
+        job(),
+        (JOB, child | {"status": {"conditions": conditions} | job_status}),
         (
-            JOB,
+            POD,
             {
-                "metadata": meta("demo", "uid-demo", labels=of_kueue) | {"uid": "uid-child"},
-                "status": {"conditions": [released]},
+                "metadata": meta("demo-0-x", "uid-child", "Job", labels=labels, finalizers=finalizers, **told)
+                | {"annotations": {"batch.kubernetes.io/job-completion-index": "0"}},
+                "status": pod_status,
             },
         ),
-        (POD, {"metadata": meta("demo-0-x", "uid-child", "Job", labels=labels, **told)}),
     )
     assert ([*found.withdrawn] != [], [*found.pods] == []) == (withdrawn, withdrawn)
 

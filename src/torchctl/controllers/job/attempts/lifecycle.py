@@ -92,14 +92,16 @@ def _run(case: Case, hopeless: Outcome | None) -> Life:
 def _cannot_begin_again(case: Case) -> bool:
     """Whether somebody else has suspended a Job that makes no pod again of a worker that the gang needs.
 
-    That of a fixed gang makes none of an index that is complete. One that is complete as a whole makes no pod at all,
-    though its trainers may have exited 0 only because they were told to stop.
+    It makes none of an index that is complete. One that is complete as a whole makes no pod at all, though its
+    trainers may have exited 0 only because they were told to stop.
     """
     observed, job = case.observed, case.observed.worker_job
     if _says_complete(job):
         is_over = all(map(pods.has_ended, (*observed.pods, *observed.withdrawn)))
         return job is not None and bool(job.spec.get("suspend")) and is_over
-    return observed.held and not case.is_elastic and job is not None and bool(job.status.completed)
+    if job is None or not observed.held:
+        return False
+    return 0 in job.status.completed if case.is_elastic else bool(job.status.completed)
 
 
 def _go_on(case: Case) -> Life:
@@ -115,8 +117,6 @@ def _lost_or_done(case: Case) -> Life | None:
     status, observed = case.status, case.observed
     if success.has_succeeded(observed):
         return _succeeded(case)
-    if observed.held and not admission.preempted_for(status):
-        return None  # whoever suspended its Job stops its pods
     loss = verdict.first_loss(case)
     if _has_left(observed) and (loss is None or loss.cause in _UNEXPLAINED):
         return _ended(status, _disappeared(observed), case.now)  # its pods go because it is gone
@@ -186,9 +186,6 @@ def _settle(case: Case, incident: Incident) -> Life:
     status, observed = case.status, case.observed
     if success.has_succeeded(observed):
         return _succeeded(case)  # the report of it came after those of the others: nothing was lost
-    if observed.held and incident.cause == Cause.DELETED:
-        # Its pods were seen to go before it was seen that somebody had suspended its Job.
-        return Life(status=msgspec.structs.replace(status, incident=None, failure=None), stage=Run())
     loss = verdict.confirmed(case, incident)
     hinges = verdict.hinges_on_its_job(loss, case)
     settle_s = case.settings.settle_s * (2 if hinges else 1)

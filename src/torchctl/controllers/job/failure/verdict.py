@@ -154,7 +154,7 @@ def _seen(case: Case) -> Iterator[Loss]:
         cause, pod = cause_of(one), one.pod
         rank = case.template.rank_of(pods.index(pod)) if case.template is not None else None
         loss = Loss(cause, _explained(one.failure(cause, rank), case.template), one.at)
-        if _ends_the_attempt(pod, loss, case):
+        if _ends_the_attempt(pod, loss, case) and not _is_stopped_by_its_job(pod, case.observed.worker_job):
             yield loss
     if (told := _told_to_leave(case)) is not None:
         yield told
@@ -186,6 +186,15 @@ def _told_to_leave(case: Case) -> Loss | None:
         return None
     message = f"the coordinator took its room back for TorchrunJob {told.preempted_for}: it waits for room again"
     return Loss(Cause.PREEMPTED, Failure(reason=Cause.PREEMPTED, message=message), told.taken_back_time)
+
+
+def _is_stopped_by_its_job(pod: Pod, job: Job | None) -> bool:
+    """Whether the Job's controller stops the pod, and the Job has yet to say why: it is suspended, or gives up.
+
+    The two are watched apart, so the pod may be seen first.
+    """
+    told = pods.told_at(pod) is not None and not pods.is_tracked(pod)
+    return told and not pods.has_ended(pod) and job is not None and _gave_up(job) is None
 
 
 def _ends_the_attempt(pod: Pod, loss: Loss, case: Case) -> bool:

@@ -4,13 +4,14 @@ from datetime import datetime
 from typing import Any
 
 from torchctl.api.kube import JOB, POD
+from torchctl.api.names import JOB_TRACKING
 from torchctl.runtime.kinds import Key
 from torchctl.testing.fake.grace import TIME
 from torchctl.testing.fake.objects import Changed, key_of
 from torchctl.testing.sim.component import Component
 from torchctl.testing.sim.jobs.core import decide, is_finished
 from torchctl.testing.sim.jobs.look import Backoff, Look, Todo
-from torchctl.testing.sim.jobs.pods import FINALIZER, pod_of, seen
+from torchctl.testing.sim.jobs.pods import pod_of, seen
 from torchctl.testing.sim.world import World
 
 __all__ = ["JobController"]
@@ -37,7 +38,7 @@ class JobController(Component):
             for owner in meta.get("ownerReferences", ()):
                 if owner["kind"] == JOB.kind and owner.get("controller"):
                     self.wake(Key(meta["namespace"], owner["name"]))
-            if FINALIZER in meta.get("finalizers", ()):
+            if JOB_TRACKING in meta.get("finalizers", ()):
                 self.wake(("orphan", meta["uid"]))
 
     def look(self, key: Any) -> None:
@@ -103,7 +104,7 @@ class JobController(Component):
 
     def _expire(self, key: Key, job: Json) -> None:
         for served, body in self.world.objects.dependents(job["metadata"]["uid"]):
-            if served.kind == POD and FINALIZER in body["metadata"].get("finalizers", ()):
+            if served.kind == POD and JOB_TRACKING in body["metadata"].get("finalizers", ()):
                 self.wake(("orphan", body["metadata"]["uid"]))
         ttl_s = job["spec"].get("ttlSecondsAfterFinished")
         if ttl_s is None or "deletionTimestamp" in job["metadata"]:
@@ -118,7 +119,7 @@ class JobController(Component):
 
 
 def _released(pod: Json) -> Json:
-    kept = [name for name in pod["metadata"].get("finalizers", ()) if name != FINALIZER]
+    kept = [name for name in pod["metadata"].get("finalizers", ()) if name != JOB_TRACKING]
     return {**pod, "metadata": {**pod["metadata"], "finalizers": kept}}
 
 

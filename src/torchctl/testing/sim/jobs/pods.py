@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from torchctl.api.names import JOB_TRACKING
 from torchctl.testing.fake.grace import TIME
 
-__all__ = ["FINALIZER", "INDEX", "Worker", "pod_of", "seen"]
+__all__ = ["INDEX", "Worker", "pod_of", "seen"]
 
 Json = dict[str, Any]
 
-FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -68,7 +68,7 @@ def seen(body: Json) -> Worker:
         index=int(meta.get("annotations", {}).get(INDEX, NOBODY)),
         phase=status.get("phase", ""),
         leaves="deletionTimestamp" in meta,
-        tracked=FINALIZER in meta.get("finalizers", ()),
+        tracked=JOB_TRACKING in meta.get("finalizers", ()),
         ready=conditions.get("Ready") == "True",
         scheduled=bool(body["spec"].get("nodeName")),
         ended_at=max((_seconds(state["finishedAt"]) for _, state in ended), default=None),
@@ -103,7 +103,7 @@ def pod_of(job: Json, index: int | None) -> Json:
             "generateName": f"{stem}-",
             "labels": labels,
             "annotations": annotations,
-            "finalizers": [FINALIZER],
+            "finalizers": [JOB_TRACKING],
             "ownerReferences": [owner],
         },
         "spec": spec,
