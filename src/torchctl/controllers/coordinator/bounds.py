@@ -7,13 +7,14 @@ from torchctl.api.capacity import QuotaSpec, ResourceQuota
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.quota import QueueQuota
 from torchctl.controllers.coordinator.values import Limits, NamespaceQuota, Queue, Requirement
+from torchctl.controllers.queuespec.scheduling import named_scheduler
 from torchctl.runtime.kinds import key_of
 
 __all__ = ["namespace_quota", "queue_of"]
 
 
 def queue_of(queue: TorchrunQueue, unknown: Iterable[str] = ()) -> Queue:
-    """Returns the settings of a queue.
+    """Returns the settings of a queue. One that names a scheduler is refused a cohort, and lends nothing.
 
     Args:
         unknown: Jobs that hold a place in it, and nobody knows how large a one.
@@ -23,7 +24,7 @@ def queue_of(queue: TorchrunQueue, unknown: Iterable[str] = ()) -> Queue:
         key=str(key_of(queue)),
         weight=spec.weight,
         quota=_limits(spec.quota),
-        cohort=spec.cohort or "",
+        cohort="" if named_scheduler(spec) else spec.cohort or "",
         borrowing=_limits(spec.borrowing_limit),
         preemption=spec.preemption,
         max_nodes=spec.max_nodes,

@@ -1,9 +1,9 @@
 """The scheduler that a queue asks for. Pure."""
 
-from torchctl.api.names import KAI_SCHEDULER, VOLCANO
+from torchctl.api.names import AUTO, DEFAULT_SCHEDULER, KAI_SCHEDULER, KUEUE, VOLCANO
 from torchctl.api.queue import QueueSpec
 
-__all__ = ["scheduler_of"]
+__all__ = ["named_scheduler", "scheduler_of"]
 
 
 def scheduler_of(spec: QueueSpec, default: str) -> str:
@@ -16,3 +16,11 @@ def scheduler_of(spec: QueueSpec, default: str) -> str:
         return spec.scheduling.scheduler or ""
     implied = KAI_SCHEDULER if spec.kai_queue else VOLCANO if spec.scheduling.volcano_queue else default
     return spec.scheduling.scheduler or implied
+
+
+def named_scheduler(spec: QueueSpec) -> str:
+    """Who decides when jobs of a queue start, if the queue names somebody: empty if the coordinator may."""
+    if spec.scheduling.kueue_queue is not None:
+        return KUEUE
+    asked = scheduler_of(spec, AUTO)
+    return "" if asked in (AUTO, DEFAULT_SCHEDULER) else asked

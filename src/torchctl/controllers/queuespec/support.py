@@ -1,17 +1,13 @@
-"""Finds fields that are of no use in this operator: they are refused by name, never ignored. Pure."""
+"""Finds fields that nobody heeds: they are refused by name, never ignored. Pure."""
 
 from torchctl.api.queue import Preemption, QueueCapacity, QueueSpec
 from torchctl.api.quota import QueueQuota
 
-__all__ = ["unsupported_in_queue"]
+__all__ = ["for_the_coordinator"]
 
 
-def unsupported_in_queue(spec: QueueSpec, *, coordinated: bool) -> tuple[str, ...]:
-    """Returns the fields of a TorchrunQueue that only the coordinator heeds, if it is off.
-
-    Args:
-        coordinated: Whether the coordinator is on.
-    """
+def for_the_coordinator(spec: QueueSpec) -> str:
+    """Returns the fields of a TorchrunQueue that the coordinator alone heeds, in one phrase; empty if none is set."""
     asked = {
         "spec.weight": spec.weight != 1,
         "spec.maxNodes": spec.max_nodes is not None,
@@ -21,7 +17,7 @@ def unsupported_in_queue(spec: QueueSpec, *, coordinated: bool) -> tuple[str, ..
         "spec.preemption": spec.preemption is not Preemption.NEVER,
         "spec.capacity": spec.capacity is not QueueCapacity.EXISTING,
     }
-    return () if coordinated else tuple(path for path, is_asked in asked.items() if is_asked)
+    return ", ".join(path for path, is_asked in asked.items() if is_asked)
 
 
 def _bounds(path: str, given: QueueQuota) -> dict[str, bool]:

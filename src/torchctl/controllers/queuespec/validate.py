@@ -9,7 +9,8 @@ from torchctl.api.rules import nesting, problems
 from torchctl.api.written import plain
 from torchctl.controllers.queuespec import resources
 from torchctl.controllers.queuespec.podtemplate import misshapen
-from torchctl.controllers.queuespec.support import unsupported_in_queue
+from torchctl.controllers.queuespec.scheduling import named_scheduler
+from torchctl.controllers.queuespec.support import for_the_coordinator
 
 __all__ = ["manages", "problem_of"]
 
@@ -36,10 +37,13 @@ def _problems(
         yield QueueReason.INVALID_SPEC, message
     for broken in problems(queue.spec):
         yield QueueReason.INVALID_SPEC, str(broken)
-    fields = unsupported_in_queue(queue.spec, coordinated=coordinated)
-    if fields:
-        message = f"{', '.join(fields)}: only with the coordinator, which is off (--coordinator); remove the field"
+    fields, other = for_the_coordinator(queue.spec), named_scheduler(queue.spec)
+    if fields and not coordinated:
+        message = f"{fields}: only with the coordinator, which is off (--coordinator); remove the field"
         yield QueueReason.NOT_SUPPORTED_YET, message
+    elif fields and other:
+        message = f"{fields}: only for jobs that the coordinator lets in, and {other} has those of this queue"
+        yield QueueReason.NOT_SUPPORTED_YET, f"{message}; remove the field, or have {other} do it"
     misplaced = _topology_problem(queue.spec)
     if misplaced:
         yield QueueReason.INVALID_SPEC, f"spec.scheduling.topology: {misplaced}"

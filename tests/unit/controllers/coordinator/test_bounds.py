@@ -32,6 +32,13 @@ def test_settings_of_a_queue_are_read_in_units() -> None:
     assert (queue.quota, queue.borrowing) == (Limits(8, 1500, 2**30, 2), Limits(gpus=1))
 
 
+@pytest.mark.parametrize(("spec", "cohort"), [({}, "c"), ({"kaiQueue": "train"}, "")])
+def test_a_queue_of_another_scheduler_lends_nothing(spec: dict[str, Any], cohort: str) -> None:
+    """Nobody here knows what its jobs hold."""
+    (queue,) = seen(queues=(a_queue(cohort="c", quota={"gpus": 8}, **spec),)).queues
+    assert queue.cohort == cohort
+
+
 def a_quota(pods: int = 10, **spec: Any) -> ResourceQuota:
     status = {"hard": {"requests.cpu": "4", "pods": str(pods)}, "used": {"requests.cpu": "500m"}}
     return msgspec.convert(

@@ -108,6 +108,22 @@ def test_who_has_another_scheduler_starts_at_once(world: type[World], queue: str
     assert jobs(coordinated(world, queue, job)) == ["demo"]
 
 
+@pytest.mark.parametrize("scheduler", ["auto", "default-scheduler"])
+def test_quotas_that_nobody_heeds_are_refused_with_the_template(world: type[World], scheduler: str) -> None:
+    """Whom `auto` or the operator's default stands for is known for each job alone."""
+    w = world(JOB_OF_TWO, f"{{image: 'trainer:1', quota: {{gpus: 8}}, scheduling: {{scheduler: {scheduler}}}}}")
+    w.settings = replace(w.settings, coordinator=CoordinatorSettings())
+    w.settle()
+    found = find(w.status.conditions, JobCondition.ACCEPTED)
+    assert found is not None
+    refused = scheduler == "auto"
+    assert (found.status == "True", "spec.quota.gpus of TorchrunQueue research" in found.message) == (
+        not refused,
+        refused,
+    )
+    assert jobs(w) == []
+
+
 def test_naming_the_default_scheduler_chooses_no_other(world: type[World]) -> None:
     assert jobs(coordinated(world, "{image: 'trainer:1', scheduling: {scheduler: default-scheduler}}")) == []
 

@@ -286,6 +286,30 @@ def test_a_field_without_its_behaviour_is_refused_by_name(spec: dict[str, Any], 
     assert field in accepted.message
 
 
+@pytest.mark.parametrize("field", [{"weight": 2}, {"quota": {"gpus": 8}}, {"cohort": "lab"}, {"preemption": "Reclaim"}])
+@pytest.mark.parametrize(
+    ("spec", "who"),
+    [
+        ({"kaiQueue": "train"}, "kai-scheduler"),
+        ({"scheduling": {"volcanoQueue": "train"}}, "volcano"),
+        ({"scheduling": {"kueueQueue": "train"}}, "kueue"),
+        ({"scheduling": {"scheduler": "kubernetes"}}, "kubernetes"),
+        ({"scheduling": {"scheduler": "mine"}}, "mine"),
+        ({"scheduling": {"scheduler": "auto"}}, ""),
+        ({"scheduling": {"scheduler": "default-scheduler"}}, ""),
+        ({}, ""),
+    ],
+)
+def test_fields_of_the_coordinator_go_with_no_other_scheduler(
+    spec: dict[str, Any], who: str, field: dict[str, Any]
+) -> None:
+    seen = replace(observed(queue(finalizers=(), **spec, **field)), coordinated=True)
+    accepted = find(derive(seen, plan(seen), (), NOW).conditions, "Accepted")
+    assert accepted is not None
+    assert accepted.reason == ("NotSupportedYet" if who else "Accepted")
+    assert who in accepted.message
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [

@@ -31,6 +31,7 @@ from torchctl.controllers.job.template.frozen import (
 )
 from torchctl.controllers.job.template.gangs import placement
 from torchctl.controllers.job.template.sizing import Node, Shape
+from torchctl.controllers.queuespec.support import for_the_coordinator
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import Kind
 
@@ -114,6 +115,13 @@ def render(
         and not (placed.scheduler_name or placed.native or placed.kueue)
         and KUEUE_QUEUE not in pod["metadata"].get("labels", {})
     )
+    unheeded = "" if coordinated else for_the_coordinator(base)
+    if unheeded:
+        raise Impossible(
+            JobReason.INVALID_SPEC,
+            f"{unheeded} of TorchrunQueue {name} are for jobs that the coordinator lets in, and another scheduler has "
+            "this one: submit it to a queue without them, or name no scheduler for it",
+        )
     if spec.priority is not None and not coordinated:
         raise Impossible(
             JobReason.INVALID_SPEC,
