@@ -8,7 +8,7 @@ import logging
 import uuid
 from asyncio import CancelledError
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -215,14 +215,13 @@ class Runner:
             except QueueClosed:
                 return
             self._metrics.queue.queue_duration_seconds.observe(item.waited_s)
+            self._metrics.active_workers.inc()
             try:
-                with self._metrics.active_workers.track_inprogress(), self._log_context(item.key):
+                with reconcile_context(self.name, item.key, self._new_id):
                     self._settle(item.key, await self._attempt(item.key))
             finally:
+                self._metrics.active_workers.dec()
                 self._metrics.queue.work_duration_seconds.observe(self._queue.done(item.key))
-
-    def _log_context(self, request: Request) -> AbstractContextManager[None]:
-        return reconcile_context(self._controller.name, request, self._new_id())
 
     async def _attempt(self, request: Request) -> Conclusion:
         await self._barrier.wait(request)
