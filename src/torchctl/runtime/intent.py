@@ -16,7 +16,6 @@ rule below removes one:
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -86,8 +85,7 @@ class Operation(Enum):
     TERMINATING = "terminating"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The operation for one child, and the body to send if it is CREATE or UPDATE.
 
     In the body of an update the immutable fields are still the intent's: see `with_immutable`.

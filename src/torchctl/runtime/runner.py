@@ -9,10 +9,11 @@ import uuid
 from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import msgspec
 import structlog
 
 from torchctl.runtime.cache.barrier import Barrier
@@ -60,7 +61,7 @@ class _Enqueue:
             self._enqueue(change)
         except (Exception, CancelledError):  # nothing is awaited here, so a CancelledError is somebody else's
             first = self.failed.get(change.key, change)
-            self.failed[change.key] = replace(change, old=first.old)
+            self.failed[change.key] = msgspec.structs.replace(change, old=first.old)
             raise
         self.failed.pop(change.key, None)
 

@@ -2,27 +2,26 @@
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from torchctl.runtime.kinds import Key, Kind
 
 __all__ = ["Deleted", "Writes", "Written", "note_write", "record_writes", "writes_so_far"]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """An object was created or changed; it now has this version and these labels."""
 
     kind: Kind[Any]
     key: Key
     uid: str
     resource_version: str
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True):
     """An object was deleted, or is about to be."""
 
     kind: Kind[Any]
