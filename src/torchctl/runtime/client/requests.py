@@ -71,7 +71,12 @@ class HttpRequest(msgspec.Struct, frozen=True):
     @property
     def target(self) -> str:
         """The path and query as they are sent."""
-        return f"{self.path}?{_encoded(self.query)}" if self.query else self.path
+        return f"{self.path}?{self.query_string}" if self.query else self.path
+
+    @property
+    def query_string(self) -> str:
+        """The query as it is sent."""
+        return _encoded(self.query) if self.query else ""
 
     @property
     def is_write(self) -> bool:
