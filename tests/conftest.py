@@ -13,6 +13,7 @@ from tracing import trace
 
 from torchctl.runtime.cache.detector import MutationDetector
 from torchctl.runtime.cache.store import Store
+from torchctl.runtime.logging import add_reconcile
 from torchctl.runtime.memory import relax
 
 MEASURED = "measured"
@@ -23,6 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 structlog.configure(
     processors=[
         structlog.contextvars.merge_contextvars,
+        add_reconcile,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S.%f"),
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),

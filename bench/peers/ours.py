@@ -3,19 +3,15 @@
 import argparse
 from typing import Any
 
-import anyio
 import msgspec
 
-from torchctl.runtime.client.client import connect
-from torchctl.runtime.client.config import load_connection
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, ObjectMeta
-from torchctl.runtime.logging import configure
 from torchctl.runtime.manager import Manager
-from torchctl.runtime.metrics import Metrics
+from torchctl.runtime.program import run
 from torchctl.runtime.reconcile import Request
-from torchctl.runtime.settings import LogSettings, RuntimeSettings, ServerSettings
+from torchctl.runtime.settings import ElectionSettings, LogSettings, RuntimeSettings, ServerSettings
 
 __all__ = ["setup"]
 
@@ -72,21 +68,19 @@ def setup(manager: Manager) -> None:
     manager.add(Controller("greeting", reconcile).for_(GREETING).owns(CONFIG_MAP))
 
 
-async def run(namespace: str, workers: int) -> None:
-    configure(LogSettings(level="warning"))
-    metrics = Metrics()
-    settings = RuntimeSettings(
-        namespace=namespace, workers=workers, server=ServerSettings(metrics_port=None, health_port=None)
-    )
-    async with connect(await load_connection(), metrics=metrics) as client:
-        manager = Manager(client, settings=settings, metrics=metrics)
-        setup(manager)
-        await manager.run(anyio.Event())
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--workers", type=int, required=True)
     options = parser.parse_args()
-    anyio.run(run, options.namespace, options.workers)
+    run(
+        "greeter",
+        setup,
+        settings=RuntimeSettings(
+            namespace=options.namespace,
+            workers=options.workers,
+            election=ElectionSettings(enabled=False),
+            server=ServerSettings(metrics_port=None, health_port=None),
+            log=LogSettings(level="warning"),
+        ),
+    )

@@ -1,7 +1,6 @@
 """What a job becomes, held against a real API server: taken without a word, and written back as it was sent."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ async def dry_run(transport: AiohttpTransport, body: dict[str, Any]) -> dict[str
     meta, kind = body["metadata"], BY_NAME[body["kind"]]
     text = json.dumps(body).encode()
     request = requests.apply(kind, meta["name"], text, meta["namespace"], manager=MANAGER, dry_run=True)
-    strict = replace(request, query=(*request.query, ("fieldValidation", "Strict")))
+    strict = msgspec.structs.replace(request, query=(*request.query, ("fieldValidation", "Strict")))
     answer = await transport.send(strict)
     live: dict[str, Any] = json.loads(answer.body)
     assert answer.status in (200, 201), live

@@ -5,6 +5,7 @@ import click
 from torchctl.cli.lazy import Entry, Program, Section
 from torchctl.cli.torchrun import SECTIONS
 from torchctl.cli.torchrun.common import COMMON
+from torchctl.runtime.memory import seldom_collected
 
 __all__ = ["cli", "main"]
 
@@ -40,4 +41,5 @@ def cli() -> None:
 
 
 def main() -> None:
-    cli.main(prog_name="torchctl")
+    with seldom_collected():
+        cli.main(prog_name="torchctl")

@@ -5,6 +5,7 @@ import click
 from torchctl.cli.lazy import Program
 from torchctl.cli.torchrun import SECTIONS
 from torchctl.cli.torchrun.common import COMMON
+from torchctl.runtime.memory import seldom_collected
 
 __all__ = ["cli", "main"]
 
@@ -18,4 +19,5 @@ def cli() -> None:
 
 
 def main() -> None:
-    cli.main(prog_name="kubectl torchrun", complete_var="_KUBECTL_TORCHRUN_COMPLETE")
+    with seldom_collected():
+        cli.main(prog_name="kubectl torchrun", complete_var="_KUBECTL_TORCHRUN_COMPLETE")

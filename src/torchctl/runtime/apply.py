@@ -18,7 +18,7 @@ its name. Here both are `Conflict`, because in both cases the object that the de
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -79,8 +79,7 @@ class _Managed(msgspec.Struct, frozen=True):
     metadata: _ManagedMeta
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyResult:
+class ApplyResult(msgspec.Struct, frozen=True):
     """The result of one apply: the operation, and the object's metadata after it."""
 
     operation: Operation

@@ -12,11 +12,12 @@ the entry does not tell, and the API server's answers to our applies do:
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
-from torchctl.runtime.fieldset import Path, covers
+from torchctl.runtime.fieldset import Path, Tree, covers
 from torchctl.runtime.intent import annotation_of, immutable_fields, without
 from torchctl.runtime.kinds import ObjectMeta, OwnedFields, OwnerReference, kind_of
 
@@ -67,7 +68,7 @@ class DriftDetector:
         meta_fields = intent["metadata"].items()
         compared["metadata"] = {name: value for name, value in meta_fields if value and name not in UNMANAGED}
         references = msgspec.convert(intent["metadata"].get("ownerReferences", ()), tuple[OwnerReference, ...])
-        owned = [msgspec.json.decode(entry.fields) for entry in meta.applied if entry.manager == self._manager]
+        owned = [_tree(entry.fields) for entry in meta.applied if entry.manager == self._manager]
         return all(ref in meta.owner_references for ref in references) and any(
             tree and covers(tree, compared, is_atomic) for tree in owned
         )
@@ -75,6 +76,13 @@ class DriftDetector:
     def _state(self, meta: ObjectMeta) -> tuple[str, str]:
         """Names an object with the intent that was applied to it last."""
         return meta.uid, meta.annotations.get(annotation_of(self._manager), "")
+
+
+@lru_cache(maxsize=256)
+def _tree(fields: str) -> Tree:
+    """Decodes an entry's fields. Objects of one form have the same, because uids are taken out of them."""
+    tree: Tree = msgspec.json.decode(fields)
+    return tree
 
 
 def _remember(memory: dict[K, V], key: K, value: V) -> None:

@@ -33,10 +33,13 @@ def covers(tree: Tree, value: Any, is_atomic: Callable[[Path], bool], path: Path
         path: The tree's own path.
     """
     if not tree:
-        return not _leaves_a_trace(value) or is_atomic(path)
+        return isinstance(value, str) or not _leaves_a_trace(value) or is_atomic(path)
     if isinstance(value, Mapping):
-        named = ((f"f:{key}", inner) for key, inner in value.items())
-        return all(name in tree and covers(tree[name], inner, is_atomic, (*path, name)) for name, inner in named)
+        for key, inner in value.items():  # a loop, because each child of each reconcile is compared
+            name = f"f:{key}"
+            if name not in tree or not covers(tree[name], inner, is_atomic, (*path, name)):
+                return False
+        return True
     if isinstance(value, Sequence) and not isinstance(value, str):
         return all(_covers_item(tree, index, item, is_atomic, path) for index, item in enumerate(value))
     return True

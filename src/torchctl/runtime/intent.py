@@ -15,11 +15,12 @@ rule below removes one:
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from torchctl.runtime.fieldset import extract
 from torchctl.runtime.kinds import ObjectMeta, controller_in, kind_of
@@ -50,7 +51,7 @@ the object if there is none; otherwise it is a Conflict, even with force."""
 MANAGER = "torchctl"
 """The default field manager."""
 
-_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_SORTED = msgspec.json.Encoder(order="deterministic")
 
 Ownership = Callable[[ObjectMeta], bool]
 """Tells if an object that has our child's name is our child."""
@@ -84,8 +85,7 @@ class Operation(Enum):
     TERMINATING = "terminating"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The operation for one child, and the body to send if it is CREATE or UPDATE.
 
     In the body of an update the immutable fields are still the intent's: see `with_immutable`.
@@ -105,6 +105,7 @@ def controlled_by(uid: str) -> Ownership:
     return ours
 
 
+@lru_cache(maxsize=16)
 def annotation_of(manager: str) -> str:
     """Returns the annotation of a manager's digest: each has its own, or two appliers would never agree."""
     return INTENT_ANNOTATION if manager == MANAGER else f"{INTENT_ANNOTATION}-{digest_of(manager)[:8]}"
@@ -112,7 +113,7 @@ def annotation_of(manager: str) -> str:
 
 def digest_of(intent: Mapping[str, Any] | str) -> str:
     """Returns 16 hexadecimal digits that identify a JSON value, whatever the order of its keys."""
-    return hashlib.sha256(_SORTED.encode(intent).encode()).hexdigest()[:16]
+    return hashlib.sha256(_SORTED.encode(intent)).hexdigest()[:16]
 
 
 def decide(

@@ -6,16 +6,17 @@ JSON lines have the keys of controller-runtime's (`ts`, `level`, `logger`, `msg`
 
 import logging
 import sys
-from contextlib import AbstractContextManager
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from torchctl.runtime.kinds import Key
 from torchctl.runtime.settings import LogSettings
 
-__all__ = ["configure", "reconcile_context"]
+__all__ = ["add_reconcile", "configure", "reconcile_context"]
 
 QUIET = ("aiohttp.access", "asyncio", "kubernetes_asyncio.client.rest")
 """Loggers whose info and debug lines are dropped, because nobody reads them."""
@@ -49,17 +50,48 @@ def configure(settings: LogSettings | None = None, *, stream: TextIO | None = No
     )
 
 
-def reconcile_context(controller: str, key: Key, reconcile_id: str) -> AbstractContextManager[None]:
-    """Adds controller, namespace, name and reconcileID to every line that is logged inside."""
-    coordinates: dict[str, Any] = {"controller": controller, "name": key.name, "reconcileID": reconcile_id}
-    if key.namespace:
-        coordinates["namespace"] = key.namespace
-    return structlog.contextvars.bound_contextvars(**coordinates)
+class reconcile_context:  # noqa: N801  # it is used like a function
+    """Adds controller, namespace, name and reconcileID to every line that is logged inside.
+
+    Most reconciles log nothing, so the id is made with the first line.
+    """
+
+    __slots__ = ("_controller", "_fields", "_key", "_new_id", "_token")
+
+    def __init__(self, controller: str, key: Key, new_id: Callable[[], str]) -> None:
+        self._controller, self._key, self._new_id = controller, key, new_id
+        self._fields: dict[str, str] = {}
+
+    def __enter__(self) -> None:
+        self._token = _reconcile.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _reconcile.reset(self._token)
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        if not self._fields:
+            self._fields = {"controller": self._controller, "name": self._key.name, "reconcileID": self._new_id()}
+            if self._key.namespace:
+                self._fields["namespace"] = self._key.namespace
+        return self._fields
+
+
+_reconcile: ContextVar[reconcile_context | None] = ContextVar("torchctl_reconcile", default=None)
+
+
+def add_reconcile(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Adds the fields of the reconcile that logs the line. A structlog processor: programs with their own need it."""
+    if (current := _reconcile.get()) is not None:
+        for name, value in current.fields.items():
+            event.setdefault(name, value)
+    return event
 
 
 def _shared() -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
+        add_reconcile,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.PositionalArgumentsFormatter(),

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.client.errors import ApiError, Conflict, NotLeader
 from torchctl.runtime.kinds import Key
@@ -47,8 +49,7 @@ class ResultLabel(StrEnum):
     REQUEUE_AFTER = "requeue_after"
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
+class Conclusion(msgspec.Struct, frozen=True):
     """The end of one reconcile, as the queue and the metrics see it.
 
     Attributes:

@@ -8,17 +8,18 @@ import logging
 import uuid
 from asyncio import CancelledError
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import msgspec
 import structlog
 
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
-from torchctl.runtime.cancellation import cancelled_only_if_asked
+from torchctl.runtime.cancellation import cancelled_only_if_asked, deadline
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.controller import Controller, ExternalSource, Source
@@ -60,7 +61,7 @@ class _Enqueue:
             self._enqueue(change)
         except (Exception, CancelledError):  # nothing is awaited here, so a CancelledError is somebody else's
             first = self.failed.get(change.key, change)
-            self.failed[change.key] = replace(change, old=first.old)
+            self.failed[change.key] = msgspec.structs.replace(change, old=first.old)
             raise
         self.failed.pop(change.key, None)
 
@@ -215,14 +216,13 @@ class Runner:
             except QueueClosed:
                 return
             self._metrics.queue.queue_duration_seconds.observe(item.waited_s)
+            self._metrics.active_workers.inc()
             try:
-                with self._metrics.active_workers.track_inprogress(), self._log_context(item.key):
+                with reconcile_context(self.name, item.key, self._new_id):
                     self._settle(item.key, await self._attempt(item.key))
             finally:
+                self._metrics.active_workers.dec()
                 self._metrics.queue.work_duration_seconds.observe(self._queue.done(item.key))
-
-    def _log_context(self, request: Request) -> AbstractContextManager[None]:
-        return reconcile_context(self._controller.name, request, self._new_id())
 
     async def _attempt(self, request: Request) -> Conclusion:
         await self._barrier.wait(request)
@@ -230,7 +230,7 @@ class Runner:
         began_s = self._clock.monotonic()
         with record_writes() as writes:
             try:
-                with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
+                with cancelled_only_if_asked(), deadline(self._timeout_s):
                     return Conclusion.of(await self._controller.reconcile(request))
             except Exception as error:
                 return conclusion_of_error(error)

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from torchctl.runtime.kinds import Key
-from torchctl.runtime.logging import configure, reconcile_context
+from torchctl.runtime.logging import add_reconcile, configure, reconcile_context
 from torchctl.runtime.settings import LogSettings
 
 
@@ -38,7 +38,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_a_line_has_the_keys_of_controller_runtime() -> None:
     stream = io.StringIO()
     configure(stream=stream)
-    with reconcile_context("torchrunjob", Key("team", "train"), "r-1"):
+    with reconcile_context("torchrunjob", Key("team", "train"), lambda: "r-1"):
         structlog.get_logger("torchctl.test").info("applied", kind="Job")
     (line,) = lines(stream)
     assert line.pop("ts").endswith("Z")
@@ -57,17 +57,35 @@ def test_a_line_has_the_keys_of_controller_runtime() -> None:
 def test_lines_of_other_libraries_carry_the_reconcile_too() -> None:
     stream = io.StringIO()
     configure(stream=stream)
-    with reconcile_context("q", Key("", "gpu"), "r-2"):
+    with reconcile_context("q", Key("", "gpu"), lambda: "r-2"):
         logging.getLogger("aiohttp.client").warning("slow %s", "answer")
     (line,) = lines(stream)
     assert (line["msg"], line["logger"], line["controller"]) == ("slow answer", "aiohttp.client", "q")
     assert "namespace" not in line
 
 
+def test_all_lines_of_a_reconcile_have_one_id() -> None:
+    stream, ids = io.StringIO(), iter(("r-1", "r-2"))
+    configure(stream=stream)
+    with reconcile_context("q", Key("", "gpu"), lambda: next(ids)):
+        structlog.get_logger("t").info("first")
+        structlog.get_logger("t").info("second")
+    assert [line["reconcileID"] for line in lines(stream)] == ["r-1", "r-1"]
+
+
+def test_a_program_with_its_own_processors_adds_the_reconcile() -> None:
+    """A value that the line itself names stays."""
+    context = reconcile_context("q", Key("team", "gpu"), lambda: "r-1")
+    with structlog.testing.capture_logs(processors=[add_reconcile]) as captured, context:
+        structlog.get_logger("t").info("moved", name="other")
+    coordinates = {"controller": "q", "namespace": "team", "name": "other", "reconcileID": "r-1"}
+    assert captured == [{"event": "moved", "log_level": "info", **coordinates}]
+
+
 def test_the_reconcile_ends_with_its_context() -> None:
     stream = io.StringIO()
     configure(stream=stream)
-    with reconcile_context("q", Key("", "gpu"), "r-2"):
+    with reconcile_context("q", Key("", "gpu"), lambda: "r-2"):
         pass
     structlog.get_logger("t").info("idle")
     assert "controller" not in lines(stream)[0]

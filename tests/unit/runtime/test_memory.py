@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchctl.runtime.memory import THRESHOLDS, relax, settle
+from torchctl.runtime.memory import THRESHOLDS, relax, seldom_collected, settle
 
 
 @pytest.fixture(autouse=True)
@@ -25,4 +25,11 @@ def test_what_is_there_is_out_of_later_collections() -> None:
     kept: list[list[int]] = [[]]
     settle()
     assert gc.get_freeze_count() > 1000
+    assert all(tracked is not kept for tracked in gc.get_objects())
+
+
+def test_nothing_is_left_to_collect_as_a_command_ends() -> None:
+    with seldom_collected():
+        assert gc.get_threshold() == THRESHOLDS
+        kept: list[list[int]] = [[]]
     assert all(tracked is not kept for tracked in gc.get_objects())

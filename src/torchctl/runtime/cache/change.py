@@ -1,7 +1,8 @@
 """A change of one object, as handlers see it."""
 
-from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
+
+import msgspec
 
 from torchctl.runtime.kinds import Key, Kind, Object, key_of
 
@@ -13,8 +14,7 @@ T = TypeVar("T", bound=Object)
 ChangeType = Literal["added", "updated", "deleted"]
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """One change of one object.
 
     For each uid a handler sees `added`, then any number of `updated`, then `deleted`, and between two uids of one

@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -465,8 +464,10 @@ class Client:
         """Returns the request with its deadline."""
         settings = self._settings
         if request.is_write:
-            return replace(request, timeout_s=settings.write_timeout_s)
-        return replace(request, timeout_s=settings.list_timeout_s if request.is_bulk else settings.read_timeout_s)
+            timeout_s = settings.write_timeout_s
+        else:
+            timeout_s = settings.list_timeout_s if request.is_bulk else settings.read_timeout_s
+        return msgspec.structs.replace(request, timeout_s=timeout_s)
 
     def _refusal(self, request: HttpRequest, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
         return error_for(status, body, headers, now=self._clock.now(), write=request.is_write)

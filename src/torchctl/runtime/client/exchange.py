@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.client.websocket import WebSocket
@@ -40,8 +41,7 @@ class RequestMetrics(Protocol):
     def for_host(self, host: str) -> HostMetrics: ...
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True):
     """A complete answer. `headers` ignores the case of names."""
 
     status: int

@@ -8,7 +8,7 @@ from torchctl.runtime.kinds import ManagedFields, ObjectMeta, OwnedFields
 
 __all__ = ["condense"]
 
-UID = re.compile(rb'(k:\{\\"uid\\":\\")[^"\\]*')
+UID = re.compile(rb'(?<=k:\{\\"uid\\":\\")[^"\\]+')
 """The uid of an owner reference in a fieldsV1 tree."""
 
 _set = msgspec.structs.force_setattr
@@ -25,4 +25,4 @@ def condense(meta: ObjectMeta) -> None:
 
 
 def _applied(entry: ManagedFields) -> OwnedFields:
-    return OwnedFields(entry.manager, UID.sub(rb"\1", bytes(entry.fields_v1)).decode())
+    return OwnedFields(entry.manager, UID.sub(b"", bytes(entry.fields_v1)).decode())

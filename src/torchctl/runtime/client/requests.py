@@ -1,12 +1,12 @@
 """Requests to the API server as values: built without I/O, compared in tests, sent by a transport."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
+
+import msgspec
 
 from torchctl.runtime.kinds import Kind
 
@@ -47,8 +47,7 @@ Verb = Literal["get", "list", "watch", "create", "apply", "patch", "update", "de
 _WRITES = frozenset({"create", "apply", "patch", "update", "delete", "deletecollection"})
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     """One request.
 
     Attributes:
@@ -72,7 +71,12 @@ class HttpRequest:
     @property
     def target(self) -> str:
         """The path and query as they are sent."""
-        return f"{self.path}?{_encoded(self.query)}" if self.query else self.path
+        return f"{self.path}?{self.query_string}" if self.query else self.path
+
+    @property
+    def query_string(self) -> str:
+        """The query as it is sent."""
+        return _encoded(self.query) if self.query else ""
 
     @property
     def is_write(self) -> bool:
@@ -208,9 +212,9 @@ def delete_collection(
 def dry(request: HttpRequest) -> HttpRequest:
     """Returns the same write as a dry run: everything is checked and answered, and nothing is kept."""
     if request.method == "DELETE" and request.body:  # the server reads the options from one place only
-        return dataclasses.replace(request, body=request.body.rstrip()[:-1] + b',"dryRun":["All"]}')
+        return msgspec.structs.replace(request, body=request.body.rstrip()[:-1] + b',"dryRun":["All"]}')
     others = tuple(one for one in request.query if one[0] != "dryRun")
-    return dataclasses.replace(request, query=(*others, ("dryRun", "All")))
+    return msgspec.structs.replace(request, query=(*others, ("dryRun", "All")))
 
 
 def delete_options(

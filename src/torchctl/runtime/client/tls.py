@@ -67,7 +67,8 @@ class TlsContexts:
     def current(self, files: TlsFiles, *, check: bool = False) -> ssl.SSLContext:
         """Returns the context for `files`; `check` reads the files now."""
         now = self._clock.monotonic()
-        due = check or files != self._files or now - self._checked_at >= CHECK_PERIOD_S
+        changed = files is not self._files and files != self._files
+        due = check or changed or now - self._checked_at >= CHECK_PERIOD_S
         if self._context is not None and not due:
             return self._context
         self._checked_at = now

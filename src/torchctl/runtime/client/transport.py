@@ -83,7 +83,8 @@ class AiohttpTransport:
         self._urgent: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._upgrades: aiohttp.ClientSession | None = None
-        self._metrics = None if metrics is None else metrics.for_host(urlsplit(connection.host).netloc)
+        self._host = urlsplit(connection.host)
+        self._metrics = None if metrics is None else metrics.for_host(self._host.netloc)
 
     def __repr__(self) -> str:
         return f"<AiohttpTransport to {self._connection.host}>"
@@ -121,18 +122,12 @@ class AiohttpTransport:
         session, slots = (self._urgent, self._urgent_slots) if request.is_urgent else (self._requests, self._slots)
         assert session is not None, "the transport has not been entered"
         with mapped(request):
-            async with (
-                asyncio.timeout(request.timeout_s),
-                slots,
-                await self._exchange(self._requesting(session, request, gate)) as response,
-            ):
-                body = await response.read()
-                self._measure(request, len(body))
-                return HttpResponse(response.status, response.headers, body)
-
-    def _measure(self, request: HttpRequest, received: int) -> None:
+            async with asyncio.timeout(request.timeout_s), slots:
+                response = await self._exchange(self._requesting(session, request, gate))
+                body = await response.read()  # it gives the connection back, or closes it if it is cancelled
         if self._metrics is not None:
-            self._metrics.note_sizes(request.verb, len(request.body or b""), received)
+            self._metrics.note_sizes(request.verb, len(request.body or b""), len(body))
+        return HttpResponse(response.status, response.headers, body)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncGenerator[ByteStream]:
@@ -193,7 +188,8 @@ class AiohttpTransport:
                     request.method,
                     self._url(request),
                     headers=self._headers(request, credentials),
-                    data=request.body,
+                    # A payload, because aiohttp asks bytes for each type of payload that there is.
+                    data=aiohttp.BytesPayload(request.body) if request.body is not None else None,
                     proxy=self._proxy,
                     ssl=context if context is not None else True,
                     server_hostname=self._server_name(context),
@@ -229,13 +225,15 @@ class AiohttpTransport:
         return CIMultiDict((*request.headers, *self._connection.headers, *credentials.items()))
 
     def _url(self, request: HttpRequest) -> URL:
-        return URL(self._connection.host + request.target, encoded=True)
+        scheme, authority, path, *_ = self._host
+        path += request.path
+        return URL.build(scheme=scheme, authority=authority, path=path, query_string=request.query_string, encoded=True)
 
     def _server_name(self, context: ssl.SSLContext | None) -> str | None:
         return self._connection.tls.server_name if context is not None else None
 
     def _context(self, *, check: bool = False) -> ssl.SSLContext | None:
-        if not self._connection.host.startswith("https:"):
+        if self._host.scheme != "https":
             return None
         return self._tls.current(self._connection.tls_files(), check=check)
 
@@ -352,7 +350,6 @@ def _session(
         connector=aiohttp.TCPConnector(limit=connections, socket_factory=open_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": user_agent},
-        skip_auto_headers=("Content-Type",),
         timeout=aiohttp.ClientTimeout(connect=connect_timeout_s),
         trust_env=False,
         raise_for_status=check or False,

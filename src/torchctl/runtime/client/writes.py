@@ -1,29 +1,27 @@
 """Records the writes of a task, so that its successor can wait until the caches have seen them."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from torchctl.runtime.kinds import Key, Kind
 
 __all__ = ["Deleted", "Writes", "Written", "note_write", "record_writes", "writes_so_far"]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """An object was created or changed; it now has this version and these labels."""
 
     kind: Kind[Any]
     key: Key
     uid: str
     resource_version: str
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True):
     """An object was deleted, or is about to be."""
 
     kind: Kind[Any]
@@ -36,15 +34,18 @@ Writes = list[Written | Deleted]
 _writes: ContextVar[tuple[Writes, ...]] = ContextVar("torchctl_writes", default=())
 
 
-@contextmanager
-def record_writes() -> Iterator[Writes]:
+class record_writes:  # noqa: N801  # it is used like a function
     """Collects the successful writes made inside the block, including those of tasks started inside."""
-    writes: Writes = []
-    token = _writes.set((*_writes.get(), writes))
-    try:
-        yield writes
-    finally:
-        _writes.reset(token)
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> Writes:
+        writes: Writes = []
+        self._token = _writes.set((*_writes.get(), writes))
+        return writes
+
+    def __exit__(self, *_: object) -> None:
+        _writes.reset(self._token)
 
 
 def writes_so_far() -> Writes:

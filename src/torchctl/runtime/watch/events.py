@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import Object
 
@@ -57,15 +59,13 @@ class Init:
     """A list begins: the objects until `InitDone` replace everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Applied(Generic[T]):
+class Applied(msgspec.Struct, Generic[T], frozen=True):
     """The object exists in this form."""
 
     object: T
 
 
-@dataclass(frozen=True, slots=True)
-class Removed(Generic[T]):
+class Removed(msgspec.Struct, Generic[T], frozen=True):
     """The object is gone; this is its last form."""
 
     object: T

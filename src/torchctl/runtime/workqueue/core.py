@@ -23,6 +23,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from torchctl.runtime.workqueue.ratelimit import RateLimiter
 
 __all__ = ["LOW_PRIORITY", "PATIENCE_S", "Item", "Load", "Statistics", "WorkQueue"]
@@ -40,8 +42,7 @@ SIFTED_FROM = 64
 """The number of delayed entries from which stale ones are sifted out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item(Generic[K]):
+class Item(msgspec.Struct, Generic[K], frozen=True):
     """A key that was handed out, and the seconds for which it had been due."""
 
     key: K

@@ -1,8 +1,7 @@
 """Which changes of a queue wake its jobs."""
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from torchctl.api.queue import TORCHRUN_QUEUE, JobCounts, QueueSpec, QueueStatus, TorchrunQueue
 from torchctl.controllers.job.reconciler import queue_turned

@@ -6,12 +6,12 @@ import weakref
 from asyncio import sslproto
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import Unavailable
