@@ -28,9 +28,9 @@ class LateClock:
         self.time += seconds + self.lags.pop(0)
 
 
-async def lag_after(*lags: float) -> tuple[LoopLag, LateClock, Metrics]:
+async def lag_after(*lags: float, period_s: float = 0.5) -> tuple[LoopLag, LateClock, Metrics]:
     clock, metrics = LateClock(*lags), Metrics(process=False)
-    lag = LoopLag(clock, metrics.event_loop_lag_seconds)
+    lag = LoopLag(clock, metrics.event_loop_lag_seconds, period_s=period_s)
     task = asyncio.create_task(lag.run())
     await clock.exhausted.wait()
     task.cancel()
@@ -43,6 +43,11 @@ async def test_each_wake_up_is_measured() -> None:
     value = metrics.registry.get_sample_value
     assert value("torchctl_event_loop_lag_seconds_count") == 3
     assert value("torchctl_event_loop_lag_seconds_sum") == 3.25
+
+
+async def test_it_wakes_once_in_each_period() -> None:
+    _, clock, _ = await lag_after(0.0, 0.0, period_s=60.0)
+    assert clock.time == 100.0 + 2 * 60.0
 
 
 async def test_a_lag_of_ten_seconds_is_not_alive() -> None:
