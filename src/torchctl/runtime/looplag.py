@@ -6,20 +6,19 @@ from torchctl.runtime.clock import Clock
 
 __all__ = ["LoopLag"]
 
-INTERVAL_S = 0.5
-
 
 class LoopLag:
-    """Wakes twice a second and records how late it was woken.
+    """Wakes every `period_s` and records how late it was woken.
 
     A blocked loop cannot answer a probe, which then times out; this check is for the loop that is so busy
     that it answers only now and then.
     """
 
-    def __init__(self, clock: Clock, histogram: Histogram, *, limit_s: float = 10.0) -> None:
+    def __init__(self, clock: Clock, histogram: Histogram, *, limit_s: float = 10.0, period_s: float = 0.5) -> None:
         self._clock = clock
         self._histogram = histogram
         self._limit_s = limit_s
+        self._period_s = period_s
         self._last_s = 0.0
         self._due: float | None = None
 
@@ -46,7 +45,7 @@ class LoopLag:
             self._due = None
 
     async def _measure(self) -> None:
-        self._due = self._clock.monotonic() + INTERVAL_S
-        await self._clock.sleep(INTERVAL_S)
+        self._due = self._clock.monotonic() + self._period_s
+        await self._clock.sleep(self._period_s)
         self._last_s = max(self._clock.monotonic() - self._due, 0.0)
         self._histogram.observe(self._last_s)

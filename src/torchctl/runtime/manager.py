@@ -84,7 +84,12 @@ class Manager:
         self.events = EventRecorder(client, client.field_manager, metrics=self.metrics, clock=self.clock)
         self.webhooks = Webhooks(self.settings.webhooks, client.codec, self.metrics, self.clock)
         self._elector = elector
-        self._lag = LoopLag(self.clock, self.metrics.event_loop_lag_seconds, limit_s=self.settings.loop_lag_limit_s)
+        self._lag = LoopLag(
+            self.clock,
+            self.metrics.event_loop_lag_seconds,
+            limit_s=self.settings.loop_lag_limit_s,
+            period_s=self.settings.sampling_period_s,
+        )
         readers = Readers(client, self.clock, METRICS) if self.settings.server.metrics_auth else None
         self._server = Server(self.settings.server, self.metrics.registry, self.health, self.clock, readers)
         self._controllers: dict[Controller, Barrier] = {}

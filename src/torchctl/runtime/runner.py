@@ -34,9 +34,6 @@ from torchctl.runtime.workqueue import LOW_PRIORITY, Queue, QueueClosed, Statist
 
 __all__ = ["Runner"]
 
-PUBLISH_PERIOD_S = 0.5
-"""Seconds between updates of the gauges of work in progress; client-go's period."""
-
 MAP_AGAIN_S = 5.0
 """Seconds after which a change is mapped again whose mapper or predicate raised."""
 
@@ -110,6 +107,7 @@ class Runner:
         settings = settings or RuntimeSettings()
         self._workers = controller.workers or settings.workers
         self._timeout_s = controller.timeout_s or settings.reconcile_timeout_s
+        self._sampling_period_s = settings.sampling_period_s
         self._handlers: list[_Enqueue] = []
         self._resync_s = settings.resync_s if controller.resync_s is None else controller.resync_s
         metrics.max_concurrent.set(self._workers)
@@ -204,7 +202,7 @@ class Runner:
                     self._metrics.queue.set_depth(load.due_by_priority)
                     self._metrics.queue.set_work(load.processing_s, load.longest_processing_s)
                     published = load
-                await self._clock.sleep(PUBLISH_PERIOD_S)
+                await self._clock.sleep(self._sampling_period_s)
         finally:  # the queue ends with the term, and its keys are no longer a backlog
             self._metrics.queue.set_depth({})
             self._metrics.queue.set_work(0.0, 0.0)

@@ -185,6 +185,10 @@ class RuntimeSettings:
     loop_lag_limit_s: float = 10.0
     """Seconds of event loop lag above which `/healthz` fails."""
 
+    sampling_period_s: float = 0.5
+    """Seconds between two looks at the event loop's lag and at the workqueues, for their metrics (client-go's period).
+    Each look wakes an idle process; what is shorter than the period may be missed."""
+
     shutdown_grace_s: float = 30.0
     """Seconds that reconciles may take to end after SIGTERM. Then they are cancelled."""
 

@@ -12,11 +12,12 @@ n-th write without the controller knowing of any test:
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -44,7 +45,6 @@ from torchctl.testing.scratch import Scratch
 __all__ = ["FaultProxy", "Moment"]
 
 _LARGEST_LINE = 64 << 10
-_NOTICE_S = 0.5
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host", "content-length"}
 )
@@ -78,7 +78,9 @@ class FaultProxy:
         self._scratch = Scratch("torchctl-proxy-")
         self._directory = self._scratch.path
         tls = self._server_tls()
-        server = web.Server(self._handle, max_line_size=_LARGEST_LINE, max_field_size=_LARGEST_LINE, access_log=None)
+        self._server = server = _Server(
+            self._handle, max_line_size=_LARGEST_LINE, max_field_size=_LARGEST_LINE, access_log=None
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=tls).start()
@@ -255,7 +257,7 @@ class FaultProxy:
             exchange.status = answer.status
             if interruption := await self._ask(Moment.AFTER, exchange):
                 if request.transport is None:
-                    raise ConnectionResetError("the client is gone")
+                    raise _gone()
                 return _refuse(request.transport, interruption)
             headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
             if not streams:
@@ -291,9 +293,10 @@ class FaultProxy:
         response = web.StreamResponse(status=answer.status, headers=headers)
         response.enable_chunked_encoding()
         await response.prepare(request)
-        async for line in _lines(answer.content, request):
-            if not any(fault.drops(exchange, line) for fault in self._faults):
-                await response.write(line)
+        with self._server.feeding(request, answer.content):
+            async for line in _lines(answer.content):
+                if not any(fault.drops(exchange, line) for fault in self._faults):
+                    await response.write(line)
         await response.write_eof()
         return response
 
@@ -306,6 +309,35 @@ class FaultProxy:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(chain)
         return context
+
+
+class _Server(web.Server):
+    """Tells what feeds a client when the client is gone: while the API server is silent, nothing else would show it."""
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], **options: Any) -> None:
+        super().__init__(handler, **options)
+        self._feeds: dict[web.RequestHandler, aiohttp.StreamReader] = {}
+
+    @contextmanager
+    def feeding(self, request: web.BaseRequest, content: aiohttp.StreamReader) -> Iterator[None]:
+        """Lets reads of `content` raise ConnectionResetError once the client of `request` is gone."""
+        if request.transport is None:
+            raise _gone()
+        client = request.protocol
+        self._feeds[client] = content
+        try:
+            yield
+        finally:
+            del self._feeds[client]
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        if (content := self._feeds.get(handler)) is not None:
+            content.set_exception(_gone())
+
+
+def _gone() -> ConnectionResetError:
+    return ConnectionResetError("the client is gone")
 
 
 AnySocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
@@ -338,24 +370,12 @@ def _refuse(transport: asyncio.Transport, interruption: Interruption) -> web.Res
     return web.Response(status=interruption.status or 502, body=interruption.body, headers=interruption.headers)
 
 
-async def _lines(content: aiohttp.StreamReader, request: web.BaseRequest) -> AsyncIterator[bytes]:
-    """Yields whole lines of any length until the stream ends or the client is gone."""
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yields whole lines of any length until the stream ends."""
     rest = b""
-    while chunk := await _next_chunk(content, request):
+    while chunk := await content.readany():
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
             yield line + b"\n"
     if rest:
         yield rest
-
-
-async def _next_chunk(content: aiohttp.StreamReader, request: web.BaseRequest) -> bytes:
-    reading = asyncio.ensure_future(content.readany())
-    try:
-        # While the server is silent, only polling shows that the client has disconnected.
-        while not (await asyncio.wait({reading}, timeout=_NOTICE_S))[0]:
-            if request.transport is None or request.transport.is_closing():
-                raise ConnectionResetError("the client is gone")
-        return await reading
-    finally:
-        reading.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
-from torchctl.runtime.looplag import INTERVAL_S, LoopLag
+from torchctl.runtime.looplag import LoopLag
 from torchctl.runtime.metrics import Metrics
 
 
@@ -28,9 +28,9 @@ class LateClock:
         self.time += seconds + self.lags.pop(0)
 
 
-async def lag_after(*lags: float) -> tuple[LoopLag, LateClock, Metrics]:
+async def lag_after(*lags: float, period_s: float = 0.5) -> tuple[LoopLag, LateClock, Metrics]:
     clock, metrics = LateClock(*lags), Metrics(process=False)
-    lag = LoopLag(clock, metrics.event_loop_lag_seconds)
+    lag = LoopLag(clock, metrics.event_loop_lag_seconds, period_s=period_s)
     task = asyncio.create_task(lag.run())
     await clock.exhausted.wait()
     task.cancel()
@@ -43,6 +43,11 @@ async def test_each_wake_up_is_measured() -> None:
     value = metrics.registry.get_sample_value
     assert value("torchctl_event_loop_lag_seconds_count") == 3
     assert value("torchctl_event_loop_lag_seconds_sum") == 3.25
+
+
+async def test_it_wakes_once_in_each_period() -> None:
+    _, clock, _ = await lag_after(0.0, 0.0, period_s=60.0)
+    assert clock.time == 100.0 + 2 * 60.0
 
 
 async def test_a_lag_of_ten_seconds_is_not_alive() -> None:
@@ -60,7 +65,7 @@ async def test_a_timer_that_is_overdue_counts_before_it_wakes() -> None:
     lag = LoopLag(clock, Metrics(process=False).event_loop_lag_seconds)
     task = asyncio.create_task(lag.run())
     await clock.exhausted.wait()
-    clock.time += INTERVAL_S + 11
+    clock.time += 0.5 + 11
     assert lag.check() == "the event loop is 11.0 s late"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
