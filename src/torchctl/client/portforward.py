@@ -77,6 +77,7 @@ class PortForward:
         task = asyncio.create_task(self._serve(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda _: writer.close())  # a task that is cancelled before it begins does nothing
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -88,8 +89,6 @@ class PortForward:
         except asyncio.CancelledError:
             _reset(writer)
             raise
-        finally:
-            writer.close()
 
     async def _downwards(self, pod: PodConnection, writer: asyncio.StreamWriter) -> None:
         # No deadline: the HTTP client has one, and closes the connection when it passes.

@@ -1,8 +1,9 @@
 """A pod's port as a local one: an HTTP client over it, cuts at any byte, nothing that listens."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 
 import aiohttp
@@ -140,3 +141,17 @@ async def test_no_more_than_a_few_connections_are_open() -> None:
             assert await opened[-1][0].read() == b""
             for _, writer in opened:
                 writer.close()
+
+
+@pytest.mark.parametrize("turns", range(3, 8))  # before, Python 3.11 itself loses what it has accepted
+async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
+    """So many turns of the event loop before: it may have been accepted, and nobody has begun to serve it."""
+    async with forwarding(PodPorts()) as forward:
+        host, port = forward.url.removeprefix("http://").split(":")
+        client = socket.create_connection((host, int(port)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    with client:
+        client.settimeout(10)
+        with suppress(ConnectionResetError):
+            assert await asyncio.to_thread(client.recv, 1) == b""
