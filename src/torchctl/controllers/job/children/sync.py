@@ -41,6 +41,8 @@ _STORE = f"{CLAIM_ROOT}/.torchctl-store"
 """The place of uploaded files on the claim of a job that takes up new code, whose later uploads have much the same."""
 _TOKEN = "TORCHCTL_POD_UID"
 """The variable with the token of an upload: the pod's uid, known to who may read the pod and to nobody else."""
+_RECEIVER_CPU = "2"
+"""Several threads hash and write an upload; with one core, the kernel would hold them up while another core is idle."""
 _PLACEMENT = ("nodeSelector", "affinity")
 
 Json = dict[str, Any]
@@ -109,7 +111,12 @@ def _keeping(image: str) -> Json:
 def _receiver(ours: Json) -> Json:
     """The container as one that takes uploads."""
     ports = [*ours.get("ports", ()), port("upload", names.UPLOAD_PORT)]
-    return ours | {"env": [*ours["env"], field(_TOKEN, "metadata.uid")], "ports": ports}
+    limits = ours["resources"]["limits"] | {"cpu": _RECEIVER_CPU}
+    return ours | {
+        "env": [*ours["env"], field(_TOKEN, "metadata.uid")],
+        "ports": ports,
+        "resources": ours["resources"] | {"limits": limits},
+    }
 
 
 def _fetch_args(workspace: FrozenWorkspace, revision: str, *, reloads: bool) -> list[str]:
