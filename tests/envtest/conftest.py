@@ -35,6 +35,17 @@ async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenera
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def admin(control_plane: ControlPlane) -> AsyncGenerator[Client]:
+    """A client that may do everything.
+
+    A fixture of the whole run is made once. So the plugin's would be a client of another folder's control plane, if
+    that folder's tests run first.
+    """
+    async with control_plane.client() as client:
+        yield client
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def operator_account(control_plane: ControlPlane) -> AsyncGenerator[Connection]:
     """The service account that config/ gives the operator, and all that it needs. In the end it has used no more."""
     yield await install(control_plane)
