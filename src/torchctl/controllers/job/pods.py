@@ -174,8 +174,9 @@ def told_at(pod: Pod) -> datetime | None:
 def is_tracked(pod: Pod) -> bool:
     """Whether the pod has the finalizer of its Job's controller, which takes it off the pods that it stops itself.
 
-    That is before it deletes them (k8s.io/kubernetes pkg/controller/job deleteJobPods). Whoever else deletes a pod
-    leaves it on, and an exit 0 of such a pod counts as a success of its index.
+    That is before it deletes them (k8s.io/kubernetes pkg/controller/job deleteJobPods). If somebody else deletes a pod,
+    a Job with podReplacementPolicy Failed leaves it on until the pod has ended, and an exit 0 counts for its index. One
+    with TerminatingOrFailed, as elastic jobs have, counts the pod at once and takes it off.
     """
     return JOB_TRACKING in pod.metadata.finalizers
 

@@ -34,6 +34,48 @@ def test_a_lost_pod_is_no_incident_above_the_minimum(world: type[World]) -> None
     assert (w.phase, w.status.incident) == ("Running", None)
 
 
+def taken_off(w: World, **status: Any) -> None:
+    """Somebody deletes worker 0: its Job counts it at once, and takes its finalizer off. The pod does not end."""
+    w.worker(0, metadata=w.told() | {"finalizers": []}, **status)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_counted_worker_0_that_never_ends_is_lost(world: type[World], is_replaced: bool) -> None:
+    """An operator that was away sees the pod only now. If the Job suspended it, it says so in a moment."""
+    w = world.running(elastic(), 3)
+    taken_off(w)
+    if is_replaced:
+        w.play("demo-0-y", phase="Running")
+    w.settle()
+    assert (w.phase, w.status.incident, w.look_again_s()) == ("Running", None, 10)
+    w.later(10)
+    w.settle()
+    assert w.status.incident is not None
+    w.later(60)
+    w.settle()
+    assert w.restarts.by_cause == {"Deleted": 1}
+
+
+def test_a_counted_worker_0_of_a_lost_node_is_lost_at_once(world: type[World]) -> None:
+    w = world.running(elastic(), 3)
+    taken_off(w, conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}])
+    w.settle()
+    assert w.status.incident is not None
+    assert w.status.incident.cause == "NodeLost"
+
+
+@pytest.mark.parametrize("ahead_s", [-9, 9, 3600, -3600])
+def test_a_wrong_clock_hides_no_counted_worker_0(world: type[World], ahead_s: float) -> None:
+    w = world.running(elastic(), 3)
+    taken_off(w)
+    w.later(ahead_s)
+    for _ in range(20):
+        w.settle()
+        w.later(1)
+    w.settle()
+    assert w.status.incident is not None or w.restarts.total == 1
+
+
 @pytest.mark.parametrize(
     ("more", "phase"), [({}, "Running"), ({"num_nodes": 2}, "Running"), ({"suspend": True}, "Suspended")]
 )

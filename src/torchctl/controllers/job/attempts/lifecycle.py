@@ -109,7 +109,7 @@ def _go_on(case: Case) -> Life:
     halted = _out_of_time(case) or _suspends(case)
     if halted is not None:
         return halted
-    moments = (deadlines.due_s(case), elastic.look_again_s(case))
+    moments = (deadlines.due_s(case), elastic.look_again_s(case), verdict.look_again_s(case))
     return Life(status=case.status, stage=Run(), look_again_s=earliest(*moments))
 
 

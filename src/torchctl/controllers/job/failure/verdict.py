@@ -103,6 +103,14 @@ def root(losses: Iterable[Loss], case: Case) -> Loss:
     return replace(first, other=next(others, None))
 
 
+def look_again_s(case: Case) -> float | None:
+    """Returns seconds until the silence of an elastic Job tells who deleted a pod; None if no pod asks that."""
+    if not case.is_elastic:
+        return None
+    left = (_told_untracked_s(pod, case) for pod in case.observed.pods)
+    return min((one for one in left if one), default=None)
+
+
 def hinges_on_its_job(loss: Loss, case: Case) -> bool:
     """Whether the Job has yet to say whose the deletion is that is the first loss or beside it."""
     job = case.observed.worker_job
@@ -154,7 +162,9 @@ def _seen(case: Case) -> Iterator[Loss]:
         cause, pod = cause_of(one), one.pod
         rank = case.template.rank_of(pods.index(pod)) if case.template is not None else None
         loss = Loss(cause, _explained(one.failure(cause, rank), case.template), one.at)
-        if _ends_the_attempt(pod, loss, case) and not _is_stopped_by_its_job(pod, case.observed.worker_job):
+        if _ends_the_attempt(pod, loss, case) and not (
+            loss.cause is Cause.DELETED and _is_stopped_by_its_job(pod, case)
+        ):
             yield loss
     if (told := _told_to_leave(case)) is not None:
         yield told
@@ -188,13 +198,28 @@ def _told_to_leave(case: Case) -> Loss | None:
     return Loss(Cause.PREEMPTED, Failure(reason=Cause.PREEMPTED, message=message), told.taken_back_time)
 
 
-def _is_stopped_by_its_job(pod: Pod, job: Job | None) -> bool:
+def _is_stopped_by_its_job(pod: Pod, case: Case) -> bool:
     """Whether the Job's controller stops the pod, and the Job has yet to say why: it is suspended, or gives up.
 
-    The two are watched apart, so the pod may be seen first.
+    The two are watched apart, so the pod may be seen first. An elastic Job takes its finalizer off pods that somebody
+    else deletes, too (podReplacementPolicy TerminatingOrFailed): one that stays silent has not stopped the pod.
     """
-    told = pods.told_at(pod) is not None and not pods.is_tracked(pod)
-    return told and not pods.has_ended(pod) and job is not None and _gave_up(job) is None
+    job = case.observed.worker_job
+    left = _told_untracked_s(pod, case)
+    return left is not None and job is not None and _gave_up(job) is None and (left > 0 or not case.is_elastic)
+
+
+def _told_untracked_s(pod: Pod, case: Case) -> float | None:
+    """Returns seconds in which the Job may still say that it stops the pod; None unless the pod may be stopped by it.
+
+    The moment is of the control plane's clock. So one that seems far ahead is past: its clock or ours was set back.
+    """
+    told = pods.told_at(pod)
+    if told is None or pods.is_tracked(pod) or pods.has_ended(pod):
+        return None
+    longest_s = 2 * case.settings.settle_s
+    left = (told - case.now).total_seconds() + longest_s
+    return left if 0 < left <= 2 * longest_s else 0.0
 
 
 def _ends_the_attempt(pod: Pod, loss: Loss, case: Case) -> bool:
