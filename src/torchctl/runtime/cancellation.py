@@ -11,10 +11,7 @@ from typing import Any
 
 import anyio
 
-__all__ = ["StrayCancellation", "cancel", "cancelled_only_if_asked", "deadline", "is_asked_to_cancel"]
-
-AGAIN_S = 1.0
-"""Seconds after which a task that has not ended is cancelled again."""
+__all__ = ["StrayCancellation", "cancel", "cancelled_only_if_asked", "is_asked_to_cancel"]
 
 
 class StrayCancellation(Exception):
@@ -46,45 +43,7 @@ class cancelled_only_if_asked:  # noqa: N801  # it is used like a function
             raise StrayCancellation("something that it awaited was cancelled, and not by us") from error
 
 
-class deadline:  # noqa: N801  # it is used like a function
-    """Cancels the body after some seconds, and again each second, because a task may lose a cancellation.
-
-    A cancel scope of anyio does the same at three times the cost, which counts for each reconcile.
-
-    Raises:
-        TimeoutError: The body was cancelled because its time was over.
-    """
-
-    __slots__ = ("_asked", "_cancelled", "_handle", "_loop", "_task", "_timeout_s")
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._cancelled = 0
-
-    def __enter__(self) -> None:
-        self._loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        self._task, self._asked = task, task.cancelling()
-        self._handle = self._loop.call_later(self._timeout_s, self._expire)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._handle.cancel()
-        if not self._cancelled:
-            return
-        for _ in range(self._cancelled):
-            self._task.uncancel()
-        if isinstance(error, asyncio.CancelledError) and self._task.cancelling() <= self._asked:
-            raise TimeoutError from error
-
-    def _expire(self) -> None:
-        self._cancelled += 1
-        self._task.cancel()
-        self._handle = self._loop.call_later(AGAIN_S, self._expire)
-
-
-async def cancel(tasks: Collection[asyncio.Task[Any]], *, again_s: float = AGAIN_S) -> None:
+async def cancel(tasks: Collection[asyncio.Task[Any]], *, again_s: float = 1.0) -> None:
     """Cancels tasks and waits for their end.
 
     A task may lose a cancellation that meets the end of what it awaits, and would then go on for ever.

@@ -19,7 +19,7 @@ import structlog
 from torchctl.runtime.cache.barrier import Barrier
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
-from torchctl.runtime.cancellation import cancelled_only_if_asked, deadline
+from torchctl.runtime.cancellation import cancelled_only_if_asked
 from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.controller import Controller, ExternalSource, Source
@@ -228,7 +228,7 @@ class Runner:
         began_s = self._clock.monotonic()
         with record_writes() as writes:
             try:
-                with cancelled_only_if_asked(), deadline(self._timeout_s):
+                with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
                     return Conclusion.of(await self._controller.reconcile(request))
             except Exception as error:
                 return conclusion_of_error(error)

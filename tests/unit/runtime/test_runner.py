@@ -232,6 +232,30 @@ def test_reconcile_beyond_its_timeout_is_cancelled_and_retried() -> None:
     assert began == [0.0, 3.005]
 
 
+def test_what_is_shielded_ends_before_the_key_runs_again() -> None:
+    """Such as a thread, which nothing can cancel: `anyio.to_thread.run_sync` waits for it under a shield."""
+    spans: list[tuple[float, float]] = []
+
+    async def main() -> None:
+        async def reconcile(request: Request) -> None:
+            began = anyio.current_time()
+            if len(spans) == 2:
+                bench.runner.close()
+                return
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(5)
+            spans.append((began, anyio.current_time()))
+            await anyio.sleep_forever()
+
+        bench = Bench(reconcile, {"timeout_s": 3.0})
+        await bench.listed(lease("a", 1))
+        await bench.runner.run()
+        assert bench.count("controller_runtime_reconcile_timeouts_total") == 2
+
+    virtualtime.run(main)
+    assert spans == [(0.0, 5.0), (5.005, pytest.approx(10.005))]
+
+
 def test_a_result_brings_the_key_back_when_it_says() -> None:
     times: list[float] = []
 
