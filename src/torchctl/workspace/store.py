@@ -66,6 +66,7 @@ class Store:
         self._max_bytes = max_bytes
         self._opening = Lock()
         self._opened: dict[str, int] = {}
+        self._unreadable: set[str] = set()
         directory.mkdir(parents=True, exist_ok=True)
 
     def __repr__(self) -> str:
@@ -74,6 +75,8 @@ class Store:
     def find(self, wanted: Mapping[bytes, int]) -> dict[bytes, Place]:
         """Return the places of files that are there, by SHA-256. Their packs count as used now.
 
+        A pack that could not be read is left out, so what it has is sent again; another process may read it.
+
         Args:
             wanted: the sizes of the files, by SHA-256.
         """
@@ -81,6 +84,8 @@ class Store:
         for pack in self._kept(_PACK):
             if len(found) == len(wanted):
                 break
+            if pack.name in self._unreadable:
+                continue
             with contextlib.suppress(OSError), pack.open("rb") as file:
                 before, name = len(found), pack.name
                 for sha256, offset, size in _index(file):
@@ -94,19 +99,19 @@ class Store:
         """Yield the content at a place in chunks. Several threads may read at once, until the store is closed.
 
         Raises:
-            Vanished: if the pack cannot be opened; or after the last chunk if what was read is not what was asked for,
-                and its pack is removed then.
+            Vanished: if the pack cannot be opened or read; or after the last chunk if what was read is not what was
+                asked for, and its pack is removed then.
         """
         found, at, end = hashlib.sha256(), place.offset, place.offset + place.size
         try:
             descriptor = self._descriptor(place.pack)
-        except OSError as error:
-            raise Vanished(f"the store cannot be read: {error.strerror}", next_step="Send it again") from None
-        with contextlib.suppress(OSError):
             while at < end and (chunk := os.pread(descriptor, min(_READ, end - at), at)):
                 found.update(chunk)
                 at += len(chunk)
                 yield chunk
+        except OSError as error:
+            self._unreadable.add(place.pack)
+            raise Vanished(f"the store cannot be read: {error.strerror}", next_step="Send it again") from None
         if at < end or found.digest() != sha256:
             _unlink(self._directory / place.pack)
             raise Vanished("the store no longer has what it had", next_step="Send it again")

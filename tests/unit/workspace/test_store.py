@@ -120,6 +120,25 @@ def test_a_pack_that_cannot_be_opened_is_not_thrown_away(tmp_path: Path) -> None
             next(store.read(place, sha(b"one")))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert find(store, b"one") == {}, "it is sent again"
+    assert b"".join(store.read(place, sha(b"one"))) == b"one"
+    store.close()
+
+
+def test_a_pack_that_cannot_be_read_is_not_thrown_away(tmp_path: Path) -> None:
+    """As when a network volume is away for a moment."""
+    store = Store(tmp_path, max_bytes=10**6)
+    keep(store, b"one")
+    place = find(store, b"one")[sha(b"one")]
+    descriptor = store._descriptor(place.pack)
+    kept, folder = os.dup(descriptor), os.open(tmp_path, os.O_RDONLY)
+    os.dup2(folder, descriptor)  # to read a directory is an error
+    with pytest.raises(Vanished, match="Is a directory"):
+        next(store.read(place, sha(b"one")))
+    os.dup2(kept, descriptor)
+    os.close(kept)
+    os.close(folder)
+    assert find(store, b"one") == {}
     assert b"".join(store.read(place, sha(b"one"))) == b"one"
     store.close()
 
