@@ -71,7 +71,8 @@ class PortForward:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS:
+        # asyncio tells of a connection a turn after it was accepted: the port may be closed by then.
+        if self._server is None or not self._server.is_serving() or len(self._connections) >= MAX_CONNECTIONS:
             writer.close()
             return
         task = asyncio.create_task(self._serve(reader, writer))

@@ -146,12 +146,17 @@ async def test_no_more_than_a_few_connections_are_open() -> None:
 @pytest.mark.parametrize("turns", range(3, 8))  # before, Python 3.11 itself loses what it has accepted
 async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
     """So many turns of the event loop before: it may have been accepted, and nobody has begun to serve it."""
-    async with forwarding(PodPorts()) as forward:
+    ports = PodPorts()
+    async with forwarding(ports) as forward:
         host, port = forward.url.removeprefix("http://").split(":")
         client = socket.create_connection((host, int(port)))
         for _ in range(turns):
             await asyncio.sleep(0)
-    with client:
-        client.settimeout(10)
-        with suppress(ConnectionResetError):
-            assert await asyncio.to_thread(client.recv, 1) == b""
+        await forward.stop()
+        assert "connections=0" in repr(forward)
+        with client:
+            client.settimeout(10)
+            with suppress(ConnectionResetError):
+                assert await asyncio.to_thread(client.recv, 1) == b""
+        assert "connections=0" in repr(forward)
+    assert ports.connections == 0
