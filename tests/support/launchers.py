@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,16 @@ class Pod:
 
         await until(look, timeout_s=timeout_s)
         return process.wait()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The launcher does nothing, and its ranks go on."""
+        assert self.process
+        os.kill(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """End the pod at once, as a container ends with its first process."""

@@ -130,9 +130,10 @@ async def test_a_companion_that_died_during_a_reload_is_replaced(job: Crew) -> N
         await pod.started(1)
     await job.end_companion()
     await job.commit({"train.py": "two"})
-    await job.begin_companion()
-    await job.until(some_have_it)
-    await job.end_companion()
+    with pods[1].stopped():  # so that the other one waits with the new tree
+        await job.begin_companion()
+        await job.until(some_have_it)
+        await job.end_companion()
     await job.begin_companion()
     assert [(await pod.started(2))["text"] for pod in pods] == ["two", "two"]
     assert pods[0].starts()[-1]["env"]["PET_RDZV_ID"] == pods[1].starts()[-1]["env"]["PET_RDZV_ID"]
