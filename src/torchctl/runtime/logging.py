@@ -71,9 +71,10 @@ class reconcile_context:  # noqa: N801  # it is used like a function
     @property
     def fields(self) -> Mapping[str, str]:
         if not self._fields:
-            self._fields = {"controller": self._controller, "name": self._key.name, "reconcileID": self._new_id()}
+            fields = {"controller": self._controller, "name": self._key.name, "reconcileID": self._new_id()}
             if self._key.namespace:
-                self._fields["namespace"] = self._key.namespace
+                fields["namespace"] = self._key.namespace
+            self._fields = fields  # at once: a thread of the reconcile may log, too
         return self._fields
 
 

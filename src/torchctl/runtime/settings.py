@@ -187,7 +187,8 @@ class RuntimeSettings:
 
     sampling_period_s: float = 0.5
     """Seconds between two looks at the event loop's lag and at the workqueues, for their metrics (client-go's period).
-    Each look wakes an idle process; what is shorter than the period may be missed."""
+    Each look wakes an idle process; what is shorter than the period may be missed, and one lag above `loop_lag_limit_s`
+    fails `/healthz` until the next look. More than 0."""
 
     shutdown_grace_s: float = 30.0
     """Seconds that reconciles may take to end after SIGTERM. Then they are cancelled."""
@@ -208,5 +209,7 @@ class RuntimeSettings:
         return self.shutdown_grace_s + self.cancel_grace_s
 
     def __post_init__(self) -> None:
+        if self.sampling_period_s <= 0:
+            raise ValueError("sampling_period_s must be positive")
         if self.reconcile_timeout_s <= self.client.write_timeout_s:
             raise ValueError("reconcile_timeout_s must exceed the client's write_timeout_s")

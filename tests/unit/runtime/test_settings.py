@@ -29,6 +29,12 @@ def test_periods_that_let_two_lead_are_refused_by_name(periods: dict[str, float]
         ElectionSettings(**periods)  # type: ignore[arg-type]  # mypy cannot match ** against mixed types
 
 
+@pytest.mark.parametrize("period_s", [0.0, -1.0])
+def test_a_sampling_period_that_never_sleeps_is_refused(period_s: float) -> None:
+    with pytest.raises(ValueError, match=r"^sampling_period_s"):
+        RuntimeSettings(sampling_period_s=period_s)
+
+
 def test_settings_do_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         RuntimeSettings().workers = 1  # type: ignore[misc]  # the point of the test
