@@ -56,7 +56,7 @@ def test_a_counted_worker_0_that_never_ends_is_lost(world: type[World], is_repla
     assert w.restarts.by_cause == {"Deleted": 1}
 
 
-def test_a_counted_worker_0_of_a_lost_node_is_lost_at_once(world: type[World]) -> None:
+def test_a_counted_worker_0_of_a_lost_node_counts(world: type[World]) -> None:
     w = world.running(elastic(), 3)
     taken_off(w, conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}])
     w.settle()
