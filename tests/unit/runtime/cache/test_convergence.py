@@ -263,7 +263,7 @@ class Watching(RuleBasedStateMachine):
             assert int(obj.metadata.resource_version) <= self.server.version
 
     def teardown(self) -> None:
-        for _ in range(60):
+        for _ in range(60 + len(self.server.events)):  # each turn tells one
             if not self.machine.is_reading:
                 self.answer(0)
             elif not self.deliver_one():
