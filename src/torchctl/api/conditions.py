@@ -211,8 +211,10 @@ class JobReason(Reason):
     WAITING_FOR_ADMISSION = (
         "WaitingForAdmission",
         (JobCondition.ADMITTED,),
-        "The gang scheduler has not placed the pods yet; the message has its reasons.",
-        "Wait, free GPUs, or raise what its own queue (KAI's or Volcano's) may use.",
+        "The gang scheduler has not placed the pods yet, or the coordinator has not let the job in; "
+        "the message has the reasons.",
+        "Wait, or free GPUs; raise what KAI's or Volcano's queue may use, or with the coordinator the quota that the "
+        "message names. If no node can ever hold a pod, submit a job of another shape.",
         EventType.NONE,
     )
     GANG_TOO_SMALL = (
