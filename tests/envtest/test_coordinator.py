@@ -162,7 +162,7 @@ async def told(place: Place, name: str = "job") -> Admission:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ({"maxNodes": 1}, "the job has 2 nodes, and queue {queue} allows 1 per job (maxNodes)"),
+        ({"maxNodes": 1}, "the job has 2 nodes, and queue {queue} allows 1 per job: ask for less, or raise maxNodes"),
         ({"quota": {"gpus": 1}}, "the job takes 2 GPUs, and queue {queue} may hold 1 GPU in all"),
         ({"quota": {"cpus": "500m"}}, "the job takes 2 CPUs, and queue {queue} may hold 500m CPU in all"),
         ({"quota": {"memory": "1Gi"}}, "the job takes 2Gi memory, and queue {queue} may hold 1Gi memory in all"),

@@ -127,7 +127,9 @@ def quota_short(short: QuotaShortage) -> str:
             "podTemplate, or have a LimitRange of the namespace give defaults"
         )
     if short.scope is Scope.NODES_PER_JOB:
-        return f"the job has {asked}, and queue {short.name} allows {short.left} per job (maxNodes)"
+        return (
+            f"the job has {asked}, and queue {short.name} allows {short.left} per job: ask for less, or raise maxNodes"
+        )
     if short.scope is Scope.NAMESPACE and short.never:
         return f"the job takes {asked}, and ResourceQuota {short.name} allows {left} in all: ask for less, or raise it"
     if short.scope is Scope.NAMESPACE:
@@ -190,15 +192,15 @@ def _tainted(asked: PodShape, capacity: Capacity) -> str:
     said = ", ".join(f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints[:3])
     more = f" and {len(taints) - 3} more" if len(taints) > 3 else ""
     nodes = counted(sum(number for _, number in chosen), "node")
-    return f"{nodes} would do but for taints that the pods do not tolerate: {said}{more}"
+    return f"{nodes} would do if the pods tolerated taints (scheduling.tolerations): {said}{more}"
 
 
 def _nothing_matches(asked: PodShape, nodes: tuple[NodeInfo, ...]) -> str:
     if not nodes:
-        return "the cluster has no nodes"
+        return "the cluster has no nodes: the job is let in once there are enough"
     for key, value in asked.selector:
         there = sorted({node.labels[key] for node in nodes if key in node.labels})
         if value not in there:
-            known = f"it is {', '.join(there[:5])} there" if there else "no node has that label"
-            return f"no node has label {key}={value}: {known}"
-    return "no node matches nodeSelector and required node affinity"
+            known = f"it is {', '.join(there[:5])} there" if there else "nor any other value of it"
+            return f"no node has label {key}={value}, {known}: correct nodeSelector, or label nodes"
+    return "no node matches nodeSelector and required node affinity: correct them, or label nodes"

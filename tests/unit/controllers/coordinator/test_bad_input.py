@@ -14,20 +14,28 @@ BUSY = Taint("pool", "other", "NoSchedule")
 
 def test_a_cluster_without_nodes_says_so() -> None:
     (told,) = decide(state([gang("a")])).told
-    assert (told.why, told.message) == (Why.NEVER_FITS, "the cluster has no nodes")
+    assert (told.why, told.message) == (
+        Why.NEVER_FITS,
+        "the cluster has no nodes: the job is let in once there are enough",
+    )
 
 
 def test_a_queue_whose_nodes_do_not_exist_names_the_label() -> None:
     asked = gang("a", shape=replace(gang("a").shape, selector=(("pool", "h100"),)))
     there = [node("n0", labels={"pool": "a100"})]
     (told,) = decide(state([asked], there)).told
-    assert (told.why, told.message) == (Why.NEVER_FITS, "no node has label pool=h100: it is a100 there")
+    assert (told.why, told.message) == (
+        Why.NEVER_FITS,
+        "no node has label pool=h100, it is a100 there: correct nodeSelector, or label nodes",
+    )
 
 
 def test_nodes_that_are_all_tainted_name_the_taint() -> None:
     (told,) = decide(state([gang("a")], [node("n0", taints=(BUSY,))])).told
     assert told.why is Why.NEVER_FITS
-    assert told.message == ("1 node would do but for taints that the pods do not tolerate: pool=other:NoSchedule")
+    assert told.message == (
+        "1 node would do if the pods tolerated taints (scheduling.tolerations): pool=other:NoSchedule"
+    )
 
 
 def test_tainted_nodes_are_named_beside_those_that_match() -> None:
@@ -39,7 +47,7 @@ def test_tainted_nodes_are_named_beside_those_that_match() -> None:
         node("gpu-1", taints=(taint,)),
         node("small", 4, taints=(BUSY,)),
     ]
-    why = "2 nodes would do but for taints that the pods do not tolerate: nvidia.com/gpu=present:NoSchedule"
+    why = "2 nodes would do if the pods tolerated taints (scheduling.tolerations): nvidia.com/gpu=present:NoSchedule"
     (told,) = decide(state([gang("a")], there)).told
     assert (told.why, told.message.split("; ")[1:]) == (Why.NEVER_FITS, [why])
     (told,) = decide(state([gang("a", 2)], [*there, node("free")])).told

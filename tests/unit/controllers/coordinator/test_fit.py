@@ -127,7 +127,7 @@ def test_a_gang_with_unknown_limits_is_placed_alone() -> None:
 @pytest.mark.parametrize(
     ("asked", "there", "message"),
     [
-        (gang("a"), (), "the cluster has no nodes"),
+        (gang("a"), (), "the cluster has no nodes: the job is let in once there are enough"),
         (
             gang("a", 12),
             nodes(8),
@@ -149,22 +149,22 @@ def test_a_gang_with_unknown_limits_is_placed_alone() -> None:
         (
             gang("a", shape=shape(1, selector=(("pool", "h100"),))),
             (node("n", labels={"pool": "a100"}), node("m", labels={"pool": "l4"})),
-            "no node has label pool=h100: it is a100, l4 there",
+            "no node has label pool=h100, it is a100, l4 there: correct nodeSelector, or label nodes",
         ),
         (
             gang("a", shape=shape(1, selector=(("pool", "h100"),))),
             nodes(1),
-            "no node has label pool=h100: no node has that label",
+            "no node has label pool=h100, nor any other value of it: correct nodeSelector, or label nodes",
         ),
         (
             gang("a"),
             (node("n", taints=(GPU_TAINT,)),),
-            "1 node would do but for taints that the pods do not tolerate: nvidia.com/gpu:NoSchedule",
+            "1 node would do if the pods tolerated taints (scheduling.tolerations): nvidia.com/gpu:NoSchedule",
         ),
         (
             gang("a", shape=shape(1, affinity=((Requirement("z", "Exists"),),))),
             nodes(1),
-            "no node matches nodeSelector and required node affinity",
+            "no node matches nodeSelector and required node affinity: correct them, or label nodes",
         ),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_gang_above_its_quota_hears_so_at_once() -> None:
 def test_max_nodes_bounds_one_job() -> None:
     (told,) = decide(state([gang("a", 3)], nodes(4), queues=[queue(max_nodes=2)])).told
     assert told.why is Why.NEVER_FITS
-    assert told.message == "the job has 3 nodes, and queue q allows 2 per job (maxNodes)"
+    assert told.message == "the job has 3 nodes, and queue q allows 2 per job: ask for less, or raise maxNodes"
 
 
 def test_a_job_of_no_queue_waits() -> None:
