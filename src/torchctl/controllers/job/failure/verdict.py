@@ -162,9 +162,7 @@ def _seen(case: Case) -> Iterator[Loss]:
         cause, pod = cause_of(one), one.pod
         rank = case.template.rank_of(pods.index(pod)) if case.template is not None else None
         loss = Loss(cause, _explained(one.failure(cause, rank), case.template), one.at)
-        if _ends_the_attempt(pod, loss, case) and not (
-            loss.cause is Cause.DELETED and _is_stopped_by_its_job(pod, case)
-        ):
+        if _ends_the_attempt(pod, loss, case) and not _is_stopped_by_its_job(pod, loss, case):
             yield loss
     if (told := _told_to_leave(case)) is not None:
         yield told
@@ -198,15 +196,17 @@ def _told_to_leave(case: Case) -> Loss | None:
     return Loss(Cause.PREEMPTED, Failure(reason=Cause.PREEMPTED, message=message), told.taken_back_time)
 
 
-def _is_stopped_by_its_job(pod: Pod, case: Case) -> bool:
+def _is_stopped_by_its_job(pod: Pod, loss: Loss, case: Case) -> bool:
     """Whether the Job's controller stops the pod, and the Job has yet to say why: it is suspended, or gives up.
 
-    The two are watched apart, so the pod may be seen first. An elastic Job takes its finalizer off pods that somebody
-    else deletes, too (podReplacementPolicy TerminatingOrFailed): one that stays silent has not stopped the pod.
+    The two are watched apart, so the pod may be seen first. A loss with a reason is never the Job's doing. An elastic
+    Job takes its finalizer off pods that somebody else deletes, too (podReplacementPolicy TerminatingOrFailed): one
+    that stays silent has not stopped the pod.
     """
-    job = case.observed.worker_job
-    left = _told_untracked_s(pod, case)
-    return left is not None and job is not None and _gave_up(job) is None and (left > 0 or not case.is_elastic)
+    job, left = case.observed.worker_job, _told_untracked_s(pod, case)
+    if loss.cause is not Cause.DELETED or left is None or job is None or _gave_up(job) is not None:
+        return False
+    return left > 0 or not case.is_elastic
 
 
 def _told_untracked_s(pod: Pod, case: Case) -> float | None:
