@@ -1,8 +1,10 @@
 """A watch that the API server refuses after the first list is seen, waited for, and alerted on."""
 
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from clusters import established
 from prometheus_client import CollectorRegistry
@@ -76,6 +78,30 @@ async def test_watch_that_loses_its_right_ages_and_keeps_the_barrier(
             assert _available(metrics) == 1
 
 
+async def test_right_to_list_alone_does_not_end_a_refusal(
+    control_plane: ControlPlane, admin: Client, namespace: str
+) -> None:
+    """Of a server without streaming lists: what is listed again and again is stale in between."""
+    async with account(control_plane, namespace) as client:
+        cache = Cache(client, rng=random.Random(1), settings=replace(IMPATIENT, streaming_list=False))
+        informer = cache.register(CONFIG_MAP, namespace=namespace)
+        async with running(cache):
+            await cache.wait_synced(30.0)
+            await _allow(control_plane, namespace, "list")
+
+            async def was_listed_meanwhile() -> bool:
+                return informer.refused() > REFUSALS_S and informer.stats().lists > 3
+
+            await until(was_listed_meanwhile)
+            assert "cannot watch" in informer.unavailable_reason
+            await _allow(control_plane, namespace, "list", "watch")
+
+            async def is_back() -> bool:
+                return informer.available
+
+            await until(is_back)
+
+
 async def test_optional_kind_that_is_no_longer_served_leaves_no_ghosts(
     control_plane: ControlPlane, admin: Client, namespace: str
 ) -> None:
@@ -106,6 +132,12 @@ async def test_optional_kind_that_is_no_longer_served_leaves_no_ghosts(
             assert informer.available
     finally:
         await control_plane.kubectl("delete", "crd", "widgets.cache.test")
+
+
+async def _allow(control_plane: ControlPlane, namespace: str, *verbs: str) -> None:
+    rules = json.dumps({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]})
+    role = ("role", "reader", f"--namespace={namespace}")
+    await control_plane.kubectl("patch", *role, "--type=merge", f"--patch={rules}")
 
 
 def _available(metrics: Metrics) -> float | None:

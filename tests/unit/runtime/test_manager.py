@@ -18,7 +18,7 @@ from torchctl.runtime.manager import Manager
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.reconcile import Reconciler, Request
 from torchctl.runtime.settings import RuntimeSettings, ServerSettings
-from torchctl.runtime.watch.events import Applied, Init, InitDone, Unavailable
+from torchctl.runtime.watch.events import Applied, Available, Init, InitDone, Unavailable
 from torchctl.testing import virtualtime
 
 
@@ -165,6 +165,8 @@ def test_required_kind_that_stays_refused_fails_liveness() -> None:
             assert "leases.coordination.k8s.io: leases is forbidden" in report.text("healthz")
             assert not report.ok
             await fill(manager)
+            assert not manager.health.live().ok, "a list alone is no watch"
+            await manager.cache.informer(LEASE).feed(Available())
             assert manager.health.live().ok
 
     virtualtime.run(main)

@@ -21,6 +21,7 @@ from torchctl.runtime.watch.core import number
 from torchctl.runtime.watch.events import (
     Absent,
     Applied,
+    Available,
     Bookmarked,
     Init,
     InitDone,
@@ -62,8 +63,9 @@ class Informer(Generic[T]):
     A reflector feeds it, everybody else reads it. Handlers are called in the order in which they were added, once for
     each change, in the server's order. If one raises, that is reported and the others are still called.
 
-    It is `available` while the server answers, and `absent` if the server does not serve the kind: a single 404 is
+    It is `available` unless the server refuses it, and `absent` if the server does not serve the kind: a single 404 is
     proof only as long as no list was cached. While it is neither, the server refuses us, or has only begun to say 404.
+    A refusal ends when a stream is open, not with a list: without a watch the cache grows old again.
     """
 
     def __init__(
@@ -73,7 +75,6 @@ class Informer(Generic[T]):
         *,
         clock: Clock,
         metrics: Metrics | None = None,
-        indexes: Mapping[str, IndexFunction] | None = None,
         optional: bool = False,
     ) -> None:
         self.kind = kind
@@ -83,7 +84,7 @@ class Informer(Generic[T]):
         self.unavailable_reason = ""
         self.absent = False
         self.resource_version = 0
-        self._store: Store[T] = Store(kind, indexes)
+        self._store: Store[T] = Store(kind)
         self._handlers: list[Handler[T]] = []
         self._replays: list[Replay[T]] = []
         self._clock = clock
@@ -255,6 +256,9 @@ class Informer(Generic[T]):
                 self._report(what)
             case Unavailable():
                 self._lose(event)
+            case Available():
+                log.info("resource available again", resource=self.kind.resource)
+                self.available, self.unavailable_reason = True, ""
             case Absent():
                 self.absent = True
 
@@ -264,9 +268,7 @@ class Informer(Generic[T]):
             self.resource_version = 0
         if not self.synced:
             log.info("cache synced", resource=self.kind.resource, objects=len(self._store))
-        elif not self.available:
-            log.info("resource available again", resource=self.kind.resource)
-        self.available, self.unavailable_reason, self.absent = True, "", False
+        self.absent = False
         self._synced.set()
         self._settled.set()
         self._reach(event.resource_version)

@@ -22,8 +22,8 @@ Rules that hold in every state:
 - A stream is resumed from the list's, a bookmark's or the last event's version, whichever is newest. It is not
   resumed for ever: after `fruitless_limit` streams without any news, however they ended, list again. A replay is no
   news, a bookmark is.
-- A collection that is refused is listed anew when it is served again. One that is not found `absent_after` times
-  in a row is gone, and `Absent` says so once.
+- A collection that is refused is listed anew when it is served again; the refusal ends, with `Available`, when its
+  stream is open. One that is not found `absent_after` times in a row is gone, and `Absent` says so once.
 - Every failure rests before it is tried again. Delays grow by cause, so that a long outage does not slow the
   retry of the 403 which an API server answers for a moment after its start.
 """
@@ -47,6 +47,7 @@ from torchctl.runtime.watch.events import (
     Absent,
     Action,
     Applied,
+    Available,
     Bookmarked,
     Init,
     InitDone,
@@ -106,6 +107,7 @@ class WatchMachine(Generic[T]):
         self._fruitless = 0
         self._stale = 0
         self._missing = 0
+        self._refused = False
 
     def __repr__(self) -> str:
         return f"<WatchMachine {self._state.value} version={self._version or '-'}>"
@@ -214,7 +216,7 @@ class WatchMachine(Generic[T]):
         match fed:
             case Opened():
                 self._open(State.WATCHING, now)
-                return ()
+                return self._served()
             case ErrorStatus(is_expired=True):
                 return self._list_anew(fed)
             case ErrorStatus(is_throttled=True) | Lost():
@@ -276,10 +278,15 @@ class WatchMachine(Generic[T]):
 
     def _unavailable(self, error: ErrorStatus) -> Events[T]:
         # After a refusal there may be another collection under the same name, so list again.
-        self._continue, self._after_rest = "", self._list_state
+        self._continue, self._after_rest, self._refused = "", self._list_state, True
         self._missing = self._missing + 1 if error.is_missing else 0
         told = Unavailable(error.message or error.reason or str(error.code), missing=error.is_missing)
         return (told, Absent()) if self._missing == self._settings.absent_after else (told,)
+
+    def _served(self) -> Events[T]:
+        """Ends a refusal, now that a stream is open and its list complete."""
+        refused, self._refused = self._refused, False
+        return (Available(),) if refused else ()
 
     def _resume(self, failure: Failure) -> Events[T]:
         """Opens the stream again after a rest, or lists anew after too many streams without any event."""
@@ -307,7 +314,7 @@ class WatchMachine(Generic[T]):
         if self._refuses(version):
             return self._rest(Closed(), State.OPENING_LIST)
         self._open(State.WATCHING, now)
-        return self._adopt(version)
+        return (*self._adopt(version), *self._served())
 
     def _turn(self, page: Page[T]) -> Events[T]:
         """Processes a page and continues with the next one."""

@@ -12,6 +12,7 @@ __all__ = [
     "Absent",
     "Action",
     "Applied",
+    "Available",
     "Bookmarked",
     "Init",
     "InitDone",
@@ -105,8 +106,13 @@ class Unavailable:
 
 
 @dataclass(frozen=True, slots=True)
+class Available:
+    """A stream is open after a refusal. A list alone does not say so: who may list may not be allowed to watch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Absent:
     """The server has answered 404 several times in a row, so the collection and its objects are gone."""
 
 
-StoreEvent = Init | Applied[T] | Removed[T] | Skipped | InitDone | Bookmarked | Unavailable | Absent
+StoreEvent = Init | Applied[T] | Removed[T] | Skipped | InitDone | Bookmarked | Unavailable | Available | Absent

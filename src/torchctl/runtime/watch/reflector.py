@@ -108,7 +108,6 @@ class Reflector(Generic[T]):
         except ApiError as error:
             return self._failure(error)
         self._sink.heard()
-        self._complaint = ""
         return page
 
     async def _watch(self, action: OpenWatch) -> None:

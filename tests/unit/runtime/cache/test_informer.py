@@ -9,7 +9,17 @@ from torchctl.runtime.cache.informer import Change, Informer
 from torchctl.runtime.client.codec import Undecodable
 from torchctl.runtime.kinds import LEASE, Key, Lease, ObjectMeta
 from torchctl.runtime.metrics import Metrics
-from torchctl.runtime.watch.events import Absent, Applied, Bookmarked, Init, InitDone, Removed, Skipped, Unavailable
+from torchctl.runtime.watch.events import (
+    Absent,
+    Applied,
+    Available,
+    Bookmarked,
+    Init,
+    InitDone,
+    Removed,
+    Skipped,
+    Unavailable,
+)
 from torchctl.runtime.watch.selector import Selector
 from torchctl.testing.clock import ManualClock
 
@@ -218,6 +228,8 @@ async def test_being_unavailable_settles_and_heals(informer: Informer[Lease]) ->
     assert informer.settled
     assert (informer.stats().available, informer.stats().synced) == (False, False)
     await fill(informer, 10)
+    assert (informer.stats().available, informer.stats().synced) == (False, True)
+    await informer.feed(Available())
     assert (informer.stats().available, informer.stats().synced) == (True, True)
 
 
@@ -270,16 +282,16 @@ async def test_required_kind_that_is_not_found_keeps_its_objects(informer: Infor
     assert informer.reader.get(A) is not None
 
 
-async def test_refusal_lasts_from_its_first_answer_to_the_next_list(
-    informer: Informer[Lease], clock: ManualClock
-) -> None:
+async def test_refusal_lasts_until_a_stream_is_open(informer: Informer[Lease], clock: ManualClock) -> None:
+    """Whatever is listed meanwhile, so that a right to list and none to watch is found."""
     await fill(informer, 10)
-    for _ in range(3):
-        await informer.feed(Unavailable("forbidden"))
+    for version in range(3):
+        await informer.feed(Unavailable("watch is forbidden"))
         clock.seconds += 20
-    assert (informer.refused(), informer.age()) == (60, 60)
-    await fill(informer, 11)
-    assert informer.refused() == 0
+        await fill(informer, 11 + version)
+    assert (informer.refused(), informer.unavailable_reason) == (60, "watch is forbidden")
+    await informer.feed(Available())
+    assert (informer.refused(), informer.unavailable_reason) == (0, "")
 
 
 async def test_optional_kind_that_is_not_served_does_not_age(clock: ManualClock) -> None:

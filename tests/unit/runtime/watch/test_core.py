@@ -6,6 +6,7 @@ from torchctl.runtime.watch.core import IllegalInput, Input, State, WatchMachine
 from torchctl.runtime.watch.events import (
     Absent,
     Applied,
+    Available,
     Bookmarked,
     Init,
     InitDone,
@@ -331,6 +332,28 @@ class TestUnavailability:
         assert max(rests) == 30.0
         paged.rest()
         assert paged(page(10)) == [Init(), InitDone("10")]
+        assert paged(Opened()) == [Available()]
+        paged(Closed())
+        paged.rest()
+        assert paged(Opened()) == [], "it was available all the time"
+
+    def test_a_list_alone_does_not_end_a_refusal(self, watching: Driver) -> None:
+        """Rights to list and none to watch: the cache is filled again and again, and stale in between."""
+        watching(Closed())
+        watching.rest()
+        told: list[StoreEvent[Lease]] = []
+        for number in range(3):
+            told += watching(ErrorStatus(403, "Forbidden"))
+            watching.rest()
+            told += watching(page(11 + number))
+        assert Available() not in told
+        assert watching(Opened()) == [Available()]
+
+    def test_a_streaming_list_ends_a_refusal_when_complete(self, streamed: Driver) -> None:
+        streamed(ErrorStatus(403, "Forbidden"))
+        streamed.rest()
+        assert streamed(Opened()) == [Init()]
+        assert streamed(Bookmark("10", initial_events_end=True)) == [InitDone("10"), Available()]
 
     def test_a_kind_that_vanishes_is_listed_when_it_is_back(self, watching: Driver) -> None:
         watching(Lost("reset"))
