@@ -39,7 +39,8 @@ async def measure() -> list[Figure]:
     memory.relax()
     stops: dict[str, list[float]] = {"the first list": [], "a late handler": [], "a repeated list": []}
     for _ in range(ROUNDS):
-        informer = Informer(POD, Selector(), clock=SystemClock(), indexes={BY_JOB: by_job})
+        informer = Informer(POD, Selector(), clock=SystemClock())
+        informer.add_index(BY_JOB, by_job)
         await _listed(informer)
         stops["the first list"].append(await _longest_stop(partial(informer.feed, InitDone("2000000"))))
         counter = _Counter()

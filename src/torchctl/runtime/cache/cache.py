@@ -84,8 +84,7 @@ class Cache:
             labels: Label selector, applied by the server.
             fields: Field selector, applied by the server.
             namespace: The only namespace to watch; empty for the cache's own, which may be several, or all.
-            indexes: Named index functions; those of repeated calls add up. They are of this selector's objects alone:
-                use `index` for a kind that is registered elsewhere.
+            indexes: Named index functions, added as by `index`: they cover the kind, whatever its selectors.
             optional: Readiness does not wait for the kind while the server does not serve it. If any call registers
                 the kind as required, it is required.
         """
@@ -106,11 +105,12 @@ class Cache:
         """Like `register`, but returns the informers of all the cache's namespaces."""
         namespaces = ((namespace,) if namespace else self._namespaces) if kind.namespaced else ("",)
         selectors = [Selector(namespace=one, labels=labels, fields=fields) for one in namespaces]
-        return [self._informer_of(kind, selector, indexes or {}, optional) for selector in selectors]
+        found = [self._informer_of(kind, selector, optional) for selector in selectors]
+        for name, function in (indexes or {}).items():
+            self.index(kind, name, function)
+        return found
 
-    def _informer_of(
-        self, kind: Kind[T], selector: Selector, indexes: Mapping[str, IndexFunction], optional: bool
-    ) -> Informer[T]:
+    def _informer_of(self, kind: Kind[T], selector: Selector, optional: bool) -> Informer[T]:
         informers = self._informers.setdefault(kind, {})
         informer: Informer[T] | None = informers.get(selector)
         if informer is None:
@@ -122,14 +122,12 @@ class Cache:
                 self._gauges.add(informer)
             self._start(informer)
         informer.optional = informer.optional and optional
-        for name, function in indexes.items():
-            informer.add_index(name, function)
         return informer
 
     def index(self, kind: Kind[T], name: str, function: IndexFunction) -> None:
-        """Adds a named index to a kind, whatever its selectors, now or later. Opens no watch of its own.
+        """Adds a named index to a kind, whatever its selectors, now or later. A name that exists stays as it is.
 
-        A name that exists stays as it is.
+        It opens no watch: use it, and not `register`, for a kind that somebody else registers with a selector.
         """
         self._indexes.setdefault(kind, {}).setdefault(name, function)
         for informer in self._informers.get(kind, {}).values():
@@ -177,10 +175,9 @@ class Cache:
         Raises:
             NotRegistered: The kind is not registered, or not with that index.
         """
-        readers = [i.reader for i in self._registered(kind) if i.reader.has_index(index)]
-        if not readers:
+        if index not in self._indexes.get(kind, ()):
             raise NotRegistered(f"index {index} of {kind.resource}")
-        return _merge([reader.by_index(index, value) for reader in readers])
+        return _merge([informer.reader.by_index(index, value) for informer in self._registered(kind)])
 
     def all(self) -> Iterable[Informer[Any]]:
         for informers in self._informers.values():

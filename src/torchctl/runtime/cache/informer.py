@@ -1,7 +1,6 @@
 """Keeps the objects of one kind and selector cached, and tells handlers of every change."""
 
 from asyncio import CancelledError
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar

@@ -64,9 +64,6 @@ class StoreReader(Generic[T]):
         """
         return (*self._indexes[name].find(value),)
 
-    def has_index(self, name: str) -> bool:
-        return name in self._indexes
-
     @property
     def undecodable(self) -> Mapping[Key, Undecodable]:
         """Objects on the server that cannot be decoded now; an earlier good form may still be cached."""

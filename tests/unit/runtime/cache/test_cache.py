@@ -122,6 +122,16 @@ async def test_index_of_a_kind_opens_no_watch_of_its_own(cache: Cache) -> None:
     assert [[obj.metadata.name for obj in cache.by_index(LEASE, "app", value)] for value in "abc"] == [["a"], ["b"], []]
 
 
+async def test_index_covers_all_selectors_of_its_kind(cache: Cache) -> None:
+    """Also if it came with one registration: a read by an index has to find what a read by key finds."""
+    wide = cache.register(LEASE)
+    await feed(wide, lease("a", 3))
+    narrow = cache.register(LEASE, labels="app=x", indexes={"name": lambda obj: [obj.metadata.name]})
+    await feed(narrow, lease("b", 4))
+    assert cache.by_index(LEASE, "name", "a") == (lease("a", 3),)
+    assert cache.by_index(LEASE, "name", "b") == (lease("b", 4),)
+
+
 class TestRunning:
     async def test_it_syncs_every_kind(self, cache: Cache) -> None:
         cache.register(LEASE)
