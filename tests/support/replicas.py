@@ -22,7 +22,7 @@ __all__ = ["QUICK_REPLICA", "Replicas", "replicas"]
 LEASE_NAME = "torchctl"
 QUICK_REPLICA = (
     *("--lease-namespace", OPERATOR_NAMESPACE, "--lease-name", LEASE_NAME, "--log-format", "json"),
-    *("--lease-duration", "3", "--renew-deadline", "2", "--retry-period", "0.4"),
+    *("--lease-duration", "4", "--renew-deadline", "2", "--retry-period", "0.4", "--connect-timeout", "1.5"),
     *("--incident-settle", "1", "--restart-backoff", "1", "--restart-backoff-max", "2"),
     *("--stuck-pod-timeout", "2", "--below-minimum-timeout", "3", "--queue-status-period", "0.2"),
     "--coordinator",

@@ -158,6 +158,7 @@ def _cohort_policies(_: click.Context, __: click.Parameter, given: Sequence[str]
 @_seconds("--read-timeout", 10.0, "Seconds for the read of one object from the API server.")
 @_seconds("--list-timeout", 30.0, "Seconds for a page of a list, or until a watch begins.")
 @_seconds("--write-timeout", 65.0, "Seconds for a write, the time that admission webhooks take included.")
+@_seconds("--connect-timeout", 4.0, "Seconds to connect; less than --lease-duration exceeds --renew-deadline by.")
 @_seconds("--reconcile-timeout", 150.0, "Seconds for one reconcile; more than for a write.")
 @_option("--leader-elect/--no-leader-elect", default=True, help="Elect a leader among the replicas.")
 @_option("--lease-name", default="torchctl", help="Name of the Lease.")
@@ -248,6 +249,7 @@ def _settings(options: dict[str, Any]) -> Operator:
                 read_timeout_s=options["read_timeout"],
                 list_timeout_s=options["list_timeout"],
                 write_timeout_s=options["write_timeout"],
+                connect_timeout_s=options["connect_timeout"],
             ),
             election=ElectionSettings(
                 enabled=options["leader_elect"],

@@ -29,8 +29,8 @@ class ClientSettings:
     own `--request-timeout` (60 s): else a slow write is given up each time and never made."""
 
     connect_timeout_s: float = 4.0
-    """Seconds for TCP and TLS together, whatever the number of addresses. Leader election needs it below the margin
-    between `lease_duration_s` and `renew_deadline_s`: a write has passed the fence before it connects."""
+    """Seconds for TCP and TLS together, whatever the number of addresses. With leader election it must be below the
+    margin between `lease_duration_s` and `renew_deadline_s`: a write has passed the fence before it connects."""
 
     max_connections: int = 64
     """Connections for requests. Each watch has one of its own besides, and the Lease two."""
@@ -66,7 +66,7 @@ class ElectionSettings:
 
     renew_deadline_s: float = 10.0
     """Seconds after sending its last good renewal for which a leader may still write. The API server may be away for
-    that long, less `retry_period_s`, without a change of leader. The lease should last longer than this by more than
+    that long, less `retry_period_s`, without a change of leader. The lease must last longer than this by more than
     `ClientSettings.connect_timeout_s`: a write that the fence has let pass may take that long to connect."""
 
     retry_period_s: float = 2.0
@@ -149,7 +149,8 @@ class RuntimeSettings:
     """The settings of a manager and what it runs.
 
     Raises:
-        ValueError: A reconcile has no time for a single slow write.
+        ValueError: A reconcile has no time for a single slow write, or a write may connect longer than its leader's
+            lease lasts.
     """
 
     namespace: str = ""
@@ -213,3 +214,9 @@ class RuntimeSettings:
             raise ValueError("sampling_period_s must be positive")
         if self.reconcile_timeout_s <= self.client.write_timeout_s:
             raise ValueError("reconcile_timeout_s must exceed the client's write_timeout_s")
+        margin_s = self.election.lease_duration_s - self.election.renew_deadline_s
+        if self.election.enabled and margin_s <= self.client.connect_timeout_s:
+            raise ValueError(
+                "lease_duration_s must exceed renew_deadline_s by more than the client's connect_timeout_s: the margin "
+                f"is {margin_s:g} s, connecting may take {self.client.connect_timeout_s:g} s; lower connect_timeout_s"
+            )

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from torchctl.runtime.settings import ElectionSettings, RuntimeSettings
+from torchctl.runtime.settings import ClientSettings, ElectionSettings, RuntimeSettings
 
 
 def test_election_defaults_are_those_of_client_go() -> None:
@@ -27,6 +27,15 @@ def test_two_requests_fit_into_the_renew_deadline() -> None:
 def test_periods_that_let_two_lead_are_refused_by_name(periods: dict[str, float], named: str) -> None:
     with pytest.raises(ValueError, match=f"^{named}"):
         ElectionSettings(**periods)  # type: ignore[arg-type]  # mypy cannot match ** against mixed types
+
+
+@pytest.mark.parametrize("connect_s", [5.0, 6.0])
+def test_a_fenced_write_may_not_outlast_the_lease(connect_s: float) -> None:
+    """It has passed the fence when it begins to connect, and another replica may lead once the lease is over."""
+    slow = ClientSettings(connect_timeout_s=connect_s)
+    with pytest.raises(ValueError, match=r"^lease_duration_s .* the margin is 5 s, .* lower connect_timeout_s$"):
+        RuntimeSettings(client=slow)
+    RuntimeSettings(client=slow, election=ElectionSettings(enabled=False))
 
 
 @pytest.mark.parametrize("period_s", [0.0, -1.0])
