@@ -2,13 +2,25 @@
 
 import re
 import textwrap
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
+import pytest_asyncio
+from waiting import until
+from webhooks import MUTATING, VALIDATING, Rule, in_force, issue, registered
 
+from torchctl.runtime.admission import Admission, Denied
+from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import Forbidden
+from torchctl.runtime.controller import Controller, Enqueue
+from torchctl.runtime.kinds import Key
 from torchctl.runtime.manager import Manager
-from torchctl.runtime.settings import RuntimeSettings, ServerSettings
+from torchctl.runtime.reconcile import Request
+from torchctl.runtime.settings import RuntimeSettings, ServerSettings, WebhookSettings
+from torchctl.testing.certificates import Authority
 from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.waiting import wait_for
 
@@ -39,6 +51,20 @@ spec: {text: hello}
 """
 
 
+QUIET = ServerSettings(metrics_port=None, health_port=None)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def written(control_plane: ControlPlane) -> AsyncIterator[dict[str, Any]]:
+    """The names of the guide's first block, while its kind is served."""
+    names: dict[str, Any] = {"__name__": "greetings"}
+    exec(code("reconcilers.md", "# Write a reconciler"), names)
+    await control_plane.kubectl("apply", "-f-", input=CRD)
+    await control_plane.kubectl("wait", "--for=condition=Established", "crd/greetings.example.org")
+    yield names
+    await control_plane.kubectl("delete", "-f-", input=CRD)
+
+
 def code(page: str, after: str) -> str:
     """The first block of Python code below that heading."""
     text = (DOCS / page).read_text()
@@ -47,11 +73,7 @@ def code(page: str, after: str) -> str:
     return found.group(1)
 
 
-async def test_the_reconciler_of_the_guide_works(control_plane: ControlPlane) -> None:
-    written: dict[str, Any] = {"__name__": "greetings"}
-    exec(code("reconcilers.md", "# Write a reconciler"), written)
-    await control_plane.kubectl("apply", "-f-", input=CRD)
-    await control_plane.kubectl("wait", "--for=condition=Established", "crd/greetings.example.org")
+async def test_the_reconciler_of_the_guide_works(control_plane: ControlPlane, written: dict[str, Any]) -> None:
     known: dict[str, Any] = {
         "Manager": Manager,
         "RuntimeSettings": RuntimeSettings,
@@ -64,4 +86,69 @@ async def test_the_reconciler_of_the_guide_works(control_plane: ControlPlane) ->
     exec(f"async def run():\n{body}\n    return found", scope)
     found = await scope["run"]()
     assert found.data == {"text": "hello"}
-    await control_plane.kubectl("delete", "-f-", input=CRD)
+
+
+async def test_what_the_guide_runs_beside_the_watches(admin: Client, written: dict[str, Any]) -> None:
+    manager, stop = Manager(admin, settings=RuntimeSettings(namespace="default", server=QUIET)), anyio.Event()
+    called, proxied = anyio.Event(), anyio.Event()
+
+    async def calls() -> AsyncIterator[str]:
+        yield "caller"
+
+    async def proxy() -> None:
+        proxied.set()
+
+    async def reconcile(request: Request) -> None:
+        if request.name == "caller":
+            called.set()
+
+    scope: dict[str, Any] = {"Controller": Controller, "Enqueue": Enqueue, "Key": Key, "GREETING": written["GREETING"]}
+    scope |= {"manager": manager, "calls": calls, "proxy": proxy, "reconcile": reconcile}
+    exec(code("reconcilers.md", "## Beside the watches"), scope)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(manager.run, stop)
+            await called.wait()
+            await proxied.wait()
+            stop.set()
+
+
+async def test_the_webhooks_of_the_guide_judge_and_change(
+    admin: Client, namespace: str, written: dict[str, Any], tmp_path: Path
+) -> None:
+    authority = Authority()
+    issue(authority, tmp_path)
+    webhooks = WebhookSettings(host="127.0.0.1", port=0, cert_dir=str(tmp_path))
+    settings = RuntimeSettings(namespace=namespace, server=QUIET, webhooks=webhooks)
+    manager, stop = Manager(admin, settings=settings), anyio.Event()
+    written["setup"](manager)
+    kind, scope = written["GREETING"], {"Admission": Admission, "Any": Any, "Denied": Denied, "manager": manager}
+    exec(code("reconcilers.md", "## Admission webhooks"), scope | {"Greeting": written["Greeting"], "GREETING": kind})
+    rule = Rule(group="example.org", resource="greetings", operations=("CREATE",))
+
+    def greeting(name: str, **spec: str) -> dict[str, Any]:
+        meta = {"name": name, "namespace": namespace}
+        return {"apiVersion": "example.org/v1", "kind": "Greeting", "metadata": meta, "spec": spec}
+
+    async def listens() -> bool:
+        return manager.webhooks.port != 0
+
+    async def changes() -> bool:
+        made: Any = await admin.dry().create(kind, greeting("empty"))
+        return bool(made.spec == {"hello": "world"})
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(manager.run, stop)
+        await until(listens)
+        url, trusted = f"https://127.0.0.1:{manager.webhooks.port}", {"authority": authority.certificate}
+        judges, changing = f"{url}/validate-greeting", f"{url}/mutate-greeting"
+        async with (
+            registered(admin, VALIDATING, namespace, rule, "small.guide.test", url=judges, **trusted),
+            registered(admin, MUTATING, namespace, rule, "polite.guide.test", url=changing, **trusted),
+        ):
+            long = greeting("long", **{f"line-{number}": "x" for number in range(11)})
+            await in_force(admin, kind, long)
+            with pytest.raises(Forbidden, match="spec: at most 10 entries"):
+                await admin.create(kind, long)
+            await until(changes)
+        stop.set()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 from waiting import until
-from webhooks import MUTATING, VALIDATING, Rule, in_force, registered
+from webhooks import MUTATING, VALIDATING, Rule, in_force, issue, registered
 
 from torchctl.runtime.admission import Admission, Denied
 from torchctl.runtime.client.client import Client
@@ -33,13 +33,6 @@ CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap)
 
 def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
-
-
-def issue(authority: Authority, directory: Path) -> None:
-    """Writes a new certificate, as a mounted Secret changes."""
-    pair = authority.server(["127.0.0.1"])
-    (directory / "tls.key").write_bytes(pair.key)
-    (directory / "tls.crt").write_bytes(pair.certificate)
 
 
 async def validate(asked: Admission[ConfigMap]) -> list[str]:

@@ -21,7 +21,17 @@ from torchctl.testing.certificates import Authority
 from torchctl.testing.namespaces import fresh_name
 from torchctl.testing.ports import reserve
 
-__all__ = ["MUTATING", "VALIDATING", "Rule", "Webhook", "closed_port", "in_force", "registered", "serving_webhook"]
+__all__ = [
+    "MUTATING",
+    "VALIDATING",
+    "Rule",
+    "Webhook",
+    "closed_port",
+    "in_force",
+    "issue",
+    "registered",
+    "serving_webhook",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +98,13 @@ async def serving_webhook() -> AsyncIterator[Webhook]:
     finally:
         webhook.open.set()
         await runner.cleanup()
+
+
+def issue(authority: Authority, directory: Path) -> None:
+    """Writes a new certificate, as a mounted Secret changes."""
+    pair = authority.server(["127.0.0.1"])
+    (directory / "tls.key").write_bytes(pair.key)
+    (directory / "tls.crt").write_bytes(pair.certificate)
 
 
 def closed_port() -> str:

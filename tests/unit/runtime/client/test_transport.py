@@ -90,8 +90,11 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def transport_to(url: str, metrics: RequestMetrics | None = None) -> AsyncGenerator[AiohttpTransport]:
-    async with AiohttpTransport(Connection(url), metrics=metrics, user_agent="torchctl/1") as transport:
+async def transport_to(
+    url: str, metrics: RequestMetrics | None = None, settings: ClientSettings | None = None
+) -> AsyncGenerator[AiohttpTransport]:
+    connection = Connection(url)
+    async with AiohttpTransport(connection, metrics=metrics, settings=settings, user_agent="torchctl/1") as transport:
         yield transport
 
 
@@ -318,6 +321,31 @@ async def test_a_closed_gate_sends_nothing() -> None:
         with pytest.raises(NotLeader):
             await transport.send(WRITES[0], gate)
     assert seen == []
+
+
+async def test_the_setting_bounds_the_requests_under_way() -> None:
+    released, full = asyncio.Event(), asyncio.Event()
+    arrived: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        if "leases" in request.path:
+            return web.Response()
+        arrived.append(request.path)
+        if len(arrived) == 2:
+            full.set()
+        await released.wait()
+        return web.Response()
+
+    two = ClientSettings(max_connections=2)
+    async with serving(handler) as url, transport_to(url, settings=two) as transport:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(transport.send, GET)
+            await full.wait()
+            await transport.send(requests.get(LEASE, "torchctl", "ns"))  # it has a way of its own, and comes back
+            assert len(arrived) == 2
+            released.set()
+        assert len(arrived) == 5
 
 
 async def test_the_gate_is_asked_after_the_wait_for_a_connection() -> None:
