@@ -24,7 +24,6 @@ from torchctl.runtime.client.writes import record_writes
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.controller import Controller, ExternalSource, Source
 from torchctl.runtime.handler import requests_for
-from torchctl.runtime.kinds import key_of
 from torchctl.runtime.logging import reconcile_context
 from torchctl.runtime.metrics import ControllerMetrics
 from torchctl.runtime.reconcile import Conclusion, Request, conclusion_of_error
@@ -185,13 +184,15 @@ class Runner:
         source = self._controller.sources[0]
         while True:
             informers = self._cache.register_all(source.kind, **source.selection)
-            cached = [(informer.reader, key_of(obj)) for informer in informers for obj in informer.reader]
-            for reader, key in cached:
-                await self._clock.sleep(self._resync_s / len(cached))
-                with suppress(Exception, CancelledError):  # a mapper that raises was reported when the object changed
-                    for request in source.mapper(obj) if (obj := reader.get(key)) is not None else ():
-                        self._queue.add(request, priority=LOW_PRIORITY)
-            if not cached:
+            readers = [informer.reader for informer in informers]
+            count = sum(map(len, readers))
+            for reader in readers:
+                for key in reader.all_keys():
+                    await self._clock.sleep(self._resync_s / count)
+                    with suppress(Exception, CancelledError):  # a mapper that raises was reported at the change
+                        for request in source.mapper(obj) if (obj := reader.get(key)) is not None else ():
+                            self._queue.add(request, priority=LOW_PRIORITY)
+            if not count:
                 await self._clock.sleep(self._resync_s)
 
     async def _publish(self) -> None:

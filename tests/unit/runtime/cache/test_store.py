@@ -201,6 +201,13 @@ class TestReading:
         assert store.list() == (a, b)
         assert store.list("empty") == ()
 
+    def test_keys_are_those_of_one_moment(self, store: Store[Lease]) -> None:
+        feed(store, *(Applied(lease(name, 1)) for name in "abc"))
+        keys = store.all_keys()
+        assert next(keys) == Key("ns", "a")
+        feed(store, Removed(lease("b", 2)), Applied(lease("d", 3)))
+        assert [key.name for key in keys] == ["b", "c"]
+
     def test_indexes_follow_the_objects(self, store: Store[Lease]) -> None:
         feed(store, Applied(lease("a", 1, holder="x")))
         assert [obj.metadata.name for obj in store.by_index("holder", "x")] == ["a"]
