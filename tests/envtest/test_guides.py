@@ -140,7 +140,8 @@ async def test_the_webhooks_of_the_guide_judge_and_change(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(manager.run, stop)
         await until(listens)
-        url, trusted = f"https://127.0.0.1:{manager.webhooks.port}", {"authority": authority.certificate}
+        url = f"https://127.0.0.1:{manager.webhooks.port}"
+        trusted: dict[str, Any] = {"authority": authority.certificate}
         judges, changing = f"{url}/validate-greeting", f"{url}/mutate-greeting"
         async with (
             registered(admin, VALIDATING, namespace, rule, "small.guide.test", url=judges, **trusted),

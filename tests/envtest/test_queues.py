@@ -1,6 +1,7 @@
-"""Queues on the real control plane: their objects, their KAI Queues, their end, and what they say of their jobs."""
+"""Queues on the real control plane: their objects, their schedulers' Queues, their end, what they say of their jobs."""
 
 import functools
+import json
 import random
 import time
 from collections import Counter
@@ -19,7 +20,8 @@ from waiting import until
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, JOB, KAI_QUEUE, POD, PVC, ConfigMap, KaiQueue
 from torchctl.api.phases import TERMINAL, Phase
-from torchctl.api.queue import TORCHRUN_QUEUE, GpuCounts, JobCounts, QueueStatus
+from torchctl.api.queue import TORCHRUN_QUEUE, GpuCounts, JobCounts, QueueStatus, VolcanoQueueStatus
+from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Kind
@@ -373,6 +375,58 @@ async def test_renamed_kai_queue_stays_until_its_jobs_end(place: Place, kubelet:
     await end(place, kubelet, "long-moving")
     await place.gone(KAI_QUEUE, old)
     assert await place.exists(KAI_QUEUE, new)
+
+
+# Its Volcano Queue
+
+
+@pytest.mark.proves(
+    "TorchrunQueue.spec.scheduling.volcanoQueuePolicy",
+    "TorchrunQueue.status.volcanoQueue.name",
+    "TorchrunQueue.status.volcanoQueue.uid",
+    "TorchrunQueue.status.volcanoQueue.state",
+)
+async def test_managed_volcano_queue_lives_as_long_as_its_queue(
+    place: Place, control_plane: ControlPlane, kubelet: ScriptedKubelet
+) -> None:
+    """It is put right, it outlives its TorchrunQueue until the job that runs in it has ended, and then it goes."""
+    name = f"{place.namespace}-made"
+    scheduling = {"volcanoQueue": name, "volcanoQueuePolicy": "Manage"}
+    await place.queue("maker", scheduling=scheduling, weight=3, quota={"gpus": 16}, nodeResources={"gpus": 8})
+    await place.condition("VolcanoQueueReady", "VolcanoQueueReady", "maker", kind=TORCHRUN_QUEUE)
+    await place.job("long-made", jobQueue="maker", numNodes=1)
+    await place.reaches(Phase.RUNNING, "long-made")
+    (group,) = await place.admin.list(VOLCANO_PODGROUP, namespace=place.namespace)
+    assert group.spec["queue"] == name
+    made = ("queues.scheduling.volcano.sh", name)
+    await control_plane.kubectl("patch", *made, "--type=merge", '--patch={"spec":{"weight":99}}')
+
+    async def is_put_right() -> bool:
+        spec = json.loads(await control_plane.kubectl("get", *made, "-ojson"))["spec"]
+        return bool(spec == {"weight": 3, "capability": {"nvidia.com/gpu": "16"}})
+
+    await until(is_put_right)
+    opened = ("--subresource=status", "--type=merge", '--patch={"status":{"state":"Open"}}')
+    await control_plane.kubectl("patch", *made, *opened)
+
+    async def is_recorded() -> bool:
+        recorded = (await place.admin.get(TORCHRUN_QUEUE, "maker", place.namespace)).status.volcano_queue
+        found = await place.admin.get(VOLCANO_QUEUE, name)
+        return recorded == VolcanoQueueStatus(name, found.metadata.uid, "Open")
+
+    await until(is_recorded)
+    await place.queue("thief", scheduling=scheduling)
+    said = await place.condition("VolcanoQueueReady", "Conflict", "thief", kind=TORCHRUN_QUEUE)
+    assert f"belongs to {place.namespace}/maker" in said.message
+    await place.job("robbed", jobQueue="thief", numNodes=1)
+    assert "belongs to" in (await place.condition("QueueFound", "QueueNotReady", "robbed")).message
+    await place.admin.delete(TORCHRUN_QUEUE, "maker", namespace=place.namespace)
+    await place.condition("VolcanoQueueReady", "Deleting", "maker", kind=TORCHRUN_QUEUE)
+    assert await place.exists(VOLCANO_QUEUE, name)
+    await end(place, kubelet, "long-made")
+    await place.gone(TORCHRUN_QUEUE, "maker")
+    await place.condition("VolcanoQueueReady", "VolcanoQueueReady", "thief", kind=TORCHRUN_QUEUE)
+    await place.reaches(Phase.SUCCEEDED, "robbed")
 
 
 # A queue's life, and its jobs'

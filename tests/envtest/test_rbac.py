@@ -20,7 +20,7 @@ from torchctl.api.kueue import KUEUE_WORKLOAD
 from torchctl.api.labels import ATTEMPT, JOB_NAME
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.api.volcano import VOLCANO_PODGROUP
+from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.controllers.job.steps import workers
 from torchctl.runtime.access.core import Access
 from torchctl.runtime.access.readers import Readers
@@ -126,8 +126,9 @@ async def _outlive(place: Place) -> None:
 
 
 async def _be_placed_by_volcano(place: Place) -> None:
-    """A gang of Volcano's, whose PodGroup goes when the job has ended."""
-    await place.queue("volcano", scheduling={"scheduler": "volcano"})
+    """A gang of Volcano's in a Queue of the operator's: the PodGroup goes when the job has ended, the Queue last."""
+    scheduling = {"volcanoQueue": place.namespace, "volcanoQueuePolicy": "Manage"}
+    await place.queue("volcano", scheduling=scheduling)
     await place.job("volcano", jobQueue="volcano")
     await place.reaches(Phase.SUCCEEDED, "volcano")
 
@@ -136,6 +137,8 @@ async def _be_placed_by_volcano(place: Place) -> None:
 
     await until(none_left)
     await place.admin.delete(TORCHRUN_QUEUE, "volcano", namespace=place.namespace)
+    await place.gone(TORCHRUN_QUEUE, "volcano")
+    await place.gone(VOLCANO_QUEUE, place.namespace)
 
 
 async def _be_paused_in_kueue(place: Place) -> None:

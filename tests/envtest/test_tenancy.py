@@ -157,6 +157,33 @@ async def test_s01_volcano_queue_needs_the_right_to_use_it(here: Team) -> None:
     assert await refusal(define(here, "author", scheduling={"scheduler": "volcano"})) == ""
 
 
+async def test_s01_making_a_volcano_queue_needs_the_right(here: Team) -> None:
+    """Its weight is relative to that of every Queue of the cluster. The right to use one makes none."""
+    mine = {"scheduling": {"volcanoQueue": "shared", "volcanoQueuePolicy": "Manage"}}
+    for role in ("author", "delegate", "developer"):
+        said = await refusal(define(here, role, **mine))
+        assert "spec.scheduling.volcanoQueue, spec.scheduling.volcanoQueuePolicy" in said
+        assert "create queues.scheduling.volcano.sh" in said
+    assert await refusal(make(here.admin, TORCHRUN_QUEUE, a_queue(here.namespace, "attack", **mine))) == ""
+
+
+async def test_s01_weight_of_a_volcano_queue_is_not_raised(here: Team) -> None:
+    """A queue for which an admin had a Volcano Queue made: its users change what is theirs."""
+    await here.queue("weighed", scheduling={"volcanoQueue": "weighed", "volcanoQueuePolicy": "Manage"}, weight=2)
+
+    async def edit(**change: Any) -> str:
+        patch = {"spec": change}
+        return await refusal(here["author"].merge_patch(TORCHRUN_QUEUE, "weighed", patch, namespace=here.namespace))
+
+    assert await edit(image="trainer:2") == ""
+    assert "spec.weight: volcanoQueuePolicy Manage takes" in await edit(weight=1000)
+    assert "spec.quota: " in await edit(quota={"gpus": 1000})
+    assert "spec.scheduling.volcanoQueue: " in await edit(scheduling={"volcanoQueue": "another"})
+    handed = {"volcanoQueue": "weighed", "volcanoQueuePolicy": "Reference"}
+    assert "the verb use on queues.scheduling.volcano.sh weighed" in await edit(scheduling=handed)
+    assert await edit(scheduling=None) == "", "to give it up takes no right"
+
+
 async def test_s01_right_to_use_a_kai_queue_is_by_name(here: Team) -> None:
     """The right to use a KAI queue is given by name, in a namespace."""
     assert await refusal(define(here, "delegate", kaiQueue="mine", parentKaiQueue="department")) == ""

@@ -9,6 +9,7 @@ import pytest_asyncio
 from clusters import VOLCANO_CRDS, install_volcano
 from contracts import missing, schema_of, sent
 
+from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.volcano import (
     VOLCANO_PODGROUP,
     VOLCANO_QUEUE,
@@ -19,7 +20,8 @@ from torchctl.controllers.gangs.volcano import FrozenVolcano
 from torchctl.controllers.job.children.owner import Owner
 from torchctl.controllers.job.children.podgroup import pod_group
 from torchctl.controllers.job.template.frozen import FrozenElastic, FrozenRendezvous, FrozenTemplate
-from torchctl.runtime.kinds import Kind
+from torchctl.controllers.queue.volcano import volcano_queue
+from torchctl.runtime.kinds import Kind, ObjectMeta
 from torchctl.testing.controlplane import CommandFailed, ControlPlane
 
 pytestmark = pytest.mark.skipif(
@@ -60,6 +62,15 @@ async def test_a_field_that_volcano_does_not_have_would_be_noticed(control_plane
     body["spec"]["subGroupPolicy"][0]["subGroupName"] = "host"
     with pytest.raises(CommandFailed, match="subGroupName"):
         await sent(control_plane, body)
+
+
+async def test_the_queue_that_the_operator_makes_is_one_of_volcanos(control_plane: ControlPlane) -> None:
+    quota = {"gpus": 16, "cpus": "64", "memory": "1Ti"}
+    scheduling = {"volcanoQueue": "contract", "volcanoQueuePolicy": "Manage"}
+    spec = QueueSpec.model_validate({"scheduling": scheduling, "weight": 3, "quota": quota})
+    body = volcano_queue(TorchrunQueue(ObjectMeta(name="gpu", namespace="team", uid="uid"), spec))
+    made = await sent(control_plane, body)
+    assert made["spec"].items() >= body["spec"].items()
 
 
 @pytest.mark.parametrize(

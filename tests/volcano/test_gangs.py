@@ -11,6 +11,7 @@ from waiting import until
 
 from torchctl.api.kube import POD, Pod
 from torchctl.api.phases import Phase
+from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.controllers.gangs.groups import groups_of
 from torchctl.testing.controlplane import ControlPlane
@@ -132,3 +133,24 @@ async def test_job_that_ended_leaves_no_pod_group(place: Place) -> None:
         return not await place.admin.list(VOLCANO_PODGROUP, namespace=place.namespace)
 
     await until(none_left, timeout_s=60)
+
+
+async def test_managed_queue_takes_pods_and_goes_with_its_queue(place: Place, queue: str) -> None:
+    """Its quota holds: a job waits although a node is free, which one in another Queue then takes."""
+    scheduling = {"volcanoQueue": queue, "volcanoQueuePolicy": "Manage"}
+    await place.queue(scheduling=scheduling, nodeResources=WHOLE_NODES, quota={"gpus": 8}, weight=2)
+    await place.condition("VolcanoQueueReady", "VolcanoQueueReady", "queue", kind=TORCHRUN_QUEUE)
+    await place.job("first", numNodes=1)
+    await place.reaches(Phase.RUNNING, "first", timeout_s=60)
+    await place.job("second", numNodes=1)
+    await place.condition("Admitted", "WaitingForAdmission", "second")
+    await place.queue("other", scheduling=VOLCANO, nodeResources=WHOLE_NODES)
+    await place.job("third", jobQueue="other", numNodes=1)
+    await place.reaches(Phase.RUNNING, "third", timeout_s=60)
+    await place.condition("Admitted", "WaitingForAdmission", "second")
+    assert nodes_of(await workers(place, "second")) == [""]
+    await place.admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
+    await place.condition("VolcanoQueueReady", "Deleting", "queue", kind=TORCHRUN_QUEUE)
+    await clear(place)
+    await place.gone(TORCHRUN_QUEUE, "queue", timeout_s=60)
+    assert not await place.exists(VOLCANO_QUEUE, queue)

@@ -103,13 +103,13 @@ class JobReason(Reason):
     QUEUE_NOT_READY = (
         "QueueNotReady",
         (JobCondition.QUEUE_FOUND,),
-        "The queue is being deleted, was not accepted, or its KAI Queue belongs to somebody else.",
+        "The queue is being deleted, was not accepted, or its scheduler's Queue is somebody else's.",
         "Correct the queue as the message says; the job goes on by itself.",
     )
     WAITING_FOR_QUEUE = (
         "WaitingForQueue",
         (JobCondition.QUEUE_FOUND,),
-        "The queue is new or was edited, and whose its KAI Queue is has not been looked up yet.",
+        "The queue is new or was edited, and whose its scheduler's Queue is has not been looked up yet.",
         "Wait a moment. If it stays, read the operator's log.",
         EventType.NONE,
     )

@@ -29,6 +29,7 @@ __all__ = [
     "UPLOAD_PORT",
     "VERSION",
     "VOLCANO",
+    "VOLCANO_FINALIZER",
     "checkpoints_claim",
     "master_host",
     "pod_group",
@@ -49,6 +50,9 @@ API_VERSION = f"{GROUP}/{VERSION}"
 FIELD_MANAGER = "torchctl"
 QUEUE_FINALIZER = f"{GROUP}/kai-queue"
 """Held by a TorchrunQueue while its KAI Queue exists: that one is cluster-scoped, so no owner reference can do."""
+
+VOLCANO_FINALIZER = f"{GROUP}/volcano-queue"
+"""The same for its Volcano Queue."""
 
 RESOURCES_FINALIZER = f"{GROUP}/resources"
 """Held by a TorchrunQueue while there are ConfigMaps of its own, which go with it: running jobs may need them."""

@@ -26,7 +26,14 @@ from torchctl.api.fields import (
 from torchctl.api.model import Model
 from torchctl.api.names import AUTO, GPU_RESOURCE, GROUP, KAI_SCHEDULER, NATIVE, VERSION, VOLCANO
 from torchctl.api.pods import Env, EnvFrom, PodTemplate, Tolerations, qualified_keys
-from torchctl.api.queuestatus import GpuCounts, JobCounts, KaiQueueStatus, QueueStatus, ResourceState
+from torchctl.api.queuestatus import (
+    GpuCounts,
+    JobCounts,
+    KaiQueueStatus,
+    QueueStatus,
+    ResourceState,
+    VolcanoQueueStatus,
+)
 from torchctl.api.quota import OFF, KaiResources, QueueQuota
 from torchctl.api.rules import Rule
 from torchctl.api.storage import Storage
@@ -36,21 +43,24 @@ __all__ = [
     "TORCHRUN_QUEUE",
     "GpuCounts",
     "JobCounts",
-    "KaiQueuePolicy",
     "KaiQueueStatus",
     "NodeResources",
     "Preemption",
     "QueueCapacity",
+    "QueuePolicy",
     "QueueSpec",
     "QueueStatus",
     "ResourceState",
     "Scheduling",
     "Topology",
     "TorchrunQueue",
+    "VolcanoQueueStatus",
 ]
 
 
-class KaiQueuePolicy(StrEnum):
+class QueuePolicy(StrEnum):
+    """Whose a scheduler's Queue is: the operator's, which makes it, or the administrator's."""
+
     MANAGE = "Manage"
     REFERENCE = "Reference"
 
@@ -144,6 +154,17 @@ class Scheduling(Model):
             field="volcanoQueue",
         ),
         Rule(
+            cel="self.?volcanoQueuePolicy.orValue('Reference') != 'Manage' "
+            "|| !(self.?volcanoQueue.orValue('default') in ['default', 'root'])",
+            message="volcanoQueuePolicy Manage needs volcanoQueue: the name of a Queue other than Volcano's own, "
+            "default and root",
+            holds=lambda self: (
+                self.volcano_queue_policy is not QueuePolicy.MANAGE
+                or (self.volcano_queue or "default") not in ("default", "root")
+            ),
+            field="volcanoQueuePolicy",
+        ),
+        Rule(
             cel="!has(self.kueueQueue) || !has(self.volcanoQueue)",
             message="kueueQueue and volcanoQueue each make a gang of the pods: set one of them",
             holds=lambda self: self.kueue_queue is None or self.volcano_queue is None,
@@ -168,8 +189,13 @@ class Scheduling(Model):
     )
     volcano_queue: DnsName | None = Field(
         default=None,
-        description="Name of Volcano's Queue. It is the admin's, has to exist, and is never written. Default: default, "
-        "which Volcano makes itself.",
+        description="Name of Volcano's Queue. Default: default, which Volcano makes itself.",
+    )
+    volcano_queue_policy: QueuePolicy = Field(
+        default=QueuePolicy.REFERENCE,
+        description="Reference: the Volcano Queue is the admin's, has to exist, and is never written. Manage: the "
+        "operator makes and owns it, with the weight and the quota of this queue, and it goes with this one. From "
+        "Manage to Reference it is handed over as it is. Default: Reference.",
     )
     kueue_queue: DnsName | None = Field(
         default=None,
@@ -201,7 +227,7 @@ class QueueSpec(Model):
         Rule(
             cel="self.kaiQueuePolicy != 'Reference' || has(self.kaiQueue)",
             message="kaiQueuePolicy Reference needs kaiQueue: the name of the admin's queue",
-            holds=lambda self: self.kai_queue_policy is not KaiQueuePolicy.REFERENCE or self.kai_queue is not None,
+            holds=lambda self: self.kai_queue_policy is not QueuePolicy.REFERENCE or self.kai_queue is not None,
             field="kaiQueuePolicy",
         ),
         Rule(
@@ -226,8 +252,8 @@ class QueueSpec(Model):
     )
 
     kai_queue: DnsName | None = Field(default=None, description="Name of the KAI queue. Default: no KAI queue.")
-    kai_queue_policy: KaiQueuePolicy = Field(
-        default=KaiQueuePolicy.MANAGE,
+    kai_queue_policy: QueuePolicy = Field(
+        default=QueuePolicy.MANAGE,
         description="Manage: the operator makes and owns the KAI queue, which goes with this one. Reference: it is the "
         "admin's and never written. From Manage to Reference the KAI queue is handed over as it is. Default: Manage.",
     )
@@ -296,14 +322,16 @@ class QueueSpec(Model):
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1,
         description="Share of the starts that this queue gets where the coordinator orders the jobs, relative to the "
-        "other queues. Anything but 1 is refused while the coordinator is off. Default: 1.",
+        "other queues; also the weight of a Volcano Queue that the operator makes. Anything but 1 is refused where "
+        "neither is so. Default: 1.",
     )
     max_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         default=None, description=f"Nodes that one job may ask for. {OFF} Default: no bound."
     )
     quota: QueueQuota = Field(
         default=QueueQuota(),
-        description="What all jobs of the queue may hold together; in a cohort, what it owns. Default: no bounds.",
+        description="What all jobs of the queue may hold together; in a cohort, what it owns. Amounts are also those "
+        "of a Volcano Queue that the operator makes. Default: no bounds.",
     )
     cohort: DnsName | None = Field(
         default=None,

@@ -14,11 +14,17 @@ class QueueCondition(ConditionType):
 
     ACCEPTED = "Accepted", "The operator can do what the spec asks for."
     KAI_QUEUE_READY = "KaiQueueReady", "The KAI Queue is as the spec asks, or none is asked for."
+    VOLCANO_QUEUE_READY = (
+        "VolcanoQueueReady",
+        "The Volcano Queue is as the spec asks. Only of queues that name one, or still have one.",
+    )
     RESOURCES_READY = "ResourcesReady", "The objects of spec.resources are there."
     READY = "Ready", "Jobs can run: every other condition is true."
 
 
 _KAI = (QueueCondition.KAI_QUEUE_READY,)
+_VOLCANO = (QueueCondition.VOLCANO_QUEUE_READY,)
+_SCHEDULERS = (*_KAI, *_VOLCANO)
 _RESOURCES = QueueCondition.RESOURCES_READY
 
 
@@ -76,40 +82,66 @@ class QueueReason(Reason):
         "The policy is Reference, and there is no KAI Queue of that name.",
         "Create it, or set kaiQueuePolicy: Manage.",
     )
+    NO_VOLCANO_QUEUE = "NoVolcanoQueue", _VOLCANO, "The spec names no Volcano Queue any more; an earlier one goes."
+    VOLCANO_QUEUE_READY = (
+        "VolcanoQueueReady",
+        _VOLCANO,
+        "The Volcano Queue is as the spec asks, or exists (policy Reference).",
+        "",
+        EventType.NORMAL,
+    )
+    VOLCANO_NOT_INSTALLED = (
+        "VolcanoNotInstalled",
+        _VOLCANO,
+        "The cluster has no Queues of Volcano.",
+        "Install Volcano; the queue goes on by itself.",
+    )
+    VOLCANO_QUEUE_NOT_FOUND = (
+        "VolcanoQueueNotFound",
+        _VOLCANO,
+        "The policy is Reference, and there is no Volcano Queue of that name.",
+        "Create it, or set volcanoQueuePolicy: Manage.",
+    )
+    VOLCANO_QUEUE_CLOSED = (
+        "VolcanoQueueClosed",
+        _VOLCANO,
+        "Somebody has closed the Volcano Queue, so Volcano places no more pods of it.",
+        "Open it: vcctl queue operate --action open --name NAME.",
+    )
     CONFLICT = (
         "Conflict",
-        _KAI,
-        "The KAI Queue of that name belongs to somebody else. It was left as it is, and no job starts in it.",
-        "Choose another kaiQueue, or set kaiQueuePolicy: Reference to use it as it is.",
+        _SCHEDULERS,
+        "The scheduler's Queue of that name belongs to somebody else. It was left as it is, and no job starts in it.",
+        "Choose another name, or set the policy Reference to use it as it is.",
     )
     FOREIGN_OBJECT = (
         "ForeignObject",
-        (*_KAI, _RESOURCES),
+        (*_SCHEDULERS, _RESOURCES),
         "An object of a name that the queue needs exists and is not the queue's. It was left as it is.",
         "Delete or rename that object, or choose another name.",
     )
     STILL_DELETING = (
         "StillDeleting",
-        (*_KAI, _RESOURCES),
+        (*_SCHEDULERS, _RESOURCES),
         "An object of an earlier queue of this name is still being deleted, and this queue needs its name.",
         "Wait; all goes on by itself. If it takes long, see who is to remove the finalizers in the message.",
         EventType.NONE,
     )
     REFUSED = (
         "Refused",
-        (*_KAI, _RESOURCES),
-        "The API server, KAI's webhook or an admission policy refused an object of the queue.",
+        (*_SCHEDULERS, _RESOURCES),
+        "The API server, the scheduler's webhook or an admission policy refused an object of the queue.",
         "Correct what the message names; it is tried again every minute.",
     )
     WEBHOOK_FAILED = (
         "WebhookFailed",
-        (*_KAI, _RESOURCES),
+        (*_SCHEDULERS, _RESOURCES),
         "The API server cannot ask an admission webhook, or one that converts versions, about an object of the queue.",
         "See whether the webhook in the message runs, or remove its configuration; all goes on by itself then.",
     )
     WRITE_TIMED_OUT = (
         "WriteTimedOut",
-        (*_KAI, _RESOURCES),
+        (*_SCHEDULERS, _RESOURCES),
         "The API server did not finish a write of the queue's in time; a slow admission webhook may be the reason.",
         "See which webhook is slow; the write is tried again by itself.",
     )
@@ -121,8 +153,8 @@ class QueueReason(Reason):
     )
     DELETING = (
         "Deleting",
-        (*_KAI, _RESOURCES),
-        "The queue is being deleted; its KAI Queue and ConfigMaps stay until the jobs that may use them have ended.",
+        (*_SCHEDULERS, _RESOURCES),
+        "The queue is being deleted; its scheduler's Queue and ConfigMaps stay until jobs that may use them ended.",
         "Wait for the jobs in the message, or delete them.",
     )
     NO_RESOURCES = "NoResources", (_RESOURCES,), "The spec asks for no further objects."
@@ -142,7 +174,7 @@ class QueueReason(Reason):
     READY = "Ready", (QueueCondition.READY,), "Jobs can be submitted.", "", EventType.NORMAL
     NOT_READY = (
         "NotReady",
-        (QueueCondition.READY, *_KAI, _RESOURCES),
+        (QueueCondition.READY, *_SCHEDULERS, _RESOURCES),
         "Another condition is not true.",
         "See that condition; the message names it.",
         EventType.NONE,

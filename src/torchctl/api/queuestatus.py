@@ -18,7 +18,7 @@ from torchctl.api.statusfields import (
 )
 from torchctl.runtime.kinds import Condition
 
-__all__ = ["GpuCounts", "JobCounts", "KaiQueueStatus", "QueueStatus", "ResourceState"]
+__all__ = ["GpuCounts", "JobCounts", "KaiQueueStatus", "QueueStatus", "ResourceState", "VolcanoQueueStatus"]
 
 
 class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
@@ -32,6 +32,16 @@ class KaiQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=Tr
     requested: Annotated[
         dict[str, Annotated[str, AMOUNT]], mapping("What the pods in it ask for, by KAI's count, as quantities.")
     ] = {}
+
+
+class VolcanoQueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
+    """The Volcano Queue behind this queue."""
+
+    name: Annotated[str, text("Name of the Volcano Queue.")] = ""
+    uid: Annotated[str, text("UID of the Volcano Queue. Only one that this queue made is ever changed or deleted.")] = (
+        ""
+    )
+    state: Annotated[str, text("Open, Closing, Closed or Unknown, as Volcano says; empty until it has.")] = ""
 
 
 class JobCounts(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True):
@@ -70,6 +80,7 @@ class QueueStatus(msgspec.Struct, frozen=True, rename=camel, omit_defaults=True)
     observed_generation: Annotated[int, OBSERVED_GENERATION] = 0
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     kai_queue: KaiQueueStatus | None = None
+    volcano_queue: VolcanoQueueStatus | None = None
     jobs: Annotated[JobCounts, nested(shown=True)] = JobCounts()
     gpus: Annotated[GpuCounts, nested(shown=True)] = GpuCounts()
     kept_workspaces: Annotated[

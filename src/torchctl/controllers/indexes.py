@@ -11,12 +11,14 @@ __all__ = [
     "QUEUES_BY_CACHE",
     "QUEUES_BY_KAI",
     "QUEUES_BY_PARENT",
+    "QUEUES_BY_VOLCANO",
     "cache_of",
     "claims_of",
     "dependencies_of",
     "kai_of",
     "parent_of",
     "queue_of",
+    "volcano_of",
 ]
 
 JOBS_BY_QUEUE = "queue"
@@ -36,6 +38,9 @@ QUEUES_BY_KAI = "kai-queue"
 
 QUEUES_BY_PARENT = "parent-kai-queue"
 """Queues by the name of the KAI Queue that they name as their parent."""
+
+QUEUES_BY_VOLCANO = "volcano-queue"
+"""Queues by the name of the Volcano Queue that they name as their own."""
 
 
 def queue_of(job: TorchrunJob) -> tuple[str, ...]:
@@ -64,3 +69,8 @@ def kai_of(queue: TorchrunQueue) -> tuple[str, ...]:
 
 def parent_of(queue: TorchrunQueue) -> tuple[str, ...]:
     return (queue.spec.parent_kai_queue,) if queue.spec.parent_kai_queue else ()
+
+
+def volcano_of(queue: TorchrunQueue) -> tuple[str, ...]:
+    named = queue.spec.scheduling.volcano_queue
+    return (named,) if named else ()

@@ -69,6 +69,7 @@ QUEUE_CONTROLLER = (
     Permission(TORCHRUN_QUEUE, ("patch",), "status"),
     Permission(TORCHRUN_JOB, WATCH),
     Permission(KAI_QUEUE, (*READ, *APPLY, "delete")),
+    Permission(VOLCANO_QUEUE, (*READ, *APPLY, "delete")),
     Permission(CONFIG_MAP, (*READ, *APPLY, "delete")),  # delete: one that spec.resources ask for no more
     Permission(PVC, (*READ, *APPLY)),  # never delete: claims of spec.resources hold data
 )

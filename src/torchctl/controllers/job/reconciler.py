@@ -10,7 +10,6 @@ from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
 from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
-from torchctl.api.queueconditions import QueueCondition
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE, VolcanoPodGroup, VolcanoQueue
 from torchctl.controllers.gangs.groups import GROUP_KINDS
 from torchctl.controllers.gangs.volcano import DEFAULT_QUEUE
@@ -33,12 +32,13 @@ from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.status_throttle import StatusThrottle
 from torchctl.controllers.job.steps import admission
 from torchctl.controllers.job.upstream import jobs_that_wait, jobs_waited_for, upstream_turned
+from torchctl.controllers.predicates import state_turned
+from torchctl.controllers.queuespec.policy import condition_of
 from torchctl.controllers.refusals import may_pass
 from torchctl.controllers.report import Reporter
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
-from torchctl.runtime.conditions import find
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.kinds import Key, Object, controller_of, key_of
 from torchctl.runtime.manager import Manager
@@ -111,9 +111,7 @@ def jobs_of_claim(cache: Cache, claim: PersistentVolumeClaim) -> tuple[Request, 
 def _turned(change: Change[TorchrunQueue]) -> bool:
     if change.old is None or change.new is None:
         return True
-    before, after = (
-        find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY) for queue in (change.old, change.new)
-    )
+    before, after = map(condition_of, (change.old, change.new))
     if before is None or after is None:
         return before is not after
     return (before.reason, before.observed_generation) != (after.reason, after.observed_generation)
@@ -132,15 +130,6 @@ def jobs_in_volcano_queue(cache: Cache, queue: VolcanoQueue) -> tuple[Request, .
     """Returns the jobs that have a PodGroup in a Volcano Queue."""
     groups = cache.by_index(VOLCANO_PODGROUP, GROUPS_BY_QUEUE, queue.metadata.name)
     return tuple(request for group in groups for request in job_of_child(group))
-
-
-def _state_turned(change: Change[VolcanoQueue]) -> bool:
-    before, after = (one.status.state if one is not None and one.status else None for one in (change.old, change.new))
-    return change.old is None or change.new is None or before != after
-
-
-state_turned = Predicate(_state_turned)
-"""The part of a Volcano Queue's status that jobs wait for: its amounts change with every pod."""
 
 
 def jobs_of_queue(cache: Cache, queue: TorchrunQueue) -> tuple[Request, ...]:

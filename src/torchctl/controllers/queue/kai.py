@@ -1,35 +1,16 @@
-"""The KAI Queue of a TorchrunQueue, and how its owner is recorded.
-
-A KAI Queue is cluster-scoped, so it cannot have a namespaced owner reference. An annotation with
-the uid of the TorchrunQueue claims it, and a finalizer on the TorchrunQueue makes sure that it is deleted.
-"""
+"""The KAI Queue that a TorchrunQueue asks for. Pure."""
 
 from typing import Any
 
-from torchctl.api import names
-from torchctl.api.kube import KaiQueue
-from torchctl.api.labels import APP_MANAGED_BY, QUEUE, QUEUE_UID
 from torchctl.api.quantity import parse
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.quota import ComputeResources, GpuResources
-from torchctl.runtime.intent import INTENT_ANNOTATION, Ownership
-from torchctl.runtime.kinds import ObjectMeta
+from torchctl.controllers.queue.claims import metadata
 
-__all__ = ["QUEUE_NAMESPACE", "claim_of", "claimed_by", "kai_queue", "release"]
+__all__ = ["kai_queue"]
 
-QUEUE_NAMESPACE = f"{names.GROUP}/queue-namespace"
 UNBOUNDED = -1
 MEGABYTE = 10**6
-
-
-def claim_of(meta: ObjectMeta) -> str:
-    """Returns the uid of the TorchrunQueue that claimed this KAI Queue; empty if none did."""
-    return meta.annotations.get(QUEUE_UID, "")
-
-
-def claimed_by(uid: str) -> Ownership:
-    """Returns a predicate that recognises the KAI Queues that this TorchrunQueue claimed."""
-    return lambda meta: claim_of(meta) == uid
 
 
 def kai_queue(queue: TorchrunQueue) -> dict[str, Any]:
@@ -44,15 +25,7 @@ def kai_queue(queue: TorchrunQueue) -> dict[str, Any]:
     return {
         "apiVersion": "scheduling.run.ai/v2",
         "kind": "Queue",
-        "metadata": {
-            "name": spec.kai_queue,
-            "labels": {APP_MANAGED_BY: names.FIELD_MANAGER},
-            "annotations": {
-                QUEUE: queue.metadata.name,
-                QUEUE_NAMESPACE: queue.metadata.namespace,
-                QUEUE_UID: queue.metadata.uid,
-            },
-        },
+        "metadata": metadata(queue, spec.kai_queue),
         "spec": {
             **{key: value for key, value in optional.items() if value is not None},
             "resources": {
@@ -61,22 +34,6 @@ def kai_queue(queue: TorchrunQueue) -> dict[str, Any]:
                 "memory": _compute(resources.memory, _megabytes),
             },
         },
-    }
-
-
-def release(kai_queue: KaiQueue) -> dict[str, Any]:
-    """Returns the merge patch that takes our claim off a KAI Queue and leaves all else as it is.
-
-    It applies only to the version that was read.
-    """
-    claim = (QUEUE, QUEUE_NAMESPACE, QUEUE_UID, INTENT_ANNOTATION)
-    return {
-        "metadata": {
-            "uid": kai_queue.metadata.uid,
-            "resourceVersion": kai_queue.metadata.resource_version,
-            "labels": {APP_MANAGED_BY: None},
-            "annotations": dict.fromkeys(claim),
-        }
     }
 
 

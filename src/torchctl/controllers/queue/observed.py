@@ -8,7 +8,9 @@ from torchctl.api.job import TorchrunJob
 from torchctl.api.kube import ConfigMap, KaiQueue
 from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TorchrunQueue
-from torchctl.controllers.queue.kai import claimed_by
+from torchctl.api.volcano import VolcanoQueue
+from torchctl.controllers.queue.claims import KAI, VOLCANO, Queues, SchedulerQueue
+from torchctl.controllers.queuespec.policy import manages_kai, manages_volcano
 from torchctl.runtime.kinds import Object
 
 __all__ = ["FREEZING", "Observed"]
@@ -29,6 +31,8 @@ class Observed:
         allowed_parents: The parents under which the operator may make KAI Queues; None allows all.
         coordinated: Whether the coordinator is on.
         objects: Existing objects under the kinds and names of spec.resources, whoever made them.
+        volcano_available: Whether the cluster has Volcano's Queue kind, and lets us watch it.
+        volcano_queues: Every Volcano Queue, by name; as last seen if Volcano is not available any more.
         config_maps: The ConfigMaps that the queue made.
         kept_workspaces: How many jobs have ended and still have their workspace claim.
     """
@@ -40,30 +44,46 @@ class Observed:
     allowed_parents: frozenset[str] | None = None
     coordinated: bool = False
     objects: Mapping[tuple[str, str], Object] = field(default_factory=dict)
+    volcano_available: bool = False
+    volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
     config_maps: tuple[ConfigMap, ...] = ()
     kept_workspaces: int = 0
 
     @property
-    def kai_queue(self) -> KaiQueue | None:
-        """The KAI Queue that the spec names, whoever owns it."""
-        return self.kai_queues.get(self.queue.spec.kai_queue or "")
+    def kai(self) -> Queues:
+        """KAI's Queues as this queue sees them."""
+        spec = self.queue.spec
+        return Queues(
+            scheduler=KAI,
+            name=spec.kai_queue,
+            managed=manages_kai(spec),
+            available=self.kai_available,
+            by_name=self.kai_queues,
+            uid=self.queue.metadata.uid,
+        )
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether the KAI Queue that the spec names belongs to somebody else."""
-        found = self.kai_queue
-        return found is not None and not claimed_by(self.queue.metadata.uid)(found.metadata)
+    def volcano(self) -> Queues:
+        """Volcano's Queues as this queue sees them."""
+        spec = self.queue.spec
+        return Queues(
+            scheduler=VOLCANO,
+            name=spec.scheduling.volcano_queue,
+            managed=manages_volcano(spec),
+            available=self.volcano_available,
+            by_name=self.volcano_queues,
+            uid=self.queue.metadata.uid,
+        )
 
     @property
-    def claimed(self) -> tuple[KaiQueue, ...]:
-        """The KAI Queues in the cache that this queue claimed."""
-        ours = claimed_by(self.queue.metadata.uid)
-        return tuple(found for found in self.kai_queues.values() if ours(found.metadata))
+    def queues(self) -> tuple[Queues, ...]:
+        """The Queues of all schedulers that have some."""
+        return self.kai, self.volcano
 
     @property
-    def in_sight(self) -> tuple[KaiQueue, ...]:
-        """The claimed KAI Queues that can be acted on: none while KAI Queues cannot be watched."""
-        return self.claimed if self.kai_available else ()
+    def claimed(self) -> tuple[SchedulerQueue, ...]:
+        """The Queues of all schedulers that this queue claimed."""
+        return tuple(found for queues in self.queues for found in queues.claimed)
 
     @property
     def unfinished(self) -> tuple[TorchrunJob, ...]:

@@ -1,9 +1,9 @@
 """Decides the next step of a TorchrunQueue from one observation. Pure.
 
-A queue has one finalizer while it owns a KAI Queue, and one while it owns ConfigMaps. Each is set before the first
-such object is made, and removed after the last one is gone. An object that the queue does not ask for any more is
-deleted once no unfinished job can need it. If the policy of a queue changes to Reference, its KAI Queue is handed over
-instead: the claim is taken off, and the KAI Queue stays as it is.
+A queue has a finalizer while it owns a KAI Queue, one while it owns a Volcano Queue, and one while it owns ConfigMaps.
+Each is set before the first such object is made, and removed after the last one is gone. An object that the queue does
+not ask for any more is deleted once no unfinished job can need it. If the policy of a queue changes to Reference, the
+scheduler's Queue is handed over instead: the claim is taken off, and it stays as it is.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, KaiQueue, PersistentVolumeClaim
-from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER
-from torchctl.api.queue import KaiQueuePolicy
+from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, PersistentVolumeClaim
+from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER, VOLCANO_FINALIZER
 from torchctl.controllers.finding import Refusal
+from torchctl.controllers.queue.claims import SchedulerQueue
 from torchctl.controllers.queue.kai import kai_queue
 from torchctl.controllers.queue.observed import Observed
 from torchctl.controllers.queue.resources import Extra, extras, growth, storage
-from torchctl.controllers.queuespec.validate import manages, problem_of
+from torchctl.controllers.queue.volcano import volcano_queue
+from torchctl.controllers.queuespec.validate import problem_of
 
 __all__ = [
-    "KAI_POLL_S",
+    "LOOK_S",
     "RETRY_S",
     "Growth",
     "Observed",
@@ -34,8 +35,8 @@ __all__ = [
 RETRY_S = 60.0
 """Seconds until a refused write is tried again, unless a watched object changes earlier."""
 
-KAI_POLL_S = 10.0
-"""Seconds between looks for KAI while it is missing. Installing it changes no watched object."""
+LOOK_S = 10.0
+"""Seconds between looks for a scheduler that is missing. Installing it changes no watched object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ class Plan:
     Attributes:
         problem: Reason and message of Accepted=False, if nothing can be done with this spec.
         finalizers: metadata.finalizers to write before anything else is done; None if they are right.
-        apply: The KAI Queue to apply.
-        release: KAI Queues to hand over: our claim is taken off, and they stay.
-        delete: KAI Queues of ours to delete.
+        apply: The scheduler's Queue to apply. No spec asks for two.
+        release: Schedulers' Queues to hand over: our claim is taken off, and they stay.
+        delete: Schedulers' Queues of ours to delete.
         objects: Objects of spec.resources to apply, including those that are never changed (`once`).
         grow: Claims to enlarge.
         prune: ConfigMaps of ours to delete.
@@ -72,8 +73,8 @@ class Plan:
     problem: tuple[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
     apply: Mapping[str, Any] | None = None
-    release: tuple[KaiQueue, ...] = ()
-    delete: tuple[KaiQueue, ...] = ()
+    release: tuple[SchedulerQueue, ...] = ()
+    delete: tuple[SchedulerQueue, ...] = ()
     objects: tuple[Extra, ...] = ()
     grow: tuple[Growth, ...] = ()
     prune: tuple[ConfigMap, ...] = ()
@@ -95,12 +96,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if missing:
         return Plan(finalizers=(*held, *missing))
     objects = extras(observed.queue)
-    released = _handed_over(observed)
+    asked = tuple(queues.scheduler.finalizer for queues in observed.queues if queues.managed)
     return Plan(
-        finalizers=_without(held, (*needed, QUEUE_FINALIZER) if manages(observed.queue.spec) else needed),
-        apply=kai_queue(observed.queue) if _may_apply(observed) else None,
-        release=released,
-        delete=tuple(found for found in _idle(observed) if found not in released and not _is_wanted(observed, found)),
+        finalizers=_without(held, (*needed, *asked)),
+        apply=_wanted(observed),
+        release=_handed_over(observed),
+        delete=() if observed.unfinished else _unwanted(observed),  # a job keeps the Queue that it started in
         objects=objects,
         grow=_growing(observed, objects),
         prune=() if observed.unfinished else _obsolete(observed),
@@ -110,42 +111,47 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _plan_deletion(observed: Observed, now: datetime) -> Plan:
     """Decides the next step of a queue that is being deleted.
 
-    KAI Queues that are only referred to are handed over at once. Everything else waits until the jobs have ended; then
-    KAI Queues are deleted, and ConfigMaps go with their owner. KAI Queues that cannot be watched hold nothing up
-    here: the reconciler asks the API server for them before it removes the finalizers.
+    Schedulers' Queues that are only referred to are handed over at once. Everything else waits until the jobs have
+    ended; then these Queues are deleted, and ConfigMaps go with their owner. Queues that cannot be watched hold
+    nothing up here: the reconciler asks the API server for them before it removes the finalizers.
     """
     released = _handed_over(observed)
     has_something = bool(observed.claimed or observed.config_maps)
     if released or (has_something and observed.holding(now)):
         return Plan(release=released)
-    if observed.in_sight:
-        return Plan(delete=observed.in_sight)
+    if ours := tuple(found for queues in observed.queues for found in queues.in_sight):
+        return Plan(delete=ours)
     return Plan(finalizers=_without(observed.queue.metadata.finalizers, ()))
 
 
 def _needed(observed: Observed) -> tuple[str, ...]:
-    """Returns the finalizers that the queue must have. The one for KAI is needed once a KAI Queue may exist."""
-    kai = (manages(observed.queue.spec) and observed.kai_available) or bool(observed.claimed)
+    """Returns the finalizers that the queue must have: a scheduler's, once a Queue of that scheduler may exist."""
     config_maps = any(entry.template.kind == CONFIG_MAP.kind for entry in observed.queue.spec.resources)
+    may_exist = (queues for queues in observed.queues if (queues.managed and queues.available) or queues.claimed)
     return (
-        *((QUEUE_FINALIZER,) if kai else ()),
+        *(queues.scheduler.finalizer for queues in may_exist),
         *((RESOURCES_FINALIZER,) if config_maps or observed.config_maps else ()),
     )
 
 
 def _without(held: tuple[str, ...], needed: Collection[str]) -> tuple[str, ...] | None:
     """Returns the finalizers without those of ours that are not needed any more; None if nothing changes."""
-    ours = {QUEUE_FINALIZER, RESOURCES_FINALIZER} - set(needed)
+    ours = {QUEUE_FINALIZER, VOLCANO_FINALIZER, RESOURCES_FINALIZER} - set(needed)
     kept = tuple(finalizer for finalizer in held if finalizer not in ours)
     return kept if kept != held else None
 
 
-# The KAI Queue.
+# The Queues of schedulers.
 
 
-def _may_apply(observed: Observed) -> bool:
-    available = manages(observed.queue.spec) and observed.kai_available
-    return available and not observed.is_foreign and parent_problem(observed) == ""
+def _wanted(observed: Observed) -> Mapping[str, Any] | None:
+    """Returns the Queue that the operator should make or keep; None if that is another's matter, or cannot be done."""
+    kai, volcano = observed.kai, observed.volcano
+    if kai.managed and kai.available and not kai.is_foreign and not parent_problem(observed):
+        return kai_queue(observed.queue)
+    if volcano.managed and volcano.available and not volcano.is_foreign:
+        return volcano_queue(observed.queue)
+    return None
 
 
 def parent_problem(observed: Observed) -> str:
@@ -168,21 +174,12 @@ def parent_problem(observed: Observed) -> str:
     return ""
 
 
-def _handed_over(observed: Observed) -> tuple[KaiQueue, ...]:
-    """Returns our KAI Queue if the spec only refers to it by now. It must stay, because jobs may run in it."""
-    refers = observed.queue.spec.kai_queue_policy is KaiQueuePolicy.REFERENCE
-    return tuple(
-        found for found in observed.in_sight if refers and found.metadata.name == observed.queue.spec.kai_queue
-    )
+def _handed_over(observed: Observed) -> tuple[SchedulerQueue, ...]:
+    return tuple(found for queues in observed.queues for found in queues.handed_over)
 
 
-def _is_wanted(observed: Observed, found: KaiQueue) -> bool:
-    return manages(observed.queue.spec) and found.metadata.name == observed.queue.spec.kai_queue
-
-
-def _idle(observed: Observed) -> tuple[KaiQueue, ...]:
-    """Returns our KAI Queues if no unfinished job is left. A job keeps the KAI Queue that it started in."""
-    return () if observed.unfinished else observed.in_sight
+def _unwanted(observed: Observed) -> tuple[SchedulerQueue, ...]:
+    return tuple(found for queues in observed.queues for found in queues.unwanted)
 
 
 # The objects of spec.resources.
@@ -215,5 +212,5 @@ def look_again(observed: Observed, refusals: Sequence[Refusal], now: datetime) -
         return RETRY_S
     if observed.queue.metadata.deletion_timestamp is not None:
         return observed.freezing_s(now) or None
-    concerned = observed.queue.spec.kai_queue or observed.claimed
-    return KAI_POLL_S if concerned and not observed.kai_available else None
+    out_of_sight = (queues for queues in observed.queues if not queues.available)
+    return LOOK_S if any(queues.name or queues.claimed for queues in out_of_sight) else None

@@ -1,6 +1,6 @@
 """The TorchrunQueue reconciler: reads the cache, carries out the plan, writes the status."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -9,14 +9,35 @@ from typing import Any
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, PVC, KaiQueue, PersistentVolumeClaim
 from torchctl.api.labels import APP_MANAGED_BY, QUEUE, ROLE, ROLE_RESOURCE
-from torchctl.api.names import FIELD_MANAGER, QUEUE_FINALIZER, workspace_claim
+from torchctl.api.names import FIELD_MANAGER, workspace_claim
 from torchctl.api.phases import TERMINAL
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
+from torchctl.api.volcano import VOLCANO_QUEUE, VolcanoQueue
 from torchctl.controllers.finding import Refusal
-from torchctl.controllers.indexes import JOBS_BY_QUEUE, QUEUES_BY_KAI, QUEUES_BY_PARENT, kai_of, parent_of, queue_of
-from torchctl.controllers.queue.kai import QUEUE_NAMESPACE, claim_of, claimed_by, release
+from torchctl.controllers.indexes import (
+    JOBS_BY_QUEUE,
+    QUEUES_BY_KAI,
+    QUEUES_BY_PARENT,
+    QUEUES_BY_VOLCANO,
+    kai_of,
+    parent_of,
+    queue_of,
+    volcano_of,
+)
+from torchctl.controllers.predicates import state_turned
+from torchctl.controllers.queue.claims import (
+    KAI,
+    QUEUE_NAMESPACE,
+    VOLCANO,
+    Queues,
+    SchedulerQueue,
+    claim_of,
+    claimed_by,
+    release,
+    scheduler_of,
+)
 from torchctl.controllers.queue.plan import (
-    KAI_POLL_S,
+    LOOK_S,
     RETRY_S,
     Growth,
     Observed,
@@ -53,7 +74,7 @@ BY_QUEUE = "torchrun-queue"
 class Write:
     """A request to the API server that has not been sent yet, and the object that it is about."""
 
-    kind: Kind[Any]
+    noun: str
     name: str
     send: Callable[[], Awaitable[Any]]
 
@@ -61,7 +82,8 @@ class Write:
 def setup(manager: Manager, settings: OperatorSettings) -> None:
     """Adds the controller of TorchrunQueues to a manager."""
     manager.cache.register(TORCHRUN_JOB, indexes={JOBS_BY_QUEUE: queue_of})
-    manager.cache.register(TORCHRUN_QUEUE, indexes={QUEUES_BY_KAI: kai_of, QUEUES_BY_PARENT: parent_of})
+    by_name = {QUEUES_BY_KAI: kai_of, QUEUES_BY_PARENT: parent_of, QUEUES_BY_VOLCANO: volcano_of}
+    manager.cache.register(TORCHRUN_QUEUE, indexes=by_name)
     manager.cache.register(CONFIG_MAP, labels=OURS, indexes={BY_QUEUE: owner_of})
     counted_s = settings.queue_status_period_s
     reconciler = QueueReconciler(manager, settings)
@@ -71,6 +93,9 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         .owns(CONFIG_MAP, labels=OURS)
         .watches(PVC, queue_of_claim)
         .watches(KAI_QUEUE, reconciler.queues_around, predicate=generation_changed, optional=True)
+        .watches(
+            VOLCANO_QUEUE, reconciler.queues_in_volcano, predicate=generation_changed | state_turned, optional=True
+        )
         # These are only counted: all changes within that time are one write.
         .watches(KAI_QUEUE, reconciler.queues_in, optional=True, delay_s=counted_s)
         .watches(TORCHRUN_JOB, queue_of_job, predicate=counts_otherwise, delay_s=counted_s)
@@ -101,7 +126,7 @@ def queue_of_claim(claim: PersistentVolumeClaim) -> tuple[Request, ...]:
 
 
 class QueueReconciler:
-    """Keeps the KAI Queue and the objects of each TorchrunQueue, and writes its status."""
+    """Keeps the scheduler's Queue and the objects of each TorchrunQueue, and writes its status."""
 
     def __init__(self, manager: Manager, settings: OperatorSettings) -> None:
         self._manager = manager
@@ -120,9 +145,9 @@ class QueueReconciler:
         if todo.finalizers is None:
             refusals = await self._act(queue, todo)
         else:
-            forgets_kai = QUEUE_FINALIZER in set(queue.metadata.finalizers) - set(todo.finalizers)
-            if forgets_kai and await self._is_left(observed):
-                return Result(requeue_after_s=KAI_POLL_S)
+            forgotten = set(queue.metadata.finalizers) - set(todo.finalizers)
+            if await self._is_left(observed, forgotten):
+                return Result(requeue_after_s=LOOK_S)
             refusals = await self._hold(queue, todo.finalizers)
             if not refusals:
                 return Result(requeue_after_s=0)
@@ -133,11 +158,11 @@ class QueueReconciler:
 
     def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """Returns the TorchrunQueue that claims a KAI Queue, and those that name it as their own."""
-        annotations = kai_queue.metadata.annotations
-        named = self._by(QUEUES_BY_KAI, kai_queue)
-        if claim_of(kai_queue.metadata) and QUEUE in annotations:
-            return (*named, Key(annotations.get(QUEUE_NAMESPACE, ""), annotations[QUEUE]))
-        return named
+        return (*self._by(QUEUES_BY_KAI, kai_queue), *_claimant(kai_queue))
+
+    def queues_in_volcano(self, volcano_queue: VolcanoQueue) -> tuple[Request, ...]:
+        """As `queues_in`, of a Volcano Queue."""
+        return (*self._by(QUEUES_BY_VOLCANO, volcano_queue), *_claimant(volcano_queue))
 
     def queues_around(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """Returns the queues of `queues_in` and those that name the KAI Queue as their parent.
@@ -146,8 +171,8 @@ class QueueReconciler:
         """
         return (*self.queues_in(kai_queue), *self._by(QUEUES_BY_PARENT, kai_queue))
 
-    def _by(self, index: str, kai_queue: KaiQueue) -> tuple[Request, ...]:
-        return tuple(map(key_of, self._cache.by_index(TORCHRUN_QUEUE, index, kai_queue.metadata.name)))
+    def _by(self, index: str, named: SchedulerQueue) -> tuple[Request, ...]:
+        return tuple(map(key_of, self._cache.by_index(TORCHRUN_QUEUE, index, named.metadata.name)))
 
     def _observe(self, queue: TorchrunQueue) -> Observed:
         key = Key(queue.metadata.namespace, queue.metadata.name)
@@ -157,6 +182,8 @@ class QueueReconciler:
             jobs=jobs,
             kai_available=self._cache.informer(KAI_QUEUE).available,
             kai_queues={found.metadata.name: found for found in self._cache.list(KAI_QUEUE)},
+            volcano_available=self._cache.informer(VOLCANO_QUEUE).available,
+            volcano_queues={found.metadata.name: found for found in self._cache.list(VOLCANO_QUEUE)},
             allowed_parents=self._settings.kai_parent_queues,
             coordinated=self._coordinated,
             objects=self._objects(queue),
@@ -179,63 +206,70 @@ class QueueReconciler:
         return {key: there for key, there in found.items() if there is not None}
 
     async def _act(self, queue: TorchrunQueue, todo: Plan) -> tuple[Refusal, ...]:
-        kai = await _first_refusal(self._writes_to_kai(queue, todo))
+        queues = await _first_refusal(self._writes_to_queues(queue, todo))
         growing = {growth.extra.key: growth for growth in todo.grow}
         objects = [await _first_refusal(self._writes_to(extra, growing.get(extra.key))) for extra in todo.objects]
-        pruned = [await _first_refusal((self._deletion(CONFIG_MAP, found),)) for found in todo.prune]
-        return tuple(filter(None, (kai, *objects, *pruned)))
+        pruned = [await _first_refusal((self._deletion(CONFIG_MAP, CONFIG_MAP.kind, found),)) for found in todo.prune]
+        return tuple(filter(None, (queues, *objects, *pruned)))
 
     async def _hold(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> tuple[Refusal, ...]:
-        write = Write(TORCHRUN_QUEUE, queue.metadata.name, partial(self._set_finalizers, queue, finalizers))
+        write = Write(TORCHRUN_QUEUE.kind, queue.metadata.name, partial(self._set_finalizers, queue, finalizers))
         refusal = await _first_refusal((write,))
         return (refusal,) if refusal is not None else ()
 
-    def _writes_to_kai(self, queue: TorchrunQueue, todo: Plan) -> Iterator[Write]:
+    def _writes_to_queues(self, queue: TorchrunQueue, todo: Plan) -> Iterator[Write]:
         if todo.apply is not None:
             ours, name = claimed_by(queue.metadata.uid), todo.apply["metadata"]["name"]
-            yield Write(KAI_QUEUE, name, partial(self._manager.applier.apply, KAI_QUEUE, todo.apply, ours))
+            scheduler = KAI if todo.apply["apiVersion"] == KAI.kind.api_version else VOLCANO
+            apply = partial(self._manager.applier.apply, scheduler.kind, todo.apply, ours)
+            yield Write(scheduler.noun, name, apply)
         for found in todo.release:
-            name = found.metadata.name
-            yield Write(KAI_QUEUE, name, partial(self._client.merge_patch, KAI_QUEUE, name, release(found)))
+            scheduler, name = scheduler_of(found), found.metadata.name
+            patch = partial(self._client.merge_patch, scheduler.kind, name, release(found))
+            yield Write(scheduler.noun, name, patch)
         for found in todo.delete:
-            yield self._deletion(KAI_QUEUE, found)
+            scheduler = scheduler_of(found)
+            yield self._deletion(scheduler.kind, scheduler.noun, found)
 
     def _writes_to(self, extra: Extra, growth: Growth | None) -> Iterator[Write]:
         apply = partial(self._manager.applier.apply, extra.kind, extra.body, extra.ours, once=extra.once)
-        yield Write(extra.kind, extra.name, apply)
+        yield Write(extra.kind.kind, extra.name, apply)
         if growth is not None:
             namespace = extra.body["metadata"]["namespace"]
             grow = partial(self._client.merge_patch, PVC, extra.name, growth.patch(), namespace=namespace)
-            yield Write(PVC, extra.name, grow)
+            yield Write(PVC.kind, extra.name, grow)
 
-    def _deletion(self, kind: Kind[Any], found: Any) -> Write:
-        return Write(kind, found.metadata.name, partial(self._delete, kind, found))
+    def _deletion(self, kind: Kind[Any], noun: str, found: Any) -> Write:
+        return Write(noun, found.metadata.name, partial(self._delete, kind, found))
 
     async def _delete(self, kind: Kind[Any], found: Any) -> None:
         meta = found.metadata
         with suppress(NotFound):
             await self._client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
 
-    async def _is_left(self, observed: Observed) -> bool:
-        """Asks the API server whether a KAI Queue of ours still exists, before the finalizer is removed.
+    async def _is_left(self, observed: Observed, forgotten: Collection[str]) -> bool:
+        """Asks the API server whether a scheduler's Queue of ours still exists, before its finalizer is removed.
 
-        The cache is not enough: the watch may be forbidden or behind, and without the finalizer the KAI Queue would be
+        The cache is not enough: the watch may be forbidden or behind, and without the finalizer the Queue would be
         forgotten. Every known name is asked for: the one in status, the one in the spec, and those in the cache.
 
         Raises:
             ApiError: The API server cannot tell. The finalizer stays.
         """
-        queue = observed.queue
-        recorded = queue.status.kai_queue.name if queue.status.kai_queue is not None else ""
-        claimed = (found.metadata.name for found in observed.claimed)
-        for name in {recorded, queue.spec.kai_queue or "", *claimed} - {""}:
-            try:
-                found = await self._client.get(KAI_QUEUE, name)
-            except NotFound:
-                continue
-            if claimed_by(queue.metadata.uid)(found.metadata):
-                return True
+        status = observed.queue.status
+        for queues, recorded in ((observed.kai, status.kai_queue), (observed.volcano, status.volcano_queue)):
+            names = {recorded.name if recorded is not None else "", *_names(queues)} - {""}
+            for name in names if queues.scheduler.finalizer in forgotten else ():
+                if await self._is_ours(queues, name):
+                    return True
         return False
+
+    async def _is_ours(self, queues: Queues, name: str) -> bool:
+        try:
+            found = await self._client.get(queues.scheduler.kind, name)
+        except NotFound:
+            return False
+        return claim_of(found.metadata) == queues.uid
 
     async def _set_finalizers(self, queue: TorchrunQueue, finalizers: tuple[str, ...]) -> None:
         """Writes the finalizers to the version that was read, so that no other writer's finalizer is overwritten."""
@@ -257,6 +291,16 @@ async def _first_refusal(writes: Iterable[Write]) -> Refusal | None:
         try:
             await write.send()
         except (ForeignObject, StillDeleting, ApiError) as error:
-            what = f"{'KAI ' if write.kind == KAI_QUEUE else ''}{write.kind.kind} {write.name}"
-            return Refusal(write.kind.kind, write.name, *refusal_reason(error, what))
+            return Refusal(write.noun, write.name, *refusal_reason(error, f"{write.noun} {write.name}"))
     return None
+
+
+def _names(queues: Queues) -> tuple[str, ...]:
+    return queues.name or "", *(found.metadata.name for found in queues.claimed)
+
+
+def _claimant(found: SchedulerQueue) -> tuple[Request, ...]:
+    """Returns the TorchrunQueue that claims a scheduler's Queue."""
+    annotations = found.metadata.annotations
+    is_claimed = claim_of(found.metadata) and QUEUE in annotations
+    return (Key(annotations.get(QUEUE_NAMESPACE, ""), annotations[QUEUE]),) if is_claimed else ()

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from torchctl.api.counts import agree, counted
 from torchctl.api.job import TorchrunJob
-from torchctl.api.kube import CONFIG_MAP, KAI_QUEUE, ConfigMap
+from torchctl.api.kube import CONFIG_MAP, ConfigMap
 from torchctl.api.labels import QUEUE
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import canonical
@@ -17,15 +18,15 @@ from torchctl.api.queue import (
     KaiQueueStatus,
     QueueStatus,
     TorchrunQueue,
+    VolcanoQueueStatus,
 )
 from torchctl.api.queueconditions import QueueCondition, QueueReason
 from torchctl.api.rules import nesting
 from torchctl.api.words import EventType
 from torchctl.controllers.finding import Finding, Refusal
+from torchctl.controllers.queue.claims import QUEUE_NAMESPACE, Queues, Scheduler
 from torchctl.controllers.queue.inventory import Item, assess, inventory
-from torchctl.controllers.queue.kai import QUEUE_NAMESPACE
 from torchctl.controllers.queue.plan import Observed, Plan, parent_problem
-from torchctl.controllers.queuespec.validate import manages
 from torchctl.runtime.conditions import carry_over
 from torchctl.runtime.intent import digest_of
 from torchctl.runtime.kinds import Condition
@@ -50,11 +51,10 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
     """Derives the status after a pass that carried `plan` out, except for what was refused."""
     queue = observed.queue
     items = _items(observed, plan, refusals)
-    kinds = (KAI_QUEUE.kind, TORCHRUN_QUEUE.kind)  # without its finalizer the queue has no KAI Queue either
-    kai_refusal = next((refusal for refusal in refusals if refusal.kind in kinds), None)
     findings = {
         QueueCondition.ACCEPTED: _accepted(plan),
-        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, kai_refusal, now),
+        QueueCondition.KAI_QUEUE_READY: _kai_queue_ready(observed, plan, refusals, now),
+        **_volcano_queue_ready(observed, plan, refusals, now),
         QueueCondition.RESOURCES_READY: _resources_ready(observed, plan, items, refusals, now),
     }
     findings[QueueCondition.READY] = _ready(findings)
@@ -66,6 +66,7 @@ def derive(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: dat
         observed_generation=queue.metadata.generation,
         conditions=carry_over(queue.status.conditions, conditions, now),
         kai_queue=_kai_status(observed),
+        volcano_queue=_volcano_status(observed),
         jobs=_job_counts(observed.jobs),
         gpus=_gpu_counts(observed.jobs),
         kept_workspaces=observed.kept_workspaces,
@@ -131,59 +132,107 @@ def _key(config_map: ConfigMap) -> tuple[str, str]:
     return CONFIG_MAP.kind, config_map.metadata.name
 
 
-def _kai_queue_ready(observed: Observed, plan: Plan, refusal: Refusal | None, now: datetime) -> Finding:
-    queue, name = observed.queue, observed.queue.spec.kai_queue
-    if refusal is not None:
-        return Finding(False, refusal.reason, refusal.message)
-    if name is None:
+def _kai_queue_ready(observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: datetime) -> Finding:
+    kai = observed.kai
+    said = _out_of_hand(observed, kai, plan, refusals, now)
+    if said is not None:
+        return said
+    if kai.name is None:
         return Finding(True, QueueReason.NO_KAI_QUEUE, "spec.kaiQueue is not set: jobs run without a KAI queue")
-    if queue.metadata.deletion_timestamp is not None:
-        if not manages(queue.spec):
-            return Finding(False, QueueReason.DELETING, f"KAI Queue {name} is not managed here, and stays")
-        return Finding(False, QueueReason.DELETING, f"the KAI Queue is {_kept_for(observed, now) or 'being deleted'}")
-    if plan.problem is not None:
-        return Finding(False, QueueReason.NOT_READY, "the spec was not accepted")
-    if not observed.kai_available:
-        return Finding(
-            False,
-            QueueReason.KAI_NOT_INSTALLED,
-            "the cluster has no queues.scheduling.run.ai: install KAI-Scheduler; this queue goes on by itself then",
-        )
-    if not manages(queue.spec):
-        return _referenced(observed, name)
-    return _managed(observed, name)
-
-
-def _referenced(observed: Observed, name: str) -> Finding:
-    if observed.kai_queue is None:
+    if not kai.available:
+        return Finding(False, QueueReason.KAI_NOT_INSTALLED, _not_installed(kai.scheduler))
+    if not kai.managed and kai.named is None:
         return Finding(
             False,
             QueueReason.KAI_QUEUE_NOT_FOUND,
-            f"KAI Queue {name} does not exist and kaiQueuePolicy is Reference: create it, or set Manage",
+            f"KAI Queue {kai.name} does not exist and kaiQueuePolicy is Reference: create it, or set Manage",
         )
-    return Finding(True, QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} exists; it is not managed here")
-
-
-def _managed(observed: Observed, name: str) -> Finding:
-    parent, found = observed.queue.spec.parent_kai_queue, observed.kai_queue
-    problem = parent_problem(observed)
+    problem = parent_problem(observed) if kai.managed else ""
     if problem:
-        known = parent in observed.kai_queues
+        known = observed.queue.spec.parent_kai_queue in observed.kai_queues
         reason, step = (
             (QueueReason.PARENT_CYCLE, "name another")
             if known
             else (QueueReason.PARENT_NOT_FOUND, "create it, or name another")
         )
         return Finding(False, reason, f"spec.parentKaiQueue: {problem}: {step}")
-    if found is not None and observed.is_foreign:
-        owner = "/".join(filter(None, (found.metadata.annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
+    return _owned(kai) or Finding(True, QueueReason.KAI_QUEUE_READY, _ready_words(kai))
+
+
+def _volcano_queue_ready(
+    observed: Observed, plan: Plan, refusals: Sequence[Refusal], now: datetime
+) -> dict[QueueCondition, Finding]:
+    """Returns the condition of a queue that names a Volcano Queue, or still has one; other queues have none."""
+    volcano = observed.volcano
+    if volcano.name is None and not volcano.claimed:
+        return {}
+    return {QueueCondition.VOLCANO_QUEUE_READY: _of_volcano(observed, volcano, plan, refusals, now)}
+
+
+def _of_volcano(observed: Observed, volcano: Queues, plan: Plan, refusals: Sequence[Refusal], now: datetime) -> Finding:
+    name, found = volcano.name, volcano.named
+    said = _out_of_hand(observed, volcano, plan, refusals, now)
+    if said is not None:
+        return said
+    if name is None:
+        names = ", ".join(sorted(found.metadata.name for found in volcano.claimed))
+        message = f"Volcano Queue {names} goes once no unfinished job is left: the spec names none"
+        return Finding(True, QueueReason.NO_VOLCANO_QUEUE, message)
+    if not volcano.available:
+        return Finding(False, QueueReason.VOLCANO_NOT_INSTALLED, _not_installed(volcano.scheduler))
+    if not volcano.managed and found is None:
         return Finding(
             False,
-            QueueReason.CONFLICT,
-            f"KAI Queue {name} belongs to {owner or 'somebody else'} and was left as it is: choose another kaiQueue, "
-            "or set kaiQueuePolicy: Reference to use it as it is",
+            QueueReason.VOLCANO_QUEUE_NOT_FOUND,
+            f"Volcano Queue {name} does not exist and volcanoQueuePolicy is Reference: create it, or set Manage",
         )
-    return Finding(True, QueueReason.KAI_QUEUE_READY, f"KAI Queue {name} is as this queue asks")
+    state = found.status.state if found is not None and found.status is not None else ""
+    if state in ("Closing", "Closed"):
+        message = f"Volcano Queue {name} is {state} and takes in no more pods: open it"
+        return Finding(False, QueueReason.VOLCANO_QUEUE_CLOSED, message)
+    return _owned(volcano) or Finding(True, QueueReason.VOLCANO_QUEUE_READY, _ready_words(volcano))
+
+
+def _out_of_hand(
+    observed: Observed, queues: Queues, plan: Plan, refusals: Sequence[Refusal], now: datetime
+) -> Finding | None:
+    """Returns why a scheduler's Queue is not looked after in this pass; None if it is."""
+    nouns = (queues.scheduler.noun, TORCHRUN_QUEUE.kind)  # without its finalizer the queue has no such Queue either
+    for refusal in refusals:
+        if refusal.kind in nouns:
+            return Finding(False, refusal.reason, refusal.message)
+    if queues.name is None:
+        return None
+    noun = queues.scheduler.noun
+    if observed.queue.metadata.deletion_timestamp is not None:
+        kept = _kept_for(observed, now) or "being deleted"
+        message = f"the {noun} is {kept}" if queues.managed else f"{noun} {queues.name} is not managed here, and stays"
+        return Finding(False, QueueReason.DELETING, message)
+    return Finding(False, QueueReason.NOT_READY, "the spec was not accepted") if plan.problem is not None else None
+
+
+def _owned(queues: Queues) -> Finding | None:
+    """Returns the conflict about a Queue that the operator should look after and that belongs to somebody else."""
+    if not queues.managed or not queues.is_foreign:
+        return None
+    annotations, field = queues.by_name[queues.name or ""].metadata.annotations, queues.scheduler.field
+    owner = "/".join(filter(None, (annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
+    return Finding(
+        False,
+        QueueReason.CONFLICT,
+        f"{queues.scheduler.noun} {queues.name} belongs to {owner or 'somebody else'} and was left as it is: choose "
+        f"another {field}, or set {field}Policy: Reference to use it as it is",
+    )
+
+
+def _ready_words(queues: Queues) -> str:
+    state = "is as this queue asks" if queues.managed else "exists; it is not managed here"
+    return f"{queues.scheduler.noun} {queues.name} {state}"
+
+
+def _not_installed(scheduler: Scheduler) -> str:
+    kind = f"{scheduler.kind.plural}.{scheduler.kind.group}"
+    return f"the cluster has no {kind}: install {scheduler.program}; this queue goes on by itself then"
 
 
 def _kept_for(observed: Observed, now: datetime) -> str:
@@ -207,9 +256,7 @@ def _kai_status(observed: Observed) -> KaiQueueStatus | None:
     """
     if not observed.kai_available:
         return observed.queue.status.kai_queue
-    found = observed.kai_queue
-    if found is None or (manages(observed.queue.spec) and observed.is_foreign):
-        found = min(observed.claimed, key=lambda kai_queue: kai_queue.metadata.name, default=None)
+    found = _shown(observed.kai)
     if found is None:
         return None
     status = found.status
@@ -219,6 +266,23 @@ def _kai_status(observed: Observed) -> KaiQueueStatus | None:
         allocated=_amounts(status.allocated if status else None),
         requested=_amounts(status.requested if status else None),
     )
+
+
+def _volcano_status(observed: Observed) -> VolcanoQueueStatus | None:
+    """As `_kai_status`, of the Volcano Queue."""
+    if not observed.volcano_available:
+        return observed.queue.status.volcano_queue
+    found = _shown(observed.volcano)
+    if found is None:
+        return None
+    state = found.status.state if found.status is not None else ""
+    return VolcanoQueueStatus(name=found.metadata.name, uid=found.metadata.uid, state=state)
+
+
+def _shown(queues: Queues) -> Any | None:
+    if queues.named is not None and not (queues.managed and queues.is_foreign):
+        return queues.named
+    return min(queues.claimed, key=lambda found: found.metadata.name, default=None)
 
 
 def _amounts(resources: dict[str, str | int | float] | None) -> dict[str, str]:

@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 
 from torchctl.api.names import KAI_SCHEDULER, TRAINER
-from torchctl.api.queue import KaiQueuePolicy, QueueSpec, TorchrunQueue
+from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.api.rules import nesting, problems
 from torchctl.api.written import plain
 from torchctl.controllers.queuespec import resources
 from torchctl.controllers.queuespec.podtemplate import misshapen
+from torchctl.controllers.queuespec.policy import manages_kai
 from torchctl.controllers.queuespec.scheduling import named_scheduler
 from torchctl.controllers.queuespec.support import for_the_coordinator
 
-__all__ = ["manages", "problem_of"]
+__all__ = ["problem_of"]
 
 
 def problem_of(
@@ -54,18 +55,13 @@ def _problems(
     clash = resources.clash_of(queue.spec.resources)
     if clash:
         yield QueueReason.INVALID_SPEC, f"spec.resources: {clash}"
-    if allowed_parents is not None and manages(queue.spec) and queue.spec.parent_kai_queue not in allowed_parents:
+    if allowed_parents is not None and manages_kai(queue.spec) and queue.spec.parent_kai_queue not in allowed_parents:
         parent = queue.spec.parent_kai_queue
         yield (
             QueueReason.PARENT_NOT_ALLOWED,
             f"spec.parentKaiQueue: {parent or 'none'} is not among the parents that this operator allows "
             f"(--kai-parent-queues): {', '.join(sorted(allowed_parents)) or 'none'}",
         )
-
-
-def manages(spec: QueueSpec) -> bool:
-    """Whether the queue asks the operator for a KAI Queue."""
-    return spec.kai_queue is not None and spec.kai_queue_policy is KaiQueuePolicy.MANAGE
 
 
 def _topology_problem(spec: QueueSpec) -> str:

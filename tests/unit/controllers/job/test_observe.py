@@ -22,8 +22,8 @@ from torchctl.controllers.job.reconciler import (
     job_of_workload,
     jobs_in_volcano_queue,
     queue_of_group,
-    state_turned,
 )
+from torchctl.controllers.predicates import state_turned
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change, Informer
 from torchctl.runtime.kinds import Key, Kind

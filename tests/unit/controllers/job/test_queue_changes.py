@@ -23,3 +23,11 @@ def test_a_kai_queue_that_turned_wakes_its_waiting_jobs() -> None:
     turned = change(QueueStatus(conditions=(Condition("KaiQueueReady", "False", "Conflict", "theirs"),)))
     assert queue_turned(turned)
     assert queue_turned(replace(turned, old=None))
+
+
+def test_a_volcano_queue_that_turned_wakes_its_waiting_jobs() -> None:
+    managed = QueueSpec.model_validate({"scheduling": {"volcanoQueue": "train", "volcanoQueuePolicy": "Manage"}})
+    before = replace(QUEUE, spec=managed)
+    status = QueueStatus(conditions=(Condition("VolcanoQueueReady", "True", "VolcanoQueueReady", "as asked"),))
+    after = replace(before, status=status)
+    assert queue_turned(Change(TORCHRUN_QUEUE, "updated", before, after, initial=False))

@@ -1,4 +1,4 @@
-"""A job that comes together with its queue: it must not run in a KAI Queue before it is known whose that is."""
+"""A job that comes together with its queue: it must not run in a scheduler's Queue before it is known whose that is."""
 
 from dataclasses import replace
 
@@ -53,3 +53,20 @@ def test_only_a_good_verdict_lets_the_job_go_on(fresh: World) -> None:
 def test_waiting_is_no_event(fresh: World) -> None:
     fresh.step()
     assert not [event for event in fresh.events if event[1] == "WaitingForQueue"]
+
+
+def test_a_job_waits_for_the_verdict_on_a_volcano_queue(world: type[World]) -> None:
+    """What is said of KAI's matters to no queue that has the operator make one of Volcano's."""
+    queue = "{image: trainer:1, scheduling: {volcanoQueue: train, volcanoQueuePolicy: Manage}}"
+    w = with_conditions(world(JOB, queue), verdict("KaiQueueReady", 1))
+    w.step()
+    assert w.condition("QueueFound")[1:] == (
+        "WaitingForQueue",
+        "waits until it is known whose Volcano Queue train of TorchrunQueue research is",
+    )
+    conflict = Condition("VolcanoQueueReady", "False", "Conflict", "theirs", observed_generation=1)
+    with_conditions(w, conflict).step()
+    assert w.reason("QueueFound") == "QueueNotReady"
+    ready = Condition("VolcanoQueueReady", "True", "VolcanoQueueReady", "as asked", observed_generation=1)
+    with_conditions(w, ready).step()
+    assert w.status.queue_revision != ""

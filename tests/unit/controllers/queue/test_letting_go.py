@@ -1,44 +1,69 @@
-"""The finalizer of a queue goes only when its KAI Queue is known to be gone."""
+"""The finalizer of a queue goes only when its scheduler's Queue is known to be gone."""
 
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from torchctl.api.kube import KaiQueue
-from torchctl.api.names import QUEUE_FINALIZER
-from torchctl.api.queue import KaiQueueStatus, QueueSpec, QueueStatus, TorchrunQueue
-from torchctl.controllers.queue.plan import KAI_POLL_S
+from torchctl.api.queue import (
+    KaiQueueStatus,
+    QueuePolicy,
+    QueueSpec,
+    QueueStatus,
+    Scheduling,
+    TorchrunQueue,
+    VolcanoQueueStatus,
+)
+from torchctl.api.volcano import VolcanoQueue
+from torchctl.controllers.queue.claims import KAI, VOLCANO, Scheduler, SchedulerQueue, scheduler_of
+from torchctl.controllers.queue.plan import LOOK_S
 from torchctl.controllers.queue.reconciler import QueueReconciler
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.client.errors import Forbidden, NotFound
 from torchctl.runtime.clock import SystemClock
 from torchctl.runtime.kinds import Key, ObjectMeta
 
-CLAIMED = KaiQueue(ObjectMeta(name="train", uid="kai", annotations={"torchrun.ai/queue-uid": "uid"}))
+CLAIM = {"torchrun.ai/queue-uid": "uid"}
+CLAIMED = KaiQueue(ObjectMeta(name="train", uid="kai", annotations=CLAIM))
 FOREIGN = KaiQueue(ObjectMeta(name="train", uid="kai"))
-OLD = KaiQueue(ObjectMeta(name="old", uid="old", annotations={"torchrun.ai/queue-uid": "uid"}))
+OLD = KaiQueue(ObjectMeta(name="old", uid="old", annotations=CLAIM))
+OF_VOLCANO = VolcanoQueue(ObjectMeta(name="train", uid="volcano", annotations=CLAIM))
+
+
+def asking(scheduler: Scheduler, name: str | None) -> QueueSpec:
+    """The spec of a queue that has the operator make such a Queue, or none."""
+    if name is None:
+        return QueueSpec()
+    managed = Scheduling(volcano_queue=name, volcano_queue_policy=QueuePolicy.MANAGE)
+    return QueueSpec(kai_queue=name) if scheduler is KAI else QueueSpec(scheduling=managed)
 
 
 class BlindCluster:
-    """The cache has none of KAI's Queues, which it may not watch or has not heard of; a live read answers `answer`.
+    """The cache has no scheduler's Queues, which it may not watch or has not heard of; a live read answers `answer`.
 
     With `old`, it still has OLD from before, of which a live read answers that.
     """
 
     def __init__(
-        self, answer: KaiQueue | Exception, *, available: bool = False, old: KaiQueue | Exception | None = None
+        self,
+        answer: SchedulerQueue | Exception,
+        *,
+        scheduler: Scheduler = KAI,
+        available: bool = False,
+        old: KaiQueue | Exception | None = None,
     ) -> None:
+        self.scheduler = scheduler
         self.answers = {"train": answer} if old is None else {"train": answer, "old": old}
         self.available = available
         self.patches: list[Any] = []
         clock = SystemClock()
         meta = ObjectMeta(
-            name="gpu", namespace="team", uid="uid", finalizers=(QUEUE_FINALIZER,), deletion_timestamp=clock.now()
+            name="gpu", namespace="team", uid="uid", finalizers=(scheduler.finalizer,), deletion_timestamp=clock.now()
         )
-        status = QueueStatus(kai_queue=KaiQueueStatus(name="train", uid="kai"))
-        self.queue = TorchrunQueue(meta, QueueSpec(kai_queue="train"), status)
+        recorded = (KaiQueueStatus("train", "kai"), None) if scheduler is KAI else (None, VolcanoQueueStatus("train"))
+        status = QueueStatus(kai_queue=recorded[0], volcano_queue=recorded[1])
+        self.queue = TorchrunQueue(meta, asking(scheduler, "train"), status)
         manager: Any = SimpleNamespace(cache=self, client=self, events=None, clock=clock, applier=None)
         self.reconciler = QueueReconciler(manager, OperatorSettings(image="torchctl:test"))
 
@@ -49,15 +74,18 @@ class BlindCluster:
         return ()
 
     def list(self, kind: Any) -> tuple[KaiQueue, ...]:
-        return (OLD,) if "old" in self.answers else ()
+        return (OLD,) if "old" in self.answers and kind is KAI.kind else ()
 
     async def merge_patch(self, kind: Any, name: str, patch: Any, **where: str) -> None:
         self.patches.append(patch["metadata"]["finalizers"])
 
     def get(self, kind: Any, key: Any) -> Any:
-        return self.queue if isinstance(key, Key) else self._read(key)
+        if isinstance(key, Key):
+            return self.queue
+        assert kind is self.scheduler.kind
+        return self._read(key)
 
-    async def _read(self, name: str) -> KaiQueue:
+    async def _read(self, name: str) -> SchedulerQueue:
         answer = self.answers[name]
         if isinstance(answer, Exception):
             raise answer
@@ -65,11 +93,12 @@ class BlindCluster:
 
 
 @pytest.mark.parametrize("available", [False, True], ids=["watch forbidden", "cache behind"])
-async def test_a_kai_queue_out_of_sight_keeps_the_finalizer(available: bool) -> None:
-    cluster = BlindCluster(CLAIMED, available=available)
+@pytest.mark.parametrize("found", [CLAIMED, OF_VOLCANO], ids=["KAI", "Volcano"])
+async def test_a_queue_out_of_sight_keeps_the_finalizer(found: SchedulerQueue, available: bool) -> None:
+    cluster = BlindCluster(found, scheduler=scheduler_of(found), available=available)
     result = await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert result is not None
-    assert (result.requeue_after_s, cluster.patches) == (KAI_POLL_S, [])
+    assert (result.requeue_after_s, cluster.patches) == (LOOK_S, [])
 
 
 async def test_a_read_that_is_forbidden_keeps_the_finalizer() -> None:
@@ -88,22 +117,24 @@ async def test_kai_queues_of_earlier_names_are_asked_for_too(old: KaiQueue | Exc
 
 
 @pytest.mark.parametrize("answer", [NotFound("no such kind"), FOREIGN])
-async def test_nothing_keeps_a_queue_without_its_own_kai_queue(answer: Any) -> None:
-    """KAI is not there, or the KAI Queue of that name is somebody else's."""
-    cluster = BlindCluster(answer)
+@pytest.mark.parametrize("scheduler", [KAI, VOLCANO], ids=["KAI", "Volcano"])
+async def test_nothing_keeps_a_queue_without_a_scheduler_queue(scheduler: Scheduler, answer: Any) -> None:
+    """The scheduler is not there, or its Queue of that name is somebody else's."""
+    cluster = BlindCluster(answer, scheduler=scheduler)
     await cluster.reconciler.reconcile(Key("team", "gpu"))
     assert cluster.patches == [[]]
 
 
 class Renamed:
-    """A queue that asks for another KAI Queue, or none, and still has `old`, whose deletion is refused."""
+    """A queue that asks for another Queue of a scheduler's, or none, and still has `old`, whose deletion is refused."""
 
-    def __init__(self, asks_for: str | None) -> None:
+    def __init__(self, scheduler: Scheduler, asks_for: str | None) -> None:
+        self.scheduler = scheduler
         self.told: dict[str, Any] = {}
         clock = SystemClock()
         self.queue = TorchrunQueue(
-            ObjectMeta(name="gpu", namespace="team", uid="uid", finalizers=(QUEUE_FINALIZER,)),
-            QueueSpec(kai_queue=asks_for),
+            ObjectMeta(name="gpu", namespace="team", uid="uid", finalizers=(scheduler.finalizer,)),
+            asking(scheduler, asks_for),
         )
         manager: Any = SimpleNamespace(cache=self, client=self, events=self, clock=clock, applier=self)
         self.reconciler = QueueReconciler(manager, OperatorSettings(image="torchctl:test"))
@@ -114,8 +145,10 @@ class Renamed:
     def by_index(self, *query: Any) -> tuple[()]:
         return ()
 
-    def list(self, kind: Any) -> tuple[KaiQueue]:
-        return (msgspec.structs.replace(CLAIMED, metadata=msgspec.structs.replace(CLAIMED.metadata, name="old")),)
+    def list(self, kind: Any) -> tuple[SchedulerQueue, ...]:
+        old = ObjectMeta(name="old", uid="old", annotations=CLAIM)
+        there = OLD if self.scheduler is KAI else VolcanoQueue(old)
+        return (there,) if kind is self.scheduler.kind else ()
 
     def get(self, kind: Any, key: Any) -> TorchrunQueue:
         return self.queue
@@ -133,7 +166,11 @@ class Renamed:
 
 
 @pytest.mark.parametrize("asks_for", ["train", None])
-async def test_a_refused_deletion_names_the_kai_queue_that_stays(asks_for: str | None) -> None:
-    cluster = Renamed(asks_for)
+@pytest.mark.parametrize(("scheduler", "type_"), [(KAI, "KaiQueueReady"), (VOLCANO, "VolcanoQueueReady")])
+async def test_a_refused_deletion_names_the_queue_that_stays(
+    scheduler: Scheduler, type_: str, asks_for: str | None
+) -> None:
+    cluster = Renamed(scheduler, asks_for)
     await cluster.reconciler.reconcile(Key("team", "gpu"))
-    assert cluster.told["KaiQueueReady"].startswith("KAI Queue old: the API server refused it: old has children")
+    said = f"{scheduler.noun} old: the API server refused it: old has children"
+    assert cluster.told[type_].startswith(said)

@@ -19,7 +19,8 @@ from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import parse
 from torchctl.api.queue import KaiQueueStatus, QueueSpec, QueueStatus, TorchrunQueue
 from torchctl.controllers.finding import Refusal
-from torchctl.controllers.queue.kai import claimed_by, kai_queue, release
+from torchctl.controllers.queue.claims import claimed_by, release
+from torchctl.controllers.queue.kai import kai_queue
 from torchctl.controllers.queue.observed import FREEZING
 from torchctl.controllers.queue.plan import Observed, Plan, look_again
 from torchctl.controllers.queue.plan import plan as plan_at
@@ -217,7 +218,7 @@ def test_a_job_that_waits_does_not_hold_up_a_deletion() -> None:
 def test_a_deletion_that_kais_webhook_refuses_says_so() -> None:
     seen = observed(queue(deleting=True, kaiQueue="train"), kai("train"))
     assert condition(seen, "KaiQueueReady") == ("False", "Deleting")
-    assert condition(seen, "KaiQueueReady", Refusal("Queue", "train", "Refused", "has child queues")) == (
+    assert condition(seen, "KaiQueueReady", Refusal("KAI Queue", "train", "Refused", "has child queues")) == (
         "False",
         "Refused",
     )
@@ -382,7 +383,7 @@ def test_kais_amounts_are_shown_as_quantities() -> None:
 
 
 def test_a_refusal_is_the_condition_and_is_tried_again() -> None:
-    seen, refusal = observed(queue(kaiQueue="train")), Refusal("Queue", "train", "Refused", "KAI Queue train: no")
+    seen, refusal = observed(queue(kaiQueue="train")), Refusal("KAI Queue", "train", "Refused", "KAI Queue train: no")
     assert condition(seen, "KaiQueueReady", refusal) == ("False", "Refused")
     assert look_again(seen, (refusal,), NOW) == 60.0
 

@@ -14,7 +14,7 @@ from torchctl.api.conditions import JobReason
 from torchctl.api.job import QueueUpdatePolicy
 from torchctl.api.jobrules import object_problems
 from torchctl.api.queue import TorchrunQueue
-from torchctl.api.queueconditions import QueueCondition, QueueReason
+from torchctl.api.queueconditions import QueueReason
 from torchctl.api.rules import nesting, problems
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.observed import Observed
@@ -23,9 +23,9 @@ from torchctl.controllers.job.template.digest import is_sealed
 from torchctl.controllers.job.template.errors import Impossible
 from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.job.template.render import render
-from torchctl.controllers.queuespec.validate import manages, problem_of
+from torchctl.controllers.queuespec.policy import condition_of, managed_queue
+from torchctl.controllers.queuespec.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import Condition
 
 __all__ = ["Frozen", "freeze"]
@@ -102,21 +102,22 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     problem = problem_of(queue, settings.kai_parent_queues, coordinated=settings.coordinator is not None)
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
-    if manages(queue.spec) and _kai_queue_condition(queue) is None:
-        message = f"waits until it is known whose KAI Queue {queue.spec.kai_queue} of TorchrunQueue {name} is"
+    noun = managed_queue(queue.spec)
+    if noun and _condition_in_force(queue) is None:
+        message = f"waits until it is known whose {noun} of TorchrunQueue {name} is"
         return Finding(False, JobReason.WAITING_FOR_QUEUE, message)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
 
 
 def _conflict(queue: TorchrunQueue) -> str:
-    """Explains why nothing may start in a KAI Queue that is somebody else's, whose GPUs the pods would take."""
-    condition = _kai_queue_condition(queue)
+    """Explains why nothing may start in a scheduler's Queue that is another's, whose GPUs the pods would take."""
+    condition = _condition_in_force(queue)
     return condition.message if condition is not None and condition.reason == QueueReason.CONFLICT else ""
 
 
-def _kai_queue_condition(queue: TorchrunQueue) -> Condition | None:
-    """The condition that the queue reconciler sets about its KAI Queue; None until it has looked at this spec."""
-    known = find(queue.status.conditions, QueueCondition.KAI_QUEUE_READY)
+def _condition_in_force(queue: TorchrunQueue) -> Condition | None:
+    """What the queue reconciler says of the scheduler's Queue; None until it has looked at this spec."""
+    known = condition_of(queue)
     return known if known is not None and known.observed_generation == queue.metadata.generation else None
 
 

@@ -231,6 +231,7 @@ ONLY_QUEUE = (
     "podTemplate",
     "scheduling.scheduler",
     "scheduling.volcanoQueue",
+    "scheduling.volcanoQueuePolicy",
     "scheduling.kueueQueue",
     "scheduling.gang",
     "scheduling.topology",

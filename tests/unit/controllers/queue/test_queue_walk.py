@@ -1,4 +1,4 @@
-"""Whatever becomes of a queue's spec, of its jobs and of itself: no KAI Queue of others is touched, none is lost."""
+"""Whatever becomes of a queue, its spec and its jobs: no scheduler's Queue of others is touched, none is lost."""
 
 import time
 from dataclasses import dataclass, field
@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
 from torchctl.api.kube import KaiQueue
 from torchctl.api.labels import QUEUE_UID
-from torchctl.api.names import QUEUE_FINALIZER
+from torchctl.api.names import QUEUE_FINALIZER, VOLCANO_FINALIZER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueSpec, TorchrunQueue
+from torchctl.api.volcano import VolcanoQueue
+from torchctl.controllers.queue.claims import KAI, SchedulerQueue, scheduler_of
 from torchctl.controllers.queue.plan import Observed, Plan, parent_problem, plan
 from torchctl.controllers.queue.status import derive
 from torchctl.runtime.conditions import find
@@ -21,30 +23,47 @@ from torchctl.runtime.kinds import ObjectMeta
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 UID = "queue-uid"
-THEIRS = KaiQueue(ObjectMeta(name="theirs", uid="theirs"), {"priority": 1})
+Name = tuple[str, str]
+"""What a scheduler's Queue is called, and its name."""
+THEIRS: dict[Name, SchedulerQueue] = {
+    ("KAI Queue", "theirs"): KaiQueue(ObjectMeta(name="theirs", uid="theirs"), {"priority": 1}),
+    ("Volcano Queue", "theirs"): VolcanoQueue(ObjectMeta(name="theirs", uid="theirs")),
+}
+
+
+def name_of(found: SchedulerQueue) -> Name:
+    return scheduler_of(found).noun, found.metadata.name
 
 
 @dataclass
 class World:
-    """A queue and the KAI Queues of the cluster; `step` is one reconcile of which the API server takes everything."""
+    """A queue and the schedulers' Queues of the cluster; a `step` is a reconcile of which the API server takes all."""
 
     spec: dict[str, Any] = field(default_factory=dict)
-    kai_queues: dict[str, KaiQueue] = field(default_factory=lambda: {"theirs": THEIRS})
+    queues: dict[Name, SchedulerQueue] = field(default_factory=THEIRS.copy)
     finalizers: tuple[str, ...] = ()
     jobs: tuple[TorchrunJob, ...] = ()
     deleted_at: datetime | None = None
     gone: bool = False
     now: datetime = START
-    made: set[str] = field(default_factory=set)
-    released: set[str] = field(default_factory=set)
-    deleted: set[str] = field(default_factory=set)
+    made: set[Name] = field(default_factory=set)
+    released: set[Name] = field(default_factory=set)
+    deleted: set[Name] = field(default_factory=set)
 
     def observed(self) -> Observed:
         meta = ObjectMeta(
             name="gpu", namespace="team", uid=UID, finalizers=self.finalizers, deletion_timestamp=self.deleted_at
         )
-        subject = TorchrunQueue(meta, QueueSpec.model_validate(self.spec))
-        return Observed(subject, self.jobs, True, self.kai_queues)
+        return Observed(
+            TorchrunQueue(meta, QueueSpec.model_validate(self.spec)),
+            self.jobs,
+            True,
+            {found.metadata.name: found for found in self.queues.values() if isinstance(found, KaiQueue)},
+            volcano_available=True,
+            volcano_queues={
+                found.metadata.name: found for found in self.queues.values() if isinstance(found, VolcanoQueue)
+            },
+        )
 
     def step(self) -> bool:
         """One reconcile; whether it wrote anything but status."""
@@ -54,30 +73,33 @@ class World:
         derive(self.observed(), todo, (), self.now)
         if todo.finalizers is not None:
             self.finalizers = todo.finalizers
-        self.gone = self.deleted_at is not None and QUEUE_FINALIZER not in self.finalizers
+        self.gone = self.deleted_at is not None and not self.finalizers
         return self._carry_out(todo) or todo.finalizers is not None
 
     def _carry_out(self, todo: Plan) -> bool:
-        before = dict(self.kai_queues)
+        before = dict(self.queues)
         if todo.apply is not None and todo.finalizers is None:
-            assert QUEUE_FINALIZER in self.finalizers, "what is made is remembered first"
-            name = todo.apply["metadata"]["name"]
-            annotations = todo.apply["metadata"]["annotations"]
-            self.kai_queues[name] = KaiQueue(
-                ObjectMeta(name=name, uid=f"uid-{name}", annotations=annotations), todo.apply["spec"]
+            meta = ObjectMeta(
+                name=todo.apply["metadata"]["name"],
+                uid=f"uid-{todo.apply['metadata']['name']}",
+                annotations=todo.apply["metadata"]["annotations"],
             )
-            self.made.add(name)
+            is_kai = todo.apply["apiVersion"] == KAI.kind.api_version
+            made = KaiQueue(meta, todo.apply["spec"]) if is_kai else VolcanoQueue(meta)
+            assert scheduler_of(made).finalizer in self.finalizers, "what is made is remembered first"
+            self.queues[name_of(made)] = made
+            self.made.add(name_of(made))
         for found in todo.release:
-            self.kai_queues[found.metadata.name] = KaiQueue(
-                ObjectMeta(name=found.metadata.name, uid=found.metadata.uid), found.spec
-            )
-            self.released.add(found.metadata.name)
+            bare = ObjectMeta(name=found.metadata.name, uid=found.metadata.uid)
+            left = KaiQueue(bare, found.spec) if isinstance(found, KaiQueue) else VolcanoQueue(bare)
+            self.queues[name_of(found)] = left
+            self.released.add(name_of(found))
         for found in todo.delete:
             assert found.metadata.annotations.get(QUEUE_UID) == UID
-            assert not self.jobs, "a job keeps the KAI Queue that it started in"
-            del self.kai_queues[found.metadata.name]
-            self.deleted.add(found.metadata.name)
-        return before != self.kai_queues
+            assert not self.jobs, "a job keeps the Queue that it started in"
+            del self.queues[name_of(found)]
+            self.deleted.add(name_of(found))
+        return before != self.queues
 
     def settle(self) -> None:
         for _ in range(20):
@@ -85,8 +107,12 @@ class World:
                 return
         raise AssertionError("no rest")
 
-    def claimed(self) -> set[str]:
-        return {name for name, found in self.kai_queues.items() if found.metadata.annotations.get(QUEUE_UID) == UID}
+    def claimed(self) -> set[Name]:
+        return {name for name, found in self.queues.items() if found.metadata.annotations.get(QUEUE_UID) == UID}
+
+
+def volcano(name: str, policy: str = "Manage") -> dict[str, Any]:
+    return {"scheduling": {"volcanoQueue": name, "volcanoQueuePolicy": policy}}
 
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -96,13 +122,17 @@ SPECS: dict[str, dict[str, Any]] = {
     "manage theirs": {"kaiQueue": "theirs"},
     "refer to theirs": {"kaiQueue": "theirs", "kaiQueuePolicy": "Reference"},
     "under a": {"kaiQueue": "b", "parentKaiQueue": "a"},
+    "volcano's a": volcano("a"),
+    "volcano's b": volcano("b") | {"weight": 3, "quota": {"gpus": 8}},
+    "refer to volcano's a": volcano("a", "Reference"),
+    "manage volcano's theirs": volcano("theirs"),
     "broken": {"kaiQueue": "a", "weight": 2},
     "nothing": {},
 }
 
 
 @given(happenings=st.lists(st.sampled_from([*SPECS, "step", "settle", "job", "done", "later"]), max_size=25))
-def test_foreign_kai_queues_stay_and_ours_are_never_lost(happenings: list[str]) -> None:
+def test_foreign_queues_stay_and_ours_are_never_lost(happenings: list[str]) -> None:
     world = World()
     spec = JobSpec.model_validate({"jobQueue": "gpu", "numNodes": 1, "command": "true"})
     job = TorchrunJob(ObjectMeta(name="j", namespace="team"), spec, JobStatus(Phase.RUNNING, queue_revision="r"))
@@ -116,8 +146,10 @@ def test_foreign_kai_queues_stay_and_ours_are_never_lost(happenings: list[str]) 
                 world.now += timedelta(seconds=10)
             case _:
                 world.spec = SPECS[what]
-        assert world.kai_queues["theirs"] == THEIRS
-        assert not world.claimed() or QUEUE_FINALIZER in world.finalizers
+        assert THEIRS.items() <= world.queues.items()
+        claimed = {noun for noun, _ in world.claimed()}
+        assert "KAI Queue" not in claimed or QUEUE_FINALIZER in world.finalizers
+        assert "Volcano Queue" not in claimed or VOLCANO_FINALIZER in world.finalizers
     world.settle()
     assert not world.step(), "at rest nothing is written"
     world.deleted_at = world.now
@@ -127,8 +159,8 @@ def test_foreign_kai_queues_stay_and_ours_are_never_lost(happenings: list[str]) 
     world.settle()
     assert world.gone
     assert world.claimed() == set()
-    assert world.kai_queues["theirs"] == THEIRS
-    assert set(world.kai_queues) - {"theirs"} <= world.released, "what stays was handed over"
+    assert THEIRS.items() <= world.queues.items()
+    assert set(world.queues) - set(THEIRS) <= world.released, "what stays was handed over"
     assert world.made - world.released <= world.deleted
 
 
@@ -142,7 +174,7 @@ def test_a_kai_queue_taken_over_meanwhile_is_a_conflict() -> None:
     seen = world.observed()
     found = find(derive(seen, plan(seen, START), (), START).conditions, "KaiQueueReady")
     assert found is not None
-    assert (found.reason, world.released, world.claimed()) == ("Conflict", {"a"}, set())
+    assert (found.reason, world.released, world.claimed()) == ("Conflict", {("KAI Queue", "a")}, set())
 
 
 def test_a_long_line_of_parents_is_walked_once() -> None:
