@@ -168,6 +168,18 @@ async def test_sync_pod_in_the_default_queue_runs_by_quota(quota: Quota, train: 
     await until(placed)
 
 
+async def test_sync_pod_without_quota_names_gate_and_queue(quota: Quota, train: Place) -> None:
+    """The default queue gives nothing for now; the job goes on once it does."""
+    await quota.change(stopPolicy="Hold")
+    await quota.local_queue("default")
+    await train.job(volumes={"workspace": {"source": "git", "url": "https://git.example.com/a.git"}})
+    said = await train.condition("WorkspaceReady", "SchedulingGated")
+    assert "pod job-sync-0: held by scheduling gate kueue.x-k8s.io/admission" in said.message
+    assert "which the controller of kueue.x-k8s.io removes when Kueue's LocalQueue default has quota" in said.message
+    await quota.change(stopPolicy="None")
+    await train.reaches(Phase.RUNNING, timeout_s=90)
+
+
 async def _again(place: Place, name: str) -> TorchrunJob:
     """The job, once it runs again after it was queued a second time."""
 

@@ -119,10 +119,13 @@ class InMemoryCluster(Readings):
         self.seen = replace(self.seen, **gone)
 
     def play(self, name: str, **status: Any) -> None:
-        """Gives a pod a status (JSON, camelCase); a worker that is not there is created."""
+        """Gives a pod a status (JSON, camelCase); a worker that is not there is created.
+
+        `metadata`, `spec` and `node` are of the pod itself.
+        """
         pods = {pod.metadata.name: pod for pod in (*self.seen.sync_pods, *self.seen.pods)}
         meta = dict(status.pop("metadata", {}))
-        node = status.pop("node", "node-1")
+        spec = {"nodeName": status.pop("node", "node-1")} | status.pop("spec", {})
         index = re.search(r"-(\d+)-x$", name)
         base = {
             "name": name,
@@ -134,7 +137,7 @@ class InMemoryCluster(Readings):
         known = msgspec.to_builtins(pods[name].metadata) if name in pods else base
         if index and "containerStatuses" not in status and (trainer := _trainer_of(status)):
             status["containerStatuses"] = [{"name": "trainer", **trainer}]
-        self.pod(decoded(POD, {"metadata": known | meta, "spec": {"nodeName": node}, "status": status}))
+        self.pod(decoded(POD, {"metadata": known | meta, "spec": spec, "status": status}))
 
     def refuses(self, kind: str) -> None:
         """The API server takes no object of this kind any more."""

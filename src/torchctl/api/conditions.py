@@ -311,6 +311,13 @@ class JobReason(Reason):
         "The scheduler finds no node for a pod.",
         "Free or add nodes that fit, ask for less, or create the claim that is not found.",
     )
+    SCHEDULING_GATED = (
+        "SchedulingGated",
+        _STARTING,
+        "A scheduling gate that the operator did not set keeps a pod from every scheduler, as Kueue's does on a sync "
+        "pod in a namespace with a LocalQueue named default.",
+        "See what the controller that the message names says of the pod, or configure it to leave the pod alone.",
+    )
     PODS_NOT_CREATED = (
         "PodsNotCreated",
         (JobCondition.WORKERS_READY,),

@@ -39,6 +39,7 @@ __all__ = [
     "PodStatus",
     "Running",
     "SchedulingCondition",
+    "SchedulingGate",
     "SchedulingGroup",
     "SchedulingReason",
     "Service",
@@ -87,10 +88,17 @@ class SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_
     pod_group_name: str = ""
 
 
+class SchedulingGate(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
+    """Keeps a pod from every scheduler until the controller that put it on takes it off. Its name has a domain."""
+
+    name: str = ""
+
+
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename=camel, omit_defaults=True):
     node_name: str = ""
     scheduler_name: str = ""
     active_deadline_seconds: int | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
     scheduling_group: SchedulingGroup | None = None
     """Alpha: the API server drops it without an error while Kubernetes' own gangs are switched off."""
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from torchctl.api.kube import ContainerStatus, Pod, Terminated
 from torchctl.api.names import JOB_TRACKING, TRAINER
+from torchctl.controllers.job import gates
 from torchctl.runtime.conditions import find, is_true
 
 __all__ = [
@@ -54,6 +55,7 @@ NEXT_STEPS = {
     "CreateContainerConfigError": "check the Secrets and ConfigMaps that it names, and securityContext",
     "CreateContainerError": "check command, mounts and securityContext",
     "RunContainerError": "check command, mounts and securityContext",
+    gates.GATED: "see what that controller says of the pod, or configure it to leave the pod alone (docs/queues.md)",
     "Unschedulable": "free or add such nodes, ask for less, or create what is not found",
 }
 """Next steps for a person, by the state that Kubernetes reports of a pod."""
@@ -214,6 +216,9 @@ def waits_for_claim(pod: Pod) -> bool:
 
 
 def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
+    gated = gates.sentence(pod)
+    if gated:
+        yield gates.GATED, gated
     scheduled = find(pod.status.conditions, "PodScheduled")
     waits_for_peers = scheduled is not None and scheduled.reason == FITS
     if scheduled is not None and scheduled.status == "False" and not waits_for_claim(pod) and not waits_for_peers:

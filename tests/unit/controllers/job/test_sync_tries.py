@@ -15,6 +15,14 @@ TWO = JOB % (2, GIT, "")
 REPORT = json.dumps({"revision": "abc", "digest": "sha256:00", "bytes": 1, "files": 1, "source": "git"})
 AWAY = "fetch: cannot fetch https://git.example.com/a.git: the server cannot be reached"
 PROXY = {"name": "istio-proxy", "state": {"running": {}}}
+GATED = [
+    {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+]
 UNSCHEDULED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}]
 
 
@@ -91,6 +99,45 @@ class TestTime:
         w.play("demo-sync-0", phase="Pending", containerStatuses=[waiting])
         w.settle()
         assert "pod demo-sync-0 waits on node node-1 for its volumes" in w.message("WorkspaceReady")
+
+    @pytest.mark.parametrize(
+        ("gates", "labels", "said"),
+        [
+            (
+                ["example.com/approval"],
+                {},
+                "held by scheduling gate example.com/approval, which the controller of example.com removes; see what",
+            ),
+            (
+                ["kueue.x-k8s.io/admission", "example.com/a", "example.com/b"],
+                {"kueue.x-k8s.io/queue-name": "default"},
+                "held by scheduling gate kueue.x-k8s.io/admission, example.com/a, example.com/b, which the "
+                "controller of kueue.x-k8s.io, example.com removes "
+                "when Kueue's LocalQueue default has quota for the pod; see what",
+            ),
+        ],
+        ids=["anybody's", "Kueue's"],
+    )
+    def test_gates_that_hold_a_pod_are_named(
+        self, world: type[World], gates: list[str], labels: dict[str, str], said: str
+    ) -> None:
+        """With who removes them; the time at a gate does not count."""
+        w = a_world(world)
+        w.play(
+            "demo-sync-0",
+            phase="Pending",
+            node="",
+            metadata={"labels": labels},
+            spec={"schedulingGates": [{"name": gate} for gate in gates]},
+            conditions=GATED,
+        )
+        w.settle()
+        w.later(100_000)
+        w.settle()
+        assert w.condition("WorkspaceReady")[:2] == ("False", "SchedulingGated")
+        assert w.message("WorkspaceReady").startswith(f"pod demo-sync-0: {said} ")
+        runs(w)
+        assert (w.phase, w.look_again_s()) == ("Syncing", 600)
 
     def test_suspended_time_does_not_count(self, world: type[World]) -> None:
         w = a_world(world, JOB % (1, UPLOAD, ", suspend: true"))
