@@ -134,6 +134,24 @@ async def test_elastic_job_starts_small_and_grows_by_a_slice(quota: Quota, train
     assert first["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in await quota.running("job", 2)}
 
 
+async def test_elastic_job_shrinks_its_slice_and_restarts_nothing(quota: Quota, train: Place) -> None:
+    """The worker that stays is the same, and what the other one held is free for the next job."""
+    await train.job("first", numNodes=2, elastic=ELASTIC)
+    await train.reaches(Phase.RUNNING, "first", timeout_s=60)
+    before = {_index(pod): pod["metadata"]["uid"] for pod in await quota.running("first", 2)}
+    await train.job("second", numNodes=1)
+    await quota.told("second", "QuotaReserved", "False", words="nvidia.com/gpu")
+    await train.admin.merge_patch(TORCHRUN_JOB, "first", {"spec": {"numNodes": 1}}, namespace=train.namespace)
+    await train.reaches(Phase.RUNNING, "second", timeout_s=60)
+    (left,) = await quota.running("first", 1)
+    assert (_index(left), left["metadata"]["uid"]) == ("0", before["0"])
+    (slice_,) = await quota.workloads("first")
+    assert slice_["spec"]["podSets"][0]["count"] == 1
+    job = await train.reaches(Phase.RUNNING, "first")
+    assert (job.status.attempt, job.status.restarts.total, job.status.requeues) == (0, 0, 0)
+    assert job.status.incident is None
+
+
 async def test_job_whose_webhook_is_down_is_made_later(quota: Quota, train: Place, programs: Kueue) -> None:
     await programs.stop()
     try:
@@ -190,6 +208,11 @@ async def _again(place: Place, name: str) -> TorchrunJob:
     job = await until(look, timeout_s=90)
     assert job is not None
     return job
+
+
+def _index(pod: dict[str, Any]) -> str:
+    """A worker's number among those of its Job."""
+    return str(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
 
 
 async def _has_one_done(quota: Quota, job: str) -> bool:
