@@ -1,15 +1,21 @@
 """CPU time of a decision of the coordinator: 10,000 gangs that wait, 2,000 nodes, 50 queues.
 
-With it, the time to make its state from the caches and records of what it decides, and how long the event loop stops.
+With it, the time to make its state from the caches and records of what it decides, how long the event loop stops, and
+the memory that decisions take.
 """
 
 import asyncio
+import json
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
+
+import anyio
 
 from bench.figures import Figure, spread
 from bench.observed import observed
@@ -41,6 +47,8 @@ __all__ = ["cluster", "measure"]
 GPU = "nvidia.com/gpu"
 NODES, QUEUES, WAITING, ROUNDS = 2000, 50, 10_000, 15
 GOAL_MS, GOAL_STOP_MS = 50.0, 20.0
+GOAL_PEAK_MIB, GOAL_KEPT_MIB, GOAL_RSS_MIB = 20.0, 10.0, 150.0
+MIB = 2**20
 STOPS = 5
 NOW_S = 1_000_000.0
 POOLS = ("a100", "h100", "l4")
@@ -63,6 +71,7 @@ async def measure() -> list[Figure]:
         _decision("full cluster, 3000 shapes that never fit", never_fitting(full, 3000)),
         *_around(full),
         await _stop(full),
+        *await _memory(),
     ]
 
 
@@ -120,6 +129,32 @@ async def _stop(state: State) -> Figure:
         goal=GOAL_STOP_MS,
         detail={"times": found, "waiting": WAITING, "nodes": NODES, "queues": QUEUES},
     )
+
+
+async def _memory() -> list[Figure]:
+    """Measures decisions on the full cluster in processes of their own, which hold the objects of the caches too."""
+    traced, whole = [await _bytes(way) for way in ("tracemalloc", "rss")]
+    found = (
+        ("most memory of decisions, by tracemalloc", traced["peak"], GOAL_PEAK_MIB, traced),
+        ("memory kept between decisions, by tracemalloc", traced["kept"], GOAL_KEPT_MIB, traced),
+        ("most RSS of the process, objects included", whole["peak"], GOAL_RSS_MIB, whole),
+    )
+    return [
+        Figure(
+            bench="coordinator",
+            name=name,
+            value=value / MIB,
+            unit="MiB",
+            goal=goal,
+            detail={"bytes": detail, "waiting": WAITING, "nodes": NODES, "queues": QUEUES},
+        )
+        for name, value, goal, detail in found
+    ]
+
+
+async def _bytes(way: str) -> dict[str, Any]:
+    done = await anyio.run_process([sys.executable, "-m", "bench.deciding", way], stderr=None)
+    return dict(json.loads(done.stdout))
 
 
 def _timed(name: str, run: Callable[[], object], **more: int) -> Figure:
