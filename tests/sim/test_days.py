@@ -1,5 +1,7 @@
 """Random days of a simulated cluster: drawn, lived through, judged, shrunk and replayed."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -27,8 +29,13 @@ from torchctl.testing.sim.days.shrinking import cut, shorten, shrink
 from torchctl.testing.sim.days.telling import Telling
 from torchctl.testing.sim.kinds import cluster_kinds
 
-FAILURES = sorted((Path(__file__).parent / "failures").glob("*.json"))
+ROOT = Path(__file__).parents[2]
+KEPT = Path(__file__).parent / "failures"
+FAILURES = sorted(KEPT.glob("*.json"))
 """Days that once broke a rule, shrunk."""
+
+STARVES = Day(1, 0.3, (Submit(1.0, "job", "gang", 9, Fate(60)),))
+"""A gang of nine nodes waits for ever in a cluster of eight."""
 
 
 @cache
@@ -50,6 +57,23 @@ def test_a_day_lived_twice_is_the_same() -> None:
 @pytest.mark.parametrize("path", FAILURES, ids=lambda path: path.stem)
 def test_days_that_broke_a_rule_break_none_now(path: Path) -> None:
     assert live(read_day(path.read_text())).broken == ()
+
+
+def test_failing_day_is_kept_shrunk_where_tests_find_it(tmp_path: Path) -> None:
+    """Beside days of the same seed that are there already."""
+    kept = tmp_path / KEPT.relative_to(ROOT)
+    kept.mkdir(parents=True)
+    (tmp_path / "day.json").write_text(write_day(STARVES))
+    (kept / "seed-1.json").write_text("another day")
+    argv = [sys.executable, "-m", "torchctl.testing.sim", "--replay", "day.json"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    (file,) = {*kept.glob("*.json")} - {kept / "seed-1.json"}
+    assert (kept / "seed-1.json").read_text() == "another day"
+    assert str(file.relative_to(tmp_path)) in done.stdout
+    day = read_day(file.read_text())
+    assert day.actions == STARVES.actions
+    assert day.hours < STARVES.hours
 
 
 def test_days_are_read_as_they_are_written() -> None:
@@ -101,8 +125,7 @@ def test_a_shrunk_day_ends_soon_after_its_last_action() -> None:
 
 
 def test_a_day_that_never_rests_is_given_up_soon() -> None:
-    """A gang of nine nodes waits for ever in a cluster of eight."""
-    told = live(Day(1, 0.1, (Submit(1.0, "job", "gang", 9, Fate(60)),)))
+    told = live(STARVES)
     assert "job: is Queued at the end of the day" in told.broken[0]
     assert told.seconds < STILL_S + 3600
 

@@ -1,8 +1,9 @@
 """Lives through random days: `python -m torchctl.testing.sim --seed 1 --hours 24 --days 10`.
 
-Each seed is a day. One that breaks a rule is told, shrunk and written to a file that a test can replay.
+Each seed is a day. One that breaks a rule is told, shrunk and written to where `tests/sim/test_days.py` takes it up.
 """
 
+import hashlib
 import logging
 import sys
 import time
@@ -19,6 +20,9 @@ from torchctl.testing.sim.days.shrinking import cut, shrink
 
 __all__ = ["main"]
 
+KEPT = "tests/sim/failures"
+"""The directory, from the root of a clone, whose days are tests."""
+
 
 @click.command()
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
@@ -26,7 +30,7 @@ __all__ = ["main"]
 @click.option("--days", default=1, show_default=True, help="Number of days; each has the next seed.")
 @click.option("--replay", type=click.Path(exists=True, path_type=Path), help="Live through this written day instead.")
 @click.option(
-    "--keep", default="failures", show_default=True, type=click.Path(path_type=Path), help="For failing days."
+    "--keep", default=KEPT, show_default=True, type=click.Path(path_type=Path), help="Where failing days are written."
 )
 @click.option("--shrink/--no-shrink", "shrinks", default=True, show_default=True, help="Shrink days that fail.")
 def main(seed: int, hours: float, days: int, replay: Path | None, keep: Path, *, shrinks: bool) -> None:
@@ -55,9 +59,11 @@ def _fails(day: Day) -> bool:
 
 
 def _keep(day: Day, directory: Path) -> None:
-    directory.mkdir(exist_ok=True)
-    file = directory / f"seed-{day.seed}.json"
-    file.write_text(write_day(day))
+    text = write_day(day)
+    directory.mkdir(parents=True, exist_ok=True)
+    # A seed gives other days for other hours, and after a change of what is drawn: none replaces an earlier test.
+    file = directory / f"seed-{day.seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    file.write_text(text)
     click.echo(f"seed {day.seed} breaks a rule with {len(day.actions)} actions: {file}")
 
 
