@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -128,6 +129,20 @@ async def test_a_restarted_component_comes_back_with_what_was_written(own: Contr
         assert (await client.get(NAMESPACE, name)).metadata.name == name
         await create_namespace(client, fresh_name("after"))
     assert all(own.process(each).running for each in COMPONENTS)
+
+
+async def test_restarted_component_keeps_its_flags_or_takes_others(own: ControlPlane) -> None:
+    async def restarted(**how: Any) -> str:
+        await own.restart("kube-scheduler", **how)
+        command = await anyio.Path(f"/proc/{own.process('kube-scheduler').pid}/cmdline").read_text()
+        return command.removesuffix("\0").rpartition("\0")[2]
+
+    before = await restarted()
+    assert [await restarted(flags=["--v=1"]), await restarted(), await restarted(flags=[])] == [
+        "--v=1",
+        "--v=1",
+        before,
+    ]
 
 
 async def test_controllers_restart_with_the_api_server(own: ControlPlane) -> None:

@@ -9,6 +9,7 @@ import shutil
 import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -225,9 +226,16 @@ class ControlPlane:
         self._stopped.add(component)
         await self.process(component).stop(grace_s)
 
-    async def restart(self, component: str, *, grace_s: float = 2.0) -> None:
-        """Stops a component, starts it and waits until it is ready."""
+    async def restart(self, component: str, *, grace_s: float = 2.0, flags: Sequence[str] | None = None) -> None:
+        """Stops a component, starts it and waits until it is ready.
+
+        Args:
+            flags: The component's further arguments from now on, in place of those of the options; None keeps them.
+        """
         await self.stop(component, grace_s=grace_s)
+        if flags is not None:
+            self.options = replace(self.options, flags={**self.options.flags, component: tuple(flags)})
+            self._processes[component] = self._process(component)
         await self.start(component)
 
     def pause(self, component: str) -> None:

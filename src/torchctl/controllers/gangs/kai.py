@@ -97,6 +97,9 @@ class FrozenKai(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     def has_member(self, pod: Pod) -> bool:
         return True
 
+    def has_seen(self, group: PodGroup) -> bool:
+        return True
+
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """KAI's reasons with the next steps. The order of the reasons is no information, so it is dropped."""
         status = group.status if isinstance(group, KaiPodGroup) else None

@@ -15,7 +15,7 @@ from torchctl.api.nativegangs import NATIVE_PODGROUP, NativePodGroup
 from torchctl.controllers.gangs.groups import PodGroup
 from torchctl.controllers.gangs.scheduler import Gang, Marks, Needs, Said
 from torchctl.runtime.conditions import find
-from torchctl.runtime.kinds import Kind
+from torchctl.runtime.kinds import Condition, Kind
 
 __all__ = ["FrozenNative"]
 
@@ -72,10 +72,18 @@ class FrozenNative(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     def has_member(self, pod: Pod) -> bool:
         return bool(self.group_of(pod))
 
+    def has_seen(self, group: PodGroup) -> bool:
+        """Whether kube-scheduler has tried to place the gang; without its gates it takes the pods one by one."""
+        return _scheduled(group) is not None
+
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """kube-scheduler's words. The condition stays True when a member is lost later."""
-        status = group.status if isinstance(group, NativePodGroup) else None
-        scheduled = find(status.conditions if status is not None else None, "PodGroupScheduled")
+        scheduled = _scheduled(group)
         if scheduled is None or scheduled.status != "False":
             return Said()
         return Said(scheduled.message or scheduled.reason)
+
+
+def _scheduled(group: PodGroup) -> Condition | None:
+    status = group.status if isinstance(group, NativePodGroup) else None
+    return find(status.conditions if status is not None else None, "PodGroupScheduled")

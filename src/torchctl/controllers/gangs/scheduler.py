@@ -126,6 +126,9 @@ class PodGroupScheduler(GangScheduler, Protocol):
     def has_member(self, pod: Pod) -> bool:
         """Whether a pod of the attempt is in a PodGroup, as far as that is in doubt: the API server may drop it."""
 
+    def has_seen(self, group: PodGroup) -> bool:
+        """Whether it has looked at a PodGroup, as far as that is in doubt: gangs may be switched off in it."""
+
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """What it says about a PodGroup that waits.
 

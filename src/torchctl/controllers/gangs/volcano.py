@@ -94,6 +94,9 @@ class FrozenVolcano(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     def has_member(self, pod: Pod) -> bool:
         return True
 
+    def has_seen(self, group: PodGroup) -> bool:
+        return True
+
     def said(self, group: PodGroup, queue_state: str | None) -> Said:
         """Why Volcano places none of the PodGroup's pods: its Queue first, which no condition tells of."""
         queue = group.spec.get("queue") or DEFAULT_QUEUE

@@ -13,6 +13,7 @@ __all__ = [
     "NEXT_STEPS",
     "failed",
     "fatal",
+    "finds_no_node",
     "has_ended",
     "has_finished",
     "index",
@@ -207,6 +208,13 @@ def problem(pod: Pod) -> tuple[str, str] | None:
     reason, message = found
     step = NEXT_STEPS.get(reason, "see `kubectl describe pod`")
     return reason, f"pod {pod.metadata.name}: {shorten(message) or reason}; {step}"
+
+
+def finds_no_node(pod: Pod) -> bool:
+    """Whether the scheduler has looked for a node for the pod, and there is none."""
+    scheduled = find(pod.status.conditions, "PodScheduled")
+    unfit = scheduled is not None and (scheduled.status, scheduled.reason) == ("False", "Unschedulable")
+    return unfit and not waits_for_claim(pod)
 
 
 def waits_for_claim(pod: Pod) -> bool:

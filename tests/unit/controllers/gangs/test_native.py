@@ -1,14 +1,16 @@
 """The gangs of Kubernetes itself: for jobs of fixed size, where they are served, and read back since they are alpha."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gangjobs
+import msgspec
 import pytest
 from gangjobs import ELASTIC, TWO, group_in
 from specs import decoded
 from world import World
 
-from torchctl.api.kube import POD, Pod
+from torchctl.api.kube import POD, Pod, PodCondition
 from torchctl.api.nativegangs import NATIVE_PODGROUP, NativePodGroup
 from torchctl.controllers.gangs.groups import groups_of, kind_of, least_of
 from torchctl.controllers.gangs.native import FrozenNative
@@ -93,6 +95,44 @@ def test_membership_that_the_api_server_dropped_is_reported(world: type[World]) 
     assert (status, reason) == ("False", "GangTooSmall")
     assert "pod demo-0-x is in no PodGroup" in message
     assert "GangScheduling" in message
+
+
+def bound(index: int, group: str) -> Pod:
+    pod = waiting(index, group)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="node-1"))
+
+
+def without_a_node(index: int, group: str) -> Pod:
+    """A pod that kube-scheduler finds no node for."""
+    pod = waiting(index, group)
+    lacks = PodCondition("PodScheduled", "False", "Unschedulable", "0/2 nodes are available")
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=(lacks,)))
+
+
+@pytest.mark.parametrize(
+    ("status", "others", "reason"),
+    [
+        (None, (bound, without_a_node), "GangTooSmall"),
+        (None, (bound, waiting), "WaitingForAdmission"),
+        (None, (without_a_node, without_a_node), "WaitingForAdmission"),
+        ("False", (bound, without_a_node), "WaitingForAdmission"),
+        ("True", (bound, without_a_node), "WaitingForAdmission"),
+    ],
+    ids=["half a gang", "just being bound", "no room", "about to be bound", "being bound"],
+)
+def test_scheduler_that_binds_half_a_gang_knows_none(
+    world: type[World], status: str | None, others: tuple[Callable[[int, str], Pod], ...], reason: str
+) -> None:
+    """It is one that says nothing of the PodGroup: with gangs switched on it says that before any pod finds no node."""
+    w = queued(world)
+    name = group_in(w)["metadata"]["name"]
+    for index, pod in enumerate(others):
+        w.pod(pod(index, name))
+    said = placed(status) if status else {}
+    gang = {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    w.group_is(NATIVE_PODGROUP, said | gang)
+    w.settle()
+    assert w.condition("Admitted")[:2] == ("False", reason)
 
 
 def test_schedulers_words_are_the_admitted_message(world: type[World]) -> None:

@@ -248,6 +248,15 @@ def _problems(
             yield f"the pods are in PodGroup {name}, whose minMember is {least_of(group)} and not {template.min_nodes}"
         elif group is None and name != ours and scheduler.own_group:
             yield f"the pods are in PodGroup {name} and not in {ours}"
+        elif group is not None and not scheduler.has_seen(group) and (half := _half(observed)):
+            yield f"{half}, and the scheduler says nothing of PodGroup {name}"
+
+
+def _half(observed: Observed) -> str:
+    """Names a pod with a node and one that finds none; empty if there are no two such pods."""
+    placed = next((pod.metadata.name for pod in observed.pods if pods.is_scheduled(pod)), "")
+    lacking = next((pod.metadata.name for pod in observed.pods if pods.finds_no_node(pod)), "")
+    return f"pod {placed} has a node, pod {lacking} finds none" if placed and lacking else ""
 
 
 def _named(observed: Observed, scheduler: PodGroupScheduler) -> frozenset[str]:
