@@ -21,6 +21,9 @@ ROUNDS ?= 3
 FUZZERS := tests/unit/runtime/cache/test_convergence.py tests/unit/runtime/leaderelection/test_model.py \
 	tests/unit/runtime/workqueue/test_core.py
 
+# Of histories.
+HISTORIES ?= 250
+
 # Of sim.
 SEED ?= 1
 HOURS ?= 24
@@ -70,6 +73,10 @@ chaos: venv control-plane ## 200 jobs of all kinds, and 100 that Kueue evicts, w
 
 sim: venv ## Live through random days of a simulated cluster (SEED=1 HOURS=24 DAYS=1); a failing one is shrunk and kept
 	$(BIN)/python -m torchctl.testing.sim --seed $(SEED) --hours $(HOURS) --days $(DAYS)
+
+histories: venv control-plane ## Random histories on the fake API server and Job controller and on the real ones, which have to agree (HISTORIES=250 of each)
+	TORCHCTL_FAKE_HISTORIES=$(HISTORIES) TORCHCTL_SIM_HISTORIES=$(HISTORIES) \
+		$(BIN)/pytest tests/envtest/test_fake_server.py tests/envtest/test_simulated_jobs.py
 
 fuzz: venv ## Twenty times as many examples of watch, leader election and workqueue, new ones each time
 	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest $(PARALLEL) --timeout=3600 $(FUZZERS)
@@ -145,4 +152,4 @@ lock: ## Pin the development dependencies again, with hashes
 clean: ## Remove what was made in the clone (cached binaries stay in the user's cache)
 	rm -rf $(VENV) .venv-* .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist build
 
-.PHONY: help venv control-plane object-store demo test fuzz check test-versions sweep chaos sim unit node e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean
+.PHONY: help venv control-plane object-store demo test fuzz check test-versions sweep chaos sim histories unit node e2e bench-node test-kai kai-bin test-volcano volcano-bin test-kueue kueue-bin image lint types fmt manifests drift bench bench-peers lock clean
