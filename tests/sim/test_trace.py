@@ -1,4 +1,7 @@
-"""Simulated weeks of a cluster: large gangs do not starve, small ones hardly wait, and no gang is ever half placed."""
+"""Simulated weeks of a cluster: large gangs do not starve, small ones hardly wait, and the nodes are used.
+
+No gang is ever half placed.
+"""
 
 from statistics import mean
 
@@ -33,6 +36,15 @@ def test_small_jobs_do_not_pay_for_large_ones() -> None:
     trace = Philly(jobs=300, nodes=24, load=1.2, seed=2)
     fifo, ours = played("plain FIFO", trace), played("coordinator", trace)
     assert mean(ours.waits_s[1]) < 0.1 * mean(fifo.waits_s[1])
+
+
+def test_cluster_is_used_no_less_than_under_fifo() -> None:
+    """On average: one week alone depends on when its few longest jobs come."""
+    weeks = [Philly(jobs=300, nodes=16, load=0.9, seed=seed) for seed in range(1, 7)]
+    fifo, ours = [
+        mean(played(way, week).utilisation(week.nodes) for week in weeks) for way in ("plain FIFO", "coordinator")
+    ]
+    assert ours > fifo
 
 
 def test_preempted_jobs_start_again() -> None:
