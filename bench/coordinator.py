@@ -101,7 +101,7 @@ def _around(state: State) -> Iterator[Figure]:
     settings = CoordinatorSettings()
     decision = decide(state_of(seen, settings, now, readings))
     yield _timed("state from the caches", lambda: state_of(seen, settings, now, readings), pods=len(seen.pods))
-    yield _timed("records of a decision", lambda: records(decision, seen.jobs, now, words=True))
+    yield _timed("records of a decision", lambda: records(decision, seen.jobs, now, settings, words=True))
 
 
 async def _stop(state: State) -> Figure:

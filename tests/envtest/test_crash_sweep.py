@@ -16,6 +16,7 @@ from clusters import CONFIG, install_kueue, install_volcano
 from gangacts import open_volcano_queue
 from gangstories import VOLCANO_STORIES
 from gates import sample
+from lives import Life
 from operators import RunningOperator, operator_process, operator_settings, running_operator
 from stories import SCRIPT, STORIES
 from sweeps import sweep, undisturbed, workers_made
@@ -94,7 +95,9 @@ def in_process(
         async with running_operator(connection, namespace, replace(settings, operator=swift)) as operator:
             yield operator
 
-    coordinated = partial(life, coordinator=CoordinatorSettings(period_s=0.05))
+    def coordinated(coordinator: CoordinatorSettings) -> Life:
+        return partial(life, coordinator=coordinator)
+
     return Scene(admin, transport, control_plane.connection(), seen, kubelet, life, coordinated)
 
 

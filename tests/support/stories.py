@@ -7,6 +7,7 @@ becomes of a job whose operator was away at that moment.
 
 from typing import Any
 
+from coordinatedstories import COORDINATED, FOREIGN, LEAVING
 from gangstories import GANGS, GRACE_S, LINGER
 from snapshots import AGE, COUNTS, READINESS
 from story import Story
@@ -20,7 +21,6 @@ from users import (
     edits_queue,
     ends,
     in_phase,
-    looks,
     ready,
     runs,
     runs_code,
@@ -224,23 +224,8 @@ ON_CUE = (
             Act(runs(0), ends()),
         ),
     ),
-    Story("let-in", acts=FAILS_ONCE, workers=4, coordinated=True),
-    Story(
-        "one-room",
-        lambda namespace: {"quota": {"jobs": 1}},
-        {"suspend": True},
-        others={"inside": {}},
-        acts=(
-            Act(runs(0), looks(), "inside"),
-            Act(in_phase(Phase.SUSPENDED), edits(suspend=False)),
-            Act(in_phase(Phase.QUEUED), looks()),
-            Act(runs(0), ends(), "inside"),
-            Act(runs(0), ends()),
-        ),
-        workers=4,
-        coordinated=True,
-    ),
     Story("handed", _gangs, acts=(Act(runs(0), edits_queue(kaiQueuePolicy="Reference")), Act(runs(0), ends()))),
+    *COORDINATED,
     *GANGS,
 )
 
@@ -265,6 +250,7 @@ SCRIPT = (
     # documented that nobody can say why they ended.
     .when(named("^saved-[01]-"), Play(run_s=None, stop_exit_code=0, stop_s=4.0))
     .when(named("^host-0-"), Play(run_s=None, stop_s=4.0))
-    .when(named(LINGER), Play(run_s=None, stop_s=GRACE_S))
+    .when(named(f"{LINGER}|{LEAVING}"), Play(run_s=None, stop_s=GRACE_S))
+    .when(named(f"^{FOREIGN}$"), Play(run_s=None))
 )
 """How pods must be played for the stories to end as they say."""

@@ -8,6 +8,7 @@ from jobs import a_job, a_queue
 from users import Act
 
 from torchctl.api.phases import Phase
+from torchctl.controllers.settings import CoordinatorSettings
 
 __all__ = ["Story"]
 
@@ -29,7 +30,7 @@ class Story:
         races: Whether what the user does races with the operator, so that it is a matter of time what was created by
             then. Nothing is created twice all the same.
         masked: Paths that differ between two undisturbed runs of this story.
-        coordinated: Whether the operator has the coordinator.
+        coordinator: The settings of the operator's coordinator; None: it has none.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Story:
     workers: int | None = 2
     races: bool = False
     masked: frozenset[str] = frozenset()
-    coordinated: bool = False
+    coordinator: CoordinatorSettings | None = None
 
     def queue(self, namespace: str) -> Json:
         return a_queue(namespace, **self.queue_spec(namespace))

@@ -18,6 +18,7 @@ from writes import Point, Write
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
 from torchctl.api.kube import KAI_QUEUE
 from torchctl.api.queue import TORCHRUN_QUEUE, JobCounts
+from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -47,8 +48,8 @@ class Scene:
     cache: Cache
     kubelet: ScriptedKubelet
     life: Life
-    coordinated: Life
-    """The same with the coordinator."""
+    coordinated: Callable[[CoordinatorSettings], Life]
+    """The same with a coordinator."""
     checks_rest: bool = True
     """Whether a second operator has to find nothing to write."""
 
@@ -116,7 +117,7 @@ async def tell(
     telling, started = Telling(fresh_name(story.name), point, story.races), time.monotonic()
     await create_namespace(scene.admin, telling.namespace)
     teller = _Teller(scene, story, telling, expected)
-    life = scene.coordinated if story.coordinated else scene.life
+    life = scene.life if story.coordinator is None else scene.coordinated(story.coordinator)
     async with lives(life, scene.upstream, telling.namespace, point, teller.edit) as operators:
         try:
             await teller.tell(operators, early=early)

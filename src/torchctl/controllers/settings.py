@@ -54,6 +54,8 @@ class CoordinatorSettings:
         place_within_s: Seconds for which pods of a job that was let in may have no node, before its room is taken back.
         provision_within_s: The same for jobs of queues whose nodes an autoscaler brings. Cluster Autoscaler gives a
             node 15 minutes (--max-node-provision-time).
+        pause_s: Seconds for which a job whose room was taken back so is not let in again; doubled by each further time
+            in a row, up to an hour.
         period_s: Seconds by which a decision may lag behind a change. Changes within that time are one decision.
         max_starts: Jobs that one decision lets in at most; the next decision follows at once.
         word_period_s: Seconds for which what a job that waits is told stays as it is, unless what is short changes.
@@ -64,6 +66,7 @@ class CoordinatorSettings:
     reserve_after_s: float = 600.0
     place_within_s: float = 300.0
     provision_within_s: float = 1200.0
+    pause_s: float = 60.0
     period_s: float = 0.2
     max_starts: int = 200
     word_period_s: float = 60.0

@@ -56,7 +56,7 @@ class Deciding:
             state = state_of(observed, self._settings, now, self._readings)
             known, self._unreadable = self._unreadable, frozenset(state.unreadable)
         decision = decide(state)
-        written = records(decision, observed.jobs, now, words=words)
+        written = records(decision, observed.jobs, now, self._settings, words=words)
         pending = bool(decision.told) or not all(held.has_run for held in state.holdings)
         newly = tuple(gang for gang in state.unreadable if gang not in known)
         return Decided(decision, written, losses(state, decision), standing(state), newly, pending)

@@ -15,6 +15,7 @@ from torchctl.api.jobstatus import Admission
 from torchctl.controllers.coordinator.decision import Decision, LetIn, Told
 from torchctl.controllers.coordinator.jobgangs import admission_of, held_by
 from torchctl.controllers.coordinator.values import LONGEST_PAUSE_S
+from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.kinds import key_of
 
 __all__ = ["FRONT", "records"]
@@ -24,11 +25,10 @@ FRONT = 10
 
 _LONGEST = 1000
 _LONGEST_ESTIMATE = timedelta(days=365)
-_PAUSE, _LONGEST_PAUSE = timedelta(minutes=1), timedelta(seconds=LONGEST_PAUSE_S)
 
 
 def records(
-    decision: Decision, jobs: Iterable[TorchrunJob], now: datetime, *, words: bool
+    decision: Decision, jobs: Iterable[TorchrunJob], now: datetime, settings: CoordinatorSettings, *, words: bool
 ) -> list[tuple[TorchrunJob, Admission]]:
     """Returns the records to write, those of jobs that are let in first, then of those whose room is taken back.
 
@@ -38,7 +38,9 @@ def records(
     by_key = {str(key_of(job)): job for job in jobs}
     moment = now.replace(microsecond=0)
     found = [(by_key[given.key], _let_in(by_key[given.key], given, moment)) for given in decision.let_in]
-    found += [(by_key[given.key], _taken_back(by_key[given.key], moment)) for given in decision.take_back]
+    found += [
+        (by_key[given.key], _taken_back(by_key[given.key], moment, settings.pause_s)) for given in decision.take_back
+    ]
     found += [(by_key[key], _preempted(by_key[key], preemptor, moment)) for key, preemptor in decision.preempt]
     kept = frozenset(decision.reserved)
     for told in decision.told:
@@ -49,9 +51,9 @@ def records(
     return found
 
 
-def pause(misses: int) -> timedelta:
+def pause(misses: int, first_s: float) -> timedelta:
     """Returns how long a job waits at least that was let in so often in a row, and whose pods found no node."""
-    return min(_PAUSE * (1 << min(misses - 1, 30)), _LONGEST_PAUSE)
+    return timedelta(seconds=min(first_s * (1 << min(misses - 1, 30)), LONGEST_PAUSE_S))
 
 
 def _misses(job: TorchrunJob) -> int:
@@ -62,9 +64,11 @@ def _misses(job: TorchrunJob) -> int:
     return record.misses
 
 
-def _taken_back(job: TorchrunJob, moment: datetime) -> Admission:
+def _taken_back(job: TorchrunJob, moment: datetime, pause_s: float) -> Admission:
     misses = _misses(job) + 1
-    return replace(_current(job), taken_back_time=moment, misses=misses, not_before_time=moment + pause(misses))
+    return replace(
+        _current(job), taken_back_time=moment, misses=misses, not_before_time=moment + pause(misses, pause_s)
+    )
 
 
 def _preempted(job: TorchrunJob, preemptor: str, moment: datetime) -> Admission:

@@ -165,7 +165,7 @@ def test_who_is_let_in_is_written_first() -> None:
         told=(is_told("team/a", 1, Why.NODES, "short", estimate_s=NOW.timestamp() + 90),),
         reserved=("team/a",),
     )
-    found = records(decision, [a_job("a"), a_job("b")], NOW, words=False)
+    found = records(decision, [a_job("a"), a_job("b")], NOW, CoordinatorSettings(), words=False)
     assert [(job.metadata.name, written) for job, written in found] == [
         ("b", Admission(attempt=0, let_in_time=NOW, clock=5, position=4, only_nodes=("n0",))),
         (
@@ -196,7 +196,7 @@ def test_words_are_written_when_they_matter_or_are_due(told: Told, words: bool, 
     """Each start changes the place of all others: to write all that at once would be a write for each job and start."""
     before = {"attempt": 0, "place": 1, "reason": "NodesShort", "message": "4 short"}
     job = a_job(status=QUEUED | {"admission": before})
-    assert bool(records(Decision(told=(told,)), [job], NOW, words=words)) is written
+    assert bool(records(Decision(told=(told,)), [job], NOW, CoordinatorSettings(), words=words)) is written
 
 
 @pytest.mark.parametrize(
@@ -219,19 +219,22 @@ def test_what_nobody_would_notice_is_not_written(before: dict[str, Any], told: d
     if "estimate_s" in given:
         given["estimate_s"] += NOW.timestamp()
     decision = Decision(told=(is_told("team/job", why=Why.NODES, **given),))
-    assert bool(records(decision, [job], NOW, words=True)) is written
+    assert bool(records(decision, [job], NOW, CoordinatorSettings(), words=True)) is written
 
 
 @pytest.mark.proves("TorchrunJob.status.admission.takenBackTime", "TorchrunJob.status.admission.preemptedFor")
 def test_a_preempted_job_is_told_for_whom() -> None:
     job = a_job(status=QUEUED | {"phase": "Running", "admission": record(misses=2)})
-    ((_, written),) = records(Decision(preempt=(Preempt("team/job", "team/urgent"),)), [job], NOW, words=False)
+    ((_, written),) = records(
+        Decision(preempt=(Preempt("team/job", "team/urgent"),)), [job], NOW, CoordinatorSettings(), words=False
+    )
     assert (written.preempted_for, written.taken_back_time, written.not_before_time) == ("team/urgent", NOW, None)
     assert (written.let_in_time is not None, written.clock, written.position) == (True, 3, 2)
 
 
-def misses(job: TorchrunJob) -> Admission:
-    ((_, written),) = records(Decision(take_back=(TakeBack("team/job", 1),)), [job], NOW, words=False)
+def misses(job: TorchrunJob, settings: CoordinatorSettings | None = None) -> Admission:
+    decision = Decision(take_back=(TakeBack("team/job", 1),))
+    ((_, written),) = records(decision, [job], NOW, settings or CoordinatorSettings(), words=False)
     return written
 
 
@@ -243,6 +246,11 @@ def test_the_pause_doubles_with_each_let_in_for_nothing(before: int, minutes: in
     assert written.not_before_time == NOW + timedelta(minutes=minutes)
 
 
+def test_the_pause_is_a_setting_of_the_coordinator() -> None:
+    job = a_job(status=QUEUED | {"admission": record(misses=1)})
+    assert misses(job, CoordinatorSettings(pause_s=5.0)).not_before_time == NOW + timedelta(seconds=10)
+
+
 def test_what_was_missed_is_known_until_an_attempt_starts() -> None:
     """Through what the next attempt is told while it waits, and its own let-in; the attempt after that starts anew."""
 
@@ -250,7 +258,7 @@ def test_what_was_missed_is_known_until_an_attempt_starts() -> None:
         return a_job(status=QUEUED | {"attempt": attempt, "admission": msgspec.to_builtins(admission)})
 
     def next_record(decision: Decision, job: TorchrunJob) -> Admission:
-        ((_, written),) = records(decision, [job], NOW, words=False)
+        ((_, written),) = records(decision, [job], NOW, CoordinatorSettings(), words=False)
         return written
 
     told = Decision(told=(is_told("team/job", 1, Why.BACK_OFF, "later"),))

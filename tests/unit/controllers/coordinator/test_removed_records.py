@@ -9,6 +9,7 @@ from gangobjects import NOW, QUEUED, a_job, a_node, record, seen
 from torchctl.controllers.coordinator.decision import Decision, Preempt
 from torchctl.controllers.coordinator.records import records
 from torchctl.controllers.coordinator.values import Demand
+from torchctl.controllers.settings import CoordinatorSettings
 
 STARTED = QUEUED | {"phase": "Running", "attempt": 1, "attemptStartTime": "2026-03-01T07:40:00Z"}
 
@@ -34,6 +35,8 @@ def test_a_started_job_holds_its_place_without_a_record(altered: dict[str, Any],
 
 def test_a_place_without_a_record_can_be_taken_back() -> None:
     job = a_job(status=STARTED)
-    ((_, written),) = records(Decision(preempt=(Preempt("team/job", "team/urgent"),)), [job], NOW, words=False)
+    ((_, written),) = records(
+        Decision(preempt=(Preempt("team/job", "team/urgent"),)), [job], NOW, CoordinatorSettings(), words=False
+    )
     assert (written.attempt, written.let_in_time) == (1, NOW - timedelta(minutes=20))
     assert (written.taken_back_time, written.preempted_for) == (NOW, "team/urgent")

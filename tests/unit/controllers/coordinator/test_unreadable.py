@@ -53,13 +53,13 @@ def test_a_template_that_is_none_stops_no_other_job(template: dict[str, Any], wh
         f"nobody can tell what the job's pods ask for: {why}; correct podTemplate or nodeResources of "
         "the job or its queue (`kubectl explain pod.spec` says how), and submit the job again"
     )
-    written = records(decision, observed.jobs, NOW, words=True)
+    written = records(decision, observed.jobs, NOW, CoordinatorSettings(), words=True)
     assert [(job.metadata.name, record.reason) for job, record in written] == [
         ("good", ""),
         ("bad", "TemplateUnreadable"),
     ]
     known = a_job("bad", QUEUED | {"admission": msgspec.to_builtins(written[1][1])})
-    assert records(Decision(told=(told,)), [known], NOW, words=True) == []
+    assert records(Decision(told=(told,)), [known], NOW, CoordinatorSettings(), words=True) == []
 
 
 RUNNING = QUEUED | {"phase": "Running", "admission": record(), "attemptStartTime": "2026-03-01T07:40:00Z"}
@@ -146,5 +146,5 @@ def test_the_error_is_for_the_log_and_said_once() -> None:
 def test_an_estimate_far_from_now_stops_no_decision(estimate_s: float) -> None:
     """A queue that starts a job in a year, and in which ten thousand wait; or a clock that is set wrong."""
     decision = Decision(told=(is_told("team/job", 1, Why.NODES, "short", estimate_s=estimate_s),))
-    ((_, written),) = records(decision, [a_job()], NOW, words=True)
+    ((_, written),) = records(decision, [a_job()], NOW, CoordinatorSettings(), words=True)
     assert written.estimated_start_time == (NOW if estimate_s < 0 else None)
