@@ -7,18 +7,31 @@ so two runs of one seed are alike, and not the same.
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
-from mixture import GONE, IN_AT_ONCE, Deeds, Member, end_of, is_let_in, wrong_with
+from mixture import (
+    GONE,
+    IN_AT_ONCE,
+    URGENT,
+    YIELDS,
+    Deeds,
+    Member,
+    end_of,
+    holds_place,
+    is_uninvited,
+    preemptions,
+    wrong_with,
+)
 from playedkueue import admit, evict, has_ended, is_active, take_up
 from replicas import Replicas
 from waiting import until
 
+from torchctl.api.capacity import BOUND, BOUND_POD, BoundPod
 from torchctl.api.job import TORCHRUN_JOB, JobStatus, TorchrunJob
 from torchctl.api.kube import JOB, KAI_PODGROUP, POD, SERVICE, Job
 from torchctl.api.labels import JOB_NAME, KUEUE_QUEUE
@@ -55,13 +68,26 @@ class Ledger:
     deeds: dict[str, Deeds] = field(default_factory=lambda: defaultdict(Deeds))
     ends: dict[str, str] = field(default_factory=dict)
     turned: list[str] = field(default_factory=list)
-    most_in: int = 0
-    """Jobs of the plain queue that were let in at the same time."""
+    most_in: Counter[str] = field(default_factory=Counter)
+    """Jobs of each queue of the coordinator that had a place at the same time."""
+    uninvited: set[str] = field(default_factory=set)
+    """Jobs that had pods on nodes before they were let in."""
+    preemptors: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """For whom places were taken back, by the job that had to leave, as far as somebody looked in time."""
 
-    def see(self, jobs: Iterable[TorchrunJob]) -> None:
-        """Takes note of all jobs that there are. One that was there and is no more is gone."""
+    def see(self, jobs: Iterable[TorchrunJob], before: Collection[BoundPod], after: Collection[BoundPod]) -> None:
+        """Takes note of all jobs that there are. One that was there and is no more is gone.
+
+        Args:
+            before: Pods that take room on nodes, read before the jobs.
+            after: The same, read after them.
+        """
         present = {job.metadata.name: job for job in jobs}
-        self.most_in = max(self.most_in, sum(map(is_let_in, present.values())))
+        self.most_in |= Counter(job.spec.job_queue for job in present.values() if holds_place(job, after))
+        self.uninvited |= {name for name, job in present.items() if is_uninvited(job, before)}
+        for there in present.values():
+            if there.status.admission is not None and there.status.admission.preempted_for:
+                self.preemptors[there.metadata.name].add(there.status.admission.preempted_for.rpartition("/")[2])
         for name in {*self.statuses, *present}:
             job = present.get(name)
             if job is not None:
@@ -80,18 +106,43 @@ class Ledger:
 
     def wrong(self) -> list[str]:
         """What is not as it should be, now that all have ended."""
-        crowded = [f"{self.most_in} jobs were let in at once"] if self.most_in > IN_AT_ONCE else []
-        return (
-            self.turned
-            + crowded
-            + [
+        urgent = self.urgent_starts()
+        return [
+            *self.turned,
+            *(f"{name} had pods on nodes and was not let in" for name in sorted(self.uninvited)),
+            *(
+                f"{count} jobs of queue {queue} had a place at once"
+                for queue, count in self.most_in.items()
+                if count > IN_AT_ONCE.get(queue, count)
+            ),
+            *(
+                f"{name} had to leave for {other}"
+                for name, others in self.preemptors.items()
+                for other in others
+                if (self.members[name].kind, self.members[other].kind) != (YIELDS, URGENT)
+            ),
+            *([f"{self.preempted()} preemptions for {urgent} starts"] if self.preempted() > urgent else []),
+            *(
                 line
                 for name, member in self.members.items()
                 for line in wrong_with(
-                    member, self.ends[name], self.statuses[name], self.deeds[name], self.ends.get(member.upstream, "")
+                    member,
+                    self.ends[name],
+                    self.statuses[name],
+                    self.deeds[name],
+                    self.ends.get(member.upstream, ""),
+                    urgent,
                 )
-            ]
-        )
+            ),
+        ]
+
+    def urgent_starts(self) -> int:
+        """How often urgent jobs were let in: once in each attempt. Each time one other job has to leave at most."""
+        return sum(self.statuses[name].attempt + 1 for name, member in self.members.items() if member.kind is URGENT)
+
+    def preempted(self) -> int:
+        """How often jobs that yield lost their place to an urgent one."""
+        return sum(preemptions(self.statuses[name]) for name, member in self.members.items() if member.kind is YIELDS)
 
     def by_kind(self) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = defaultdict(Counter)
@@ -132,6 +183,7 @@ class Chaos:
     kills: int
     outages: int
     restarted: int = 0
+    _bound: tuple[BoundPod, ...] = ()
     _began: float = field(default_factory=time.monotonic)
     _persist: Persistence = field(default_factory=lambda: Persistence(8))
 
@@ -229,9 +281,11 @@ class Chaos:
     async def _look(self) -> None:
         try:
             jobs = await self.admin.list(TORCHRUN_JOB, namespace=self.namespace)
+            bound = tuple(await self.admin.list(BOUND_POD, namespace=self.namespace, fields=BOUND))
         except ApiError:
             return
-        self.ledger.see(jobs)
+        self.ledger.see(jobs, self._bound, bound)
+        self._bound = bound
         for job in jobs:
             act = self._ACTS.get(self.ledger.members[job.metadata.name].kind.name)
             if act is not None and self.chance.random() < SHARE:
@@ -243,6 +297,13 @@ class Chaos:
             deeds.suspended += 1
             await self._edit(job, suspend=True)
         elif job.spec.suspend:
+            await self._edit(job, suspend=False)
+
+    async def _hurry(self, job: TorchrunJob) -> None:
+        """An urgent job comes while one runs that yields to it, or once there is none any more."""
+        left = {name for name in self.ledger.unfinished() if self.ledger.members[name].kind is YIELDS}
+        runs = any(self.ledger.statuses[name].phase == Phase.RUNNING for name in left & self.ledger.statuses.keys())
+        if job.spec.suspend and (runs or not left):
             await self._edit(job, suspend=False)
 
     async def _scale(self, job: TorchrunJob) -> None:
@@ -259,5 +320,5 @@ class Chaos:
             )
 
     _ACTS: "dict[str, Callable[[Chaos, TorchrunJob], Awaitable[None]]]" = field(
-        default_factory=lambda: {"pauses": Chaos._pause, "elastic": Chaos._scale}
+        default_factory=lambda: {"pauses": Chaos._pause, "elastic": Chaos._scale, URGENT.name: Chaos._hurry}
     )

@@ -2,12 +2,13 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from jobs import a_job, a_queue
 
+from torchctl.api.capacity import BoundPod
 from torchctl.api.causes import Cause
 from torchctl.api.job import JobStatus, TorchrunJob
 from torchctl.api.labels import ATTEMPT, JOB_NAME, ROLE, ROLE_WORKER
@@ -19,12 +20,16 @@ from torchctl.testing.script import Play, Script
 __all__ = [
     "GONE",
     "IN_AT_ONCE",
+    "URGENT",
+    "YIELDS",
     "Deeds",
     "Kind",
     "Member",
     "end_of",
-    "is_let_in",
+    "holds_place",
+    "is_uninvited",
     "mixture",
+    "preemptions",
     "queues",
     "script",
     "wrong_with",
@@ -99,7 +104,16 @@ def _evicted(attempt: int, index: int) -> Play | None:
     return Play(run_s=0.5, evicted="The node was low on resource: memory.") if (attempt, index) == (0, 1) else None
 
 
+def _long_at_first(attempt: int, index: int) -> Play | None:
+    """Long enough for an urgent job to come."""
+    return Play(run_s=10.0) if attempt == 0 else None
+
+
 EVER = 1000
+YIELDS = Kind("yields", {"jobQueue": "ranked"}, _long_at_first)
+"""Jobs that the coordinator takes the room from, for urgent ones alone."""
+URGENT = Kind("urgent", {"jobQueue": "ranked", "priority": 10, "suspend": True})
+"""Jobs that nobody takes the room from; each is resumed while one runs that yields to it."""
 KINDS = (
     Kind("plain"),
     Kind("git", {"jobQueue": "code", "volumes": GIT}),
@@ -127,19 +141,23 @@ KINDS = (
         end="Failed DeadlineExceeded",
     ),
     Kind("chain", links=3),
+    YIELDS,
+    URGENT,
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-IN_AT_ONCE = 10
-"""Jobs of the plain queue that run at once: the coordinator lets no more of them in."""
+IN_AT_ONCE = {"plain": 10, "ranked": 1}
+"""Jobs of these queues that run at once: the coordinator lets no more of them in."""
+COORDINATED = (*IN_AT_ONCE, "code")
 
 
 def queues(namespace: str) -> list[Json]:
-    """The queues of the mixture. Jobs of the first two are let in by the coordinator; Kueue admits those of `quota`."""
+    """The queues of the mixture. Kueue admits jobs of `quota`, the coordinator lets those of COORDINATED in."""
     claim = {"enabled": True, "size": "1Gi", "accessModes": ["ReadWriteMany"]}
     return [
-        a_queue(namespace, "plain", quota={"jobs": IN_AT_ONCE}),
+        a_queue(namespace, "plain", quota={"jobs": IN_AT_ONCE["plain"]}),
+        a_queue(namespace, "ranked", quota={"jobs": IN_AT_ONCE["ranked"]}, preemption="WithinQueue"),
         a_queue(namespace, "code", storage={"workspace": claim}),
         a_queue(namespace, "gang", kaiQueue=namespace, nodeResources={"gpus": 1}),
         a_queue(namespace, "quota", scheduling={"kueueQueue": "train"}),
@@ -200,30 +218,68 @@ def end_of(job: TorchrunJob | None) -> str:
     return SUCCEEDED if status.phase == Phase.SUCCEEDED or failed is None else f"Failed {failed.reason}"
 
 
-def is_let_in(job: TorchrunJob) -> bool:
-    """Whether a job of the plain queue holds a place that the coordinator gave it."""
+def holds_place(job: TorchrunJob, bound: Iterable[BoundPod]) -> bool:
+    """Whether a job has a place that the coordinator gave it, until the last pod is gone if it was taken back.
+
+    Args:
+        bound: Pods that take room on nodes, read after the job.
+    """
     status, record = job.status, job.status.admission
-    if job.spec.job_queue != "plain" or record is None or record.let_in_time is None:
+    if job.spec.job_queue not in COORDINATED or record is None or record.let_in_time is None:
         return False
-    return record.attempt == status.attempt and status.phase not in (*TERMINAL, Phase.SUSPENDED)
+    if record.attempt == status.attempt and status.phase not in (*TERMINAL, Phase.SUSPENDED):
+        return True
+    return record.taken_back_time is not None and any(_is_of(pod, job, record.attempt) for pod in bound)
 
 
-def wrong_with(member: Member, end: str, status: JobStatus, deeds: Deeds, upstream_end: str) -> list[str]:
-    """What is not as it should be with a job that has ended; `status` is the last that was seen of it."""
+def is_uninvited(job: TorchrunJob, bound: Iterable[BoundPod]) -> bool:
+    """Whether a job has pods of its attempt on nodes and was not let in.
+
+    Args:
+        bound: Pods that take room on nodes, read before the job.
+    """
+    record, attempt = job.status.admission, job.status.attempt
+    was_let_in = record is not None and record.attempt == attempt and record.let_in_time is not None
+    is_coordinated = job.spec.job_queue in COORDINATED
+    return is_coordinated and not was_let_in and any(_is_of(pod, job, attempt) for pod in bound)
+
+
+def _is_of(pod: BoundPod, job: TorchrunJob, attempt: int) -> bool:
+    labels = pod.metadata.labels
+    found = (labels.get(JOB_NAME), labels.get(ROLE), labels.get(ATTEMPT))
+    return found == (job.metadata.name, ROLE_WORKER, str(attempt))
+
+
+def preemptions(status: JobStatus) -> int:
+    """How often a job of the queue with preemption has lost its place: one that had not trained has no incident."""
+    others = status.restarts.total - status.restarts.by_cause.get(Cause.PREEMPTED, 0)
+    return status.attempt - others
+
+
+def wrong_with(
+    member: Member, end: str, status: JobStatus, deeds: Deeds, upstream_end: str, urgent: int = 0
+) -> list[str]:
+    """What is not as it should be with a job that has ended; `status` is the last that was seen of it.
+
+    Args:
+        urgent: How often urgent jobs were let in: it was preempted no more often, and only if it yields to them.
+    """
     wrong = []
-    allowed = _ends(member, deeds, upstream_end)
+    allowed, taken = _ends(member, deeds, upstream_end), urgent if member.kind is YIELDS else 0
     if end not in allowed:
         wrong.append(f"{member.name} ended as {end!r}, not as {sorted(allowed)}; done to it: {deeds}")
     total, causes = status.restarts.total, status.restarts.by_cause
     if total != sum(causes.values()):
         wrong.append(f"{member.name}: {total} restarts, by cause {causes}")
-    if end != GONE and not _attempts_add_up(status, end, deeds):
+    if end != GONE and not _attempts_add_up(status, end, deeds, taken):
         wrong.append(f"{member.name} ended as {end} in attempt {status.attempt} after {total} incidents, {deeds}")
-    most = member.kind.own + deeds.deleted["Pod"]
+    most, preempted = member.kind.own + deeds.deleted["Pod"], causes.get(Cause.PREEMPTED, 0)
     if causes.get(Cause.ERROR, 0) > member.kind.own:
         wrong.append(f"{member.name}: its program is blamed for what was done to it: {causes}, {deeds}")
-    if total > most:
+    if total - preempted > most:
         wrong.append(f"{member.name}: {causes}, but there were {most} reasons at most: {deeds}")
+    if preempted > taken:
+        wrong.append(f"{member.name}: {causes}, but urgent jobs have taken its place {taken} times at most")
     return wrong
 
 
@@ -235,11 +291,12 @@ def _ends(member: Member, deeds: Deeds, upstream_end: str) -> set[str]:
     return {member.kind.end, DISAPPEARED} if deeds.deleted["Job"] else {member.kind.end}
 
 
-def _attempts_add_up(status: JobStatus, end: str, deeds: Deeds) -> bool:
+def _attempts_add_up(status: JobStatus, end: str, deeds: Deeds, taken: int) -> bool:
     """Each incident is followed by an attempt, save the one that ended the job.
 
-    Each resumption by one, too; and each eviction of a gang of which a worker is done.
+    Each resumption by one, too; each eviction of a gang of which a worker is done; and each loss of its place before it
+    has trained, of which there are `taken` at most.
     """
     last = end in ("Failed RestartsExhausted", "Failed WorkerFailed")
     resumed = status.attempt + last - status.restarts.total
-    return 0 <= resumed <= deeds.suspended + deeds.evicted
+    return 0 <= resumed <= deeds.suspended + deeds.evicted + taken
