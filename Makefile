@@ -65,7 +65,7 @@ test-python: ## Unit tests of runtime, API and coordinator on PYTHON=python3.13 
 
 sweep: venv control-plane ## Kill operator, plugin, receiver, companion and launchers at each of their steps; two minutes at rest
 	TORCHCTL_SWEEP=all $(BIN)/pytest tests/programs/workspace/test_crashes.py tests/programs/launcher/test_crashes.py
-	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
+	TORCHCTL_SWEEP=all TORCHCTL_REST_SECONDS=120 $(BIN)/pytest tests/envtest/test_crash_sweep.py tests/envtest/test_native_gangs.py tests/envtest/test_plugin_crashes.py tests/envtest/test_at_rest.py
 
 chaos: venv control-plane ## 200 jobs of all kinds, and 100 that Kueue evicts, while operator, API server and children go away (TORCHCTL_CHAOS_SEED=1)
 	TORCHCTL_CHAOS_JOBS=200 $(BIN)/pytest tests/envtest/test_concurrency.py

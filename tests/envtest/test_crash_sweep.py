@@ -1,12 +1,10 @@
 """The operator is cut down at each of its writes; the one after it ends with what an undisturbed one ends with."""
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,15 +14,12 @@ from clusters import CONFIG, install_kueue, install_volcano
 from gangacts import open_volcano_queue
 from gangstories import VOLCANO_STORIES
 from gates import sample
-from lives import Life
-from operators import RunningOperator, operator_process, operator_settings, running_operator
+from operators import operator_process
+from scenes import queues_and_jobs, scene_of
 from stories import SCRIPT, STORIES
-from sweeps import sweep, undisturbed, workers_made
+from sweeps import MAY_BE_MISSED, WHOLE, chosen, sweep, undisturbed, workers_made
 from tellings import Scene
 
-from torchctl.api.job import TORCHRUN_JOB
-from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.controllers.settings import CoordinatorSettings, Restarting
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
@@ -34,18 +29,12 @@ from torchctl.testing.controlplane import ControlPlane
 from torchctl.testing.kubelet import ScriptedKubelet
 from torchctl.testing.proxy import FaultProxy
 
-OF_EACH = os.environ.get("TORCHCTL_SWEEP", "1")
-"""So many points of each story are swept, or `all` (`make sweep`)."""
-WHOLE = OF_EACH == "all"
 CHOSEN = os.environ.get("TORCHCTL_STORIES", "")
 """Names of the stories that are swept, all of them where it says nothing."""
 
 AT_ONCE = 16
 KILLED = 20 if WHOLE else 3
 KILLED_AT_ONCE = 3
-MAY_BE_MISSED = 0.2
-"""Share of the points that no telling may come by: some writes happen only where events come in a certain order."""
-SWIFT = Restarting(settle_s=0.2, backoff_s=0.2, max_backoff_s=0.4, stuck_pod_s=2.0, below_minimum_s=5.0)
 
 
 @pytest.fixture(autouse=True)
@@ -63,15 +52,8 @@ async def seen(control_plane: ControlPlane, operator_account: Connection) -> Asy
     await install_volcano(control_plane)
     async with control_plane.client() as client:
         await open_volcano_queue(client, VOLCANO_STORIES)
-        cache = Cache(client)
-        cache.register(TORCHRUN_JOB)
-        cache.register(TORCHRUN_QUEUE)
-        watching = asyncio.create_task(cache.run())
-        await cache.wait_synced(30.0)
-        yield cache
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+        async with queues_and_jobs(client) as cache:
+            yield cache
 
 
 @pytest.fixture
@@ -83,22 +65,7 @@ def in_process(
     kubelet: ScriptedKubelet,
     operator_account: Connection,
 ) -> Scene:
-    """Operators are tasks that are cancelled: while that goes on nothing of theirs gets through."""
-
-    @asynccontextmanager
-    async def life(
-        proxy: FaultProxy, namespace: str, coordinator: CoordinatorSettings | None = None
-    ) -> AsyncIterator[RunningOperator]:
-        settings = operator_settings(namespace)
-        swift = replace(settings.operator, restarting=SWIFT, queue_status_period_s=0.2, coordinator=coordinator)
-        connection = proxy.connection(operator_account)
-        async with running_operator(connection, namespace, replace(settings, operator=swift)) as operator:
-            yield operator
-
-    def coordinated(coordinator: CoordinatorSettings) -> Life:
-        return partial(life, coordinator=coordinator)
-
-    return Scene(admin, transport, control_plane.connection(), seen, kubelet, life, coordinated)
+    return scene_of(admin, transport, control_plane.connection(), seen, kubelet, operator_account)
 
 
 @pytest.fixture
@@ -123,10 +90,8 @@ async def test_a_crash_at_any_write_changes_nothing_in_the_end(
     start = log.stat().st_size
     stories = [story for name, story in STORIES.items() if name in (CHOSEN.split(",") if CHOSEN else STORIES)]
     sweeps = await undisturbed(in_process, stories, times=2 if WHOLE else 1, at_once=AT_ONCE)
-    chosen = [
-        found.points if WHOLE else sample(found.points, int(OF_EACH), place) for place, found in enumerate(sweeps)
-    ]
-    await sweep(in_process, sweeps, chosen, at_once=AT_ONCE)
+    points = chosen(sweeps)
+    await sweep(in_process, sweeps, points, at_once=AT_ONCE)
     for found in sweeps:
         report(str(found))
         for problem in found.problems():
@@ -137,7 +102,7 @@ async def test_a_crash_at_any_write_changes_nothing_in_the_end(
         f"{differ} stories with differences, {time.monotonic() - started:.0f} s"
     )
     assert [problem for found in sweeps for problem in found.problems()] == []
-    assert sum(len(found.missed) for found in sweeps) <= MAY_BE_MISSED * sum(map(len, chosen))
+    assert sum(len(found.missed) for found in sweeps) <= MAY_BE_MISSED * sum(map(len, points))
     assert workers_made(read_audit_log(log, start), sweeps) == []
 
 

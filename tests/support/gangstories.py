@@ -1,4 +1,7 @@
-"""Stories of jobs that Kueue admits, or Volcano places. A person plays these two, since neither of them runs."""
+"""Stories of jobs that Kueue admits, or Volcano places, or kube-scheduler as a gang.
+
+A person plays Kueue and Volcano, since neither of them runs.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +13,7 @@ from users import Act, edits, ends, in_phase, runs
 from torchctl.api.job import JobStatus
 from torchctl.api.phases import Phase
 
-__all__ = ["GANGS", "GRACE_S", "LINGER", "VOLCANO_STORIES"]
+__all__ = ["GANGS", "GRACE_S", "LINGER", "NATIVE", "VOLCANO_STORIES"]
 
 VOLCANO_STORIES = "stories"
 """The Volcano Queue of these stories, which is there before they begin."""
@@ -113,3 +116,11 @@ GANGS = (
         workers=4,
     ),
 )
+
+NATIVE = Story(
+    "native",
+    lambda namespace: {"scheduling": {"scheduler": "kubernetes"}},
+    acts=(Act(runs(0), ends(1, CODE)), Act(runs(1), ends())),
+    workers=4,
+)
+"""Needs a control plane that serves Kubernetes' own gangs."""

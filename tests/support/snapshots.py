@@ -15,6 +15,7 @@ from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONFIG_MAP, CONTROLLER_REVISION, JOB, KAI_PODGROUP, KAI_QUEUE, POD, PVC, SERVICE
 from torchctl.api.kueue import KUEUE_WORKLOAD
 from torchctl.api.names import FIELD_MANAGER
+from torchctl.api.nativegangs import NATIVE_PODGROUP
 from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.runtime.client import requests
@@ -47,7 +48,10 @@ _NAMED: tuple[Kind[Any], ...] = (
     KAI_QUEUE,
     CONFIG_MAP,
 )
-KINDS: dict[str, Kind[Any]] = {kind.kind: kind for kind in _NAMED} | {"VolcanoPodGroup": VOLCANO_PODGROUP}
+KINDS: dict[str, Kind[Any]] = {kind.kind: kind for kind in _NAMED} | {
+    "VolcanoPodGroup": VOLCANO_PODGROUP,
+    "NativePodGroup": NATIVE_PODGROUP,
+}
 """The kinds that are compared, by the names that they have here."""
 
 MASKED = frozenset(

@@ -1,11 +1,13 @@
 """The crash sweep: a story told once for each point at which its operator can be cut down."""
 
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+from gates import sample
 from story import Story
 from tellings import Scene, Telling, tell
 from writes import Point, Write
@@ -13,8 +15,13 @@ from writes import Point, Write
 from torchctl.testing.audit import AuditedRequest
 from torchctl.testing.faults import Moment
 
-__all__ = ["Sweep", "sweep", "undisturbed", "workers_made"]
+__all__ = ["MAY_BE_MISSED", "WHOLE", "Sweep", "chosen", "sweep", "undisturbed", "workers_made"]
 
+OF_EACH = os.environ.get("TORCHCTL_SWEEP", "1")
+"""So many points of each story are swept, or `all` (`make sweep`)."""
+WHOLE = OF_EACH == "all"
+MAY_BE_MISSED = 0.2
+"""Share of the points that no telling may come by: some writes happen only where events come in a certain order."""
 TRIES = 2
 """How often a point is tried that a telling did not come by: another order of events has other writes."""
 RESTS = 4
@@ -88,6 +95,11 @@ async def undisturbed(scene: Scene, stories: Iterable[Story], *, times: int, at_
     for found in sweeps:
         found.find_points()
     return sweeps
+
+
+def chosen(sweeps: Sequence[Sweep]) -> list[list[Point]]:
+    """The points of each story that are swept."""
+    return [found.points if WHOLE else sample(found.points, int(OF_EACH), place) for place, found in enumerate(sweeps)]
 
 
 async def sweep(scene: Scene, sweeps: Iterable[Sweep], points: Sequence[Sequence[Point]], *, at_once: int) -> None:
