@@ -157,10 +157,13 @@ def test_required_kind_that_stays_refused_fails_liveness() -> None:
             await manager.cache.informer(EVENT).feed(Unavailable("forbidden"))
             await anyio.sleep(61)
             assert manager.health.live().ok, "an optional kind may be missing, or be forbidden"
-            await manager.cache.informer(LEASE).feed(Unavailable("leases is forbidden"))
+            refusal = Unavailable("leases is forbidden")
+            await manager.cache.informer(LEASE).feed(refusal)
             await anyio.sleep(59)
+            await manager.cache.informer(LEASE).feed(refusal)
             assert manager.health.live().ok
             await anyio.sleep(2)
+            await manager.cache.informer(LEASE).feed(refusal)
             report = manager.health.live()
             assert "leases.coordination.k8s.io: leases is forbidden" in report.text("healthz")
             assert not report.ok

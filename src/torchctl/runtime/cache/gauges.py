@@ -26,7 +26,7 @@ class Gauges:
         informers.append(informer)
         series = self._metrics.for_resource(kind.resource)
         series.watch_age_seconds.set_function(_over(max, informers, lambda one: one.age()))
-        series.watch_available.set_function(_over(min, informers, lambda one: float(one.available)))
+        series.watch_available.set_function(_over(min, informers, lambda one: float(not one.is_refused)))
         series.cache_objects.set_function(_over(sum, informers, lambda one: float(len(one.reader))))
         version = self._metrics.informer_store_resource_version.labels(
             "torchctl", kind.group, kind.version, kind.plural

@@ -62,9 +62,9 @@ class Informer(Generic[T]):
     A reflector feeds it, everybody else reads it. Handlers are called in the order in which they were added, once for
     each change, in the server's order. If one raises, that is reported and the others are still called.
 
-    It is `available` unless the server refuses it, and `absent` if the server does not serve the kind: a single 404 is
+    It is `available` while the server answers, and `absent` if the server does not serve the kind: a single 404 is
     proof only as long as no list was cached. While it is neither, the server refuses us, or has only begun to say 404.
-    A refusal ends when a stream is open, not with a list: without a watch the cache grows old again.
+    What is `refused` is so until a stream is open, whatever is listed: without a watch the cache grows old again.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Informer(Generic[T]):
         self._pace = Pace()
         self._synced = anyio.Event()
         self._settled = anyio.Event()
-        self._heard_at = self._tried_at = self._refused_at = clock.monotonic()
+        self._heard_at = self._tried_at = clock.monotonic()
+        self._refusals: tuple[float, float] | None = None
         self._lists = self._changes = self._handler_errors = 0
         self._metrics = metrics.for_resource(kind.resource) if metrics else None
 
@@ -128,9 +129,18 @@ class Informer(Generic[T]):
         """
         return self._clock.monotonic() - self._heard_at
 
+    @property
+    def is_refused(self) -> bool:
+        """True from a refusal until a stream is open."""
+        return self._refusals is not None
+
     def refused(self) -> float:
-        """Returns the seconds for which the server has been refusing this watch, 0 if it is not."""
-        return 0.0 if self.available else self._clock.monotonic() - self._refused_at
+        """Returns the seconds from the first to the last refusal since a stream was open; 0 after less than two.
+
+        So it does not grow while the server is away: one refusal as it starts, and an outage, are no right that lacks.
+        """
+        first, last = self._refusals or (0.0, 0.0)
+        return last - first
 
     def idle(self) -> float:
         """Returns the seconds since the last attempt on this watch, even a failed one. Does not grow in an outage.
@@ -257,7 +267,7 @@ class Informer(Generic[T]):
                 self._lose(event)
             case Available():
                 log.info("resource available again", resource=self.kind.resource)
-                self.available, self.unavailable_reason = True, ""
+                self._refusals, self.unavailable_reason = None, ""
             case Absent():
                 self.absent = True
 
@@ -267,16 +277,17 @@ class Informer(Generic[T]):
             self.resource_version = 0
         if not self.synced:
             log.info("cache synced", resource=self.kind.resource, objects=len(self._store))
-        self.absent = False
+        self.available, self.absent = True, False
         self._synced.set()
         self._settled.set()
         self._reach(event.resource_version)
 
     def _lose(self, refusal: Unavailable) -> None:
-        if self.available:
+        if not self.is_refused:
             level = log.info if self.optional else log.warning
             level("resource unavailable", resource=self.kind.resource, reason=refusal.reason)
-            self._refused_at = self._clock.monotonic()
+        now = self._clock.monotonic()
+        self._refusals = (self._refusals[0] if self._refusals else now, now)
         self.available, self.unavailable_reason = False, refusal.reason
         if not self.synced:
             # Nothing is forgotten, so the first answer is believed. What was cached is kept until `Absent`.

@@ -266,6 +266,7 @@ class WatchMachine(Generic[T]):
     def restart(self) -> None:
         """Lists again after a rest. The shell calls it if it no longer knows which events the store received."""
         self._list_anew(Closed())
+        self._refused = True  # the end of a refusal may be among what was lost
 
     # Transitions.
 

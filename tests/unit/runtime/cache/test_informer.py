@@ -228,8 +228,6 @@ async def test_being_unavailable_settles_and_heals(informer: Informer[Lease]) ->
     assert informer.settled
     assert (informer.stats().available, informer.stats().synced) == (False, False)
     await fill(informer, 10)
-    assert (informer.stats().available, informer.stats().synced) == (False, True)
-    await informer.feed(Available())
     assert (informer.stats().available, informer.stats().synced) == (True, True)
 
 
@@ -285,13 +283,23 @@ async def test_required_kind_that_is_not_found_keeps_its_objects(informer: Infor
 async def test_refusal_lasts_until_a_stream_is_open(informer: Informer[Lease], clock: ManualClock) -> None:
     """Whatever is listed meanwhile, so that a right to list and none to watch is found."""
     await fill(informer, 10)
-    for version in range(3):
-        await informer.feed(Unavailable("watch is forbidden"))
+    for version in range(4):
         clock.seconds += 20
+        await informer.feed(Unavailable("watch is forbidden"))
         await fill(informer, 11 + version)
-    assert (informer.refused(), informer.unavailable_reason) == (60, "watch is forbidden")
+    assert (informer.is_refused, informer.refused(), informer.unavailable_reason) == (True, 60, "watch is forbidden")
     await informer.feed(Available())
-    assert (informer.refused(), informer.unavailable_reason) == (0, "")
+    assert (informer.is_refused, informer.refused(), informer.unavailable_reason) == (False, 0, "")
+
+
+async def test_an_outage_after_a_refusal_is_no_refusal(informer: Informer[Lease], clock: ManualClock) -> None:
+    """An API server refuses for a moment as it starts, and may be away for long after that."""
+    await fill(informer, 10)
+    await informer.feed(Unavailable("forbidden"))
+    for _ in range(20):
+        clock.seconds += 20
+        informer.tried()
+    assert (informer.is_refused, informer.refused(), informer.age()) == (True, 0, 400)
 
 
 async def test_optional_kind_that_is_not_served_does_not_age(clock: ManualClock) -> None:

@@ -15,7 +15,7 @@ from torchctl.runtime.client.errors import Timeout, Unavailable
 from torchctl.runtime.client.exchange import Gate, HttpResponse, LineStream
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.kinds import LEASE, Lease
-from torchctl.runtime.watch.events import Applied, Init, InitDone, Removed, Skipped, StoreEvent
+from torchctl.runtime.watch.events import Applied, Available, Init, InitDone, Removed, Skipped, StoreEvent
 from torchctl.runtime.watch.events import Unavailable as Absent
 from torchctl.runtime.watch.reflector import GATHER_S, TRICKLE, Reflector
 from torchctl.runtime.watch.selector import Selector
@@ -111,7 +111,7 @@ class ScriptedTransport:
 
 
 class Recorder:
-    """A sink that keeps the events; raises on the object called `trap`, once."""
+    """A sink that keeps the events; raises on the object called `trap`, or the event that is so told, once."""
 
     kind = LEASE
     selector = Selector(namespace="ns", labels="app=x")
@@ -122,7 +122,8 @@ class Recorder:
         self.signs: list[str] = []
 
     async def feed(self, event: StoreEvent[Lease]) -> None:
-        if isinstance(event, Applied) and event.object.metadata.name == self.trap:
+        name = event.object.metadata.name if isinstance(event, Applied) else _brief(event)
+        if name == self.trap:
             self.trap = ""
             raise RuntimeError("the store broke")
         self.events.append(event)
@@ -152,6 +153,8 @@ def _brief(event: StoreEvent[Lease]) -> str:
             return "init"
         case Absent():
             return "absent"
+        case Available():
+            return "available"
     return "bookmark"
 
 
@@ -303,6 +306,14 @@ async def test_a_sink_that_breaks_gets_everything_again(clock: ManualClock) -> N
     recorder.trap = "a"
     _, sink = await play(clock, page(10), [line("ADDED", lease("a", 11))], page(12, lease("a", 11)), recorder=recorder)
     assert sink.story == ["init", "done@10", "init", "+a@11", "done@12"]
+
+
+@pytest.mark.parametrize("trap", ["done@11", "available"])
+async def test_end_of_a_refusal_reaches_a_sink_that_broke(clock: ManualClock, trap: str) -> None:
+    recorder = Recorder()
+    recorder.trap = trap
+    await play(clock, refused(403), page(11), [bookmark(12)], page(13), [bookmark(14)], recorder=recorder)
+    assert recorder.story.count("available") == 1
 
 
 async def test_streams_that_end_at_once_are_opened_ever_slower(clock: ManualClock) -> None:
