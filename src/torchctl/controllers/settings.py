@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["CoordinatorSettings", "OperatorSettings", "PolicyName", "Restarting"]
+__all__ = ["RETRY_CAP_S", "CoordinatorSettings", "OperatorSettings", "PolicyName", "Restarting"]
+
+RETRY_CAP_S = 30.0
+"""The longest back-off of our reconcilers: so soon after an outage, however long, every key is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from torchctl.controllers.coordinator.deciding import Decided, Deciding
 from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.ownership import apply_status
-from torchctl.controllers.settings import CoordinatorSettings
+from torchctl.controllers.settings import RETRY_CAP_S, CoordinatorSettings
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.client.errors import Forbidden, Invalid
 from torchctl.runtime.controller import Controller
@@ -52,7 +52,7 @@ def setup(manager: Manager, settings: CoordinatorSettings) -> None:
     period_s = settings.period_s
     reconcile = Coordinator(manager, settings).reconcile
     # A record that is refused for ever must not make the decisions about all other jobs rare.
-    controller = Controller("coordinator", reconcile, workers=1, max_retry_s=settings.word_period_s)
+    controller = Controller("coordinator", reconcile, workers=1, max_retry_s=RETRY_CAP_S)
     controller.watches(TORCHRUN_JOB, everything, delay_s=period_s)
     for kind in (TORCHRUN_QUEUE, NODE, RESOURCE_QUOTA, PRIORITY_CLASS, LIMIT_RANGE, RUNTIME_CLASS):
         controller.watches(kind, everything, delay_s=period_s)

@@ -27,7 +27,7 @@ from torchctl.controllers.job.act import Actor, Seen
 from torchctl.controllers.job.live_reads import LiveReads
 from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, Observed, by_job, by_worker_job, observe
 from torchctl.controllers.job.place_reader import PlaceReader
-from torchctl.controllers.job.plan import REFUSAL_REQUEUE_S, Plan, Steps, again_s, plan
+from torchctl.controllers.job.plan import Plan, Steps, again_s, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.status_throttle import StatusThrottle
 from torchctl.controllers.job.steps import admission
@@ -36,7 +36,7 @@ from torchctl.controllers.predicates import state_turned
 from torchctl.controllers.queuespec.policy import condition_of
 from torchctl.controllers.refusals import may_pass
 from torchctl.controllers.report import Reporter
-from torchctl.controllers.settings import OperatorSettings
+from torchctl.controllers.settings import RETRY_CAP_S, OperatorSettings
 from torchctl.runtime.cache.cache import Cache
 from torchctl.runtime.cache.informer import Change
 from torchctl.runtime.controller import Controller
@@ -69,7 +69,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     cache.register(VOLCANO_QUEUE, optional=True)
     cache.register(KUEUE_WORKLOAD, indexes={BY_WORKER_JOB: by_worker_job}, optional=True)
     reconciler = JobReconciler(manager, settings)
-    controller = Controller("torchrunjob", reconciler.reconcile, max_retry_s=REFUSAL_REQUEUE_S).for_(TORCHRUN_JOB)
+    controller = Controller("torchrunjob", reconciler.reconcile, max_retry_s=RETRY_CAP_S).for_(TORCHRUN_JOB)
     for kind in (CONTROLLER_REVISION, SERVICE, JOB):
         controller.owns(kind, labels=OURS)
     for kind in GROUP_KINDS:

@@ -38,7 +38,6 @@ from torchctl.controllers.queue.claims import (
 )
 from torchctl.controllers.queue.plan import (
     LOOK_S,
-    RETRY_S,
     Growth,
     Observed,
     Plan,
@@ -50,7 +49,7 @@ from torchctl.controllers.queue.status import derive, transitions
 from torchctl.controllers.queuespec.validate import problem_of
 from torchctl.controllers.refusals import may_pass, refusal_reason
 from torchctl.controllers.report import Reporter
-from torchctl.controllers.settings import OperatorSettings
+from torchctl.controllers.settings import RETRY_CAP_S, OperatorSettings
 from torchctl.runtime.apply import ForeignObject, StillDeleting
 from torchctl.runtime.cache.change import Change
 from torchctl.runtime.client.errors import ApiError, NotFound
@@ -88,7 +87,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
     counted_s = settings.queue_status_period_s
     reconciler = QueueReconciler(manager, settings)
     manager.add(
-        Controller("torchrunqueue", reconciler.reconcile, workers=2, max_retry_s=RETRY_S)
+        Controller("torchrunqueue", reconciler.reconcile, workers=2, max_retry_s=RETRY_CAP_S)
         .for_(TORCHRUN_QUEUE, predicate=generation_changed)
         .owns(CONFIG_MAP, labels=OURS)
         .watches(PVC, queue_of_claim)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from torchctl.controllers.settings import RETRY_CAP_S
 from torchctl.runtime.workqueue import ExponentialLimiter
 
 
@@ -28,10 +29,10 @@ def test_failing_keys_do_not_slow_each_other_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outage_s", "limiter"), [(30, ExponentialLimiter[int]()), (3600, ExponentialLimiter[int](cap_s=30))]
+    ("outage_s", "limiter"), [(30, ExponentialLimiter[int]()), (3600, ExponentialLimiter[int](cap_s=RETRY_CAP_S))]
 )
 def test_a_thousand_keys_are_tried_soon_after_an_outage(outage_s: float, limiter: ExponentialLimiter[int]) -> None:
-    """Within 30 s: after a short one by the default, after a long one with a cap as our own reconcilers have it."""
+    """Within 30 s: after a short one by the default, after a long one with the cap of our own reconcilers."""
     tried_s = []
     for key in range(1000):
         now_s = 0.0
