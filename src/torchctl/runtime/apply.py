@@ -94,6 +94,10 @@ class Applier:
         self._cache = cache
         self._drift = DriftDetector(client.field_manager)
 
+    def unfenced(self) -> "Applier":
+        """Returns an applier whose writes need no leadership, for controllers with `leader_elected=False`."""
+        return Applier(self._client.unfenced(), self._cache)
+
     async def apply(
         self,
         kind: Kind[T],

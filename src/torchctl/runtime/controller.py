@@ -80,7 +80,7 @@ class Controller:
         resync_s: Seconds within which each object of `for_` is reconciled once although nothing changed, evenly spread.
             0: never. None: as the manager's settings say.
         leader_elected: Only the leader runs it. If not, each replica does, and it has to write through
-            `manager.client.unfenced()`.
+            `manager.client.unfenced()` or `manager.applier.unfenced()`.
     """
 
     def __init__(

@@ -71,9 +71,11 @@ class EventRecorder:
         Args:
             type_: `Normal` or `Warning`.
             reason: One CamelCase word for machines.
-            message: A sentence for people, at most 1024 characters. What is no Unicode becomes `?`.
+            message: A sentence for people, at most 1024 characters.
+
+        What is no Unicode becomes `?`.
         """
-        message = message.encode(errors="replace").decode()
+        type_, reason, message = (text.encode(errors="replace").decode() for text in (type_, reason, message))
         if len(self._queue) >= QUEUE:
             self._dropped.labels("queue_full").inc()
             return

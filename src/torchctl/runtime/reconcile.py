@@ -86,23 +86,28 @@ class Conclusion(msgspec.Struct, frozen=True):
         return cls(ResultLabel.REQUEUE_AFTER, requeue_after_s=after_s)
 
 
-_AGAIN = (Conflict, NotLeader, StillDeleting)
-_EXPECTED = (ApiError, ForeignObject, TerminalError, TimeoutError, *_AGAIN)
+_AGAIN = (Conflict, StillDeleting)
+_EXPECTED = (ApiError, ForeignObject, TerminalError, TimeoutError)
 
 
-def conclusion_of_error(error: Exception) -> Conclusion:
+def conclusion_of_error(error: Exception, *, fenced: bool = True) -> Conclusion:
     """Classifies the exception that a reconciler raised; an exception group by its gravest member.
 
     A conflict is no error: with optimistic concurrency it means "look again", and so does a child that is still being
     deleted. A write that the fence refused needs no retry, because the leadership that it belonged to is over. If
     several things failed, the key is retried as long as that can help one of them.
+
+    Args:
+        fenced: Whether the controller runs only while this process leads. One that always runs must not write through
+            the fence at all: then `NotLeader` is a fault of its own.
     """
+    again = (*_AGAIN, NotLeader) if fenced else _AGAIN
     causes = [*causes_of(error)]
-    if not all(isinstance(cause, _EXPECTED) for cause in causes):
+    if not all(isinstance(cause, (*_EXPECTED, *again)) for cause in causes):
         return Conclusion(ResultLabel.ERROR, retry=True, error=error, panic=True)
     if all(isinstance(cause, TerminalError) for cause in causes):
         return Conclusion(ResultLabel.ERROR, error=error, terminal=True)
-    if all(isinstance(cause, (*_AGAIN, TerminalError)) for cause in causes):
+    if all(isinstance(cause, (*again, TerminalError)) for cause in causes):
         return Conclusion(ResultLabel.REQUEUE, retry=True, error=error)
     timeout = any(isinstance(cause, TimeoutError) for cause in causes)
     return Conclusion(ResultLabel.ERROR, retry=True, error=error, timeout=timeout)

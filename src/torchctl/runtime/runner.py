@@ -184,10 +184,11 @@ class Runner:
         source = self._controller.sources[0]
         while True:
             informers = self._cache.register_all(source.kind, **source.selection)
-            readers = [informer.reader for informer in informers]
-            count = sum(map(len, readers))
-            for reader in readers:
-                for key in reader.all_keys():
+            # All of one moment: what comes to one reader meanwhile would else stretch the period for the others.
+            cached = [(informer.reader, informer.reader.all_keys()) for informer in informers]
+            count = sum(len(reader) for reader, _ in cached)
+            for reader, keys in cached:
+                for key in keys:
                     await self._clock.sleep(self._resync_s / count)
                     with suppress(Exception, CancelledError):  # a mapper that raises was reported at the change
                         for request in source.mapper(obj) if (obj := reader.get(key)) is not None else ():
@@ -232,7 +233,7 @@ class Runner:
                 with cancelled_only_if_asked(), anyio.fail_after(self._timeout_s):
                     return Conclusion.of(await self._controller.reconcile(request))
             except Exception as error:
-                return conclusion_of_error(error)
+                return conclusion_of_error(error, fenced=self._controller.leader_elected)
             finally:
                 self._metrics.time_seconds.observe(self._clock.monotonic() - began_s)
                 self._barrier.note(request, writes)

@@ -268,7 +268,7 @@ def test_text_that_is_no_unicode_is_recorded_all_the_same() -> None:
     """Such as a file name, or a line of a program's output, that Python decoded with surrogates."""
 
     async def story(rig: Rig) -> None:
-        rig.recorder.event(JOB, "Warning", "Failed", "cannot read caf\udce9.py")
+        rig.recorder.event(JOB, "Warning", "Fai\udce9led", "cannot read caf\udce9.py")
         await rig.settled()
 
     (event,) = play(story).events

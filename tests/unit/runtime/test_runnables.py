@@ -12,6 +12,7 @@ from torchctl.runtime.client.requests import get
 from torchctl.runtime.client.warnings import Warnings
 from torchctl.runtime.controller import Controller, Enqueue
 from torchctl.runtime.kinds import Key, Kind, PartialObject, metadata_of
+from torchctl.runtime.leaderelection.fence import Fence
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.reconcile import Request
@@ -45,7 +46,7 @@ class World:
         self.server = FakeApiServer([Served(THING)], clock=clock)
         self.client = self.server.client()
         self.manager = Manager(
-            self.client,
+            self.server.client(fence=Fence(clock)) if elector is not None else self.client,
             settings=RuntimeSettings(server=ServerSettings(metrics_port=None, health_port=None), **settings),
             metrics=Metrics(process=False),
             clock=clock,
@@ -112,6 +113,53 @@ def test_resync_spreads_all_objects_over_its_period() -> None:
         again = world.seen[4:]
         assert [name for name, _ in again] == ["a", "b", "c", "d"]
         assert [round(at) for _, at in again] == [25, 50, 75, 100]
+
+    virtualtime.run(main)
+
+
+def test_resync_keeps_its_period_while_a_namespace_grows() -> None:
+    async def main() -> None:
+        world = World(namespace="one,two")
+        await world.client.create(THING, thing("a"), "one")
+        world.manager.add(Controller("c", world.note, resync_s=100.0).for_(THING))
+        async with world.running():
+            await anyio.sleep(50)
+            for number in range(10):
+                await world.client.create(THING, thing(f"b{number}"), "two")
+            await anyio.sleep(152)
+        again = [name for name, at in world.seen if at > 60]
+        assert sorted(again) == ["a", "a", *(f"b{number}" for number in range(10))]
+
+    virtualtime.run(main)
+
+
+def test_write_through_the_fence_without_leadership_is_a_fault() -> None:
+    """The controller runs on each replica: it would be tried again in silence for ever."""
+
+    async def main() -> None:
+        world, done = World(elector=Never()), list[str]()
+        body = {"apiVersion": THING.api_version, "kind": THING.kind, "metadata": {"name": "b", "namespace": "ns"}}
+
+        async def fenced(request: Request) -> None:
+            if request.name == "a":
+                await world.manager.applier.apply(THING, body, lambda meta: True)
+
+        async def unfenced(request: Request) -> None:
+            if request.name == "a":
+                await world.manager.applier.unfenced().apply(THING, body, lambda meta: True)
+                done.append(request.name)
+
+        await world.client.create(THING, thing("a"), "ns")
+        for name, reconcile in (("fenced", fenced), ("unfenced", unfenced)):
+            world.manager.add(Controller(name, reconcile, leader_elected=False).for_(THING))
+        async with world.running():
+            await anyio.sleep(1)
+        assert done == ["a"]
+        read = world.manager.metrics.registry.get_sample_value
+        labels = [{"controller": name} for name in ("fenced", "unfenced")]
+        panics = [read("controller_runtime_reconcile_panics_total", label) for label in labels]
+        assert panics[0]
+        assert not panics[1]
 
     virtualtime.run(main)
 
