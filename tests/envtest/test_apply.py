@@ -542,14 +542,18 @@ async def test_object_of_an_unknown_outcome_is_not_made_twice(bench: Bench) -> N
     assert [(each.method, each.status) for each in bench.proxy.exchanges[sent:]] == [("PATCH", 409), ("GET", 200)]
 
 
-async def test_our_own_late_write_is_no_foreign_object(bench: Bench) -> None:
-    stall = bench.proxy.stall(is_apply)
+@pytest.mark.parametrize("versioned", [True, False], ids=["", "server refuses the version"])
+async def test_our_own_late_write_is_no_foreign_object(bench: Bench, versioned: bool) -> None:
+    """Although the Job controller has written its status meanwhile."""
+    if not versioned:
+        bench.proxy.answer(409, match=names_no_version, reason="Conflict")
+    stall = bench.proxy.stall(lambda exchange: is_apply(exchange) and (versioned or not names_no_version(exchange)))
     intent = bench.job("trainer:1")
     async with anyio.create_task_group() as tasks:
 
         async def apply() -> None:
             applied = await bench.applier.apply(JOB, intent, bench.ours)
-            assert applied.operation is Operation.KEEP
+            assert applied.operation is (Operation.KEEP if versioned else Operation.CREATE)
 
         tasks.start_soon(apply)
         await stall.reached()

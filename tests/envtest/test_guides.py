@@ -9,14 +9,13 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
+import yaml
 from waiting import until
 from webhooks import MUTATING, VALIDATING, Rule, in_force, issue, registered
 
-from torchctl.runtime.admission import Admission, Denied
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Forbidden
-from torchctl.runtime.controller import Controller, Enqueue
-from torchctl.runtime.kinds import Key
+from torchctl.runtime.kinds import EVENT
 from torchctl.runtime.manager import Manager
 from torchctl.runtime.reconcile import Request
 from torchctl.runtime.settings import RuntimeSettings, ServerSettings, WebhookSettings
@@ -41,7 +40,10 @@ spec:
       schema:
         openAPIV3Schema:
           type: object
-          properties: {spec: {type: object, additionalProperties: {type: string}}}
+          properties:
+            spec: {type: object, additionalProperties: {type: string}}
+            status: {type: object, additionalProperties: {type: string}}
+      subresources: {status: {}}
 """
 GREETING = """
 apiVersion: example.org/v1
@@ -88,6 +90,36 @@ async def test_the_reconciler_of_the_guide_works(control_plane: ControlPlane, wr
     assert found.data == {"text": "hello"}
 
 
+def test_the_reconciler_of_the_guide_works_without_a_server() -> None:
+    scope: dict[str, Any] = {"__name__": "greetings"}
+    exec(code("reconcilers.md", "# Write a reconciler"), scope)
+    scope |= {"CRD": yaml.safe_load(CRD), "HELLO": yaml.safe_load(GREETING)}
+    exec(code("testing.md", "## A controller without a server"), scope)
+    scope["test_greeting_has_its_config_map"]()
+
+
+async def test_the_other_writes_of_the_guide(admin: Client, namespace: str, written: dict[str, Any]) -> None:
+    manager, stop = Manager(admin, settings=RuntimeSettings(namespace=namespace, server=QUIET)), anyio.Event()
+    written["setup"](manager)
+    kind = written["GREETING"]
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "hello"}, "spec": {"text": "hello"}}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(manager.run, stop)
+        greeting = await admin.create(kind, body, namespace)
+        await wait_for(admin, written["CONFIG_MAP"], "hello", namespace, until=lambda found: found is not None)
+        exec(code("reconcilers.md", "Other writes, and an Event"), written)
+        await written["by_hand"](manager, greeting)
+
+        async def is_told() -> bool:
+            return any(event.reason == "Sent" for event in await admin.list(EVENT, namespace=namespace))
+
+        await until(is_told)
+        stop.set()
+    raw = await admin.get_raw(kind, "hello", namespace)
+    assert raw["status"] == {"card": "hello"}
+    assert "finalizers" not in raw["metadata"]
+
+
 async def test_what_the_guide_runs_beside_the_watches(admin: Client, written: dict[str, Any]) -> None:
     manager, stop = Manager(admin, settings=RuntimeSettings(namespace="default", server=QUIET)), anyio.Event()
     called, proxied = anyio.Event(), anyio.Event()
@@ -102,8 +134,8 @@ async def test_what_the_guide_runs_beside_the_watches(admin: Client, written: di
         if request.name == "caller":
             called.set()
 
-    scope: dict[str, Any] = {"Controller": Controller, "Enqueue": Enqueue, "Key": Key, "GREETING": written["GREETING"]}
-    scope |= {"manager": manager, "calls": calls, "proxy": proxy, "reconcile": reconcile}
+    scope: dict[str, Any] = {"GREETING": written["GREETING"], "manager": manager}
+    scope |= {"calls": calls, "proxy": proxy, "reconcile": reconcile}
     exec(code("reconcilers.md", "## Beside the watches"), scope)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -122,8 +154,8 @@ async def test_the_webhooks_of_the_guide_judge_and_change(
     settings = RuntimeSettings(namespace=namespace, server=QUIET, webhooks=webhooks)
     manager, stop = Manager(admin, settings=settings), anyio.Event()
     written["setup"](manager)
-    kind, scope = written["GREETING"], {"Admission": Admission, "Any": Any, "Denied": Denied, "manager": manager}
-    exec(code("reconcilers.md", "## Admission webhooks"), scope | {"Greeting": written["Greeting"], "GREETING": kind})
+    kind = written["GREETING"]
+    exec(code("reconcilers.md", "## Admission webhooks"), written | {"manager": manager})
     rule = Rule(group="example.org", resource="greetings", operations=("CREATE",))
 
     def greeting(name: str, **spec: str) -> dict[str, Any]:

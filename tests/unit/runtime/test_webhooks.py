@@ -4,6 +4,7 @@ import io
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -12,14 +13,17 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from webhooks import issue
 
 from torchctl.runtime.admission import Admission, Denied, steps
 from torchctl.runtime.client.codec import Codec
-from torchctl.runtime.clock import SystemClock
+from torchctl.runtime.clock import Clock, SystemClock
 from torchctl.runtime.kinds import Kind, PartialObject
 from torchctl.runtime.metrics import Metrics
 from torchctl.runtime.settings import WebhookSettings
 from torchctl.runtime.webhooks import Webhooks
+from torchctl.testing.certificates import Authority
+from torchctl.testing.clock import ManualClock
 from torchctl.testing.fake.patches import json_patched
 
 THING: Kind[PartialObject] = Kind("things.test", "v1", "Thing", "things", PartialObject)
@@ -40,10 +44,10 @@ def test_patch_makes_one_object_of_another(before: dict[str, Any], after: dict[s
 class Served:
     """Webhooks on loopback, and what they answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cert_dir: str | None = None, clock: Clock | None = None) -> None:
         self.metrics = Metrics(process=False)
-        settings = WebhookSettings(host="127.0.0.1", port=0)
-        self.webhooks = Webhooks(settings, Codec(), self.metrics, SystemClock())
+        settings = WebhookSettings(host="127.0.0.1", port=0, cert_dir=cert_dir)
+        self.webhooks = Webhooks(settings, Codec(), self.metrics, clock or SystemClock())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -52,9 +56,10 @@ class Served:
             yield
             tasks.cancel_scope.cancel()
 
-    async def post(self, path: str, **request: Any) -> tuple[int, Any]:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async def post(self, path: str, authority: Authority | None = None, **request: Any) -> tuple[int, Any]:
+        context = ssl.create_default_context(cadata=authority.certificate.decode() if authority else None)
+        if authority is None:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         body = io.BytesIO(msgspec.json.encode(request))
         url = f"https://127.0.0.1:{self.webhooks.port}{path}"
         async with aiohttp.ClientSession() as session, session.post(url, data=body, ssl=context) as answer:
@@ -113,3 +118,23 @@ def test_two_webhooks_at_one_path_are_refused() -> None:
     served.webhooks.mutate("/things", THING, mutate)
     with pytest.raises(ValueError, match="exists already"):
         served.webhooks.mutate("/things", THING, mutate)
+
+
+async def test_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
+    """Of another authority, as after a rotation of both. Until the next look the old one is served."""
+
+    async def nothing(asked: Admission[PartialObject]) -> None:
+        """Allows all."""
+
+    earlier, later, clock = Authority(), Authority(), ManualClock()
+    issue(earlier, tmp_path)
+    served = Served(cert_dir=str(tmp_path), clock=clock)
+    served.webhooks.validate("/things", THING, nothing)
+    async with served.running():
+        assert (await served.post("/things", earlier, request=review()))[0] == 200
+        issue(later, tmp_path)
+        assert (await served.post("/things", earlier, request=review()))[0] == 200
+        clock.seconds += 10
+        assert (await served.post("/things", later, request=review()))[0] == 200
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await served.post("/things", earlier, request=review())
