@@ -17,7 +17,7 @@ from torchctl.api.kueue import KUEUE_WORKLOAD
 from torchctl.api.names import FIELD_MANAGER
 from torchctl.api.nativegangs import NATIVE_PODGROUP
 from torchctl.api.queue import TORCHRUN_QUEUE
-from torchctl.api.volcano import VOLCANO_PODGROUP
+from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE
 from torchctl.runtime.client import requests
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.intent import INTENT_ANNOTATION
@@ -48,8 +48,10 @@ _NAMED: tuple[Kind[Any], ...] = (
     KAI_QUEUE,
     CONFIG_MAP,
 )
-KINDS: dict[str, Kind[Any]] = {kind.kind: kind for kind in _NAMED} | {
+KINDS: dict[str, Kind[Any]] = {
+    **{kind.kind: kind for kind in _NAMED},
     "VolcanoPodGroup": VOLCANO_PODGROUP,
+    "VolcanoQueue": VOLCANO_QUEUE,
     "NativePodGroup": NATIVE_PODGROUP,
 }
 """The kinds that are compared, by the names that they have here."""
@@ -108,7 +110,7 @@ Json = dict[str, Any]
 async def read_namespace(
     transport: AiohttpTransport, namespace: str, counts: Sequence[Mapping[str, int]] = ()
 ) -> list[bytes]:
-    """Reads all that belongs to a namespace, KAI Queues called after it included: a list of each kind, as JSON.
+    """Reads all that belongs to a namespace, schedulers' Queues called after it included: a list of each kind, as JSON.
 
     Args:
         counts: How many objects of each kind there may be. Of another number it is told that it is so, and no more:

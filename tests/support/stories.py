@@ -53,6 +53,10 @@ def _gangs(namespace: str) -> Json:
     return {"kaiQueue": namespace, "nodeResources": {"gpus": 1}}
 
 
+def _own_volcano_queue(namespace: str) -> Json:
+    return {"scheduling": {"volcanoQueue": namespace, "volcanoQueuePolicy": "Manage"}}
+
+
 def _mounted(namespace: str) -> Json:
     """All workers mount the claim, so files can change in it while they run."""
     return {"storage": {"workspace": SHARED_CLAIM}}
@@ -225,6 +229,14 @@ ON_CUE = (
         ),
     ),
     Story("handed", _gangs, acts=(Act(runs(0), edits_queue(kaiQueuePolicy="Reference")), Act(runs(0), ends()))),
+    Story(
+        "handed-volcano",
+        _own_volcano_queue,
+        acts=(
+            Act(runs(0), edits_queue(scheduling={"volcanoQueuePolicy": "Reference"})),
+            Act(runs(0), ends()),
+        ),
+    ),
     *COORDINATED,
     *GANGS,
 )

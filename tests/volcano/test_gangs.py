@@ -9,6 +9,7 @@ from gangcluster import ENDLESS, clear, node, told, workers
 from jobs import Place
 from waiting import until
 
+from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import POD, Pod
 from torchctl.api.phases import Phase
 from torchctl.api.queue import TORCHRUN_QUEUE
@@ -149,6 +150,10 @@ async def test_managed_queue_takes_pods_and_goes_with_its_queue(place: Place, qu
     await place.reaches(Phase.RUNNING, "third", timeout_s=60)
     await place.condition("Admitted", "WaitingForAdmission", "second")
     assert nodes_of(await workers(place, "second")) == [""]
+    await place.admin.delete(TORCHRUN_JOB, "third", namespace=place.namespace)
+    more: dict[str, Any] = {"spec": {"quota": {"gpus": 16}}}
+    await place.admin.merge_patch(TORCHRUN_QUEUE, "queue", more, namespace=place.namespace)
+    await place.reaches(Phase.RUNNING, "second", timeout_s=60)
     await place.admin.delete(TORCHRUN_QUEUE, "queue", namespace=place.namespace)
     await place.condition("VolcanoQueueReady", "Deleting", "queue", kind=TORCHRUN_QUEUE)
     await clear(place)

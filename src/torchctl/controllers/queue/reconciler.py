@@ -92,9 +92,7 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         .owns(CONFIG_MAP, labels=OURS)
         .watches(PVC, queue_of_claim)
         .watches(KAI_QUEUE, reconciler.queues_around, predicate=generation_changed, optional=True)
-        .watches(
-            VOLCANO_QUEUE, reconciler.queues_in_volcano, predicate=generation_changed | state_turned, optional=True
-        )
+        .watches(VOLCANO_QUEUE, reconciler.queues_in_volcano, predicate=volcano_queue_turned, optional=True)
         # These are only counted: all changes within that time are one write.
         .watches(KAI_QUEUE, reconciler.queues_in, optional=True, delay_s=counted_s)
         .watches(TORCHRUN_JOB, queue_of_job, predicate=counts_otherwise, delay_s=counted_s)
@@ -115,6 +113,17 @@ def _counts_otherwise(change: Change[TorchrunJob]) -> bool:
 
 counts_otherwise = Predicate(_counts_otherwise)
 """Passes changes of a job that change the counts of its queue."""
+
+
+def _claimed_otherwise(change: Change[VolcanoQueue]) -> bool:
+    return change.old is None or change.new is None or claim_of(change.old.metadata) != claim_of(change.new.metadata)
+
+
+claim_changed = Predicate(_claimed_otherwise)
+"""Passes Volcano Queues that came, went or changed hands: a claim is an annotation, and no new generation."""
+
+volcano_queue_turned = generation_changed | state_turned | claim_changed
+"""What matters of a Volcano Queue to the queues that name or claim it; what it counts changes with every pod."""
 
 
 def queue_of_claim(claim: PersistentVolumeClaim) -> tuple[Request, ...]:
