@@ -123,6 +123,11 @@ class Ledger:
             ),
             *([f"{self.preempted()} preemptions for {urgent} starts"] if self.preempted() > urgent else []),
             *(
+                [f"nobody had to leave, in {urgent} starts"]
+                if self._should_have_left() and not self.preempted()
+                else []
+            ),
+            *(
                 line
                 for name, member in self.members.items()
                 for line in wrong_with(
@@ -143,6 +148,11 @@ class Ledger:
     def preempted(self) -> int:
         """How often jobs that yield lost their place to an urgent one."""
         return sum(preemptions(self.statuses[name]) for name, member in self.members.items() if member.kind is YIELDS)
+
+    def _should_have_left(self) -> bool:
+        """Whether an urgent job came while one ran that yields, of which nothing had been deleted."""
+        calm = [m for m in self.members.values() if m.kind is YIELDS and not self.deeds[m.name].deleted]
+        return bool(calm) and self.urgent_starts() > 0
 
     def by_kind(self) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = defaultdict(Counter)

@@ -105,8 +105,8 @@ def _evicted(attempt: int, index: int) -> Play | None:
 
 
 def _long_at_first(attempt: int, index: int) -> Play | None:
-    """Long enough for an urgent job to come, and for somebody to look while its checkpoint is saved."""
-    return Play(run_s=10.0, stop_s=2.0) if attempt == 0 else None
+    """Long enough for an urgent job to come even if nobody leads, and for a look while the checkpoint is saved."""
+    return Play(run_s=30.0, stop_s=2.0) if attempt == 0 else None
 
 
 EVER = 1000
