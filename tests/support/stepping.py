@@ -128,6 +128,7 @@ def ask_for_leave(address: str, root: str) -> None:
     asker = _Asker(address, root)
     sys.addaudithook(asker.hear)
     os.write = asker.watched("os.write", os.write)
+    os.pwrite = asker.watched("os.pwrite", os.pwrite)
     os.fsync = asker.watched("os.fsync", os.fsync)
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "ROLE_WORKER",
     "VOLCANO_POD_GROUP",
     "WORKSPACE_KEPT",
+    "WORKSPACE_PACKED",
     "WORKSPACE_REVISION",
     "attempt_of",
     "job_labels",
@@ -58,6 +59,8 @@ WORKSPACE_REVISION = "torchrun.ai/workspace-revision"
 """Annotation of a sync pod: the revision that it was asked for."""
 WORKSPACE_KEPT = "torchrun.ai/workspace-kept"
 """Annotation of a sync pod that leaves what the claim has, whatever the source has."""
+WORKSPACE_PACKED = "torchrun.ai/workspace-packed"
+"""Annotation of a workspace claim that keeps an upload as one file, so that no worker finds files there."""
 REVISIONS = "torchrun.ai/revisions"
 """Annotation of a job: the revisions that it was sent while it ran, the newest last, with blanks between."""
 FILES_ONLY = "torchrun.ai/files-only"

@@ -107,6 +107,7 @@ def wait(root: Path, revision: str, timeout_s: float, termination_log: Path) -> 
 @click.option("--revision", default="", help="The revision, or the digest, that is waited for; any if absent.")
 @click.option("--cache", type=_DIRECTORY, help="Directory that keeps content for later uploads.")
 @click.option("--cache-bytes", type=click.IntRange(min=1), default=_CACHE_BYTES, show_default=True, help="Its size.")
+@click.option("--packed", is_flag=True, help="Keep an upload as one file, which copy and serve read.")
 @_TIMEOUT
 @_LOG
 @partial(_limited, max_entries=_MOST_UPLOADED)
@@ -117,6 +118,7 @@ def receive(
     revision: str,
     cache: Path | None,
     cache_bytes: int,
+    packed: bool,
     timeout_s: float,
     termination_log: Path,
     **options: Any,
@@ -129,7 +131,14 @@ def receive(
         store = Store(cache, max_bytes=cache_bytes) if cache else None
         limits = _limits(options)
         return await receive_workspace(
-            root, port=port, token=token, timeout_s=timeout_s, limits=limits, revision=revision, store=store
+            root,
+            port=port,
+            token=token,
+            timeout_s=timeout_s,
+            limits=limits,
+            revision=revision,
+            store=store,
+            packed=packed,
         )
 
     _finish("receive", main, termination_log)

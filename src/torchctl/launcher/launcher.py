@@ -292,7 +292,7 @@ def world_environment(environ: dict[str, str], world: dict[str, Any]) -> dict[st
 MARKER, STAGING = ".sync_success", ".torchctl-staging"
 OTHERS_OF_A_CLAIM = {
     *(".torchctl-store", ".torchctl-wish", ".torchctl-wish.tmp", ".torchctl-placed", ".torchctl-placed.tmp"),
-    "lost+found",
+    *(".torchctl-pack", "lost+found"),
 }
 RESERVED = {MARKER, MARKER + ".tmp", STAGING} | OTHERS_OF_A_CLAIM
 CHUNK = 1 << 20

@@ -5,59 +5,59 @@ costs a piece for each thread. What goes wrong in a thread is raised by the next
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TypeAlias
+from typing import Generic, NamedTuple, TypeVar
 
 from .core import Admitted, Member
 from .unpack import Unpacker
 
-__all__ = ["SMALL", "Batches"]
+__all__ = ["SMALL", "Batches", "File", "files_below"]
 
 SMALL = 64 * 1024
 """Bytes up to which a file is a small one."""
 _FILES, _BYTES = 64, 256 * 1024
 _THREADS, _WAITING = 4, 8
 
-_File: TypeAlias = tuple[Member, Iterable[bytes | memoryview]]
+T = TypeVar("T")
 
 
-class Batches:
-    """Files for the directory `root`, whose directories are made already.
+class Batches(Generic[T]):
+    """Things that are written in threads, some of them at a time.
+
+    Args:
+        write: writes some; it ends soon after the event is set.
 
     Raises:
         OSError: the volume is full or cannot be written.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, write: Callable[[Sequence[T], Event], None]) -> None:
+        self._write = write
         self._pool = ThreadPoolExecutor(_THREADS)
         self._stopped = Event()
         self._running = deque[Future[None]]()
-        self._files: list[_File] = []
+        self._waiting: list[T] = []
         self._bytes = 0
 
-    def put(self, member: Member, content: Iterable[bytes | memoryview]) -> None:
-        """Add a file that a guard has admitted. Waits while too many batches do.
-
-        Args:
-            content: its pieces; a thread takes them one by one.
-        """
-        self._files.append((member, content))
-        self._bytes += member.size
-        if len(self._files) == _FILES or self._bytes >= _BYTES:
+    def put(self, one: T, size: int) -> None:
+        """Add one of so many bytes. Waits while too many batches do."""
+        self._waiting.append(one)
+        self._bytes += size
+        if len(self._waiting) == _FILES or self._bytes >= _BYTES:
             self._start()
 
     def settle(self) -> None:
-        """Wait until every file so far is written."""
+        """Wait until everything so far is written."""
         self._start()
         while self._running:
             self._running.popleft().result()
 
     def close(self) -> None:
-        """Wait until every file is written, and end the threads."""
+        """Wait until everything is written, and end the threads."""
         self.settle()
         self._pool.shutdown()
 
@@ -67,14 +67,26 @@ class Batches:
         self._pool.shutdown(cancel_futures=True)
 
     def _start(self) -> None:
-        files, self._files, self._bytes = self._files, [], 0
-        if files:
-            self._running.append(self._pool.submit(_write, self._root, files, self._stopped))
+        batch, self._waiting, self._bytes = self._waiting, [], 0
+        if batch:
+            self._running.append(self._pool.submit(self._write, batch, self._stopped))
         while len(self._running) > _WAITING or (self._running and self._running[0].done()):
             self._running.popleft().result()
 
 
-def _write(root: Path, files: Sequence[_File], stopped: Event) -> None:
+class File(NamedTuple):
+    """A file that a guard has admitted. A thread takes the pieces of its content one by one."""
+
+    member: Member
+    content: Iterable[bytes | memoryview]
+
+
+def files_below(root: Path) -> Batches[File]:
+    """Return batches of files for a directory, whose own directories are made already."""
+    return Batches(partial(_write_files, root))
+
+
+def _write_files(root: Path, files: Sequence[File], stopped: Event) -> None:
     with Unpacker(root, Admitted()) as unpacker:
         for member, content in files:
             unpacker.add(member)

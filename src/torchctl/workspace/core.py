@@ -20,6 +20,7 @@ from .errors import Refused
 
 __all__ = [
     "MARKER",
+    "PACK",
     "PLACED",
     "RESERVED",
     "STAGING",
@@ -42,8 +43,9 @@ STAGING = ".torchctl-staging"
 STORE = ".torchctl-store"
 WISH = ".torchctl-wish"
 PLACED = ".torchctl-placed"
+PACK = ".torchctl-pack"
 RESERVED = frozenset(
-    {MARKER, MARKER + ".tmp", STAGING, STORE, WISH, WISH + ".tmp", PLACED, PLACED + ".tmp", "lost+found"}
+    {MARKER, MARKER + ".tmp", STAGING, STORE, WISH, WISH + ".tmp", PLACED, PLACED + ".tmp", PACK, "lost+found"}
 )
 """Names at the top of a claim that are ours or the file system's: never part of a workspace."""
 

@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Mapping
 
-from .core import parts_of
+from .core import PACK, parts_of
 from .errors import Refused
 from .git import fetch_git
 from .marker import Marker, read_marker, write_marker
@@ -100,6 +100,12 @@ async def _adopt(request: FetchRequest) -> Marker:
         root = root / part
         if root.is_symlink() or not root.is_dir():
             raise Refused(f"the claim has no directory {request.sub_path}", next_step="Check volumes.workspace.subPath")
+    if (root / PACK).exists():
+        raise Refused(
+            f"the claim has the code of a job as one file, {PACK}",
+            next_step="Send the directory to the job that is to have it, or remove that file if those beside it are to "
+            "take its place",
+        )
     summary = await drive(digest(root, request.limits))
     _expect(request, summary.digest)
     marker = Marker(

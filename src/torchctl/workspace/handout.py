@@ -4,10 +4,11 @@ from pathlib import Path
 
 import anyio
 
-from .copies import copy_tree
+from .copies import copy_tree, unpack_tree
 from .core import Limits, show
 from .errors import Refused, Unreachable, WorkspaceError
 from .marker import Marker, read_marker
+from .packed import opened
 from .staging import Staging
 from .steps import deadline, drive
 from .tree import digest
@@ -83,8 +84,13 @@ async def verify(tree: Path, expected: str, limits: Limits) -> None:
 async def _copy_once(source: Path, target: Path, marker: Marker, limits: Limits) -> Marker:
     staging = Staging(target)
     staging.open()
-    await drive(copy_tree(source, staging.tree, limits))
-    await verify(staging.tree, marker.digest, limits)
+    packed = opened(source)
+    if packed is None:
+        await drive(copy_tree(source, staging.tree, limits))
+        await verify(staging.tree, marker.digest, limits)
+    else:
+        with packed:
+            await drive(unpack_tree(packed, staging.tree, marker.digest, limits))
     staging.publish(marker)
     return marker
 

@@ -1,10 +1,9 @@
 """One upload on the receiver's side, without its network: what is missing, what has arrived, what is put in place.
 
 Content arrives as one stream: the missing files, one after another, in the order of the manifest. It is written into
-the staged tree at once, so the offset in the stream is all that a broken connection leaves to be remembered. Everything
-that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a tree. Small files are
-written in threads of their own, a little later, and so is what need not be sent. All small files that were sent are
-written when the end of the stream is answered.
+the staged tree, or its pack, at once, so the offset in the stream is all that a broken connection leaves to be
+remembered. Everything that is read again (the manifest) is read from disk, so memory does not grow with the bytes of a
+tree. All that was sent is written when the end of the stream is answered.
 
 Calls block on the disk: make them in a worker thread, one at a time.
 """
@@ -16,15 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .batches import SMALL, Batches
-from .core import Admitted, Limits, Member, show
+from .core import Limits, Member, show
 from .errors import Refused
 from .manifest import EMPTY, Entry, checked, entries
 from .marker import Marker
-from .present import Present
+from .packed import Layout, Packing
+from .present import look
 from .staging import Staging
 from .tree import CHUNK, open_member
-from .unpack import Unpacker
+from .unpacking import Unpacking
 
 if TYPE_CHECKING:
     from .store import Pack, Place, Store
@@ -38,13 +37,21 @@ class Incoming:
     Args:
         tree: the SHA-256 of the manifest, in hexadecimal.
         store: what it has need not be sent, and what is sent is added to it.
+        packed: nobody looks at files on the claim, so the tree is written as one file.
 
     Raises:
         Refused: the manifest has something that a workspace must not contain.
     """
 
     def __init__(
-        self, tree: str, manifest: Path, staging: Staging, *, limits: Limits, store: "Store | None" = None
+        self,
+        tree: str,
+        manifest: Path,
+        staging: Staging,
+        *,
+        limits: Limits,
+        store: "Store | None" = None,
+        packed: bool = False,
     ) -> None:
         self.tree = tree
         self.missing: list[int] = []
@@ -53,16 +60,16 @@ class Incoming:
         self._staging = staging
         self._limits = limits
         self._store = store
-        self._present = Present(staging.root, manifest)
+        self._present = look(staging.root, manifest, limits)
         self._kept = bytearray()
         self._stored: dict[bytes, Place] = {}
         self._copied: dict[bytes, Member | None] = {}
-        directories = self._plan()
-        self._pack: Pack | None = store.pack(self.size) if store and self.size else None
-        self._unpacker = Unpacker(staging.tree, Admitted())
-        self._batches = Batches(staging.tree)
-        for directory in directories:
-            self._unpacker.add(directory)
+        self._pack: Pack | None = None
+        try:
+            self._target = self._begin(Layout() if packed else None)
+        except BaseException:
+            self._close()
+            raise
         self._awaited = self._missing()
         self._current: Entry | None = None
         self._left = 0
@@ -93,7 +100,7 @@ class Incoming:
                 raise Refused(f"more than the {self.size} missing bytes were sent")
             part = view[: self._left]
             self._hash.update(part)
-            self._write(self._current.member, part)
+            self._target.write(self._current, self._current.member.size - self._left, part)
             if self._pack:
                 self._pack.write(part)
             self.offset += len(part)
@@ -102,14 +109,6 @@ class Incoming:
             if not self._left:
                 self._end_file(self._current)
                 self._next()
-
-    def _write(self, member: Member, part: memoryview) -> None:
-        if len(part) == member.size <= SMALL:
-            self._batches.put(member, (part,))
-            return
-        if self._left == member.size:
-            self._unpacker.add(member)
-        self._unpacker.write(part)
 
     def finish(self) -> Marker:
         """Put the complete tree in place of what the root has, and mark it.
@@ -125,10 +124,9 @@ class Incoming:
             self._pack = None
         if self.files > len(self.missing):
             self._fill()
-        self._batches.close()
-        self._unpacker.close()
+        self._target.close(self._manifest)
+        self._close()
         if self._store:
-            self._store.close()
             self._store.remember(self.tree, self._manifest)
         revision = f"sha256:{self.tree}"
         marker = Marker(revision=revision, digest=revision, bytes=self.bytes, files=self.files, source="zip")
@@ -137,16 +135,27 @@ class Incoming:
 
     def abandon(self) -> None:
         """Close what is open and remove what was staged. What has arrived stays in the store."""
-        self._batches.abandon()
-        self._unpacker.__exit__()
+        self._target.abandon()
+        self._close()
+        self._staging.discard()
+
+    def _begin(self, layout: Layout | None) -> Packing | Unpacking:
+        directories = self._plan(layout)
+        self._pack = self._store.pack(self.size) if self._store and self.size else None
+        return Unpacking(self._staging.tree, directories) if layout is None else Packing(self._staging.pack, layout)
+
+    def _close(self) -> None:
+        """Close what was read, and the store's pack."""
+        present, self._present = self._present, None
+        if present:
+            present.close()
         if self._store:
             self._store.close()
         if self._pack:
             self._pack.close()
             self._pack = None
-        self._staging.discard()
 
-    def _plan(self) -> list[Member]:
+    def _plan(self, layout: Layout | None) -> list[Member]:
         """Check the whole manifest before anything is written, find out what has to be sent, and return directories."""
         sizes: dict[bytes, int] = {}
         found: list[bytes] = []
@@ -165,6 +174,8 @@ class Incoming:
             ):
                 raise Refused(f"the manifest gives {show(member.path)} a size that its content cannot have")
             found.append(entry.sha256)
+            if layout is not None and member.size:
+                layout.place(entry)
         self._find_kept(found)
         if any(self._kept):
             for sha256 in sizes.keys() - set(found):
@@ -209,7 +220,7 @@ class Incoming:
             self._left = self._current.member.size
             self._hash = hashlib.sha256()
         else:
-            self._batches.settle()
+            self._target.settle()
 
     def _end_file(self, entry: Entry) -> None:
         if self._hash.digest() != entry.sha256:
@@ -229,18 +240,23 @@ class Incoming:
         for number, entry in enumerate(self._entries()):
             if number == wanted:
                 wanted = next(sent, -1)
-            elif self._kept[number] and self._unpacker.take(entry.member, partial(self._present.link, entry)):
+            elif self._link(number, entry):
                 continue
             elif entry.member.kind == "file":
-                self._batches.put(entry.member, self._content(number, entry))
+                self._target.put(entry, self._content(number, entry))
             else:
-                self._unpacker.add(entry.member)
+                self._target.add(entry.member)
+
+    def _link(self, number: int, entry: Entry) -> bool:
+        if self._present is None or not self._kept[number]:
+            return False
+        return self._target.take(entry.member, partial(self._present.link, entry))
 
     def _content(self, number: int, entry: Entry) -> Iterator[bytes]:
         """Yield the content of a file that was not sent, in whichever thread writes it."""
         if not entry.member.size:
             return
-        if self._kept[number]:
+        if self._present and self._kept[number]:
             yield from self._present.read(entry)
             return
         if self._store and (place := self._stored.get(entry.sha256)):

@@ -31,6 +31,7 @@ async def receive(
     limits: Limits,
     revision: str = "",
     store: Store | None = None,
+    packed: bool = False,
 ) -> Marker:
     """Wait until the claim has its marker, whoever sets it: an upload, an archive copied by hand, or `fetch`.
 
@@ -39,6 +40,7 @@ async def receive(
 
     Args:
         revision: the revision or digest that the workspace must have; empty: any.
+        packed: nobody looks at files in the root, so an upload is one file there (see `packed`).
 
     Raises:
         Unreachable: nothing came in time.
@@ -46,7 +48,7 @@ async def receive(
     """
     check_directory(root)
     Staging(root).finish()
-    receiver = Receiver(root, token=token, limits=limits, revision=revision, store=store)
+    receiver = Receiver(root, token=token, limits=limits, revision=revision, store=store, packed=packed)
     what = f"waiting for the upload of the workspace{' ' + revision if revision else ''} to {root}"
     async with deadline(timeout_s, what), _listening(receiver, port):
         arrival = Arrival(root)

@@ -94,6 +94,7 @@ class Receiver:
         store: keeps what is sent, for the next upload.
         published: called after each commit, before the client gets the answer.
         in_place: workers have the root mounted, so it is changed file by file.
+        packed: nobody looks at files in the root, so a tree is one file there (see `packed`).
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Receiver:
         store: Store | None = None,
         published: Callable[[Marker], Awaitable[None]] | None = None,
         in_place: bool = False,
+        packed: bool = False,
     ) -> None:
         if not token:
             raise ValueError("a receiver without a token would be open to everybody")
@@ -118,6 +120,7 @@ class Receiver:
         self._published = published
         self._root = root
         self._in_place = in_place
+        self._packed = packed
         self._disk = asyncio.Lock()
         self._upload: _Upload | None = None
         self._occupied = ""
@@ -216,7 +219,15 @@ class Receiver:
                 else:
                     await in_thread(partial(self._recall, tree, manifest))
                 mine.incoming = await in_thread(
-                    partial(Incoming, tree, manifest, staging, limits=self._limits, store=self._store)
+                    partial(
+                        Incoming,
+                        tree,
+                        manifest,
+                        staging,
+                        limits=self._limits,
+                        store=self._store,
+                        packed=self._packed,
+                    )
                 )
         except BaseException:
             if self._upload is mine:

@@ -7,7 +7,8 @@ and the marker is written last. Before that, a journal names what `open` removes
 entries are leftovers of a crashed try. Files that neither a marker nor a journal accounts for belong to somebody else,
 and then nothing is changed.
 
-A workspace that workers have mounted is changed file by file instead (`inplace`), by a move that is sealed as well.
+A workspace that workers have mounted is changed file by file instead (`inplace`), by a move that is sealed as well. One
+that is packed (`packed`) is a single file, which is staged beside the tree and renamed into the root.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import inplace
-from .core import MARKER, PLACED, RESERVED, STAGING, show
+from .core import MARKER, PACK, PLACED, RESERVED, STAGING, show
 from .errors import Refused
 from .flush import flush_directory, flush_filesystem
 from .marker import Marker, read_marker, remove_marker, write_marker
@@ -30,6 +31,8 @@ __all__ = ["Staging"]
 class Staging:
     """The staging area of one root: `open()` cleans up, the caller fills `tree`, `publish()` moves it into place.
 
+    Whoever writes a pack at `pack` leaves `tree` empty.
+
     Args:
         spent: names at the top of the root that somebody put there for this sync, so it removes them when it is done.
         in_place: workers have the root mounted.
@@ -39,6 +42,7 @@ class Staging:
         self.root = root
         self.directory = root / STAGING
         self.tree = self.directory / "tree"
+        self.pack = self.directory / "pack"
         self.scratch = self.directory / "scratch"
         self._spent = frozenset(spent)
         self._in_place = in_place
@@ -77,7 +81,7 @@ class Staging:
             inplace.prepare(self.root, self.directory, marker.digest)
             sealed |= {"in_place": True}
         else:
-            sealed |= {"goes": self._ours(), "comes": sorted(os.listdir(self.tree))}
+            sealed |= {"goes": self._ours(), "comes": sorted(os.listdir(self.tree)), "packed": self.pack.exists()}
         flush_filesystem(self.root)
         self._write(self._sealed, sealed)
         self.finish()
@@ -89,6 +93,7 @@ class Staging:
             return
         if os.path.lexists(self.root / MARKER):
             remove_marker(self.root)
+        self._place_pack(is_packed=sealed.get("packed", False))
         if sealed.get("in_place"):
             inplace.move(self.root, self.directory)
         else:
@@ -109,13 +114,20 @@ class Staging:
         for name in sorted(staged):
             os.rename(self.tree / name, self.root / name)
 
+    def _place_pack(self, *, is_packed: bool) -> None:
+        if is_packed and not self.pack.exists():
+            return  # it has been renamed
+        self._remove(self.root / PACK)
+        if is_packed:
+            os.rename(self.pack, self.root / PACK)
+
     def discard(self) -> None:
         """Remove what was staged, but not what tells the next try whose the files in the root are."""
         if self._sealed.exists():
             return
         if self._journal.exists() and not os.path.lexists(self.root / MARKER):
-            self._remove(self.tree)
-            self._remove(self.scratch)
+            for path in (self.tree, self.pack, self.scratch):
+                self._remove(path)
         else:
             self._remove(self.directory)
 
@@ -125,6 +137,7 @@ class Staging:
             self.directory.mkdir(exist_ok=True)
             self._write(self._journal, sorted({*present, *(self._read(self._journal) or ())}))
             remove_marker(self.root)
+        self._remove(self.root / PACK)
         for name in present:
             if name not in self._spent:
                 self._remove(self.root / name)

@@ -19,7 +19,8 @@ from torchctl.client.errors import Unreachable
 from torchctl.client.tree import scan
 from torchctl.client.upload import hashed, upload
 from torchctl.testing.ports import reserve
-from torchctl.workspace.core import MARKER, STAGING
+from torchctl.workspace.core import MARKER, PACK, STAGING, Limits
+from torchctl.workspace.handout import copy
 
 OF_EACH = os.environ.get("TORCHCTL_SWEEP", "2")
 """So many steps are swept, or `all` (`make sweep`)."""
@@ -64,11 +65,12 @@ class Telling:
 class Place:
     """A claim, and receivers for it one after another, as a sync pod whose container is started again."""
 
-    def __init__(self, directory: Path, starts: Forks, gate: Gate, port: int, revision: str) -> None:
+    def __init__(self, directory: Path, starts: Forks, gate: Gate, port: int, revision: str, *, packed: bool) -> None:
         self.claim, self.log = directory / "claim", directory / "log"
         self.claim.mkdir(exist_ok=True)
         self._starts, self._gate, self._revision = starts, gate, revision
         options = [f"--root={self.claim}", f"--port={port}", f"--token={TOKEN}", f"--revision={revision}"]
+        options += ["--packed"] if packed else []
         options += [f"--cache={directory / 'cache'}", "--timeout=60", f"--termination-log={directory / 'said'}"]
         self._argv = ["torchctl", "workspace", "receive", *options]
         self.said = directory / "said"
@@ -87,7 +89,9 @@ class Place:
             assert code == KILLED, receiver.said
 
 
-async def tell(directory: Path, starts: Forks, tree: Path, at: Step | None, before: Path | None = None) -> Telling:
+async def tell(
+    directory: Path, starts: Forks, tree: Path, at: Step | None, before: Path | None = None, *, packed: bool
+) -> Telling:
     """Sends a tree to a claim that has another one already, or none."""
     os.mkdir(directory)
     found = Telling(at)
@@ -95,16 +99,27 @@ async def tell(directory: Path, starts: Forks, tree: Path, at: Step | None, befo
         pass
     if before:
         async with gate() as quiet, relay(quiet, port) as open_port:
-            await receive(Place(directory, starts, quiet, port, ""), before, open_port)
+            await receive(Place(directory, starts, quiet, port, "", packed=packed), before, open_port)
     async with gate(at) as guard, relay(guard, port) as open_port:
         revision = (await digest(tree)) if before else ""
-        place = Place(directory, starts, guard, port, revision)
+        place = Place(directory, starts, guard, port, revision, packed=packed)
         await receive(place, tree, open_port)
     found.seen, found.was_killed = guard.seen, guard.reached.is_set()
-    found.claim = contents(place.claim) | {MARKER: (place.claim / MARKER).read_text()}
+    found.claim = await workspace(place.claim) | {MARKER: (place.claim / MARKER).read_text()}
     found.left = [str(path) for path in (place.claim / STAGING).rglob("*")]
     found.said = place.said.read_text()
     return found
+
+
+async def workspace(claim: Path) -> dict[str, object]:
+    """What a worker gets; from a pack it is copied."""
+    if not (claim / PACK).exists():
+        return contents(claim)
+    assert contents(claim) == {}
+    copied = claim.with_name("copied")
+    copied.mkdir()
+    await copy(claim, copied, timeout_s=60, limits=Limits())
+    return contents(copied)
 
 
 async def receive(place: Place, tree: Path, port: int) -> None:
@@ -130,19 +145,20 @@ async def digest(tree: Path) -> str:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("packed", [False, True], ids=["files", "packed"])
 @pytest.mark.parametrize("again", [False, True], ids=["first", "second"])
 async def test_killed_receivers_end_with_the_same_claim(
-    tmp_path: Path, starts: Forks, report: Callable[[str], None], again: bool
+    tmp_path: Path, starts: Forks, report: Callable[[str], None], again: bool, packed: bool
 ) -> None:
     trees = [plant(tmp_path / "one", dict(FIRST)), plant(tmp_path / "two", dict(SECOND))]
     tree, before = (trees[1], trees[0]) if again else (trees[0], None)
-    normal = await tell(tmp_path / "normal", starts, tree, None, before)
+    normal = await tell(tmp_path / "normal", starts, tree, None, before, packed=packed)
     assert normal.claim.keys() - {MARKER} == contents(tree).keys()
     steps = steps_of([normal.seen], POLLS)
     chosen = steps if WHOLE else sample(steps, int(OF_EACH), int(again))
 
     async def swept(at: Step) -> Telling:
-        return await tell(tmp_path / str(steps.index(at)), starts, tree, at, before)
+        return await tell(tmp_path / str(steps.index(at)), starts, tree, at, before, packed=packed)
 
     tellings = await each(chosen, swept, at_once=AT_ONCE)
     missed = [str(telling.at) for telling in tellings if not telling.was_killed]

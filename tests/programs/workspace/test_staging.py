@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from crashing import Crash, crash_at
 
+from torchctl.workspace.core import PACK
 from torchctl.workspace.errors import Refused
 from torchctl.workspace.marker import Marker, read_marker, write_marker
 from torchctl.workspace.staging import Staging
@@ -15,16 +16,25 @@ MARKER = Marker(revision="r", digest="d", bytes=1, files=3, source="git", reques
 
 
 def sync(claim: Path, names: str) -> None:
+    """Puts a tree on the claim: a directory for each name, or one pack if it is P."""
     staging = Staging(claim)
     staging.open()
+    if names == "P":
+        staging.pack.write_text("pack")
+        names = ""
     for name in names:
         (staging.tree / name).mkdir()
         (staging.tree / name / "file").write_text(name)
     staging.publish(MARKER)
 
 
-@pytest.mark.parametrize("before", ["", "abx"])
-def test_next_try_cleans_up_after_any_crash(before: str, tmp_path: Path) -> None:
+def there(names: str) -> set[str]:
+    return {PACK} if names == "P" else set(names)
+
+
+@pytest.mark.parametrize("wanted", ["abc", "P"])
+@pytest.mark.parametrize("before", ["", "abx", "P"])
+def test_next_try_cleans_up_after_any_crash(before: str, wanted: str, tmp_path: Path) -> None:
     step, finished = 0, False
     while not finished:
         claim = tmp_path / str(step)
@@ -34,14 +44,14 @@ def test_next_try_cleans_up_after_any_crash(before: str, tmp_path: Path) -> None
         with pytest.MonkeyPatch.context() as patch:
             crash_at(patch, step)
             try:
-                sync(claim, "abc")
+                sync(claim, wanted)
                 finished = True
             except Crash:
                 pass
         if not finished and read_marker(claim) is not None:
             names = set(os.listdir(claim)) - {"lost+found", ".torchctl-staging", ".sync_success", ".sync_success.tmp"}
-            assert names in (set(before), set("abc")), f"step {step}: a marker over a broken tree"
-            if names == set("abc"):  # nobody stages again: what comes next takes the tree as it is
+            assert names in (there(before), there(wanted)), f"step {step}: a marker over a broken tree"
+            if names == there(wanted) != there(before):  # nobody stages again: what comes next takes the tree as it is
                 Staging(claim).finish()
                 assert list((claim / ".torchctl-staging").rglob("*")) == [], f"step {step}"
         sync(claim, "cd")

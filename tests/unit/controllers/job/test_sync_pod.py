@@ -30,9 +30,34 @@ def test_the_pod_of_an_upload_takes_it_with_its_uid(world: type[World], nodes: i
     """It does so in `fetch`, whether or not another container serves the workspace afterwards."""
     spec = sync_pod(world, nodes=nodes, source="{source: zip}")["spec"]
     fetch = spec["initContainers" if nodes > 1 else "containers"][0]
-    assert fetch["args"] == ["receive", "--root=/workspace", "--timeout=inf", "--port=8081"]
+    packed = ["--packed"] if nodes > 1 else []
+    assert fetch["args"] == ["receive", "--root=/workspace", "--timeout=inf", "--port=8081", *packed]
     assert fetch["ports"] == [{"name": "upload", "containerPort": 8081, "protocol": "TCP"}]
     assert fetch["env"][-1]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+
+
+@pytest.mark.parametrize(
+    ("workspace", "source", "more", "packed"),
+    [
+        ("{accessModes: [ReadWriteMany]}", "{source: zip}", "", True),  # copied
+        ("{accessModes: [ReadWriteOnce]}", "{source: zip}", "", True),  # served
+        ("{accessModes: [ReadWriteMany], distribution: shared}", "{source: zip}", "", False),
+        ("{}", "{source: zip}", ", hotReload: Restart", False),  # what changes is linked, and launchers read files
+        ("{accessModes: [ReadWriteMany]}", "{source: zip}", ", hotReload: Files", False),
+        ("{accessModes: [ReadWriteMany]}", GIT, "", False),
+        ("{accessModes: [ReadWriteMany]}", "{source: zip, url: 'https://a.example.com/a.zip'}", "", False),
+    ],
+)
+def test_uploads_that_no_worker_mounts_are_packed(
+    world: type[World], workspace: str, source: str, more: str, packed: bool
+) -> None:
+    w = world(JOB % (2, source, more), QUEUE % ("", workspace))
+    w.settle()
+    spec = w.objects["Pod", "demo-sync-0"]["spec"]
+    fetch = (spec.get("initContainers") or spec["containers"])[0]
+    claim = w.objects["PersistentVolumeClaim", "demo-workspace"]["metadata"]
+    assert ("--packed" in fetch["args"]) is packed
+    assert (claim.get("annotations", {}).get("torchrun.ai/workspace-packed") == "true") is packed
 
 
 @pytest.mark.parametrize(

@@ -303,10 +303,10 @@ class TestRevisions:
 class TestClaimOfEarlierAttempts:
     """The claim stays the one that it is, whatever accessModes the queue has by the next attempt."""
 
-    def frozen_again(self, world: type[World], before: str, after: str) -> World:
+    def frozen_again(self, world: type[World], before: str, after: str, *, workspace: str = GIT % "") -> World:
         """A job of two nodes whose queue has another storage.workspace when its second attempt is frozen."""
         queue = "{image: trainer:1, storage: {workspace: %s}}"
-        w = synced(world, a_job(2, more="queueUpdatePolicy: NextAttempt"), queue % before, nodes=2)
+        w = synced(world, a_job(2, workspace, more="queueUpdatePolicy: NextAttempt"), queue % before, nodes=2)
         w.has_queue(queue % after)
         w.worker(1, "Failed")
         fails(w)
@@ -330,6 +330,30 @@ class TestClaimOfEarlierAttempts:
             distribution,
             w.spec("PersistentVolumeClaim", "demo-workspace")["accessModes"],
         )
+
+    @pytest.mark.parametrize(
+        ("before", "after", "distribution", "packed"),
+        [
+            ("copy", "copy", "copy", True),
+            ("copy", "serve", "serve", True),
+            ("serve", "shared", "copy", True),
+            ("copy", "shared", "copy", True),
+            ("shared", "shared", "shared", False),
+            ("shared", "copy", "copy", False),
+            ("shared", "serve", "serve", False),
+        ],
+    )
+    def test_a_claim_holds_uploads_in_one_way_for_good(
+        self, world: type[World], before: str, after: str, distribution: str, packed: bool
+    ) -> None:
+        """As one file, which workers cannot mount in place of files, or as files."""
+        w = self.frozen_again(
+            world,
+            *(f"{{accessModes: [ReadWriteMany], distribution: {one}}}" for one in (before, after)),
+            workspace="{source: zip}",
+        )
+        found = w.revision.data["workspace"]
+        assert (found["distribution"], found.get("packed", False)) == (distribution, packed)
 
     def test_a_claims_limits_are_reported_with_the_next_step(self, world: type[World]) -> None:
         w = self.frozen_again(

@@ -125,7 +125,8 @@ def _fetch_args(workspace: FrozenWorkspace, revision: str, *, reloads: bool) -> 
     limits = [*flag("root", CLAIM_ROOT), *flag("timeout", timeout), *flag("revision", revision)]
     if workspace.receives:
         cache = _CACHE_ROOT if workspace.cache else _STORE if reloads else ""
-        return ["receive", *limits, *flag("port", names.UPLOAD_PORT), *flag("cache", cache)]
+        packed = ["--packed"] if workspace.packed else []
+        return ["receive", *limits, *flag("port", names.UPLOAD_PORT), *flag("cache", cache), *packed]
     if workspace.uploaded:
         return ["wait", *limits]
     existing = workspace.source == WorkspaceSource.EXISTING

@@ -6,7 +6,7 @@ from torchctl.api import names
 from torchctl.api.common import Distribution
 from torchctl.api.job import WorkspaceSource
 from torchctl.api.kube import PVC, SERVICE
-from torchctl.api.labels import ROLE_SYNC
+from torchctl.api.labels import ROLE_SYNC, WORKSPACE_PACKED
 from torchctl.controllers.job.children.owner import ROLE_CHECKPOINTS, ROLE_WORKSPACE, Owner
 from torchctl.controllers.job.template.frozen import FrozenTemplate, FrozenWorkspace
 
@@ -51,7 +51,9 @@ def workspace_claim(owner: Owner, template: FrozenTemplate) -> Json:
     """The claim `<job>-workspace`; it goes with the job."""
     workspace = template.workspace
     assert workspace is not None
-    body = owner.body(PVC, names.workspace_claim(owner.name), ROLE_WORKSPACE, given=template.metadata)
+    noted = {WORKSPACE_PACKED: "true"} if workspace.packed else {}
+    name = names.workspace_claim(owner.name)
+    body = owner.body(PVC, name, ROLE_WORKSPACE, given=template.metadata, annotations=noted)
     return body | {"spec": _claim(workspace.size, workspace.access_modes, workspace.storage_class)}
 
 

@@ -13,6 +13,7 @@ from torchctl.api import names
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import QueueUpdatePolicy
 from torchctl.api.jobrules import object_problems
+from torchctl.api.labels import WORKSPACE_PACKED
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.api.rules import nesting, problems
@@ -144,8 +145,9 @@ def _render(
         return Frozen(accepted, queue_found, revision=recorded, hold=True, missing_claim=missing)
     there = (*observed.claims.values(), observed.workspace)
     modes = next((access_modes(claim.spec) for claim in there if claim is not None), ())
+    packed = observed.workspace is not None and WORKSPACE_PACKED in observed.workspace.metadata.annotations
     try:
-        template = render(job, queue, settings, claim_modes=modes, absent=observed.absent)
+        template = render(job, queue, settings, claim_modes=modes, claim_packed=packed, absent=observed.absent)
     except Impossible as error:
         found = Finding(False, error.reason, error.message, warn=True)
         return Frozen(found, queue_found, revision=recorded, hold=True)

@@ -49,6 +49,8 @@ class FrozenWorkspace(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     timeout_s: int
     receives: bool = False
     """Whether the sync pod takes an upload itself. False in templates of before 0.1.0: their image cannot."""
+    packed: bool = False
+    """Whether the sync pod keeps an upload as one file on the claim, because each worker has a copy of its own."""
     cache: str = ""
     """The claim that keeps uploaded files for later uploads."""
     pod: dict[str, Any] = {}

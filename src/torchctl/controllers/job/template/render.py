@@ -48,6 +48,7 @@ def render(
     settings: OperatorSettings,
     *,
     claim_modes: Sequence[str] = (),
+    claim_packed: bool = False,
     absent: Container[Kind[Any]] = (),
 ) -> FrozenTemplate:
     """The template of a job in its queue: a pure function, the same in every process.
@@ -56,6 +57,7 @@ def render(
         queue: A queue in which `validate.problem_of` finds nothing.
         claim_modes: Access modes of the workspace's claim, which never change: of the one that source `existing`
             names, or that an earlier attempt has made. Empty: it is made as the queue says.
+        claim_packed: Whether the claim that an earlier attempt has made keeps an upload as one file.
         absent: The kinds of PodGroups that the API server does not serve, for a queue whose scheduler is `auto`.
 
     Raises:
@@ -76,7 +78,7 @@ def render(
             "set spec.distributed.rdzvBackend to c10d",
         )
     reloads = spec.hot_reload is not HotReload.OFF
-    workspace = _workspace(base, job, shape, claim_modes)
+    workspace = _workspace(base, job, shape, claim_modes, packed=claim_packed)
     if reloads and workspace is None:
         raise Impossible(
             JobReason.IMPOSSIBLE_WORKSPACE,
@@ -184,7 +186,9 @@ def _node(queue: QueueSpec, trainer: dict[str, Any]) -> Node:
     return Node(resources.gpus or int(quantity.parse(there).value))
 
 
-def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Sequence[str]) -> FrozenWorkspace | None:
+def _workspace(
+    queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Sequence[str], *, packed: bool
+) -> FrozenWorkspace | None:
     asked = effective.workspace(queue, job.spec)
     if asked is None:
         return None
@@ -195,14 +199,19 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
     most = job.spec.elastic.max_nodes if job.spec.elastic else shape.nodes
     claim = (asked.claim_name or names.workspace_claim(job.metadata.name)) if claim_modes else ""
     receives = asked.source is WorkspaceSource.ZIP and not asked.url
+    if job.spec.hot_reload is not HotReload.OFF:
+        distribution = _reloaded(base.distribution, job.spec.hot_reload, frozenset(modes), claim)
+    else:
+        distribution = _distribution(base.distribution, asked.source, frozenset(modes), most, claim)
+    if packed and distribution is Distribution.SHARED:
+        distribution = Distribution.COPY  # there are no files that workers could mount
+    packs = receives and job.spec.hot_reload is HotReload.OFF and distribution is not Distribution.SHARED
     return FrozenWorkspace(
         size=sizing.total(asked.size or base.size, per_gpu, gpus, effective.DEFAULT_CLAIM_SIZE),
         access_modes=tuple(modes),
         storage_class=base.storage_class or "",
         mount_path=base.mount_path,
-        distribution=_reloaded(base.distribution, job.spec.hot_reload, frozenset(modes), claim)
-        if job.spec.hot_reload is not HotReload.OFF
-        else _distribution(base.distribution, asked.source, frozenset(modes), most, claim),
+        distribution=distribution,
         source=asked.source,
         url=asked.url or "",
         ref=asked.ref or "",
@@ -211,6 +220,7 @@ def _workspace(queue: QueueSpec, job: TorchrunJob, shape: Shape, claim_modes: Se
         sub_path=asked.sub_path or "",
         timeout_s=asked.timeout_seconds,
         receives=receives,
+        packed=packs and (packed or not claim_modes),
         cache=(base.cache_claim_name or "") if receives else "",
         pod=podspec.sync_template(queue),
     )
