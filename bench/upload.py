@@ -1,5 +1,7 @@
 """Uploads over loopback beside `tar | tar`, which is what `kubectl cp` runs: one large tree, and many small files.
 
+As one file on the claim, which is what workers with a copy of their own get ("packed"), and as files ("files").
+
 The receiver runs in a process of its own, as in its pod, and its peak memory is what the kernel says at its end. Each
 side takes turns at going first. Nothing is removed before the end: ext4 makes files many times slower for a while
 after many were removed. `tar` neither checks nor flushes what it writes, so its time with `sync` is shown too.
@@ -30,6 +32,8 @@ LARGE = 500 * 2**20
 SMALL = 20_000
 ROUNDS = 3
 GOAL_RSS_MIB, GOAL_AGAIN_S, GOAL_SMALL, GOAL_LARGE = 64.0, 2.0, 3.0, 1.0
+WAYS = {"packed": ("--packed",), "files": ()}
+"""How an upload is kept on the claim, and the receiver's options for it."""
 TOKEN = "token-of-the-benchmark"
 
 
@@ -41,51 +45,58 @@ async def measure() -> list[Figure]:
             source = place / f"{len(figures)}"
             await to_thread.run_sync(plant, source)
             figures += await _pairs(what, source, goal)
-            figures += await _again(what, source)
+            for way in WAYS:
+                figures += await _again(what, source, way)
         return figures
 
 
 async def _pairs(what: str, source: Path, goal: float) -> list[Figure]:
-    ours, theirs, flushed, peaks = list[float](), list[float](), list[float](), list[float]()
+    theirs, flushed = list[float](), list[float]()
+    ours: dict[str, list[float]] = {way: [] for way in WAYS}
+    peaks: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(ROUNDS):
-        for side in ("ours", "tar") if number % 2 == 0 else ("tar", "ours"):
+        for side in (*WAYS, "tar")[:: 1 if number % 2 == 0 else -1]:
             target = source.with_name(f"{source.name}-{side}-{number}")
             target.mkdir()
-            if side == "ours":
-                wall, peak = await _upload(source, target)
-                ours.append(wall)
-                peaks.append(peak)
-            else:
+            if side == "tar":
                 piped, synced = await to_thread.run_sync(_tar, source, target)
                 theirs.append(piped)
                 flushed.append(synced)
-    ratios = [tar / own for tar, own in zip(theirs, ours, strict=True)]
-    durable = [tar / own for tar, own in zip(flushed, ours, strict=True)]
-    return [
-        _figure(f"upload of {what}", ours, "s", None),
+            else:
+                wall, peak = await _upload(source, target, *WAYS[side])
+                ours[side].append(wall)
+                peaks[side].append(peak)
+    found = [
         _figure(f"tar | tar of {what}", theirs, "s", None),
         _figure(f"tar | tar of {what}, and sync", flushed, "s", None),
-        _figure(f"times faster than tar | tar, {what}", ratios, "x", goal, higher=True),
-        _figure(f"times faster than tar | tar and sync, {what}", durable, "x", None, higher=True),
-        _figure(f"receiver's peak memory, {what}", peaks, "MiB", GOAL_RSS_MIB),
     ]
+    for way in WAYS:
+        ratios = [tar / own for tar, own in zip(theirs, ours[way], strict=True)]
+        durable = [tar / own for tar, own in zip(flushed, ours[way], strict=True)]
+        found += [
+            _figure(f"upload of {what}, {way}", ours[way], "s", None),
+            _figure(f"times faster than tar | tar, {what}, {way}", ratios, "x", goal, higher=True),
+            _figure(f"times faster than tar | tar and sync, {what}, {way}", durable, "x", None, higher=True),
+            _figure(f"receiver's peak memory, {what}, {way}", peaks[way], "MiB", GOAL_RSS_MIB),
+        ]
+    return found
 
 
-async def _again(what: str, source: Path) -> list[Figure]:
+async def _again(what: str, source: Path, way: str) -> list[Figure]:
     """The second upload to another claim, after one line has changed, with a cache that both receivers share."""
-    cache, walls, peaks = source.with_name(f"{source.name}-cache"), list[float](), list[float]()
+    cache, walls, peaks = source.with_name(f"{source.name}-cache-{way}"), list[float](), list[float]()
     for number in range(ROUNDS + 1):
-        target = source.with_name(f"{source.name}-again-{number}")
+        target = source.with_name(f"{source.name}-again-{way}-{number}")
         target.mkdir()
         with (source / "dir-000" / "file-000").open("ab") as file:
             file.write(b"one line\n")
-        wall, peak = await _upload(source, target, f"--cache={cache}")
+        wall, peak = await _upload(source, target, f"--cache={cache}", *WAYS[way])
         if number:
             walls.append(wall)
             peaks.append(peak)
     return [
-        _figure(f"second upload after one change, {what}", walls, "s", GOAL_AGAIN_S),
-        _figure(f"receiver's peak memory at that, {what}", peaks, "MiB", GOAL_RSS_MIB),
+        _figure(f"second upload after one change, {what}, {way}", walls, "s", GOAL_AGAIN_S),
+        _figure(f"receiver's peak memory at that, {what}, {way}", peaks, "MiB", GOAL_RSS_MIB),
     ]
 
 
