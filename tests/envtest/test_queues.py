@@ -403,7 +403,7 @@ async def test_managed_volcano_queue_lives_as_long_as_its_queue(
 
     async def is_put_right() -> bool:
         spec = json.loads(await control_plane.kubectl("get", *made, "-ojson"))["spec"]
-        return bool(spec == {"weight": 3, "capability": {"nvidia.com/gpu": "16"}})
+        return (spec["weight"], spec["capability"]) == (3, {"nvidia.com/gpu": "16"})
 
     await until(is_put_right)
     opened = ("--subresource=status", "--type=merge", '--patch={"status":{"state":"Open"}}')
