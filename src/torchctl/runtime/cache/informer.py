@@ -38,6 +38,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Object)
 
+_ROW_S = 120.0
+"""Seconds after which another refusal begins a new row. Tries are a minute apart at most, and one may take 30 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class InformerStatistics:
@@ -137,7 +140,7 @@ class Informer(Generic[T]):
     def refused(self) -> float:
         """Returns the seconds from the first to the last refusal since a stream was open; 0 after less than two.
 
-        So it does not grow while the server is away: one refusal as it starts, and an outage, are no right that lacks.
+        A server that was away between two of them begins a new row, so that no outage counts as a right that lacks.
         """
         first, last = self._refusals or (0.0, 0.0)
         return last - first
@@ -287,7 +290,8 @@ class Informer(Generic[T]):
             level = log.info if self.optional else log.warning
             level("resource unavailable", resource=self.kind.resource, reason=refusal.reason)
         now = self._clock.monotonic()
-        self._refusals = (self._refusals[0] if self._refusals else now, now)
+        first, last = self._refusals or (now, now)
+        self._refusals = (first if now - last < _ROW_S else now, now)
         self.available, self.unavailable_reason = False, refusal.reason
         if not self.synced:
             # Nothing is forgotten, so the first answer is believed. What was cached is kept until `Absent`.

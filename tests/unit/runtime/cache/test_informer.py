@@ -300,6 +300,11 @@ async def test_an_outage_after_a_refusal_is_no_refusal(informer: Informer[Lease]
         clock.seconds += 20
         informer.tried()
     assert (informer.is_refused, informer.refused(), informer.age()) == (True, 0, 400)
+    await informer.feed(Unavailable("forbidden"))
+    assert (informer.is_refused, informer.refused()) == (True, 0)
+    clock.seconds += 60
+    await informer.feed(Unavailable("forbidden"))
+    assert informer.refused() == 60
 
 
 async def test_optional_kind_that_is_not_served_does_not_age(clock: ManualClock) -> None:
