@@ -377,6 +377,23 @@ async def test_renamed_kai_queue_stays_until_its_jobs_end(place: Place, kubelet:
     assert await place.exists(KAI_QUEUE, new)
 
 
+async def test_kai_queue_stays_for_jobs_of_queues_that_refer(place: Place, kubelet: ScriptedKubelet) -> None:
+    """Two TorchrunQueues with one KAI Queue: the one that made it goes once the other's job has ended."""
+    name = f"{place.namespace}-lent"
+    await place.queue("lender", kaiQueue=name)
+    await place.condition("Ready", "Ready", "lender", kind=TORCHRUN_QUEUE)
+    await place.queue("guest", kaiQueue=name, kaiQueuePolicy="Reference")
+    await place.job("long-guest", jobQueue="guest", numNodes=1)
+    await place.reaches(Phase.RUNNING, "long-guest")
+    await place.admin.delete(TORCHRUN_QUEUE, "lender", namespace=place.namespace)
+    found = await place.condition("KaiQueueReady", "Deleting", "lender", kind=TORCHRUN_QUEUE)
+    assert found.message == "the KAI Queue is kept until 1 unfinished job ends: long-guest"
+    assert await place.exists(KAI_QUEUE, name)
+    await end(place, kubelet, "long-guest")
+    await place.gone(TORCHRUN_QUEUE, "lender")
+    assert not await place.exists(KAI_QUEUE, name)
+
+
 # Its Volcano Queue
 
 

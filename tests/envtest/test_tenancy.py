@@ -169,7 +169,9 @@ async def test_s01_making_a_volcano_queue_needs_the_right(here: Team) -> None:
 
 async def test_s01_weight_of_a_volcano_queue_is_not_raised(here: Team) -> None:
     """A queue for which an admin had a Volcano Queue made: its users change what is theirs."""
-    await here.queue("weighed", scheduling={"volcanoQueue": "weighed", "volcanoQueuePolicy": "Manage"}, weight=2)
+    await here.queue(
+        "weighed", scheduling={"volcanoQueue": "weighed", "volcanoQueuePolicy": "Manage"}, weight=2, quota={"gpus": 8}
+    )
 
     async def edit(**change: Any) -> str:
         patch = {"spec": change}
@@ -179,6 +181,8 @@ async def test_s01_weight_of_a_volcano_queue_is_not_raised(here: Team) -> None:
     assert "spec.weight: volcanoQueuePolicy Manage takes" in await edit(weight=1000)
     assert "spec.quota: " in await edit(quota={"gpus": 1000})
     assert "spec.scheduling.volcanoQueue: " in await edit(scheduling={"volcanoQueue": "another"})
+    other = {"gpuResourceName": "example.com/none"}
+    assert "spec.nodeResources.gpuResourceName: " in await edit(nodeResources=other), "the quota would bound nothing"
     handed = {"volcanoQueue": "weighed", "volcanoQueuePolicy": "Reference"}
     assert "the verb use on queues.scheduling.volcano.sh weighed" in await edit(scheduling=handed)
     assert await edit(scheduling=None) == "", "to give it up takes no right"

@@ -330,8 +330,8 @@ class QueueSpec(Model):
     )
     quota: QueueQuota = Field(
         default=QueueQuota(),
-        description="What all jobs of the queue may hold together; in a cohort, what it owns. Amounts are also those "
-        "of a Volcano Queue that the operator makes. Default: no bounds.",
+        description="What all jobs of the queue may hold together; in a cohort, what it owns. Of a Volcano Queue that "
+        f"the operator makes gpus, cpus and memory are the capability. Otherwise: {OFF} Default: no bounds.",
     )
     cohort: DnsName | None = Field(
         default=None,
@@ -340,7 +340,8 @@ class QueueSpec(Model):
     )
     borrowing_limit: QueueQuota = Field(
         default=QueueQuota(),
-        description="What the queue may hold above its quota, in a cohort. Default: all that the others do not use.",
+        description=f"What the queue may hold above its quota, in a cohort. {OFF} Default: all that the others do not "
+        "use.",
     )
     preemption: Preemption = Field(
         default=Preemption.NEVER,

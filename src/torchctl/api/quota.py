@@ -97,19 +97,16 @@ class KaiResources(Model):
 
 
 OFF = "Refused while the coordinator is off."
-_UNHEEDED = "Refused unless the coordinator or a managed Volcano Queue heeds it."
 
 
 class QueueQuota(Model):
     """Bounds for what the jobs of the queue hold together."""
 
     gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
-        default=None, description=f"GPUs, in devices. {_UNHEEDED} Default: no bound."
+        default=None, description="GPUs, in devices. Default: no bound."
     )
-    cpus: Amount | None = Field(default=None, description=f"CPUs, as a quantity. {_UNHEEDED} Default: no bound.")
-    memory: Amount | None = Field(
-        default=None, description=f"Memory, as a quantity: 512Gi. {_UNHEEDED} Default: no bound."
-    )
+    cpus: Amount | None = Field(default=None, description="CPUs, as a quantity. Default: no bound.")
+    memory: Amount | None = Field(default=None, description="Memory, as a quantity: 512Gi. Default: no bound.")
     jobs: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description=f"Jobs that have been let in. {OFF} Default: no bound."
+        default=None, description="Jobs that have been let in. Default: no bound."
     )

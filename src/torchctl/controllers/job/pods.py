@@ -56,7 +56,7 @@ NEXT_STEPS = {
     "CreateContainerConfigError": "check the Secrets and ConfigMaps that it names, and securityContext",
     "CreateContainerError": "check command, mounts and securityContext",
     "RunContainerError": "check command, mounts and securityContext",
-    gates.GATED: "see what that controller says of the pod, or configure it to leave the pod alone (docs/queues.md)",
+    gates.GATED: "see what that controller says of the pod (docs/troubleshooting.md)",
     "Unschedulable": "free or add such nodes, ask for less, or create what is not found",
 }
 """Next steps for a person, by the state that Kubernetes reports of a pod."""

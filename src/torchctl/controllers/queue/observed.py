@@ -33,6 +33,7 @@ class Observed:
         objects: Existing objects under the kinds and names of spec.resources, whoever made them.
         volcano_available: Whether the cluster has Volcano's Queue kind, and lets us watch it.
         volcano_queues: Every Volcano Queue, by name; as last seen if Volcano is not available any more.
+        guests: The jobs of other TorchrunQueues that refer to a scheduler's Queue which this one made.
         config_maps: The ConfigMaps that the queue made.
         kept_workspaces: How many jobs have ended and still have their workspace claim.
     """
@@ -46,6 +47,7 @@ class Observed:
     objects: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     volcano_available: bool = False
     volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
+    guests: tuple[TorchrunJob, ...] = ()
     config_maps: tuple[ConfigMap, ...] = ()
     kept_workspaces: int = 0
 
@@ -87,8 +89,10 @@ class Observed:
 
     @property
     def unfinished(self) -> tuple[TorchrunJob, ...]:
-        """Jobs that have not ended, so that they may need what the queue has or had."""
-        return tuple(job for job in self.jobs if job.status.phase not in TERMINAL)
+        """Jobs that have not ended, so that they may need what the queue has or had; guests once they have begun."""
+        own = (job for job in self.jobs if job.status.phase not in TERMINAL)
+        begun = (job for job in self.guests if job.status.phase not in TERMINAL and job.status.queue_revision)
+        return (*own, *begun)
 
     def holding(self, now: datetime) -> tuple[TorchrunJob, ...]:
         """Returns the jobs for which a deleted queue stays: unfinished ones that have frozen their template.

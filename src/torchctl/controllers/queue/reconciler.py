@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,7 @@ from torchctl.controllers.queue.plan import (
 )
 from torchctl.controllers.queue.resources import Extra, extras, owner_of
 from torchctl.controllers.queue.status import derive, transitions
+from torchctl.controllers.queuespec.policy import managed_queue
 from torchctl.controllers.queuespec.validate import problem_of
 from torchctl.controllers.refusals import may_pass, refusal_reason
 from torchctl.controllers.report import Reporter
@@ -95,12 +96,8 @@ def setup(manager: Manager, settings: OperatorSettings) -> None:
         .watches(VOLCANO_QUEUE, reconciler.queues_in_volcano, predicate=volcano_queue_turned, optional=True)
         # These are only counted: all changes within that time are one write.
         .watches(KAI_QUEUE, reconciler.queues_in, optional=True, delay_s=counted_s)
-        .watches(TORCHRUN_JOB, queue_of_job, predicate=counts_otherwise, delay_s=counted_s)
+        .watches(TORCHRUN_JOB, reconciler.queues_of_job, predicate=counts_otherwise, delay_s=counted_s)
     )
-
-
-def queue_of_job(job: TorchrunJob) -> tuple[Request, ...]:
-    return (Key(job.metadata.namespace, job.spec.job_queue),)
 
 
 def _counted(job: TorchrunJob) -> tuple[object, ...]:
@@ -164,6 +161,17 @@ class QueueReconciler:
         soon = may_pass(refusal.reason for refusal in refusals)
         return Result(requeue_after_s=look_again(observed, refusals, now), back_off=soon)
 
+    def queues_of_job(self, job: TorchrunJob) -> tuple[Request, ...]:
+        """Returns the queue of a job, and the one that made the scheduler's Queue to which that one refers."""
+        own = Key(job.metadata.namespace, job.spec.job_queue)
+        queue = self._cache.get(TORCHRUN_QUEUE, own)
+        if queue is None:
+            return (own,)
+        kai = (self._cache.get(KAI_QUEUE, Key("", name)) for name in kai_of(queue))
+        volcano = (self._cache.get(VOLCANO_QUEUE, Key("", name)) for name in volcano_of(queue))
+        found = (request for one in (*kai, *volcano) if one is not None for request in _claimant(one))
+        return (own, *(request for request in found if request != own))
+
     def queues_in(self, kai_queue: KaiQueue) -> tuple[Request, ...]:
         """Returns the TorchrunQueue that claims a KAI Queue, and those that name it as their own."""
         return (*self._by(QUEUES_BY_KAI, kai_queue), *_claimant(kai_queue))
@@ -185,7 +193,7 @@ class QueueReconciler:
     def _observe(self, queue: TorchrunQueue) -> Observed:
         key = Key(queue.metadata.namespace, queue.metadata.name)
         jobs = tuple(self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key)))
-        return Observed(
+        observed = Observed(
             queue=queue,
             jobs=jobs,
             kai_available=self._cache.informer(KAI_QUEUE).available,
@@ -198,6 +206,15 @@ class QueueReconciler:
             config_maps=self._cache.by_index(CONFIG_MAP, BY_QUEUE, queue.metadata.uid),
             kept_workspaces=sum(map(self._keeps_workspace, jobs)),
         )
+        return replace(observed, guests=tuple(self._guests(observed)))
+
+    def _guests(self, observed: Observed) -> Iterator[TorchrunJob]:
+        """Yields the jobs of queues that refer to a scheduler's Queue of this one."""
+        for found in observed.claimed:
+            index = QUEUES_BY_KAI if scheduler_of(found) is KAI else QUEUES_BY_VOLCANO
+            others = self._cache.by_index(TORCHRUN_QUEUE, index, found.metadata.name)
+            for other in (other for other in others if not managed_queue(other.spec)):
+                yield from self._cache.by_index(TORCHRUN_JOB, JOBS_BY_QUEUE, str(key_of(other)))
 
     def _keeps_workspace(self, job: TorchrunJob) -> bool:
         """Whether a job has ended and its own workspace claim is still there."""

@@ -156,7 +156,7 @@ def _kai_queue_ready(observed: Observed, plan: Plan, refusals: Sequence[Refusal]
             else (QueueReason.PARENT_NOT_FOUND, "create it, or name another")
         )
         return Finding(False, reason, f"spec.parentKaiQueue: {problem}: {step}")
-    return _owned(kai) or Finding(True, QueueReason.KAI_QUEUE_READY, _ready_words(kai))
+    return Finding(True, QueueReason.KAI_QUEUE_READY, _ready_words(kai))
 
 
 def _volcano_queue_ready(
@@ -190,13 +190,19 @@ def _of_volcano(observed: Observed, volcano: Queues, plan: Plan, refusals: Seque
     if state in ("Closing", "Closed"):
         message = f"Volcano Queue {name} is {state} and takes in no more pods: open it"
         return Finding(False, QueueReason.VOLCANO_QUEUE_CLOSED, message)
-    return _owned(volcano) or Finding(True, QueueReason.VOLCANO_QUEUE_READY, _ready_words(volcano))
+    return Finding(True, QueueReason.VOLCANO_QUEUE_READY, _ready_words(volcano))
 
 
 def _out_of_hand(
     observed: Observed, queues: Queues, plan: Plan, refusals: Sequence[Refusal], now: datetime
 ) -> Finding | None:
-    """Returns why a scheduler's Queue is not looked after in this pass; None if it is."""
+    """Returns why a scheduler's Queue is not looked after in this pass; None if it is.
+
+    That it is another's comes before all else: by this alone no job starts in it.
+    """
+    deleting = observed.queue.metadata.deletion_timestamp is not None
+    if not deleting and plan.problem is None and (lost := _not_ours(queues)):
+        return lost
     nouns = (queues.scheduler.noun, TORCHRUN_QUEUE.kind)  # without its finalizer the queue has no such Queue either
     for refusal in refusals:
         if refusal.kind in nouns:
@@ -204,25 +210,32 @@ def _out_of_hand(
     if queues.name is None:
         return None
     noun = queues.scheduler.noun
-    if observed.queue.metadata.deletion_timestamp is not None:
+    if deleting:
         kept = _kept_for(observed, now) or "being deleted"
         message = f"the {noun} is {kept}" if queues.managed else f"{noun} {queues.name} is not managed here, and stays"
         return Finding(False, QueueReason.DELETING, message)
     return Finding(False, QueueReason.NOT_READY, "the spec was not accepted") if plan.problem is not None else None
 
 
-def _owned(queues: Queues) -> Finding | None:
-    """Returns the conflict about a Queue that the operator should look after and that belongs to somebody else."""
-    if not queues.managed or not queues.is_foreign:
+def _not_ours(queues: Queues) -> Finding | None:
+    """Returns why the Queue that the operator should look after is not this queue's; None if it is, or is not there."""
+    found = queues.named if queues.managed and queues.available else None
+    if found is None:
         return None
-    annotations, field = queues.by_name[queues.name or ""].metadata.annotations, queues.scheduler.field
-    owner = "/".join(filter(None, (annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
-    return Finding(
-        False,
-        QueueReason.CONFLICT,
-        f"{queues.scheduler.noun} {queues.name} belongs to {owner or 'somebody else'} and was left as it is: choose "
-        f"another {field}, or set {field}Policy: Reference to use it as it is",
-    )
+    meta, noun, field = found.metadata, queues.scheduler.noun, queues.scheduler.field
+    if queues.is_foreign:
+        owner = "/".join(filter(None, (meta.annotations.get(key) for key in (QUEUE_NAMESPACE, QUEUE))))
+        return Finding(
+            False,
+            QueueReason.CONFLICT,
+            f"{noun} {queues.name} belongs to {owner or 'somebody else'} and was left as it is: choose another "
+            f"{field}, or set {field}Policy: Reference to use it as it is",
+        )
+    if meta.deletion_timestamp is not None:
+        held = f", held by {', '.join(meta.finalizers)}" if meta.finalizers else ""
+        message = f"{noun} {queues.name} is being deleted{held}: it is made anew once it is gone"
+        return Finding(False, QueueReason.STILL_DELETING, message)
+    return None
 
 
 def _ready_words(queues: Queues) -> str:
@@ -236,7 +249,9 @@ def _not_installed(scheduler: Scheduler) -> str:
 
 
 def _kept_for(observed: Observed, now: datetime) -> str:
-    waiting = [job.metadata.name for job in observed.holding(now)]
+    own = observed.queue.metadata.namespace
+    metas = [job.metadata for job in observed.holding(now)]
+    waiting = [meta.name if meta.namespace == own else f"{meta.namespace}/{meta.name}" for meta in metas]
     shown = ", ".join(sorted(waiting)[:5]) + (", ..." if len(waiting) > 5 else "")
     jobs = f"{counted(len(waiting), 'unfinished job')} {agree(len(waiting), 'ends', 'end')}"
     return f"kept until {jobs}: {shown}" if waiting else ""
@@ -255,7 +270,7 @@ def _kai_status(observed: Observed) -> KaiQueueStatus | None:
     While KAI Queues cannot be watched the recorded state stays, because its name is recorded nowhere else.
     """
     if not observed.kai_available:
-        return observed.queue.status.kai_queue
+        return observed.queue.status.kai_queue if _concerns(observed, observed.kai) else None
     found = _shown(observed.kai)
     if found is None:
         return None
@@ -271,12 +286,17 @@ def _kai_status(observed: Observed) -> KaiQueueStatus | None:
 def _volcano_status(observed: Observed) -> VolcanoQueueStatus | None:
     """As `_kai_status`, of the Volcano Queue."""
     if not observed.volcano_available:
-        return observed.queue.status.volcano_queue
+        return observed.queue.status.volcano_queue if _concerns(observed, observed.volcano) else None
     found = _shown(observed.volcano)
     if found is None:
         return None
     state = found.status.state if found.status is not None else ""
     return VolcanoQueueStatus(name=found.metadata.name, uid=found.metadata.uid, state=state)
+
+
+def _concerns(observed: Observed, queues: Queues) -> bool:
+    """Whether the queue names such a Queue, or may still have one."""
+    return queues.name is not None or queues.scheduler.finalizer in observed.queue.metadata.finalizers
 
 
 def _shown(queues: Queues) -> Any | None:

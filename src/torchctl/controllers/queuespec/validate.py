@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from torchctl.api.names import KAI_SCHEDULER, TRAINER
+from torchctl.api.quantity import parse
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.api.rules import nesting, problems
 from torchctl.api.written import plain
 from torchctl.controllers.queuespec import resources
 from torchctl.controllers.queuespec.podtemplate import misshapen
-from torchctl.controllers.queuespec.policy import manages_kai
+from torchctl.controllers.queuespec.policy import manages_kai, manages_volcano
 from torchctl.controllers.queuespec.scheduling import named_scheduler
 from torchctl.controllers.queuespec.support import for_the_coordinator
 
@@ -40,11 +41,19 @@ def _problems(
         yield QueueReason.INVALID_SPEC, str(broken)
     fields, other = for_the_coordinator(queue.spec), named_scheduler(queue.spec)
     if fields and not coordinated:
-        message = f"{fields}: only with the coordinator, which is off (--coordinator); remove the field"
+        step = "remove the field" + (
+            ", or set scheduling.volcanoQueuePolicy: Manage for a Volcano Queue that heeds weight and quota"
+            if queue.spec.scheduling.volcano_queue and not manages_volcano(queue.spec)
+            else ""
+        )
+        message = f"{fields}: only with the coordinator, which is off (--coordinator); {step}"
         yield QueueReason.NOT_SUPPORTED_YET, message
     elif fields and other:
         message = f"{fields}: only for jobs that the coordinator lets in, and {other} has those of this queue"
         yield QueueReason.NOT_SUPPORTED_YET, f"{message}; remove the field, or have {other} do it"
+    unheeded = _volcano_problem(queue.spec) if manages_volcano(queue.spec) else ""
+    if unheeded:
+        yield QueueReason.INVALID_SPEC, unheeded
     misplaced = _topology_problem(queue.spec)
     if misplaced:
         yield QueueReason.INVALID_SPEC, f"spec.scheduling.topology: {misplaced}"
@@ -62,6 +71,19 @@ def _problems(
             f"spec.parentKaiQueue: {parent or 'none'} is not among the parents that this operator allows "
             f"(--kai-parent-queues): {', '.join(sorted(allowed_parents)) or 'none'}",
         )
+
+
+def _volcano_problem(spec: QueueSpec) -> str:
+    """Finds bounds that a Volcano Queue would not keep: no CPUs are any number of CPUs to it."""
+    for name, amount in (("cpus", spec.quota.cpus), ("memory", spec.quota.memory)):
+        if amount is not None and parse(amount).value <= 0:
+            return f"spec.quota.{name}: {amount} is no bound to Volcano: name an amount, or remove the field"
+    if spec.quota.gpus is not None and spec.node_resources.gpus_per_node is not None:
+        return (
+            "spec.quota.gpus: a Volcano Queue bounds extended resources, and the GPUs of gpusPerNode come from "
+            "resource claims: remove the field"
+        )
+    return ""
 
 
 def _topology_problem(spec: QueueSpec) -> str:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from world import World
 
+from torchctl.api.kube import KAI_PODGROUP
 from torchctl.api.queue import QueueStatus
 from torchctl.runtime.kinds import Condition
 
@@ -70,3 +71,27 @@ def test_a_job_waits_for_the_verdict_on_a_volcano_queue(world: type[World]) -> N
     ready = Condition("VolcanoQueueReady", "True", "VolcanoQueueReady", "as asked", observed_generation=1)
     with_conditions(w, ready).step()
     assert w.status.queue_revision != ""
+
+
+@pytest.mark.parametrize("reason", ["ForeignObject", "StillDeleting"])
+def test_what_is_not_ours_holds_the_job(fresh: World, reason: str) -> None:
+    with_conditions(fresh, verdict(reason, 1)).step()
+    assert fresh.reason("QueueFound") == "QueueNotReady"
+
+
+def test_a_scheduler_that_comes_later_is_looked_at_first(fresh: World) -> None:
+    """The job is frozen while KAI is missing, and somebody has a KAI Queue of that name when it comes."""
+    with_conditions(fresh, verdict("KaiNotInstalled", 1))
+    fresh.seen = replace(fresh.seen, absent=frozenset({KAI_PODGROUP}))
+    fresh.settle()
+    assert fresh.reason("Admitted") == "KaiNotInstalled"
+    fresh.seen = replace(fresh.seen, absent=frozenset())
+    fresh.settle()
+    assert fresh.condition("QueueFound")[1:] == (
+        "WaitingForQueue",
+        "waits until it is known whose KAI Queue train of TorchrunQueue research is: said so",
+    )
+    assert not fresh.has("PodGroup", "pg-demo-0")
+    with_conditions(fresh, verdict("KaiQueueReady", 1))
+    fresh.settle()
+    assert fresh.has("Job", "demo")

@@ -1,15 +1,19 @@
 """The Volcano Queue of a TorchrunQueue: when it is made, what it has, and what the status says of it."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
 from torchctl.api.names import VOLCANO_FINALIZER
+from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueSpec, QueueStatus, TorchrunQueue
 from torchctl.api.queue import VolcanoQueueStatus as Recorded
 from torchctl.api.volcano import VolcanoQueue, VolcanoQueueStatus
+from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.plan import LOOK_S, Observed, Plan, look_again, plan
 from torchctl.controllers.queue.status import derive
 from torchctl.controllers.queue.volcano import volcano_queue
@@ -17,6 +21,7 @@ from torchctl.runtime.conditions import find
 from torchctl.runtime.kinds import ObjectMeta
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
 TYPE = "VolcanoQueueReady"
 
 
@@ -89,6 +94,32 @@ def test_a_foreign_volcano_queue_is_a_conflict() -> None:
     assert derive(seen, plan(seen, NOW), (), NOW).volcano_queue is None
 
 
+def test_a_conflict_is_told_before_all_else() -> None:
+    """By that reason alone no job starts in the Queue."""
+    closed = observed(queue(), found(claim="another", state="Closed"), found("old"))
+    refusal = Refusal("Volcano Queue", "old", "Refused", "Volcano Queue old: it has children")
+    status = derive(closed, plan(closed, NOW), (refusal,), NOW)
+    told = find(status.conditions, TYPE)
+    assert told is not None
+    assert told.reason == "Conflict"
+
+
+def test_a_queue_that_somebody_deletes_is_not_ready() -> None:
+    there = found()
+    meta = msgspec.structs.replace(there.metadata, deletion_timestamp=NOW, finalizers=("team.example.com/audit",))
+    status, reason, message = told(observed(queue(), msgspec.structs.replace(there, metadata=meta)))
+    assert (status, reason) == ("False", "StillDeleting")
+    assert "held by team.example.com/audit" in message
+
+
+def test_after_volcano_is_gone_nothing_is_remembered() -> None:
+    subject = queue(None)
+    bare = msgspec.structs.replace(subject.metadata, finalizers=())
+    recorded = QueueStatus(volcano_queue=Recorded("old", "uid-old", "Open"))
+    seen = observed(TorchrunQueue(bare, subject.spec, recorded), available=False)
+    assert derive(seen, plan(seen, NOW), (), NOW).volcano_queue is None
+
+
 @pytest.mark.parametrize("state", ["Closing", "Closed"])
 def test_a_volcano_queue_that_somebody_closed_is_told(state: str) -> None:
     assert told(observed(queue(), found(state=state)))[:2] == ("False", "VolcanoQueueClosed")
@@ -134,6 +165,10 @@ def test_other_queues_have_no_such_condition() -> None:
         (queue(policy="Reference", quota={"gpus": 2}).spec, "NotSupportedYet", "spec.quota.gpus"),
         (queue(quota={"gpus": 2, "jobs": 3}).spec, "NotSupportedYet", "spec.quota.jobs: only"),
         (queue(cohort="all").spec, "NotSupportedYet", "spec.cohort"),
+        (queue(policy="Reference", weight=2).spec, "NotSupportedYet", "or set scheduling.volcanoQueuePolicy: Manage"),
+        (queue(quota={"cpus": "0"}).spec, "InvalidSpec", "spec.quota.cpus: 0 is no bound to Volcano"),
+        (queue(quota={"memory": 0}).spec, "InvalidSpec", "spec.quota.memory: 0 is no bound"),
+        (queue(quota={"gpus": 8}, nodeResources={"gpusPerNode": 8}).spec, "InvalidSpec", "come from resource claims"),
         (queue("default").spec, "InvalidSpec", "default and root"),
         (queue("root").spec, "InvalidSpec", "default and root"),
     ],
@@ -144,3 +179,23 @@ def test_what_volcano_does_not_heed_is_refused_by_name(spec: QueueSpec, reason: 
     status, said, message = told(seen, "Accepted")
     assert (status, said) == ("False", reason)
     assert named in message
+
+
+def guest(phase: Phase, revision: str = "r") -> TorchrunJob:
+    spec = JobSpec.model_validate({"jobQueue": "other", "numNodes": 1, "command": "true"})
+    return TorchrunJob(ObjectMeta(name="j", namespace="them"), spec, JobStatus(phase, queue_revision=revision))
+
+
+@pytest.mark.parametrize("name", ["train", "renamed"])
+def test_a_running_guest_keeps_the_volcano_queue(name: str) -> None:
+    """A job of another TorchrunQueue, which refers to the Queue that this one made."""
+    subject = queue(name)
+    deleted = msgspec.structs.replace(subject.metadata, deletion_timestamp=NOW)
+    for seen in (observed(subject, found()), observed(TorchrunQueue(deleted, subject.spec), found())):
+        if seen.queue is subject and name == "train":
+            continue
+        assert plan(replace(seen, guests=(guest(Phase.RUNNING),)), NOW).delete == ()
+        for gone in ((), (guest(Phase.SUCCEEDED),), (guest(Phase.PENDING, ""),)):
+            assert [one.metadata.name for one in plan(replace(seen, guests=gone), LATER).delete] == ["train"]
+    held = replace(observed(TorchrunQueue(deleted, queue().spec), found()), guests=(guest(Phase.RUNNING),))
+    assert told(held)[1:] == ("Deleting", "the Volcano Queue is kept until 1 unfinished job ends: them/j")

@@ -6,6 +6,7 @@ a queue that was edited meanwhile it is another, and it is recorded anew as long
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -13,10 +14,12 @@ from torchctl.api import names
 from torchctl.api.conditions import JobReason
 from torchctl.api.job import QueueUpdatePolicy
 from torchctl.api.jobrules import object_problems
+from torchctl.api.kube import KAI_PODGROUP
 from torchctl.api.labels import WORKSPACE_PACKED
 from torchctl.api.queue import TorchrunQueue
 from torchctl.api.queueconditions import QueueReason
 from torchctl.api.rules import nesting, problems
+from torchctl.api.volcano import VOLCANO_PODGROUP
 from torchctl.controllers.finding import Finding
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.template.caveats import access_modes, with_caveats
@@ -27,7 +30,7 @@ from torchctl.controllers.job.template.render import render
 from torchctl.controllers.queuespec.policy import condition_of, managed_queue
 from torchctl.controllers.queuespec.validate import problem_of
 from torchctl.controllers.settings import OperatorSettings
-from torchctl.runtime.kinds import Condition
+from torchctl.runtime.kinds import Condition, Kind
 
 __all__ = ["Frozen", "freeze"]
 
@@ -61,7 +64,7 @@ def freeze(observed: Observed, settings: OperatorSettings) -> Frozen:
     accepted = _accepted("; ".join(map(str, broken)))
     queue_found = _queue_found(observed, settings)
     if observed.revision is not None:
-        hold = queue_found.reason == JobReason.QUEUE_NOT_READY
+        hold = queue_found.reason in (JobReason.QUEUE_NOT_READY, JobReason.WAITING_FOR_QUEUE)
         return _or_next(observed, settings, _load(observed, accepted, queue_found, hold=hold))
     if observed.queue is None or not queue_found.ok or not accepted.ok:
         return Frozen(accepted, queue_found, revision=job.status.queue_revision, hold=True)
@@ -80,6 +83,16 @@ def _or_next(observed: Observed, settings: OperatorSettings, frozen: Frozen) -> 
     return replace(frozen, accepted=Finding(True, JobReason.TEMPLATE_STAYS, message), stays=True)
 
 
+_NOT_OURS = (QueueReason.CONFLICT, QueueReason.FOREIGN_OBJECT, QueueReason.STILL_DELETING)
+"""Reasons of a queue's condition by which the scheduler's Queue of that name is another's, or was."""
+
+_NOT_INSTALLED: dict[str, Kind[Any]] = {
+    QueueReason.KAI_NOT_INSTALLED: KAI_PODGROUP,
+    QueueReason.VOLCANO_NOT_INSTALLED: VOLCANO_PODGROUP,
+}
+"""What the cluster lacks while a queue gives such a reason; once that is there, nobody has looked yet."""
+
+
 def _accepted(broken: str) -> Finding:
     if broken:
         return Finding(False, JobReason.INVALID_SPEC, f"{broken}; submit another job instead", warn=True)
@@ -95,7 +108,8 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     conflict = "" if observed.was_started else _conflict(queue)
     if conflict:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {conflict}", warn=True)
-    if frozen:
+    unknown = "" if observed.was_started else _unknown(observed, queue)
+    if frozen and not (unknown and _condition_in_force(queue)):  # an edit of the queue is for later jobs
         return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
     if queue.metadata.deletion_timestamp is not None:
         message = f"TorchrunQueue {name} is being deleted; create it again, this job goes on by itself then"
@@ -103,17 +117,25 @@ def _queue_found(observed: Observed, settings: OperatorSettings) -> Finding:
     problem = problem_of(queue, settings.kai_parent_queues, coordinated=settings.coordinator is not None)
     if problem is not None:
         return Finding(False, JobReason.QUEUE_NOT_READY, f"TorchrunQueue {name}: {problem[1]}", warn=True)
-    noun = managed_queue(queue.spec)
-    if noun and _condition_in_force(queue) is None:
-        message = f"waits until it is known whose {noun} of TorchrunQueue {name} is"
-        return Finding(False, JobReason.WAITING_FOR_QUEUE, message)
+    if unknown:
+        return Finding(False, JobReason.WAITING_FOR_QUEUE, unknown)
     return Finding(True, JobReason.QUEUE_FOUND, f"TorchrunQueue {name} exists")
 
 
 def _conflict(queue: TorchrunQueue) -> str:
     """Explains why nothing may start in a scheduler's Queue that is another's, whose GPUs the pods would take."""
     condition = _condition_in_force(queue)
-    return condition.message if condition is not None and condition.reason == QueueReason.CONFLICT else ""
+    return condition.message if condition is not None and condition.reason in _NOT_OURS else ""
+
+
+def _unknown(observed: Observed, queue: TorchrunQueue) -> str:
+    """Explains that nobody has looked yet whose the scheduler's Queue is, since the scheduler is there; else empty."""
+    noun, condition = managed_queue(queue.spec), _condition_in_force(queue)
+    kind = _NOT_INSTALLED.get(condition.reason) if condition is not None else None
+    if not noun or (condition is not None and (kind is None or kind in observed.absent)):
+        return ""
+    said = f": {condition.message}" if condition is not None else ""
+    return f"waits until it is known whose {noun} of TorchrunQueue {queue.metadata.name} is{said}"
 
 
 def _condition_in_force(queue: TorchrunQueue) -> Condition | None:
