@@ -164,6 +164,22 @@ def test_what_is_right_breaks_no_rule() -> None:
     assert watched(all_that_is_right) == []
 
 
+@pytest.mark.parametrize(("taken", "broken"), [(True, []), (False, ["big: gangs of [1, 4] pods leave for 2"])])
+def test_another_gang_may_leave_once_others_took_places(taken: bool, broken: list[str]) -> None:
+    """In the same second, as times in records have it: one that was let in needs what the first leaves then."""
+
+    def act(world: World) -> None:
+        submitted(world, "big", "urgent", 2)
+        first, second = let_in(world, "one", "modest"), let_in(world, "two", "modest", 4)
+        leaves(world, first, "big")
+        if taken:
+            spec = {"containers": [], "nodeName": "node-0"}
+            world.create(POD, "team", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "theirs"}, "spec": spec})
+        leaves(world, second, "big")
+
+    assert watched(act) == broken
+
+
 @pytest.mark.parametrize(("placed", "broken"), [(1, 1), (2, 0)])
 def test_half_a_gang_is_noticed_after_a_while(placed: int, broken: int) -> None:
     async def main() -> list[str]:

@@ -58,7 +58,9 @@ class Letting:
         self._rooms = Rooms(clock, broken, self._gangs, self._late_s)
         self._reasons = Reasons(clock, broken, self._quotas, self._rooms)
         self._scaling = Scaling(clock, broken, self._gangs, self._quotas, self._rooms)
-        self._victims: dict[tuple[str, str], list[int]] = {}
+        self._victims: dict[tuple[str, str, int], list[int]] = {}
+        self._taken = 0
+        """How many pods of others have taken a place so far: each may make another gang leave than it would have."""
         self._looked_s = 0.0
         self._kept_s = float("-inf")
         """When a job was last seen for which room is kept."""
@@ -163,11 +165,11 @@ class Letting:
         lent = spec.get("preemption") == "Reclaim" and spec.get("cohort") == theirs.get("cohort", "none")
         if "preemption" not in spec or not (lower or (lent and winner.queue != gang.queue)):
             self._broken.append(f"{gang.name}: has to leave for {winner.name}, which has no right to that")
-        told = self._victims.setdefault((winner.uid, record["takenBackTime"]), [])
+        told = self._victims.setdefault((winner.uid, record["takenBackTime"], self._taken), [])
         told.append(gang.pods)
         if len(told) > 1 and sum(told) - min(told) >= winner.pods and not self._quotas.overdrawn(winner.queue):
             self._broken.append(f"{winner.name}: gangs of {told} pods leave for {winner.pods}")
-        rounds = sum(uid == winner.uid for uid, _ in self._victims)
+        rounds = len({at for uid, at, _ in self._victims if uid == winner.uid})
         if rounds > MOST_ROUNDS * (1 + winner.attempt):
             self._broken.append(f"{winner.name}: others were told {rounds} times to leave for it")
 
@@ -175,6 +177,8 @@ class Letting:
         meta = changed.new["metadata"]
         gang = self._gangs.get(meta.get("labels", {}).get(JOB_UID, ""))
         if gang is None or meta["labels"].get(ROLE) != ROLE_WORKER or not gang.coordinated:
+            was_placed = changed.old is not None and changed.old["spec"].get("nodeName")
+            self._taken += bool(changed.new["spec"].get("nodeName") and not was_placed)
             return
         attempt = int(meta["labels"][ATTEMPT])
         if changed.type == "ADDED" and attempt not in gang.let_in:
