@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest_asyncio
 from clusters import clear
 from jobs import Place
+from mutating import mutating_policy
 from operators import background_operator
 from waiting import until
 
@@ -19,28 +20,7 @@ from torchctl.testing.kubelet import ScriptedKubelet
 from torchctl.testing.namespaces import create_namespace, fresh_name
 
 GATE = "example.com/approval"
-GATES = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: HERE}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
-  mutations:
-    - patchType: ApplyConfiguration
-      applyConfiguration:
-        expression: >
-          Object{spec: Object.spec{schedulingGates: [Object.spec.schedulingGates{name: "GATE"}]}}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: HERE}
-spec:
-  policyName: HERE
-  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: HERE}}}
-""".replace("GATE", GATE)
+GATES = f'Object{{spec: Object.spec{{schedulingGates: [Object.spec.schedulingGates{{name: "{GATE}"}}]}}}}'
 OPEN = {"spec": {"schedulingGates": None}}
 
 
@@ -51,7 +31,7 @@ async def place(
     """A namespace in which admission puts a gate on every pod."""
     namespace = fresh_name("gated")
     await create_namespace(admin, namespace)
-    policy = GATES.replace("HERE", namespace)
+    policy = mutating_policy(namespace, GATES)
     await control_plane.kubectl("apply", "-f", "-", input=policy)
     await until(functools.partial(gates, control_plane, namespace))
     here = Place(admin, namespace)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from clusters import clear
 from jobs import Place
+from mutating import mutating_policy
 from operators import background_operator
 from waiting import until
 
@@ -29,29 +30,8 @@ pytestmark = pytest.mark.usefixtures("own_script")
 Plays = Callable[..., None]
 
 FOR_EVER = Part(run_s=None)
-INJECTS = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: HERE}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
-  matchConditions: [{name: asks, expression: "has(object.metadata.labels) && 'mesh' in object.metadata.labels"}]
-  mutations:
-    - patchType: ApplyConfiguration
-      applyConfiguration:
-        expression: >
-          Object{spec: Object.spec{containers: [Object.spec.containers{name: "proxy", image: "proxy:1"}]}}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: HERE}
-spec:
-  policyName: HERE
-  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: HERE}}}
-"""
+INJECTS = 'Object{spec: Object.spec{containers: [Object.spec.containers{name: "proxy", image: "proxy:1"}]}}'
+MESHED = "has(object.metadata.labels) && 'mesh' in object.metadata.labels"
 
 
 def worker(pod: PlayedPod, job: str, index: int | None = None) -> bool:
@@ -64,7 +44,7 @@ def worker(pod: PlayedPod, job: str, index: int | None = None) -> bool:
 async def place(control_plane: ControlPlane, operator_account: Connection, admin: Client) -> AsyncGenerator[Place]:
     namespace = fresh_name("sidecars")
     await create_namespace(admin, namespace)
-    policy = INJECTS.replace("HERE", namespace)
+    policy = mutating_policy(namespace, INJECTS, condition=MESHED)
     await control_plane.kubectl("apply", "-f", "-", input=policy)
     await until(functools.partial(injects, control_plane, namespace))
     here = Place(admin, namespace)

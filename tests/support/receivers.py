@@ -14,6 +14,18 @@ from torchctl.workspace.receiver import READ_BUFFER, Receiver
 
 TOKEN = "0f5e1a5e-uid-of-the-pod"
 
+TREE: dict[str, bytes | str | None] = {
+    "train.py": b"print('hello')\n",
+    "pkg/__init__.py": b"",
+    "pkg/model.py": b"M = 1\n",
+    "pkg/twin.py": b"M = 1\n",
+    "pkg/latest": "model.py",
+    "empty": None,
+    "big.bin": os.urandom(700_000),
+    "odd name\n\udcff": b"x",
+}
+"""Of everything that a directory may have one, and a content that two files share."""
+
 
 @asynccontextmanager
 async def receiving(root: Path, *, limits: Limits | None = None, **options: Any) -> AsyncIterator[tuple[str, Receiver]]:

@@ -14,6 +14,7 @@ __all__ = [
     "INIT_CONTAINER",
     "JOB_TRACKING",
     "KAI_DEFAULT_QUEUE",
+    "KAI_FINALIZER",
     "KAI_SCHEDULER",
     "KUEUE",
     "LAUNCHER_ROOT",
@@ -22,7 +23,6 @@ __all__ = [
     "MAX_QUEUE_NAME",
     "NATIVE",
     "PREFLIGHT_CONTAINER",
-    "QUEUE_FINALIZER",
     "RESOURCES_FINALIZER",
     "SERVE_PORT",
     "TRAINER",
@@ -48,7 +48,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 FIELD_MANAGER = "torchctl"
-QUEUE_FINALIZER = f"{GROUP}/kai-queue"
+KAI_FINALIZER = f"{GROUP}/kai-queue"
 """Held by a TorchrunQueue while its KAI Queue exists: that one is cluster-scoped, so no owner reference can do."""
 
 VOLCANO_FINALIZER = f"{GROUP}/volcano-queue"

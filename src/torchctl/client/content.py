@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torchctl.client.errors import UsageError
 from torchctl.client.tree import LocalFile, Tree, look
+from torchctl.workspace.chunks import gathered
 from torchctl.workspace.core import show
 from torchctl.workspace.errors import WorkspaceError
 from torchctl.workspace.manifest import Entry, line
@@ -47,21 +48,16 @@ def read(tree: Tree, numbers: Sequence[int], start: int) -> Iterator[bytes]:
     Raises:
         UsageError: a file cannot be read, or is no longer the file that was listed.
     """
-    gathered: list[bytes] = []
-    size = at = 0
+    yield from gathered(_pieces(tree, numbers, start), CHUNK)
+
+
+def _pieces(tree: Tree, numbers: Sequence[int], start: int) -> Iterator[bytes]:
+    at = 0
     for number in numbers:
         local = tree.members[number]
         skip, at = max(0, start - at), at + local.member.size
-        if skip >= local.member.size:
-            continue
-        for chunk in _file(tree, local, skip):
-            gathered.append(chunk)
-            size += len(chunk)
-            if size >= CHUNK:
-                yield b"".join(gathered)
-                gathered, size = [], 0
-    if gathered:
-        yield b"".join(gathered)
+        if skip < local.member.size:
+            yield from _file(tree, local, skip)
 
 
 def _sha256(tree: Tree, local: LocalFile) -> bytes:

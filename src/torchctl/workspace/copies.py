@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from .chunks import gathered
 from .core import Admitted, Guard, Limits, Member, show
 from .errors import Unreachable
 from .packed import PackedTree, opened
@@ -105,20 +106,7 @@ def tar_chunks(root: Path, listing: Listing, start: int = 0) -> Iterator[bytes]:
         Unreachable: a file no longer has the size that was listed, or another workspace is in place.
     """
     with _contents(root, listing) as content:
-        yield from _gathered(_tar(listing, content, start))
-
-
-def _gathered(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Join small chunks: each costs whoever sends it a wake-up."""
-    waiting, size = list[bytes](), 0
-    for chunk in chunks:
-        waiting.append(chunk)
-        size += len(chunk)
-        if size >= _WORTH:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield b"".join(waiting)
+        yield from gathered(_tar(listing, content, start), _WORTH)
 
 
 def _tar(listing: Listing, content: _Content, start: int) -> Iterator[bytes]:

@@ -163,6 +163,9 @@ class PackedTree:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self._file)
 
     def entries(self, limits: Limits) -> Iterator[tuple[Entry, int]]:

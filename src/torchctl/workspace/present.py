@@ -151,7 +151,7 @@ class PresentPack:
             raise _changed() from None
 
     def close(self) -> None:
-        self._tree.__exit__()
+        self._tree.close()
 
 
 Present: TypeAlias = PresentFiles | PresentPack
@@ -170,7 +170,7 @@ def look(root: Path, since: Path, limits: Limits) -> Present | None:
     try:
         return PresentPack(packed, limits)
     except WorkspaceError:
-        packed.__exit__()
+        packed.close()
         return None
 
 

@@ -10,7 +10,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receivers import TOKEN, contents, cutting, plant, receiving
+from receivers import TOKEN, TREE, contents, cutting, plant, receiving
 from trees import NAMES, TREES
 from trees import plant as plant_modes
 
@@ -33,16 +33,6 @@ from torchctl.workspace.store import Store
 from torchctl.workspace.tree import digest
 
 LIMITS = Limits()
-TREE: dict[str, bytes | str | None] = {
-    "train.py": b"print('hello')\n",
-    "pkg/__init__.py": b"",
-    "pkg/model.py": b"M = 1\n",
-    "pkg/twin.py": b"M = 1\n",
-    "pkg/latest": "model.py",
-    "empty": None,
-    "big.bin": os.urandom(700_000),
-    "odd name\n\udcff": b"x",
-}
 
 
 @pytest.fixture

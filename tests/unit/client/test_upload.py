@@ -9,7 +9,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receivers import TOKEN, contents, cutting, plant, receiving
+from receivers import TOKEN, TREE, contents, cutting, plant, receiving
 
 from torchctl.client.errors import RequestRefused, Unreachable, UsageError
 from torchctl.client.tree import scan
@@ -19,17 +19,6 @@ from torchctl.workspace.marker import read_marker
 from torchctl.workspace.steps import drive
 from torchctl.workspace.store import Store
 from torchctl.workspace.tree import digest
-
-TREE: dict[str, bytes | str | None] = {
-    "train.py": b"print('hello')\n",
-    "pkg/__init__.py": b"",
-    "pkg/model.py": b"M = 1\n",
-    "pkg/twin.py": b"M = 1\n",
-    "pkg/latest": "model.py",
-    "empty": None,
-    "big.bin": os.urandom(300_000),
-    "odd name\n\udcff": b"x",
-}
 
 
 @pytest.fixture
@@ -47,9 +36,9 @@ async def test_tree_arrives_whole_and_marked(source: Path, claim: Path) -> None:
     marker = read_marker(claim)
     assert marker is not None
     assert marker.revision == marker.digest == sent.revision == (await drive(digest(claim, Limits()))).digest
-    assert (marker.files, marker.bytes, marker.source) == (sent.files, sent.bytes, "zip") == (7, 300_028, "zip")
-    assert sent.sent == 300_022  # the twin is not sent twice
-    assert seen[-2] == Progress("send", 300_022, 300_022)
+    assert (marker.files, marker.bytes, marker.source) == (sent.files, sent.bytes, "zip") == (7, 700_028, "zip")
+    assert sent.sent == 700_022  # the twin is not sent twice
+    assert seen[-2] == Progress("send", 700_022, 700_022)
     assert not (claim / ".torchctl-staging").exists()
 
 
@@ -79,7 +68,7 @@ async def test_random_trees_survive_random_cuts(data: st.DataObject) -> None:
 
 async def test_second_upload_sends_only_what_changed(source: Path, tmp_path: Path) -> None:
     """Another claim, another receiver, one shared cache."""
-    for number, expected in enumerate((300_022, 7)):
+    for number, expected in enumerate((700_022, 7)):
         claim = tmp_path / f"claim-{number}"
         claim.mkdir()
         async with receiving(claim, store=Store(tmp_path / "cache", max_bytes=10**9)) as (url, _):
@@ -135,7 +124,7 @@ async def test_files_changed_on_the_claim_are_sent_again(source: Path, claim: Pa
     """By a program, say; also where a link took the place of a file or directory."""
     async with receiving(claim) as (url, _):
         await upload(url, TOKEN, scan(source))
-        (claim / "big.bin").write_bytes(bytes(300_000))
+        (claim / "big.bin").write_bytes(bytes(700_000))
         (claim / "train.py").unlink()
         (claim / "train.py").symlink_to(source / "train.py")
         shutil.rmtree(claim / "pkg")

@@ -6,6 +6,7 @@ uid of the TorchrunQueue claims one, and a finalizer on the TorchrunQueue makes 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torchctl.api import names
@@ -54,7 +55,7 @@ class Scheduler:
     program: str
 
 
-KAI = Scheduler(KAI_QUEUE, "KAI Queue", names.QUEUE_FINALIZER, "kaiQueue", "KAI-Scheduler")
+KAI = Scheduler(KAI_QUEUE, "KAI Queue", names.KAI_FINALIZER, "kaiQueue", "KAI-Scheduler")
 VOLCANO = Scheduler(VOLCANO_QUEUE, "Volcano Queue", names.VOLCANO_FINALIZER, "scheduling.volcanoQueue", "Volcano")
 
 
@@ -63,7 +64,7 @@ def scheduler_of(queue: SchedulerQueue) -> Scheduler:
     return KAI if isinstance(queue, KaiQueue) else VOLCANO
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Queues:
     """The Queues of one scheduler, as one TorchrunQueue sees them.
 
@@ -93,7 +94,7 @@ class Queues:
         """Whether the Queue that the spec names belongs to somebody else."""
         return self.named is not None and claim_of(self.named.metadata) != self.uid
 
-    @property
+    @cached_property
     def claimed(self) -> tuple[Any, ...]:
         """The Queues that the TorchrunQueue claimed."""
         ours = claimed_by(self.uid)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from torchctl.api.job import TorchrunJob
 from torchctl.api.kube import ConfigMap, KaiQueue
@@ -19,7 +20,7 @@ FREEZING = timedelta(seconds=5)
 """Time after a queue's deletion in which a job may still freeze its template from an older read of the queue."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observed:
     """All that the reconciler knows of a queue.
 
@@ -51,7 +52,7 @@ class Observed:
     config_maps: tuple[ConfigMap, ...] = ()
     kept_workspaces: int = 0
 
-    @property
+    @cached_property
     def kai(self) -> Queues:
         """KAI's Queues as this queue sees them."""
         spec = self.queue.spec
@@ -64,7 +65,7 @@ class Observed:
             uid=self.queue.metadata.uid,
         )
 
-    @property
+    @cached_property
     def volcano(self) -> Queues:
         """Volcano's Queues as this queue sees them."""
         spec = self.queue.spec

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from torchctl.api.kube import CONFIG_MAP, PVC, ConfigMap, PersistentVolumeClaim
-from torchctl.api.names import QUEUE_FINALIZER, RESOURCES_FINALIZER, VOLCANO_FINALIZER
+from torchctl.api.names import KAI_FINALIZER, RESOURCES_FINALIZER, VOLCANO_FINALIZER
 from torchctl.controllers.finding import Refusal
 from torchctl.controllers.queue.claims import SchedulerQueue
 from torchctl.controllers.queue.kai import kai_queue
@@ -136,7 +136,7 @@ def _needed(observed: Observed) -> tuple[str, ...]:
 
 def _without(held: tuple[str, ...], needed: Collection[str]) -> tuple[str, ...] | None:
     """Returns the finalizers without those of ours that are not needed any more; None if nothing changes."""
-    ours = {QUEUE_FINALIZER, VOLCANO_FINALIZER, RESOURCES_FINALIZER} - set(needed)
+    ours = {KAI_FINALIZER, VOLCANO_FINALIZER, RESOURCES_FINALIZER} - set(needed)
     kept = tuple(finalizer for finalizer in held if finalizer not in ours)
     return kept if kept != held else None
 

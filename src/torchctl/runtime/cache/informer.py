@@ -269,8 +269,7 @@ class Informer(Generic[T]):
             case Unavailable():
                 self._lose(event)
             case Available():
-                log.info("resource available again", resource=self.kind.resource)
-                self._refusals, self.unavailable_reason = None, ""
+                self._regain()
             case Absent():
                 self.absent = True
 
@@ -299,6 +298,11 @@ class Informer(Generic[T]):
         if self.optional and refusal.missing:
             self.heard()
         self._settled.set()
+
+    def _regain(self) -> None:
+        if self.is_refused:
+            log.info("resource available again", resource=self.kind.resource)
+        self._refusals, self.unavailable_reason = None, ""
 
     def _reach(self, version: str) -> None:
         reached = number(version)

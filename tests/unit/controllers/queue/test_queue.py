@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
 from torchctl.api.kube import KaiQueue
 from torchctl.api.kube import KaiQueueStatus as ReportedStatus
-from torchctl.api.names import QUEUE_FINALIZER
+from torchctl.api.names import KAI_FINALIZER
 from torchctl.api.phases import TERMINAL, Phase
 from torchctl.api.quantity import parse
 from torchctl.api.queue import KaiQueueStatus, QueueSpec, QueueStatus, TorchrunQueue
@@ -32,7 +32,7 @@ from torchctl.runtime.kinds import ObjectMeta
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def queue(*, finalizers: tuple[str, ...] = (QUEUE_FINALIZER,), deleting: bool = False, **spec: Any) -> TorchrunQueue:
+def queue(*, finalizers: tuple[str, ...] = (KAI_FINALIZER,), deleting: bool = False, **spec: Any) -> TorchrunQueue:
     meta = ObjectMeta(
         name="gpu",
         namespace="team",
@@ -78,7 +78,7 @@ def test_a_queue_without_a_kai_queue_is_ready() -> None:
 
 def test_the_finalizer_comes_before_the_kai_queue() -> None:
     seen = observed(queue(finalizers=("other/finalizer",), kaiQueue="train"))
-    assert plan(seen) == Plan(finalizers=("other/finalizer", QUEUE_FINALIZER))
+    assert plan(seen) == Plan(finalizers=("other/finalizer", KAI_FINALIZER))
     seen = observed(queue(kaiQueue="train"))
     assert plan(seen).finalizers is None
     assert plan(seen).apply == kai_queue(seen.queue)
@@ -401,7 +401,7 @@ def test_every_job_is_counted_once(phases: list[str]) -> None:
 @given(st.booleans(), st.booleans(), st.sampled_from([None, "train"]))
 def test_a_second_reconcile_writes_nothing_and_says_nothing(kai_there: bool, foreign: bool, name: str | None) -> None:
     spec: dict[str, Any] = {"kaiQueue": name} if name else {}
-    subject = queue(finalizers=(QUEUE_FINALIZER,) if name else (), **spec)
+    subject = queue(finalizers=(KAI_FINALIZER,) if name else (), **spec)
     existing = (kai("train", claim="x" if foreign else "queue-uid"),) if kai_there else ()
     seen = observed(subject, *existing)
     status = derive(seen, plan(seen), (), NOW)

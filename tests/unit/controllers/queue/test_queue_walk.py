@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchctl.api.job import JobSpec, JobStatus, TorchrunJob
 from torchctl.api.kube import KaiQueue
 from torchctl.api.labels import QUEUE_UID
-from torchctl.api.names import QUEUE_FINALIZER, VOLCANO_FINALIZER
+from torchctl.api.names import KAI_FINALIZER, VOLCANO_FINALIZER
 from torchctl.api.phases import Phase
 from torchctl.api.queue import QueueSpec, TorchrunQueue
 from torchctl.api.volcano import VolcanoQueue
@@ -148,7 +148,7 @@ def test_foreign_queues_stay_and_ours_are_never_lost(happenings: list[str]) -> N
                 world.spec = SPECS[what]
         assert THEIRS.items() <= world.queues.items()
         claimed = {noun for noun, _ in world.claimed()}
-        assert "KAI Queue" not in claimed or QUEUE_FINALIZER in world.finalizers
+        assert "KAI Queue" not in claimed or KAI_FINALIZER in world.finalizers
         assert "Volcano Queue" not in claimed or VOLCANO_FINALIZER in world.finalizers
     world.settle()
     assert not world.step(), "at rest nothing is written"
