@@ -233,6 +233,20 @@ def test_a_job_ended_by_somebody_else_hears_that_too(world: type[World]) -> None
     )
 
 
+def test_a_failed_job_without_its_failed_pod_trains_no_more(world: type[World]) -> None:
+    """Its exit code was the end of the job. Who deleted the pod took that along; the Job says no more than Failed."""
+    w = world.running(job("runPolicy: {maxRestarts: 0}"))
+    w.worker_fails(1, 3)
+    w.job_is("Failed", "BackoffLimitExceeded")
+    w.incident_settles()
+    assert w.phase == "Failed"
+    w.seen = replace(w.seen, pods=w.seen.pods[:1])
+    becomes(w, LOST)
+    w.incident_settles()
+    w.settle()
+    assert (w.phase, w.condition("Failed")[1], w.attempt) == ("Failed", "StatusLost", 0)
+
+
 def test_a_suspended_job_stays_suspended_and_resumes(world: type[World]) -> None:
     w = restarted(world)
     w.edit(suspend=True)

@@ -127,15 +127,20 @@ def _lost_or_done(case: Case) -> Life | None:
 
 
 def _is_over(case: Case) -> bool:
-    """Whether this operator has ended the attempt and status does not say so: its Job is stopped, or kept out of Kueue.
+    """Whether the attempt is over and nothing says any more what was made of that.
 
-    A Workload is inactive for other reasons too. Status says which, if it was not lost.
+    This operator has ended it and status does not say so: its Job is stopped, or kept out of Kueue. Or its Job has
+    failed, and the pod that would say why is gone. A Workload is inactive, and a pod is gone, for other reasons too.
+    Status says which, if it was not lost.
     """
     observed = case.observed
     if is_stopped(observed.worker_job):
         return True
-    paused = observed.paused and not observed.withdrawn and not observed.job.spec.suspend
-    return paused and is_recovered(case.status)
+    if not is_recovered(case.status):
+        return False
+    loss = verdict.first_loss(case)
+    untold = loss is not None and loss.cause is Cause.VANISHED and not loss.failure.pod
+    return untold or (observed.paused and not observed.withdrawn and not observed.job.spec.suspend)
 
 
 def _forgotten(case: Case) -> Life:
