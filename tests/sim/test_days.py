@@ -261,6 +261,26 @@ def test_breaches_are_noticed(breach: Callable[[World, str], None]) -> None:
     assert len(virtualtime.run(main)) == 1
 
 
+@pytest.mark.parametrize(("deleted", "broken"), [(False, 1), (True, 0)])
+def test_a_doubted_end_may_be_trained_once_more(deleted: bool, broken: int) -> None:
+    """The kubelet and a person delete a pod that has ended in the same way."""
+
+    async def main() -> list[str]:
+        world, rules = World(cluster_kinds(), 1), Rules()
+        world.objects.listeners.append(rules.on_change)
+        uid = submitted(world)
+        first, pod = made(world, uid), runs(world, uid)
+        world.change(POD, pod, lambda old: {**old, "metadata": {**old["metadata"], "finalizers": ["job-tracking"]}})
+        world.report(POD, pod, {"phase": "Succeeded"})
+        if deleted:
+            world.delete(POD, pod)
+        world.report(JOB, first, {"conditions": [{"type": "Complete", "status": "True"}]})
+        made(world, uid, attempt=1)
+        return rules.broken
+
+    assert len(virtualtime.run(main)) == broken
+
+
 TURNED = {"phase": "Pending", "conditions": [{"type": "Accepted", "status": "False", "reason": "InvalidSpec"}]}
 
 

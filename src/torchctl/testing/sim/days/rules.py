@@ -39,6 +39,8 @@ class _Known:
     """How it had ended before its status was lost, if a child tells that it was started."""
     complete: str = ""
     """A Job of which all workers are done."""
+    doubted: set[int] = field(default_factory=set)
+    """Attempts of which a pod that had ended was deleted: it may have been told to stop first (`pods.told_to_stop`)."""
     troubled: set[int] = field(default_factory=set)
     counted: Counter[int] = field(default_factory=Counter)
     made: set[str] = field(default_factory=set)
@@ -152,6 +154,8 @@ class Rules:
             known.troubled.add(int(meta["labels"][ATTEMPT]))
         if changed.type == "DELETED" or changed.new["status"].get("phase") in ("Succeeded", "Failed"):
             known.pods.pop(meta["uid"], None)
+            if "deletionTimestamp" in meta:
+                known.doubted.add(int(meta["labels"][ATTEMPT]))
         else:
             known.pods[meta["uid"]] = int(meta["labels"][ATTEMPT])
             if GANG in meta.get("annotations", {}):
@@ -188,7 +192,7 @@ class Rules:
             known.troubled.add(attempt)
         if changed.type == "DELETED" and attempt == known.forgotten:
             known.forgotten = None
-        if "Complete" in _true_in(changed.new.get("status", {})):
+        if "Complete" in _true_in(changed.new.get("status", {})) and attempt not in known.doubted:
             known.complete = name
         if changed.type != "ADDED":
             return
@@ -214,6 +218,9 @@ def _forget(known: _Known, status: Json) -> None:
     known.unknown = max(0, attempt - known.incidents)
     known.forgotten = None if known.ended else attempt
     known.over, known.ended = known.ended if known.there else "", ""
+    if not known.there:  # nothing tells a job that was ended from one that never began
+        known.made.clear()
+        known.complete = ""
     known.resumes = known.losses_of_room = 0
     known.attempt = status.get("attempt", 0)
     known.counted.clear()
