@@ -47,7 +47,7 @@ class Cuts:
     """A relay to a receiver. It cuts each connection after the bytes that `after` says, counted in both directions."""
 
     def __init__(self, url: str, after: Callable[[], int | None]) -> None:
-        self.connections = 0
+        self.connections = self.bytes = 0
         self._port = int(url.rpartition(":")[2])
         self._after = after
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,6 +64,7 @@ class Cuts:
                     if left is not None:
                         data = data[: max(left, 0)]
                         left -= len(data)
+                    self.bytes += len(data)
                     target.write(data)
                     await target.drain()
                     if left is not None and left <= 0:

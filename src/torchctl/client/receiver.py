@@ -10,6 +10,7 @@ import aiohttp
 import anyio
 import msgspec
 
+from torchctl.client.compressed import ENCODING, Piece, compressed, plain, whole
 from torchctl.client.errors import RequestRefused, one_line
 from torchctl.workspace.core import Limits
 
@@ -57,6 +58,7 @@ class State(msgspec.Struct, frozen=True):
     version: int
     limits: _Limits
     published: str = ""
+    encodings: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> Limits:
@@ -77,6 +79,7 @@ class Receiver:
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
         self._http: aiohttp.ClientSession | None = None
+        self._compresses = False
 
     async def __aenter__(self) -> "Receiver":
         # No proxies: the address is of this machine.
@@ -93,9 +96,12 @@ class Receiver:
             await self._http.close()
 
     async def state(self) -> State:
+        """Ask for it before anything is sent: it says whether that may be compressed."""
         status, content = await self._call("GET", "/v1/state", _STATE_S)
         _check(status, _decoded(Answer, content))
-        return _decoded(State, content)
+        state = _decoded(State, content)
+        self._compresses = ENCODING in state.encodings
+        return state
 
     async def wish(self, revision: str, *, restart: bool) -> None:
         """Tell the companion of a running job whether programs are started again with a tree that is sent next."""
@@ -105,7 +111,10 @@ class Receiver:
 
     async def put(self, tree: str, manifest: bytes) -> Answer:
         """Send the manifest, or nothing if the receiver has it from before; the answer says what is missing."""
-        return await self._ask("PUT", f"/v1/trees/{tree}", _PLAN_S, data=manifest)
+        body: dict[str, Any] = {"data": manifest}
+        if manifest and self._compresses:
+            body = {"data": await asyncio.to_thread(whole, manifest), "headers": {"Content-Encoding": ENCODING}}
+        return await self._ask("PUT", f"/v1/trees/{tree}", _PLAN_S, **body)
 
     async def look(self, tree: str) -> Answer:
         return await self._ask("GET", f"/v1/trees/{tree}")
@@ -121,9 +130,10 @@ class Receiver:
     async def send(
         self, tree: str, offset: int, size: int, chunks: Iterator[bytes], sent: Callable[[int], None]
     ) -> Answer:
-        """Send content from an offset to the end. `sent` is told of bytes that are on their way."""
-        stream = _Stream(chunks, sent)
-        headers = {"Upload-Offset": str(offset), "Content-Length": str(size - offset)}
+        """Send content from an offset to the end. `sent` is told of its bytes that are on their way."""
+        stream = _Stream(compressed(chunks) if self._compresses else plain(chunks), sent)
+        length = {"Content-Encoding": ENCODING} if self._compresses else {"Content-Length": str(size - offset)}
+        headers = {"Upload-Offset": str(offset), **length}
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + _STALL_S) as stream.scope:
                 return await self._ask("PATCH", f"/v1/trees/{tree}", None, data=stream.chunks(), headers=headers)
@@ -157,12 +167,12 @@ class Receiver:
 class _Stream:
     """The body of a request, read ahead by one piece in a thread. Keeps its error, because aiohttp hides it."""
 
-    def __init__(self, chunks: Iterator[bytes], sent: Callable[[int], None]) -> None:
+    def __init__(self, pieces: Iterator[Piece], sent: Callable[[int], None]) -> None:
         self.error: Exception | None = None
         self.scope = anyio.CancelScope()
-        self._chunks = chunks
+        self._pieces = pieces
         self._sent = sent
-        self._pending: asyncio.Future[bytes | None] | None = None
+        self._pending: asyncio.Future[Piece | None] | None = None
         self._generator = self._run()
 
     def chunks(self) -> AsyncGenerator[bytes]:
@@ -176,19 +186,19 @@ class _Stream:
 
     async def _run(self) -> AsyncGenerator[bytes]:
         try:
-            chunk = await self._ahead()
-            while chunk:
+            piece = await self._ahead()
+            while piece:
                 following = self._ahead()
                 self.scope.deadline = anyio.current_time() + _STALL_S
-                yield chunk
-                self._sent(len(chunk))
-                chunk = await following
+                yield piece.wire
+                self._sent(piece.content)
+                piece = await following
         except Exception as error:
             self.error = error
             raise
 
-    def _ahead(self) -> "asyncio.Future[bytes | None]":
-        self._pending = asyncio.get_running_loop().run_in_executor(None, next, self._chunks, None)
+    def _ahead(self) -> "asyncio.Future[Piece | None]":
+        self._pending = asyncio.get_running_loop().run_in_executor(None, next, self._pieces, None)
         return self._pending
 
 

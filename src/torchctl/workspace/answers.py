@@ -74,7 +74,7 @@ async def body(request: web.Request) -> AsyncIterator[bytes]:
     """Yield the body as it arrives, in pieces that are worth a thread's while if they come fast.
 
     Raises:
-        Stop: nothing came for a minute.
+        Stop: nothing came for a minute, or what came cannot be unpacked.
         Cut: the connection broke.
     """
     while True:
@@ -85,6 +85,9 @@ async def body(request: web.Request) -> AsyncIterator[bytes]:
             raise Stop(408, f"nothing was sent for {_IDLE_S:g} s", "Go on from the offset", code="idle") from None
         except (ConnectionError, aiohttp.ClientError) as error:
             raise Cut from error
+        except web.RequestPayloadError:
+            message = "the body is not what its Content-Encoding says"
+            raise Stop(400, message, "Send it again", code="encoding") from None
         if not chunk:
             return
         yield await _gathered(request.content, chunk)
@@ -95,7 +98,8 @@ async def _gathered(content: aiohttp.StreamReader, first: bytes) -> bytes:
     if len(first) >= _PIECE:
         return first
     await asyncio.sleep(_GATHER_S)  # cheaper than to be woken by each of the pieces that come meanwhile
-    with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # the next read meets it again
+    # The next read meets an error again.
+    with contextlib.suppress(ConnectionError, aiohttp.ClientError, web.RequestPayloadError):
         return first + content.read_nowait()
     return first
 

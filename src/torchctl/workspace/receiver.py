@@ -36,10 +36,12 @@ from .program import meaning
 from .staging import Staging
 from .store import Store
 
-__all__ = ["OFFSET", "READ_BUFFER", "VERSION", "Receiver"]
+__all__ = ["ENCODINGS", "OFFSET", "READ_BUFFER", "VERSION", "Receiver"]
 
 VERSION = 1
 OFFSET = "Upload-Offset"
+ENCODINGS = ("zstd",)
+"""What bodies may be compressed with (`Content-Encoding`). aiohttp unpacks them piece by piece, in bounded memory."""
 READ_BUFFER = 1 << 19
 """Bytes that the server should read ahead (`read_bufsize` of the runner): larger pieces are faster to write."""
 
@@ -187,6 +189,7 @@ class Receiver:
                 "revision": self._revision,
                 "published": marker.digest if marker else "",
                 "upload": self._upload.progress() if self._upload else None,
+                "encodings": ENCODINGS,
                 "limits": limits | {"max_path": self._limits.max_path, "max_manifest": _MAX_MANIFEST},
             }
         )

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from receivers import TOKEN, contents, receiving
 
+from torchctl.client.compressed import compressed
 from torchctl.workspace.core import Limits
 from torchctl.workspace.errors import Refused
 from torchctl.workspace.incoming import Incoming
@@ -195,6 +196,36 @@ async def test_too_large_manifest_and_tree_are_refused(
         assert "more than 7 bytes" in (await Peer(url, http).put(A))[1]["message"]
         long = manifest_of(a=b"", b=b"", c=b"")
         assert "the manifest has more than 200 bytes" in (await Peer(url, http).put(long))[1]["message"]
+
+
+async def test_compressed_content_is_bounded_as_plain_content(
+    claim: Path, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 KiB that unpack to half a gigabyte: what is not awaited is refused, long before it is unpacked."""
+    monkeypatch.setattr("torchctl.workspace.receiver._MAX_MANIFEST", 200)
+    bomb = b"".join(piece.wire for piece in compressed(bytes(2**20) for _ in range(512)))
+    headers = {"Content-Encoding": "zstd"}
+    async with receiving(claim) as (url, _):
+        peer = Peer(url, http)
+        status, said = await peer.ask("PUT", f"/v1/trees/{name(A)}", data=bomb, headers=headers)
+        assert (status, said["message"]) == (422, "the manifest has more than 200 bytes")
+        await peer.put(A)
+        headers["Upload-Offset"] = "0"
+        status, said = await peer.ask("PATCH", f"/v1/trees/{name(A)}", data=bomb, headers=headers)
+        assert status == 422
+        assert "does not have the SHA-256" in said["message"]
+
+
+async def test_broken_frame_spoils_nothing_that_came_before(claim: Path, http: aiohttp.ClientSession) -> None:
+    headers = {"Content-Encoding": "zstd", "Upload-Offset": "0"}
+    async with receiving(claim) as (url, _):
+        peer = Peer(url, http)
+        await peer.put(A)
+        assert (await peer.ask("PATCH", f"/v1/trees/{name(A)}", data=b"aaaabbbb", headers=headers))[0] == 400
+        cut = next(compressed(iter([b"aaaa"]))).wire  # without the end of its frame
+        assert (await peer.ask("PATCH", f"/v1/trees/{name(A)}", data=cut, headers=headers))[1]["offset"] == 4
+        assert (await peer.patch(A, 4, b"bbbb"))[1]["offset"] == 8
+        assert (await peer.commit(A))[0] == 200
 
 
 async def test_second_upload_is_told_of_the_first(claim: Path, http: aiohttp.ClientSession) -> None:

@@ -131,3 +131,11 @@ async def test_steps_of_a_receiver_are_what_it_has_taken(source: Path, monkeypat
         with pytest.raises(TimedOut, match="has not put the tree in place"):
             await upload(url, TOKEN, scan(source), took=steps.append)
     assert max(steps) <= 5
+
+
+async def test_receiver_of_an_earlier_version_gets_plain_content(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchctl.client.upload._SILENCE_S", 0.0)
+    async with hostile(plan=PLAN | {"missing": [0, 1], "size": 6}) as (url, peer):
+        with pytest.raises(Unreachable):
+            await upload(url, TOKEN, scan(source))
+    assert peer.sent == b"aaaabb"

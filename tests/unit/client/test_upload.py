@@ -52,6 +52,24 @@ async def test_upload_resumes_after_cut_at_byte(after: int, source: Path, claim:
     assert contents(claim) == contents(source)
 
 
+CODE = "".join(f"def f{number}(x): return x * {number}\n" for number in range(60_000)).encode()
+"""1.9 MB that shrink to less than a fifth."""
+
+
+@pytest.mark.parametrize("after", [None, 2_000, 10_000, 30_000])
+async def test_code_is_compressed_on_its_way(after: int | None, source: Path, claim: Path) -> None:
+    """Also over connections that break: each goes on with what has been unpacked."""
+    (source / "code.py").write_bytes(CODE)
+    (source / "big.bin").unlink()
+    cuts = iter([after] * 2)
+    async with receiving(claim) as (url, _), cutting(url, lambda: next(cuts, None)) as (broken, relay):
+        sent = await upload(broken, TOKEN, scan(source))
+    assert sent.sent > len(CODE)
+    assert relay.bytes < len(CODE) / 4
+    assert relay.connections > (after is not None)
+    assert contents(claim) == contents(source)
+
+
 @settings(max_examples=examples(40))
 @given(data=st.data())
 async def test_random_trees_survive_random_cuts(data: st.DataObject) -> None:

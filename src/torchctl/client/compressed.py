@@ -1,0 +1,43 @@
+"""Compresses what is uploaded, for receivers that say that they take it. Blocks: call it in threads.
+
+With zstd at its first level source code shrinks to a fifth or less at some 350 MB/s of a core, and content that does
+not shrink passes at 1.8 GB/s, so nothing has to be decided file by file.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["ENCODING", "Piece", "compressed", "plain", "whole"]
+
+ENCODING = "zstd"
+"""Its name in `Content-Encoding` (RFC 8878)."""
+_LEVEL = 1
+
+
+class Piece(NamedTuple):
+    """Bytes to send, and how many bytes of content they bring."""
+
+    wire: bytes
+    content: int
+
+
+def compressed(chunks: Iterator[bytes]) -> Iterator[Piece]:
+    """Yield the chunks as one frame, each flushed: the receiver can take all that it was sent, wherever a cut is."""
+    compressor = zstd.ZstdCompressor(level=_LEVEL)
+    for chunk in chunks:
+        yield Piece(compressor.compress(chunk, mode=zstd.ZstdCompressor.FLUSH_BLOCK), len(chunk))
+    yield Piece(compressor.flush(), 0)
+
+
+def plain(chunks: Iterator[bytes]) -> Iterator[Piece]:
+    return (Piece(chunk, len(chunk)) for chunk in chunks)
+
+
+def whole(content: bytes) -> bytes:
+    return zstd.compress(content, _LEVEL)
