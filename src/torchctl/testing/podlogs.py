@@ -41,7 +41,7 @@ async def serve_logs(
 
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", answer)
-    app.router.add_get("/portForward/{namespace}/{pod}", (ports or PodPorts()).serve)
+    app.router.add_route("*", "/portForward/{namespace}/{pod}", (ports or PodPorts()).serve)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     try:

@@ -1,8 +1,7 @@
-"""The protocols that pods' streams speak over a websocket, without I/O.
+"""The protocol of a command in a container over a websocket, without I/O.
 
-A message is one byte with the number of a channel, then data. Source: k8s.io/streaming/pkg/httpstream/wsstream and
-k8s.io/cri-streaming/pkg/streaming/portforward of Kubernetes 1.36; docs/design/pod-streams.md says what 1.31 to 1.36
-have in common.
+A message is one byte with the number of a channel, then data. Source: k8s.io/streaming/pkg/httpstream/wsstream of
+Kubernetes 1.36; docs/design/pod-streams.md says what 1.31 to 1.36 have in common.
 """
 
 from dataclasses import dataclass
@@ -12,48 +11,12 @@ import msgspec
 
 from torchctl.runtime.client.errors import Malformed, StreamFailed
 
-__all__ = ["EXEC_PROTOCOL", "PORT_PROTOCOL", "Channel", "Ended", "ExecMessages", "Output", "PortMessages"]
-
-PORT_PROTOCOL = "v4.channel.k8s.io"
-"""Every kubelet from 1.31 to 1.36 forwards one port by it, without SPDY inside the websocket."""
+__all__ = ["EXEC_PROTOCOL", "Channel", "Ended", "ExecMessages", "Output"]
 
 EXEC_PROTOCOL = "v5.channel.k8s.io"
 """The API server speaks it since 1.30; unlike v4 it can end the command's input."""
 
-_DATA, _ERROR = 0, 1
-_PORT_BYTES = 2
 _CLOSE = 255
-
-
-class PortMessages:
-    """Reads and writes the messages of one connection to a pod's port.
-
-    The first message on each channel names the port in two bytes. There is no half-close: either side's end is the end
-    of the websocket.
-    """
-
-    def __init__(self) -> None:
-        self._announced = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
-
-    def write(self, data: bytes | memoryview) -> bytes:
-        """Returns the message that carries `data` to the pod."""
-        return b"\x00" + data
-
-    def read(self, message: bytes) -> bytes:
-        """Returns the data that the pod sent; empty for a message that carries none.
-
-        Raises:
-            StreamFailed: The node could not reach the port, or lost the connection.
-        """
-        channel, data = _split(message)
-        if channel not in self._announced:
-            raise Malformed(f"a forwarded port has no channel {channel}")
-        skipped = min(len(data), self._announced[channel])
-        self._announced[channel] -= skipped
-        data = data[skipped:]
-        if channel == _ERROR and data:
-            raise StreamFailed(data.decode(errors="replace").strip())
-        return data
 
 
 class Channel(IntEnum):

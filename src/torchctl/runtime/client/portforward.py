@@ -7,23 +7,43 @@ pods/portforward, and since Kubernetes 1.35 `create` too.
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from torchctl.runtime.client.channels import PORT_PROTOCOL, PortMessages
 from torchctl.runtime.client.client import Client
+from torchctl.runtime.client.errors import Unavailable
 from torchctl.runtime.client.requests import port_forward
+from torchctl.runtime.client.spdy import PortStreams
 from torchctl.runtime.client.websocket import WebSocket
 
-__all__ = ["MAX_MESSAGE", "PodConnection", "connect_port"]
+__all__ = ["MAX_MESSAGE", "OPEN_TIMEOUT_S", "PORT_PROTOCOL", "PodConnection", "connect_port"]
+
+PORT_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
+"""The API server takes it since 1.31 (`PortForwardWebsockets`), and speaks SPDY to the node."""
 
 MAX_MESSAGE = 2**17
 """The maximum bytes of a message that we send: the node keeps a whole message in memory before it passes it on."""
+
+OPEN_TIMEOUT_S = 30.0
+"""Seconds for the node to take a new connection."""
 
 
 class PodConnection:
     """The two directions of a TCP connection to a pod. There is no half-close."""
 
-    def __init__(self, socket: WebSocket) -> None:
+    def __init__(self, socket: WebSocket, what: str) -> None:
         self._socket = socket
-        self._messages = PortMessages()
+        self._what = what
+        self._streams = PortStreams()
+        self._early = b""
+
+    async def open(self, port: int) -> None:
+        """Opens the connection; to be done first, once.
+
+        Raises:
+            Timeout: The node did not take it in time.
+            Unavailable: The connection to the node broke.
+        """
+        await self._socket.send(self._streams.open(port), OPEN_TIMEOUT_S)
+        while not self._streams.opened:
+            self._early += await self._next(OPEN_TIMEOUT_S)
 
     async def send(self, data: bytes, timeout_s: float) -> None:
         """Sends bytes to the pod. Returns once most of them are under way.
@@ -34,7 +54,7 @@ class PodConnection:
         """
         view = memoryview(data)
         for start in range(0, len(data), MAX_MESSAGE):
-            await self._socket.send(self._messages.write(view[start : start + MAX_MESSAGE]), timeout_s)
+            await self._socket.send(self._streams.write(view[start : start + MAX_MESSAGE]), timeout_s)
 
     async def receive(self, timeout_s: float | None) -> bytes:
         """Returns the next bytes of the pod; empty once it has closed the connection.
@@ -44,10 +64,19 @@ class PodConnection:
             Timeout: None came within `timeout_s`.
             Unavailable: The connection to the node broke.
         """
-        while (message := await self._socket.receive(timeout_s)) is not None:
-            if data := self._messages.read(message):
-                return data
-        return b""
+        data, self._early = self._early, b""
+        while not data and not self._streams.ended:
+            data = await self._next(timeout_s)
+        return data
+
+    async def _next(self, timeout_s: float | None) -> bytes:
+        message = await self._socket.receive(timeout_s)
+        if message is None:
+            raise Unavailable(f"{self._what}: the connection ended before the pod's side did")
+        received = self._streams.read(message)
+        if received.answer:
+            await self._socket.send(received.answer, OPEN_TIMEOUT_S)
+        return received.data
 
 
 @asynccontextmanager
@@ -60,6 +89,10 @@ async def connect_port(client: Client, pod: str, namespace: str, port: int) -> A
         NotFound: There is no such pod.
         Forbidden: The right to forward ports is missing.
         BadRequest: The pod does not run.
+        Timeout: The node did not take the connection in time.
     """
-    async with client.upgrade(port_forward(pod, namespace, port), PORT_PROTOCOL) as socket:
-        yield PodConnection(socket)
+    request = port_forward(pod, namespace)
+    async with client.upgrade(request, PORT_PROTOCOL) as socket:
+        connection = PodConnection(socket, request.path)
+        await connection.open(port)
+        yield connection

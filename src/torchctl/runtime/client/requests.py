@@ -259,9 +259,9 @@ def pod_log(
     return HttpRequest("GET", _pod(name, namespace, "log"), "get", query, (("Accept", "*/*"),))
 
 
-def port_forward(name: str, namespace: str, port: int) -> HttpRequest:
-    """Builds the handshake for one TCP connection to a pod's port. RBAC: see `portforward`."""
-    return HttpRequest("GET", _pod(name, namespace, "portforward"), "get", (("ports", str(port)),), ())
+def port_forward(name: str, namespace: str) -> HttpRequest:
+    """Builds the handshake for connections to a pod's ports. RBAC: see `portforward`."""
+    return HttpRequest("GET", _pod(name, namespace, "portforward"), "get", (), ())
 
 
 def pod_exec(

@@ -1,45 +1,9 @@
-"""The protocols of pods' streams: every message means what the kubelet means by it."""
+"""The protocol of commands: every message means what the kubelet means by it."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from torchctl.runtime.client.channels import Channel, Ended, ExecMessages, Output, PortMessages
+from torchctl.runtime.client.channels import Channel, Ended, ExecMessages, Output
 from torchctl.runtime.client.errors import Malformed, StreamFailed
-
-PORT = (8081).to_bytes(2, "little")
-
-
-@given(st.lists(st.binary()))
-def test_a_port_carries_the_bytes_after_its_announcement(chunks: list[bytes]) -> None:
-    messages = PortMessages()
-    received = [messages.read(b"\x00" + data) for data in (PORT, *chunks)]
-    assert b"".join(received) == b"".join(chunks)
-
-
-def test_the_announcement_may_come_together_with_data() -> None:
-    assert PortMessages().read(b"\x00" + PORT + b"data") == b"data"
-
-
-def test_an_announced_error_channel_is_no_error() -> None:
-    assert PortMessages().read(b"\x01" + PORT) == b""
-
-
-def test_the_node_s_error_is_raised_with_its_words() -> None:
-    messages = PortMessages()
-    messages.read(b"\x01" + PORT)
-    with pytest.raises(StreamFailed, match="connection refused"):
-        messages.read(b"\x01" + b"error forwarding port 8081: connection refused\n")
-
-
-@pytest.mark.parametrize("message", [b"", b"\x02data", b"\xffdata"])
-def test_a_port_has_two_channels(message: bytes) -> None:
-    with pytest.raises(Malformed):
-        PortMessages().read(message)
-
-
-def test_bytes_for_the_pod_go_on_the_first_channel() -> None:
-    assert PortMessages().write(b"data") == b"\x00data"
 
 
 def test_output_names_its_channel() -> None:

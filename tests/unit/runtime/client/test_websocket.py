@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from torchctl.runtime.client.channels import PORT_PROTOCOL
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.credentials import Issued, PluginCredentials
 from torchctl.runtime.client.errors import Forbidden, Timeout, Unavailable
+from torchctl.runtime.client.portforward import PORT_PROTOCOL
 from torchctl.runtime.client.requests import HttpRequest, port_forward
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.client.websocket import WebSocket
 
 Talk = Callable[[web.WebSocketResponse], Awaitable[None]]
-REQUEST = port_forward("trainer", "team", 8081)
+REQUEST = port_forward("trainer", "team")
 
 
 @asynccontextmanager
