@@ -17,6 +17,7 @@ from torchctl.client.content import Content, hash_files, read
 from torchctl.client.errors import RequestRefused, TimedOut, Unreachable
 from torchctl.client.receiver import Answer, Gone, Receiver, Retry
 from torchctl.client.tree import LeftOut, Tree
+from torchctl.workspace.batches import SMALL
 
 __all__ = ["Progress", "Sent", "hashed", "upload"]
 
@@ -73,19 +74,20 @@ async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
     total = tree.bytes
     done = sum(tree.members[number].member.size for number in known)
     batches, found = _batches(tree, known), dict(known)
-    pool, loop = ThreadPoolExecutor(_THREADS), asyncio.get_running_loop()
-    running = [loop.run_in_executor(pool, hash_files, tree, batch) for batch in batches]
+    pools, loop = {True: ThreadPoolExecutor(1), False: ThreadPoolExecutor(_THREADS)}, asyncio.get_running_loop()
+    running = [loop.run_in_executor(pools[batch.small], hash_files, tree, batch.members) for batch in batches]
     try:
         for batch, hashing in zip(batches, running, strict=True):
-            found.update(zip(batch, await hashing, strict=True))
-            done += sum(tree.members[number].member.size for number in batch)
+            found.update(zip(batch.members, await hashing, strict=True))
+            done += sum(tree.members[number].member.size for number in batch.members)
             _tell(report, "hash", done, total)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
         for hashing in running:
             hashing.cancel()
     content = Content(tree, tuple(found[number] for number in range(len(tree.members))))
-    if any(found[number] for batch in batches for number in batch):
+    if any(found[number] for batch in batches for number in batch.members):
         await anyio.to_thread.run_sync(hashes.keep, content, began)
     return content
 
@@ -235,18 +237,31 @@ class _Silence:
         await anyio.sleep(_PAUSE_S * _GROWTH**self._pauses * random.uniform(0.5, 1))
 
 
-def _batches(tree: Tree, known: Container[int]) -> list[list[int]]:
-    """Group the members whose content is not known, so that the threads have like parts."""
-    batches, size = list[list[int]]([[]]), 0
-    for number, local in enumerate(tree.members):
-        if number in known:
-            continue
-        if len(batches[-1]) >= _BATCH_FILES or size >= _BATCH_BYTES:
-            batches.append([])
+class _Batch(NamedTuple):
+    """Members that one thread hashes. Threads that read many small files hold each other up, so one reads them all."""
+
+    small: bool
+    members: list[int]
+
+
+def _batches(tree: Tree, known: Container[int]) -> list[_Batch]:
+    """Group the members whose content is not known."""
+    unknown = [number for number in range(len(tree.members)) if number not in known]
+    large = [number for number in unknown if tree.members[number].member.size > SMALL]
+    small = [number for number in unknown if tree.members[number].member.size <= SMALL]
+    return [_Batch(kind, part) for kind, numbers in ((False, large), (True, small)) for part in _parts(tree, numbers)]
+
+
+def _parts(tree: Tree, numbers: list[int]) -> list[list[int]]:
+    """Divide them so that threads have like parts."""
+    parts, size = list[list[int]](), 0
+    for number in numbers:
+        if not parts or len(parts[-1]) >= _BATCH_FILES or size >= _BATCH_BYTES:
+            parts.append([])
             size = 0
-        batches[-1].append(number)
-        size += local.member.size
-    return batches
+        parts[-1].append(number)
+        size += tree.members[number].member.size
+    return parts
 
 
 def _tell(report: Report | None, stage: Literal["hash", "send", "publish"], done: int, total: int) -> None:
