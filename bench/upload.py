@@ -12,7 +12,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
@@ -26,7 +26,7 @@ from torchctl.client.tree import scan
 from torchctl.client.upload import Progress, upload
 from torchctl.testing.ports import reserve
 
-__all__ = ["measure", "plant_large", "plant_small"]
+__all__ = ["measure", "plant_large", "plant_noise", "plant_small"]
 
 LARGE = 500 * 2**20
 SMALL = 20_000
@@ -171,21 +171,38 @@ def _tar(source: Path, target: Path) -> tuple[float, float]:
 
 
 def plant_large(source: Path) -> None:
-    """A tree of a hundred files of 5 MiB and some code."""
+    """A tree of a hundred files of 5 MiB that do not shrink."""
     for number in range(100):
-        _write(source / f"dir-{number % 10:03}" / f"file-{number // 10:03}", LARGE // 100, number)
+        content = random.Random(number).randbytes(LARGE // 100)
+        _write(source / f"dir-{number % 10:03}" / f"file-{number // 10:03}", content)
 
 
 def plant_small(source: Path) -> None:
-    """Files of 0.2 to 8 KB, as in a tree of code."""
+    """Files of 0.2 to 8 KB of code: parts of Python's own library, each with a line of its own."""
     sizes = random.Random(1)
-    for number in range(SMALL):
-        _write(source / f"dir-{number % 200:03}" / f"file-{number // 200:03}", sizes.randint(200, 8000), number)
+    library = b"".join(path.read_bytes() for path in sorted(Path(os.__file__).parent.rglob("*.py")))
+    at = 0
+    for path in _small(source):
+        size = sizes.randint(200, 8000)
+        at = at if at + size <= len(library) else 0
+        _write(path, f"# {path.name} of {path.parent.name}\n".encode() + library[at : at + size])
+        at += size
 
 
-def _write(path: Path, size: int, seed: int) -> None:
+def plant_noise(source: Path) -> None:
+    """Files as small, of content that does not shrink."""
+    sizes = random.Random(1)
+    for path in _small(source):
+        _write(path, sizes.randbytes(sizes.randint(200, 8000)))
+
+
+def _small(source: Path) -> Iterator[Path]:
+    return (source / f"dir-{number % 200:03}" / f"file-{number // 200:03}" for number in range(SMALL))
+
+
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(random.Random(seed).randbytes(size))
+    path.write_bytes(content)
 
 
 def _figure(name: str, samples: list[float], unit: str, goal: float | None, *, higher: bool = False) -> Figure:

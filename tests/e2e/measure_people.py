@@ -3,16 +3,18 @@
 Nothing here is asserted but that things happen: how long they take is for the reader. It wants a quiet machine.
 """
 
+import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
-from bench.upload import plant_large, plant_small
+from bench.upload import plant_large, plant_noise, plant_small
 from jobs import Place
 from plugin import Ended, interrupted, run
 from trainings import NAMESPACE, log
@@ -45,6 +47,8 @@ print("TEXT", dist.get_rank(), *(f"{name}={moment:.2f}" for name, moment in mome
 time.sleep(10**6)
 """
 ROUNDS = 5
+LINE = 100 * 10**6 // 8
+"""Bytes a second of a narrow line."""
 
 
 @pytest.fixture
@@ -131,7 +135,14 @@ async def test_new_code_by_a_new_job(operator: LocalNode, place: Place, code: Pa
     row("a new job", rounds)
 
 
-@pytest.mark.parametrize(("what", "tree"), [("500 MB", plant_large), ("20,000 small files", plant_small)])
+@pytest.mark.parametrize(
+    ("what", "tree"),
+    [
+        ("500 MB", plant_large),
+        ("20,000 small files", plant_small),
+        ("20,000 that do not shrink", plant_noise),
+    ],
+)
 async def test_upload_beside_kubectl_cp(
     what: str, tree: Callable[[Path], None], operator: LocalNode, place: Place, code: Path, person: Person
 ) -> None:
@@ -157,9 +168,62 @@ async def test_upload_beside_kubectl_cp(
             await person("delete", job, "--wait")
     ratios = [cp / own for cp, own in zip(theirs, ours, strict=True)]
     print(
-        f"{what:20}  submit {median(ours):5.1f} s  kubectl cp {median(theirs):5.1f} s  "
+        f"{what:25}  submit {median(ours):5.1f} s  kubectl cp {median(theirs):5.1f} s  "
         f"times faster {median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
     )
+
+
+async def test_upload_over_a_narrow_line(operator: LocalNode, place: Place, code: Path) -> None:
+    """20,000 small files of code over 100 Mbit/s, a line that people have between them and their cluster."""
+    plant_small(code)
+    kubeconfig = operator.control_plane.kubeconfig("person", ["system:masters"])
+    host = operator.control_plane.host
+    async with narrowed(int(host.rpartition(":")[2])) as port:
+        far = kubeconfig.with_suffix(".far")
+        far.write_text(kubeconfig.read_text().replace(host, f"https://127.0.0.1:{port}"))
+        took: dict[str, list[float]] = {"submit": [], "kubectl cp": []}
+        for number in range(3):
+            for side in list(took)[:: 1 if number % 2 else -1]:
+                job = f"far-{number}-{side.replace(' ', '-')}"
+                line = ("submit", "--queue", "queue", "--gpus", "0", "--name", job, "true", "-n", NAMESPACE)
+                await interrupted(*line, after=f"{job} created", kubeconfig=kubeconfig, directory=code)
+                await until(partial(waits, place, job), timeout_s=60)
+                begun = time.monotonic()
+                if side == "submit":
+                    assert (await run(*line, kubeconfig=far, directory=code, timeout_s=300)).status == 0
+                else:
+                    target = f"{NAMESPACE}/{job}-sync-0:/workspace/tree"
+                    copy = ("cp", str(code), target, "--container=fetch")
+                    await operator.control_plane.kubectl(*copy, kubeconfig=far, timeout_s=600)
+                took[side].append(time.monotonic() - begun)
+                await run("delete", job, "--wait", "-n", NAMESPACE, kubeconfig=kubeconfig, directory=code)
+    ratios = [cp / own for own, cp in zip(*took.values(), strict=True)]
+    print(
+        f"20,000 small files over {LINE * 8 / 10**6:.0f} Mbit/s: submit {median(took['submit']):.1f} s  "
+        f"kubectl cp {median(took['kubectl cp']):.1f} s  "
+        f"times faster {median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+    )
+
+
+@asynccontextmanager
+async def narrowed(port: int) -> AsyncIterator[int]:
+    """Yields a port that leads to another one, each connection and direction at the speed of the line."""
+
+    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(2**16):
+                target.write(data)
+                await target.drain()
+                await asyncio.sleep(len(data) / LINE)
+        target.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, away = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, away), pump(there, writer))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
 
 
 async def test_a_second_submit_after_one_change(

@@ -34,7 +34,7 @@ class _Relay:
         self._pass(f"before {name}")
         url = f"http://127.0.0.1:{self._port}{request.raw_path}"
         headers = {name: value for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON}
-        if whole is None:
+        if whole is None and "Content-Length" in request.headers:
             headers["Content-Length"] = request.headers["Content-Length"]
         body = self._chunks(request, name) if whole is None else whole
         async with self._session.request(request.method, url, headers=headers, data=body) as answer:
@@ -74,7 +74,9 @@ async def relay(gate: Gate, port: int) -> AsyncIterator[int]:
     async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", _Relay(gate, port, session).handle)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, auto_decompress=False, shutdown_timeout=0.1
+        )
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
