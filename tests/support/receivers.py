@@ -33,7 +33,7 @@ async def receiving(root: Path, *, limits: Limits | None = None, **options: Any)
     receiver = Receiver(root, token=TOKEN, limits=limits or Limits(), **options)
     app = web.Application()
     app.add_routes(receiver.routes())
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, read_bufsize=READ_BUFFER)
+    runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1, read_bufsize=READ_BUFFER)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:

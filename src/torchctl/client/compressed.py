@@ -4,19 +4,13 @@ With zstd at its first level source code shrinks to a fifth or less at some 350 
 not shrink passes at 1.8 GB/s, so nothing has to be decided file by file.
 """
 
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from torchctl.workspace.frames import ENCODING, zstd
 
 __all__ = ["ENCODING", "Piece", "compressed", "plain", "whole"]
 
-ENCODING = "zstd"
-"""Its name in `Content-Encoding` (RFC 8878)."""
 _LEVEL = 1
 
 

@@ -9,6 +9,7 @@ import aiohttp
 from aiohttp import web
 
 from .errors import Refused, WorkspaceError
+from .frames import ENCODING, Frame, Malformed
 from .program import meaning
 from .store import Vanished
 
@@ -71,12 +72,31 @@ def _refusal(status: int, code: str, error: WorkspaceError) -> web.Response:
 
 
 async def body(request: web.Request) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives, in pieces that are worth a thread's while if they come fast.
+    """Yield the content of the body as it arrives, in pieces that are worth a thread's while if they come fast.
+
+    The server hands on what was sent (`auto_decompress=False`), so nothing is unpacked for whoever has no token.
 
     Raises:
         Stop: nothing came for a minute, or what came cannot be unpacked.
         Cut: the connection broke.
     """
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding not in ("identity", ENCODING):
+        raise _undecoded()
+    frame = None if encoding == "identity" else Frame()
+    async for chunk in _arriving(request):
+        try:
+            for piece in (chunk,) if frame is None else frame.unpack(chunk):
+                yield piece
+        except Malformed:
+            raise _undecoded() from None
+
+
+def _undecoded() -> Stop:
+    return Stop(400, "the body is not what its Content-Encoding says", "Send it again", code="encoding")
+
+
+async def _arriving(request: web.Request) -> AsyncIterator[bytes]:
     while True:
         try:
             async with asyncio.timeout(_IDLE_S):
@@ -86,8 +106,7 @@ async def body(request: web.Request) -> AsyncIterator[bytes]:
         except (ConnectionError, aiohttp.ClientError) as error:
             raise Cut from error
         except web.RequestPayloadError:
-            message = "the body is not what its Content-Encoding says"
-            raise Stop(400, message, "Send it again", code="encoding") from None
+            raise _undecoded() from None
         if not chunk:
             return
         yield await _gathered(request.content, chunk)

@@ -75,7 +75,14 @@ async def _confirmed(receiver: Receiver) -> None:
 async def _listening(receiver: Receiver, port: int) -> AsyncIterator[None]:
     app = web.Application()
     app.add_routes(receiver.routes())
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2, keepalive_timeout=75, read_bufsize=READ_BUFFER)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        auto_decompress=False,
+        shutdown_timeout=2,
+        keepalive_timeout=75,
+        read_bufsize=READ_BUFFER,
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port, backlog=16).start()

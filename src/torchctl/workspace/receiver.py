@@ -29,6 +29,7 @@ from aiohttp import web
 from .answers import Handler, Stop, answered, body, in_thread
 from .core import Limits
 from .errors import Refused, Unexplained, WorkspaceError
+from .frames import ENCODING
 from .incoming import Incoming
 from .manifest import EMPTY
 from .marker import Marker, read_marker
@@ -36,12 +37,10 @@ from .program import meaning
 from .staging import Staging
 from .store import Store
 
-__all__ = ["ENCODINGS", "OFFSET", "READ_BUFFER", "VERSION", "Receiver"]
+__all__ = ["OFFSET", "READ_BUFFER", "VERSION", "Receiver"]
 
 VERSION = 1
 OFFSET = "Upload-Offset"
-ENCODINGS = ("zstd",)
-"""What bodies may be compressed with (`Content-Encoding`). aiohttp unpacks them piece by piece, in bounded memory."""
 READ_BUFFER = 1 << 19
 """Bytes that the server should read ahead (`read_bufsize` of the runner): larger pieces are faster to write."""
 
@@ -136,7 +135,7 @@ class Receiver:
         return self._upload is not None
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes; the server should run with `read_bufsize=READ_BUFFER`."""
+        """Return the routes, for a server with `auto_decompress=False`; it should have `read_bufsize=READ_BUFFER`."""
         tree = "/v1/trees/{tree}"
         return [
             web.get("/v1/state", self._allowed(self._state)),
@@ -189,7 +188,7 @@ class Receiver:
                 "revision": self._revision,
                 "published": marker.digest if marker else "",
                 "upload": self._upload.progress() if self._upload else None,
-                "encodings": ENCODINGS,
+                "encodings": [ENCODING],
                 "limits": limits | {"max_path": self._limits.max_path, "max_manifest": _MAX_MANIFEST},
             }
         )

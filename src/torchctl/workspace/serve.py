@@ -132,8 +132,12 @@ def application(root: Path, *, limits: Limits, streams: int = 16, key: str = "")
 async def running(
     app: web.Application, *, host: str | None, port: int, grace_s: float = 10, **options: Any
 ) -> AsyncIterator[int]:
-    """Run a server as long as the context lasts, and yield its port; running requests then get `grace_s`."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace_s, keepalive_timeout=15, **options)
+    """Run a server as long as the context lasts, and yield its port; running requests then get `grace_s`.
+
+    What is sent to it stays as it is: some kilobytes of zstd take 128 MiB to unpack, and anybody may send them.
+    """
+    options |= {"access_log": None, "auto_decompress": False, "shutdown_timeout": grace_s, "keepalive_timeout": 15}
+    runner = web.AppRunner(app, **options)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, backlog=128).start()

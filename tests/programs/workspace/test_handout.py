@@ -13,6 +13,7 @@ from aiohttp import web
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peaks import growing, wide
 from trees import NAMES, TREES, plant
 
 from torchctl.workspace.copies import copy_tree, list_tree, tar_chunks
@@ -23,7 +24,7 @@ from torchctl.workspace.handout import copy, wait
 from torchctl.workspace.marker import Marker, read_marker, write_marker
 from torchctl.workspace.pull import pull
 from torchctl.workspace.request import FetchRequest
-from torchctl.workspace.serve import application
+from torchctl.workspace.serve import application, running
 from torchctl.workspace.steps import drive
 from torchctl.workspace.tree import digest
 
@@ -268,3 +269,13 @@ async def test_any_tree_survives_copy_and_tar_stream(tree: object, start: int) -
         whole = b"".join(tar_chunks(source, listing))
         assert len(whole) == listing.size
         assert b"".join(tar_chunks(source, listing, start)) == whole[start:]
+
+
+async def test_server_unpacks_nothing_that_is_sent_to_it(claim: Path) -> None:
+    headers, bomb = {"Content-Encoding": "zstd", "Connection": "close"}, wide(2**28)
+    async with running(application(claim, limits=LIMITS), host="127.0.0.1", port=0) as port:
+        url = f"http://127.0.0.1:{port}/archive"
+        with growing() as grown:
+            async with aiohttp.ClientSession() as http, http.post(url, data=bomb, headers=headers) as said:
+                await said.read()
+    assert grown.bytes < 2**25

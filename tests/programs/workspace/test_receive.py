@@ -14,8 +14,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import anyio
 import pytest
+from peaks import status, wide
 from receivers import TOKEN, contents, plant
 
 from torchctl.client.errors import ClientError
@@ -55,6 +57,21 @@ async def running(root: Path, port: int, *options: str) -> AsyncIterator[asyncio
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+async def test_nothing_is_unpacked_for_whoever_has_no_token(claim: Path) -> None:
+    headers = {"Content-Encoding": "zstd", "Authorization": "Bearer guessed", "Connection": "close"}
+    bomb = wide(2**28)
+    with reserve(1) as (port,):
+        pass
+    async with running(claim, port) as process, aiohttp.ClientSession(headers=headers) as http:
+        await _listening(port)
+        before = status("VmHWM", process.pid)
+        for path in ("/v1/state", f"/v1/trees/{'0' * 64}", "/nowhere"):
+            async with http.put(f"http://127.0.0.1:{port}{path}", data=bomb) as said:
+                assert said.status in (401, 404, 405)
+                await said.read()
+        assert status("VmHWM", process.pid) - before < 2**25
 
 
 async def test_upload_ends_it_with_the_marker(source: Path, claim: Path, tmp_path: Path) -> None:

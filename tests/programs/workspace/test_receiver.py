@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from peaks import growing, wide
 from receivers import TOKEN, contents, receiving
 
 from torchctl.client.compressed import compressed
@@ -214,6 +215,39 @@ async def test_compressed_content_is_bounded_as_plain_content(
         status, said = await peer.ask("PATCH", f"/v1/trees/{name(A)}", data=bomb, headers=headers)
         assert status == 422
         assert "does not have the SHA-256" in said["message"]
+
+
+async def test_frame_that_wants_much_memory_is_refused(claim: Path, http: aiohttp.ClientSession) -> None:
+    """Of the memory of its container that is a quarter, for each connection."""
+    tree, bomb = manifest_of(big=bytes(2**28)), wide(2**28)
+    headers = {"Content-Encoding": "zstd", "Upload-Offset": "0"}
+    async with receiving(claim) as (url, _):
+        peer = Peer(url, http)
+        await peer.put(tree)
+        with growing() as grown:
+            status, said = await peer.ask("PATCH", f"/v1/trees/{name(tree)}", data=bomb, headers=headers)
+        assert (status, said["code"]) == (400, "encoding")
+        assert grown.bytes < 2**25
+
+
+async def test_no_encoding_but_zstd_is_taken(claim: Path, http: aiohttp.ClientSession) -> None:
+    async with receiving(claim) as (url, _):
+        peer = Peer(url, http)
+        for encoding in ("gzip", "br", "zstd, zstd"):
+            headers = {"Content-Encoding": encoding}
+            status, said = await peer.ask("PUT", f"/v1/trees/{name(A)}", data=b"x", headers=headers)
+            assert (status, said["code"]) == (400, "encoding")
+
+
+async def test_what_follows_a_frame_is_refused(claim: Path, http: aiohttp.ClientSession) -> None:
+    headers = {"Content-Encoding": "zstd", "Upload-Offset": "0"}
+    frame = b"".join(piece.wire for piece in compressed(iter([b"aaaa"])))
+    async with receiving(claim) as (url, _):
+        peer = Peer(url, http)
+        await peer.put(A)
+        status, said = await peer.ask("PATCH", f"/v1/trees/{name(A)}", data=frame * 2, headers=headers)
+        assert (status, said["code"]) == (400, "encoding")
+        assert (await peer.patch(A, 4, b"bbbb"))[1]["offset"] == 8
 
 
 async def test_broken_frame_spoils_nothing_that_came_before(claim: Path, http: aiohttp.ClientSession) -> None:
