@@ -128,11 +128,22 @@ class Receiver:
             await self._call("DELETE", f"/v1/trees/{tree}", 5.0)
 
     async def send(
-        self, tree: str, offset: int, size: int, chunks: Iterator[bytes], sent: Callable[[int], None]
+        self,
+        tree: str,
+        offset: int,
+        size: int,
+        chunks: Iterator[bytes],
+        sent: Callable[[int], None],
+        *,
+        compress: bool = True,
     ) -> Answer:
-        """Send content from an offset to the end. `sent` is told of its bytes that are on their way."""
-        stream = _Stream(compressed(chunks) if self._compresses else plain(chunks), sent)
-        length = {"Content-Encoding": ENCODING} if self._compresses else {"Content-Length": str(size - offset)}
+        """Send content from an offset to the end, compressed if the receiver takes that.
+
+        `sent` is told of the content's bytes that are on their way.
+        """
+        compress = compress and self._compresses
+        stream = _Stream(compressed(chunks) if compress else plain(chunks), sent)
+        length = {"Content-Encoding": ENCODING} if compress else {"Content-Length": str(size - offset)}
         headers = {"Upload-Offset": str(offset), **length}
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + _STALL_S) as stream.scope:

@@ -27,6 +27,7 @@ _LOOK = "Look at the sync pod's log, and try again"
 _SILENCE_S = 5.0
 """Seconds for which one request is repeated. Then whoever sends looks whether the receiver's container still runs."""
 _ROUNDS = 3
+_COMPRESSED_TRIES = 3
 _PUBLISH_S = 1800.0
 _PAUSE_S, _GROWTH = 0.1, 1.25
 """Pauses grow slowly: of the time until a receiver listens that has just been started, they waste a quarter at most."""
@@ -199,8 +200,10 @@ class _Upload:
             _tell(self._report, "send", at, plan.size)
 
         chunks = read(content.tree, plan.missing, offset)
+        # Of a block of zstd that is cut nothing can be unpacked. Plain content brings whatever has arrived.
+        compress = self._stuck.pauses < _COMPRESSED_TRIES
         try:
-            answer = await self._receiver.send(tree, offset, plan.size, chunks, sent)
+            answer = await self._receiver.send(tree, offset, plan.size, chunks, sent, compress=compress)
             trouble = Retry("the receiver has another offset")
         except Retry as error:
             answer, trouble = await self.insist(partial(self._receiver.look, tree)), error
@@ -221,11 +224,15 @@ class _Upload:
 
 
 class _Silence:
-    """Pauses between tries that all fail, ever longer ones; it ends `_SILENCE_S` after the first."""
+    """Pauses between tries that all fail, ever longer ones; it ends `_SILENCE_S` after the first.
+
+    Attributes:
+        pauses: how many there were.
+    """
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._pauses = 0
+        self.pauses = 0
 
     async def pause(self, error: Retry) -> None:
         """Waits until the next try. Raises Unreachable if the time is over."""
@@ -233,8 +240,8 @@ class _Silence:
         self._since = now if self._since is None else self._since
         if now - self._since >= _SILENCE_S:
             raise Unreachable(f"the receiver was not reached for {_SILENCE_S:g} s ({error})", _LOOK)
-        self._pauses += 1
-        await anyio.sleep(_PAUSE_S * _GROWTH**self._pauses * random.uniform(0.5, 1))
+        self.pauses += 1
+        await anyio.sleep(_PAUSE_S * _GROWTH**self.pauses * random.uniform(0.5, 1))
 
 
 class _Batch(NamedTuple):

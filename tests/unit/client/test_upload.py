@@ -70,6 +70,15 @@ async def test_code_is_compressed_on_its_way(after: int | None, source: Path, cl
     assert contents(claim) == contents(source)
 
 
+async def test_code_goes_on_over_a_line_that_always_breaks(source: Path, claim: Path) -> None:
+    """Each breaks within a block of zstd, of which nothing can be unpacked."""
+    (source / "big.bin").write_text(os.urandom(25_000).hex())
+    async with receiving(claim) as (url, _), cutting(url, lambda: 8_000) as (broken, relay):
+        await upload(broken, TOKEN, scan(source))
+    assert relay.connections > 3
+    assert contents(claim) == contents(source)
+
+
 @settings(max_examples=examples(40))
 @given(data=st.data())
 async def test_random_trees_survive_random_cuts(data: st.DataObject) -> None:
