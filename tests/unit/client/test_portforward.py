@@ -95,6 +95,34 @@ async def test_a_refusal_is_named_although_much_was_sent_meanwhile() -> None:
             assert isinstance(forward.failure, StreamFailed)
 
 
+async def test_an_answer_arrives_although_the_node_fails_right_after_it() -> None:
+    """A server that has refused an upload resets the connection on which more of it comes: the node says so at once."""
+    answer = b"HTTP/1.1 422 Refused\r\nContent-Length: 3\r\n\r\nbad"
+
+    async def refusing(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=("SPDY/3.1+portforward.k8s.io",))
+        await socket.prepare(request)
+        await socket.receive_bytes()
+        for stream in (1, 3):
+            await socket.send_bytes(b"\x80\x03\x00\x02\x00\x00\x00\x04" + stream.to_bytes(4, "big"))
+        await socket.receive_bytes()
+        frames = ((3, 0, answer), (1, 0, b"write: broken pipe"), (1, 1, b""), (3, 1, b""))
+        await socket.send_bytes(
+            b"".join(number.to_bytes(4, "big") + bytes([fin, 0, 0, len(data)]) + data for number, fin, data in frames)
+        )
+        await socket.close()
+        return socket
+
+    async with (
+        serving(web.get("/{path:.*}", refusing)) as api,
+        AiohttpTransport(Connection(f"http://127.0.0.1:{api}")) as transport,
+        forward_port(Client(transport), POD.name, POD.namespace, PORT) as forward,
+        aiohttp.ClientSession(forward.url) as session,
+        session.patch("/", data=b"content") as said,
+    ):
+        assert (said.status, await said.read()) == (422, b"bad")
+
+
 async def test_a_connection_that_is_cut_is_reset() -> None:
     """An end without a reset would be the regular end of an answer that has no length."""
 

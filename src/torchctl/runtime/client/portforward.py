@@ -38,6 +38,7 @@ class PodConnection:
         """Opens the connection; to be done first, once.
 
         Raises:
+            StreamFailed: The node does not take it.
             Timeout: The node did not take it in time.
             Unavailable: The connection to the node broke.
         """
@@ -65,11 +66,13 @@ class PodConnection:
             Unavailable: The connection to the node broke.
         """
         data, self._early = self._early, b""
-        while not data and not self._streams.ended:
+        while not data and (self._streams.failure or not self._streams.ended):
             data = await self._next(timeout_s)
         return data
 
     async def _next(self, timeout_s: float | None) -> bytes:
+        if self._streams.failure:
+            raise self._streams.failure
         message = await self._socket.receive(timeout_s)
         if message is None:
             raise Unavailable(f"{self._what}: the connection ended before the pod's side did")

@@ -53,10 +53,13 @@ class PortStreams:
     Attributes:
         opened: The node has taken both streams. What is sent earlier is lost.
         ended: The pod's side has closed the connection in an orderly way.
+        failure: The node could not reach the port, or lost the connection. It comes after the data that was read with
+            it: a pod that refuses what it is sent answers first, and then closes the connection on what still comes.
     """
 
     def __init__(self) -> None:
         self.ended = False
+        self.failure: StreamFailed | None = None
         self._waiting = {_ERRORS, _DATA}
         self._buffer = bytearray()
         self._error = bytearray()
@@ -83,7 +86,6 @@ class PortStreams:
         """Takes what came from the node; it may begin and end anywhere.
 
         Raises:
-            StreamFailed: The node could not reach the port, or lost the connection.
             Malformed: The peer does not speak SPDY.
         """
         self._buffer += received
@@ -116,7 +118,7 @@ class PortStreams:
             self._waiting.discard(_number(content))
             self._finish(_number(content), flags)
         elif kind == _Type.RST_STREAM:
-            raise StreamFailed(self._said() or "the node has reset the connection to the pod")
+            self._fail("the node has reset the connection to the pod")
         return b""
 
     def _data(self, stream: int, flags: int, content: memoryview) -> bytes:
@@ -131,11 +133,12 @@ class PortStreams:
         if not flags & _FIN:
             return
         if self._error:
-            raise StreamFailed(self._said())
+            self._fail("")
         self.ended = self.ended or stream == _DATA
 
-    def _said(self) -> str:
-        return self._error.decode(errors="replace").strip()
+    def _fail(self, otherwise: str) -> None:
+        said = self._error.decode(errors="replace").strip()
+        self.failure = self.failure or StreamFailed(said or otherwise)
 
 
 def _control(kind: _Type, content: bytes, flags: int) -> bytes:
