@@ -13,7 +13,8 @@ from aiohttp import web
 from torchctl.client.portforward import MAX_CONNECTIONS, PortForward, forward_port
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
-from torchctl.runtime.client.errors import NotFound, StreamFailed, Unavailable
+from torchctl.runtime.client.errors import ApiError, Malformed, NotFound, StreamFailed, Timeout, Unavailable
+from torchctl.runtime.client.portforward import connect_port
 from torchctl.runtime.client.transport import AiohttpTransport
 from torchctl.runtime.kinds import Key
 from torchctl.testing.podstreams import PodPorts
@@ -121,6 +122,38 @@ async def test_an_answer_arrives_although_the_node_fails_right_after_it() -> Non
         session.patch("/", data=b"content") as said,
     ):
         assert (said.status, await said.read()) == (422, b"bad")
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_answered", "error"),
+    [
+        pytest.param(b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x02", True, Timeout, id="pings"),
+        pytest.param(b"\x00\x00\x00\x03\x00\x01\x00\x00" + bytes(2**16), False, Malformed, id="data"),
+    ],
+)
+async def test_node_that_never_takes_a_connection_holds_nobody_up(
+    frame: bytes, is_answered: bool, error: type[ApiError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchctl.runtime.client.portforward.OPEN_TIMEOUT_S", 0.5)
+
+    async def talking(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=("SPDY/3.1+portforward.k8s.io",))
+        await socket.prepare(request)
+        with suppress(ConnectionError, TypeError):
+            while True:
+                await socket.send_bytes(frame)
+                if is_answered:
+                    await socket.receive_bytes()
+        return socket
+
+    async with (
+        serving(web.get("/{path:.*}", talking)) as api,
+        AiohttpTransport(Connection(f"http://127.0.0.1:{api}")) as transport,
+        asyncio.timeout(10),
+    ):
+        with pytest.raises(error):
+            async with connect_port(Client(transport), POD.name, POD.namespace, PORT):
+                pass
 
 
 async def test_a_connection_that_is_cut_is_reset() -> None:

@@ -4,13 +4,14 @@ It arrives at the pod's loopback interface, so it reaches what listens there and
 pods/portforward, and since Kubernetes 1.35 `create` too.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import Unavailable
+from torchctl.runtime.client.errors import Malformed, Unavailable
 from torchctl.runtime.client.requests import port_forward
-from torchctl.runtime.client.spdy import PortStreams
+from torchctl.runtime.client.spdy import MAX_FRAME, PortStreams
 from torchctl.runtime.client.websocket import WebSocket
 
 __all__ = ["MAX_MESSAGE", "OPEN_TIMEOUT_S", "PORT_PROTOCOL", "PodConnection", "connect_port"]
@@ -40,11 +41,16 @@ class PodConnection:
         Raises:
             StreamFailed: The node does not take it.
             Timeout: The node did not take it in time.
+            Malformed: The node sends data and does not take it.
             Unavailable: The connection to the node broke.
         """
+        clock = asyncio.get_running_loop().time
+        end = clock() + OPEN_TIMEOUT_S
         await self._socket.send(self._streams.open(port), OPEN_TIMEOUT_S)
         while not self._streams.opened:
-            self._early += await self._next(OPEN_TIMEOUT_S)
+            self._early += await self._next(end - clock())
+            if len(self._early) > MAX_FRAME:
+                raise Malformed(f"{self._what}: the node sends data and does not take the connection")
 
     async def send(self, data: bytes, timeout_s: float) -> None:
         """Sends bytes to the pod. Returns once most of them are under way.

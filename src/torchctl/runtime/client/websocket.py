@@ -74,8 +74,10 @@ class WebSocket:
 
     async def close(self) -> None:
         """Says that we are done, and drops the connection."""
-        with mapped(self._request):
-            await self._socket.close()
+        with mapped(self._request), suppress(TimeoutError):
+            # aiohttp's own deadline begins anew with each message that a peer still sends.
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._socket.close()
 
 
 @asynccontextmanager
