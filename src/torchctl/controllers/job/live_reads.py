@@ -9,8 +9,10 @@ from msgspec import structs
 
 from torchctl.api import names
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
-from torchctl.api.kube import CONTROLLER_REVISION, JOB
+from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD
+from torchctl.api.labels import JOB_UID
 from torchctl.controllers.job import delays
+from torchctl.controllers.job.observe import OURS, with_workers
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Question
 from torchctl.runtime.client.client import Client
@@ -56,7 +58,7 @@ class LiveReads:
 
         Answers to a question that asks why only explain; without one the pass goes on. Answers to the others decide.
 
-        RBAC: list on Events and TorchrunJobs, get on Jobs and ControllerRevisions.
+        RBAC: list on Events, pods and TorchrunJobs, get on Jobs and ControllerRevisions.
 
         Args:
             now: Seconds on any monotonic scale.
@@ -85,6 +87,10 @@ class LiveReads:
             case Question.REVISION:
                 named = observed.job.status.queue_revision
                 return replace(observed, revision=await self._own(CONTROLLER_REVISION, named, observed))
+            case Question.WORKERS:
+                meta = observed.job.metadata
+                mine = f"{OURS},{JOB_UID}={meta.uid}"
+                return with_workers(observed, await self._client.list(POD, namespace=meta.namespace, labels=mine))
             case Question.JOB:
                 return replace(observed, job=await self._itself(observed.job, date))
 

@@ -1,9 +1,10 @@
 """Reads one job and everything that belongs to it from the cache, into one frozen value."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from torchctl.api import labels, names
 from torchctl.api.conditions import JobCondition
@@ -33,7 +34,7 @@ from torchctl.runtime.conditions import find, is_true
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Key, Kind, Object, controller_of
 
-__all__ = ["BY_JOB", "BY_WORKER_JOB", "Observed", "by_job", "by_worker_job", "observe"]
+__all__ = ["BY_JOB", "BY_WORKER_JOB", "OURS", "Observed", "by_job", "by_worker_job", "observe", "with_workers"]
 
 ADMITTERS: tuple[Kind[Any], ...] = (*GROUP_KINDS, KUEUE_WORKLOAD)
 """The kinds by which it is known which gang schedulers there are."""
@@ -42,6 +43,8 @@ T = TypeVar("T", bound=Object)
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
+OURS = f"{labels.APP_MANAGED_BY}={names.FIELD_MANAGER}"
+"""Label selector of the children: objects of others in the cluster are neither watched nor cached."""
 BY_WORKER_JOB = "worker-job"
 """Index of Kueue's Workloads by the uid of their Job."""
 BY_JOB = "torchrun-job"
@@ -87,9 +90,7 @@ def observe(cache: Cache, key: Key) -> Observed | None:
     revision = _own(cache, CONTROLLER_REVISION, key, job.status.queue_revision, uid)
     service = _own(cache, SERVICE, key, names.service(name), uid)
     worker_job = _own(cache, JOB, key, child, uid)
-    every = tuple(pod for pod in pods if _is_worker(pod, child, worker_job, job))
-    withdrawn = tuple(pod for pod in every if _was_withdrawn(pod, worker_job, job))
-    workers = tuple(pod for pod in every if pod not in withdrawn)
+    workers = _workers(pods, job, worker_job, old_jobs)
     claimed = job.spec.volumes.workspace.claim_name if job.spec.volumes.workspace else None
     queue = cache.get(TORCHRUN_QUEUE, Key(key.namespace, job.spec.job_queue))
     return Observed(
@@ -105,21 +106,44 @@ def observe(cache: Cache, key: Key) -> Observed | None:
         service=service,
         worker_job=worker_job,
         started=_started(job, jobs, service, revisions),
-        pods=workers,
-        withdrawn=withdrawn,
+        pods=workers.there,
+        withdrawn=workers.withdrawn,
         podgroup=podgroup,
         queue_state=_queue_state(cache, podgroup),
-        groups=_groups(cache, key, workers),
+        groups=_groups(cache, key, workers.there),
         workloads=_workloads(cache, filter(None, (worker_job,))),
         old_workloads=_workloads(cache, old_jobs),
         old_jobs=old_jobs,
-        old_pods=tuple(pod for pod in pods if _is_old_worker(pod, job, old_jobs)),
+        old_pods=workers.earlier,
         old_groups=_earlier(groups, job),
         upstream=upstream(cache, job),
         awaited=is_awaited(cache, job),
         absent=frozenset(kind for kind in ADMITTERS if cache.informer(kind).absent),
         refused=_refused(cache),
     )
+
+
+def with_workers(observed: Observed, pods: Iterable[Pod]) -> Observed:
+    """Returns the observed state with the workers among these pods in place of those that the cache had."""
+    found = _workers(pods, observed.job, observed.worker_job, observed.old_jobs)
+    return replace(observed, pods=found.there, withdrawn=found.withdrawn, old_pods=found.earlier, workers_read=True)
+
+
+class _Workers(NamedTuple):
+    """The workers of a job, as `Observed` has them."""
+
+    there: tuple[Pod, ...]
+    withdrawn: tuple[Pod, ...]
+    earlier: tuple[Pod, ...]
+
+
+def _workers(pods: Iterable[Pod], job: TorchrunJob, worker_job: Job | None, old_jobs: Iterable[Job]) -> _Workers:
+    found, jobs = tuple(pods), tuple(old_jobs)
+    child = names.worker_job(job.metadata.name, job.status.attempt)
+    every = tuple(pod for pod in found if _is_worker(pod, child, worker_job, job))
+    withdrawn = tuple(pod for pod in every if _was_withdrawn(pod, worker_job, job))
+    there = tuple(pod for pod in every if pod not in withdrawn)
+    return _Workers(there, withdrawn, tuple(pod for pod in found if _is_old_worker(pod, job, jobs)))
 
 
 def _cache_name(queue: TorchrunQueue | None, revision: ControllerRevision | None) -> str:

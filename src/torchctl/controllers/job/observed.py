@@ -69,6 +69,7 @@ class Observed:
         refused: Those of them that it has never let us read, with its words: whether they are there is open.
         warning: The newest Warning Event about the first late worker, if the plan asked for it.
         create_failure: The Job controller's words on why it cannot create the workers, if the plan asked for them.
+        workers_read: Whether the workers, those of earlier attempts too, were read live because the plan asked for it.
     """
 
     job: TorchrunJob
@@ -100,6 +101,7 @@ class Observed:
     refused: Mapping[Kind[Any], str] = field(default_factory=dict)
     create_failure: str = ""
     warning: str = ""
+    workers_read: bool = False
 
     @property
     def held(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
+from torchctl.api.causes import Cause
 from torchctl.api.conditions import JobCondition, JobReason
 from torchctl.api.job import Failure, JobStatus, WorkspaceStatus
 from torchctl.api.kube import POD
@@ -25,7 +26,7 @@ from torchctl.controllers.job.actions import Actions, Removal, earliest
 from torchctl.controllers.job.attempts import lifecycle, recovery, retention
 from torchctl.controllers.job.attempts.intended import Ground, children
 from torchctl.controllers.job.attempts.outcome import Outcome
-from torchctl.controllers.job.attempts.stage import Life, Run, Settle, Suspended, Wait, is_suspended
+from torchctl.controllers.job.attempts.stage import Ended, Life, Run, Settle, Suspended, Wait, is_suspended
 from torchctl.controllers.job.case import Case
 from torchctl.controllers.job.findings import Found, findings
 from torchctl.controllers.job.observed import Observed
@@ -55,6 +56,10 @@ class Question(Enum):
     """Whether the attempt's Job is gone, which is the end of its job for ever; the cache may only not have it yet."""
     REVISION = auto()
     """The revision that status names: the plan would record another, and the cache may only not have it yet."""
+    WORKERS = auto()
+    """The workers, those of earlier attempts too: the next attempt is about to begin because none of them runs, or a
+    Job has failed, or is about to go, and none of them says why. The cache may only not have them yet, because a watch
+    that dies in silence is noticed after a minute."""
     JOB = auto()
     """Whether the job is still there: what was made before its workers is gone, as the garbage collector leaves it, and
     the cache may only not know yet that the job was deleted."""
@@ -204,6 +209,8 @@ def _asks(found: Found, life: Life) -> Question | None:
     case = found.case
     if life.outcome is not None and life.outcome.reason == JobReason.JOB_DISAPPEARED:
         return Question.WORKER_JOB
+    if not case.observed.workers_read and _goes_by_missing_workers(found, life):
+        return Question.WORKERS
     if found.frozen.renamed:
         return Question.REVISION
     if case.template is None or not isinstance(life.stage, Run) or case.observed.worker_job is None:
@@ -214,6 +221,21 @@ def _asks(found: Found, life: Life) -> Question | None:
         return Question.WHY_NO_PODS
     late = delays.first_late(case.observed, case.now)
     return Question.WHY_NOT_UP if late is not None and delays.has_news(late) else None
+
+
+def _goes_by_missing_workers(found: Found, life: Life) -> bool:
+    """Whether something is done for ever because there is no worker that runs, or none that says why it failed."""
+    case, status = found.case, found.case.status
+    if _is_written(found, life) and retention.drops_last(case):
+        return True
+    match life.stage:
+        case Wait():
+            return status.next_attempt_time is not None and life.status.next_attempt_time is None
+        case Settle(incident):
+            return status.incident is None and incident.cause == Cause.VANISHED
+        case Ended(outcome):
+            return outcome.reason == JobReason.STATUS_LOST
+    return False
 
 
 def _is_bereft(observed: Observed, template: FrozenTemplate) -> bool:

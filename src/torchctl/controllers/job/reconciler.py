@@ -7,8 +7,7 @@ from functools import partial
 from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import CONTROLLER_REVISION, JOB, POD, PVC, SERVICE, PersistentVolumeClaim
 from torchctl.api.kueue import KUEUE_WORKLOAD, KueueWorkload
-from torchctl.api.labels import APP_MANAGED_BY, JOB_NAME
-from torchctl.api.names import FIELD_MANAGER
+from torchctl.api.labels import JOB_NAME
 from torchctl.api.queue import TORCHRUN_QUEUE, TorchrunQueue
 from torchctl.api.volcano import VOLCANO_PODGROUP, VOLCANO_QUEUE, VolcanoPodGroup, VolcanoQueue
 from torchctl.controllers.gangs.groups import GROUP_KINDS
@@ -25,9 +24,9 @@ from torchctl.controllers.indexes import (
 )
 from torchctl.controllers.job.act import Actor, Seen
 from torchctl.controllers.job.live_reads import LiveReads
-from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, Observed, by_job, by_worker_job, observe
+from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, OURS, Observed, by_job, by_worker_job, observe
 from torchctl.controllers.job.place_reader import PlaceReader
-from torchctl.controllers.job.plan import Plan, Steps, again_s, plan
+from torchctl.controllers.job.plan import Plan, Question, Steps, again_s, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.status_throttle import StatusThrottle
 from torchctl.controllers.job.steps import admission
@@ -49,9 +48,6 @@ __all__ = ["JobReconciler", "setup"]
 
 GROUPS_BY_QUEUE = "volcano-queue"
 """Index of Volcano's PodGroups by the name of their Queue."""
-
-OURS = f"{APP_MANAGED_BY}={FIELD_MANAGER}"
-"""Label selector of the children: objects of others in the cluster are neither watched nor cached."""
 
 
 def setup(manager: Manager, settings: OperatorSettings) -> None:
@@ -170,10 +166,10 @@ class JobReconciler:
 
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan, Seen]:
         todo = plan(observed, self._settings, now)
-        seen = self._actor.look(todo.actions)
-        asks = todo.asks if isinstance(todo, Steps) else None
-        if asks is None:
-            return observed, todo, seen
-        known = await self._live_reads.answered(observed, asks, self._manager.clock.monotonic(), now)
-        todo = plan(known, self._settings, now)
-        return known, todo, {**self._actor.look(todo.actions), **seen}
+        seen, answered = self._actor.look(todo.actions), set[Question]()
+        while isinstance(todo, Steps) and todo.asks is not None and todo.asks not in answered:
+            answered.add(todo.asks)
+            observed = await self._live_reads.answered(observed, todo.asks, self._manager.clock.monotonic(), now)
+            todo = plan(observed, self._settings, now)
+            seen = {**self._actor.look(todo.actions), **seen}
+        return observed, todo, seen

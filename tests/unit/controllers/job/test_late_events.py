@@ -91,7 +91,7 @@ async def test_a_pass_goes_on_if_nobody_says_why(stuck: World, failure: tuple[in
 
 
 @pytest.mark.parametrize("failure", UNREADABLE)
-@pytest.mark.parametrize("asks", [Question.WORKER_JOB, Question.REVISION])
+@pytest.mark.parametrize("asks", [Question.WORKER_JOB, Question.REVISION, Question.WORKERS])
 async def test_nothing_is_decided_without_an_answer(stuck: World, failure: tuple[int, Any], asks: Question) -> None:
     with pytest.raises(ApiError):
         await LiveReads(Client(replies(failure), retry=AT_ONCE)).answered(stuck.seen, asks, 0.0, stuck.now)

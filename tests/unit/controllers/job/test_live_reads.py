@@ -10,9 +10,12 @@ import pytest
 from answers import Answers, answer
 from world import World
 
+from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
 from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
+from torchctl.controllers.job.observe import OURS
 from torchctl.controllers.job.observed import Observed
 from torchctl.controllers.job.plan import Idle, Question, Steps, plan
+from torchctl.controllers.job.pods import INDEX_KEY
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.exchange import Gate, HttpResponse
@@ -181,6 +184,118 @@ async def test_an_unedited_queue_asks_for_no_template(world: type[World]) -> Non
     assert steps(w.seen, w).asks is None
     w.step()
     assert steps(w.seen, w).asks is None
+
+
+# The workers.
+
+TWO = "{jobQueue: research, numNodes: 2, command: python train.py}"
+BOTH = ((0, "Failed"), (1, "Running"))
+"""The indexes and phases of pods of which the cache has none."""
+
+
+def worker(w: World, child: str, index: int, phase: str) -> dict[str, Any]:
+    """A worker of a Job, as the API server has it; one that failed has exit code 3."""
+    name, attempt = f"{child}-{index}-x", "1" if child.endswith("-r1") else "0"
+    owned = {"apiVersion": "batch/v1", "kind": "Job", "name": child, "uid": f"uid-of-{child}", "controller": True}
+    meta: dict[str, Any] = {"name": name, "namespace": "team", "uid": f"uid-of-{name}", "ownerReferences": [owned]}
+    meta |= {"labels": {ATTEMPT: attempt, ROLE: ROLE_WORKER}, "annotations": {INDEX_KEY: str(index)}}
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": str(w.now)}}
+    state = [{"name": "trainer", "state": ended if phase == "Failed" else {"running": {}}}]
+    status = {"phase": phase, "containerStatuses": state}
+    return {"metadata": meta, "spec": {"nodeName": "node-1", "containers": []}, "status": status}
+
+
+def listed(w: World, child: str, *pods: tuple[int, str]) -> Answers:
+    """A cluster that has these workers of a Job."""
+    items = [worker(w, child, index, phase) for index, phase in pods]
+    return Answers(answer(200, {"metadata": {"resourceVersion": "9"}, "items": items}))
+
+
+async def answered(w: World, transport: Answers) -> Steps:
+    """The plan that asks for the workers, made again with the answer."""
+    assert steps(w.seen, w).asks is Question.WORKERS
+    known = await LiveReads(Client(transport)).answered(w.seen, Question.WORKERS, 0.0, w.now)
+    todo = steps(known, w)
+    assert todo.asks is None
+    return todo
+
+
+@pytest.fixture
+def due(world: type[World]) -> World:
+    """A job whose next attempt is due, and a cache that has no pod of the last one."""
+    w = world.running(TWO)
+    w.worker_fails(0)
+    w.incident_settles()
+    assert (w.phase, w.attempt) == ("Restarting", 1)
+    w.remove_old_pods()
+    w.remove("Job", "demo")
+    w.later(60)
+    return w
+
+
+@pytest.fixture
+def failed(world: type[World]) -> World:
+    """A job whose Job has failed, and a cache that has no pod of it."""
+    w = world.running(TWO)
+    w.job_is("Failed", "BackoffLimitExceeded")
+    w.pod_goes(0, 1)
+    return w
+
+
+@pytest.mark.parametrize(("phase", "begins"), [("Running", False), ("Failed", True)])
+async def test_next_attempt_waits_for_workers_the_cache_lacks(due: World, phase: str, begins: bool) -> None:
+    transport = listed(due, "demo", (1, phase))
+    life = (await answered(due, transport)).life
+    assert (life.status.next_attempt_time is None) == begins
+    (request,) = transport.requests
+    assert request.path == "/api/v1/namespaces/team/pods"
+    assert dict(request.query)["labelSelector"].split(",") == [OURS, f"{JOB_UID}={UID}"]
+
+
+async def test_workers_are_not_read_while_the_back_off_lasts(due: World) -> None:
+    due.later(-59)
+    assert steps(due.seen, due).asks is None
+
+
+async def test_a_worker_that_failed_unseen_is_the_cause(failed: World) -> None:
+    """The Job is seen to have failed before its pods are."""
+    todo = await answered(failed, listed(failed, "demo", *BOTH))
+    incident, failure = todo.life.status.incident, todo.life.status.failure
+    assert incident is not None
+    assert failure is not None
+    assert (incident.cause, failure.pod, failure.exit_code) == ("Error", "demo-0-x", 3)
+
+
+async def test_a_worker_that_is_gone_has_vanished(failed: World) -> None:
+    incident = (await answered(failed, listed(failed, "demo"))).life.status.incident
+    assert incident is not None
+    assert incident.cause == "Vanished"
+
+
+@pytest.mark.parametrize(("pods", "goes"), [(BOTH, False), ((), True)])
+async def test_a_failed_worker_the_cache_lacks_stays_readable(
+    world: type[World], pods: tuple[tuple[int, str], ...], goes: bool
+) -> None:
+    """Its Job stays, and the pod and its log with it."""
+    w = world.running(TWO)
+    w.worker_fails(0)
+    w.incident_settles()
+    w.remove_old_pods()
+    todo = await answered(w, listed(w, "demo", *pods))
+    assert [one.key.name for one in todo.actions.remove] == (["demo"] if goes else [])
+
+
+async def test_a_plan_may_ask_one_question_after_another(late: World) -> None:
+    """The Job is there, has failed, and its pods are there as well."""
+    child = worker_job(UID) | {"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "Over"}]}}
+    child["metadata"]["uid"] = "uid-of-demo"
+    pods = listed(late, "demo", *BOTH).answers
+    client, empty = Client(Answers(answer(200, child), *pods)), SimpleNamespace(get=lambda kind, key: None)
+    manager = SimpleNamespace(client=client, cache=empty, events=None, clock=ManualClock())
+    _, todo, _ = await JobReconciler(cast(Manager, manager), late.settings)._plan(late.seen, late.now)
+    assert isinstance(todo, Steps)
+    assert todo.life.status.incident is not None
+    assert todo.life.status.incident.cause == "Error"
 
 
 # Why there are no pods.

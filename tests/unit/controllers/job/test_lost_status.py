@@ -12,7 +12,7 @@ from torchctl.api import names
 from torchctl.api.job import JobStatus
 from torchctl.api.jobstatus import Admission
 from torchctl.controllers.job.observed import Started
-from torchctl.controllers.job.plan import Plan, plan
+from torchctl.controllers.job.plan import Plan, Question, Steps, plan
 from torchctl.controllers.job.status import derive
 from torchctl.controllers.job.steps.tries import fetched
 from torchctl.controllers.settings import CoordinatorSettings
@@ -242,7 +242,9 @@ def test_a_failed_job_without_its_failed_pod_trains_no_more(world: type[World]) 
     assert w.phase == "Failed"
     w.seen = replace(w.seen, pods=w.seen.pods[:1])
     becomes(w, LOST)
-    w.incident_settles()
+    w.step()
+    assert isinstance(w.last, Steps)
+    assert w.last.asks is Question.WORKERS
     w.settle()
     assert (w.phase, w.condition("Failed")[1], w.attempt) == ("Failed", "StatusLost", 0)
 

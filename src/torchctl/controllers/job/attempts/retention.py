@@ -24,7 +24,7 @@ from torchctl.controllers.job.steps import tries
 from torchctl.runtime.intent import controlled_by
 from torchctl.runtime.kinds import Kind, controller_of, key_of
 
-__all__ = ["after_the_end", "halted", "leftovers", "look_again_s", "pauses", "stop", "stopped"]
+__all__ = ["after_the_end", "drops_last", "halted", "leftovers", "look_again_s", "pauses", "stop", "stopped"]
 
 
 def after_the_end(case: Case) -> Actions:
@@ -92,6 +92,13 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     groups = [_removal(kind_of(group), group) for group in observed.old_groups if over and not _is_leaving(group)]
     released = _released(observed) if is_suspended(case.status) else []
     return (*gone, *forced, *groups, *released, *_old_templates(observed))
+
+
+def drops_last(case: Case) -> bool:
+    """Whether the Job of the last attempt is deleted because no pod of it seems to have failed."""
+    if case.policy.pod_retention is not PodRetention.FAILED:
+        return False
+    return any(not _is_leaving(job) and not _failed_pods(case.observed, job) for job in _last(case))
 
 
 def stopped(case: Case) -> tuple[Child, ...]:
@@ -189,8 +196,12 @@ def _kept(case: Case) -> Iterator[Job]:
     if retention is PodRetention.ALL:
         yield from observed.old_jobs
     elif retention is PodRetention.FAILED:
-        last = [job for job in observed.old_jobs if labels.attempt_of(job.metadata.labels) == case.status.attempt - 1]
-        yield from (job for job in last if _failed_pods(observed, job))
+        yield from (job for job in _last(case) if _failed_pods(observed, job))
+
+
+def _last(case: Case) -> list[Job]:
+    """The Job of the last attempt, if it is there."""
+    return [job for job in case.observed.old_jobs if labels.attempt_of(job.metadata.labels) == case.status.attempt - 1]
 
 
 def _failed_pods(observed: Observed, job: Job) -> list[Pod]:
