@@ -1,12 +1,14 @@
 """The control plane of the simulator without an operator: nodes, schedulers, claims, grace, garbage, namespaces."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
 
 import anyio
 import pytest
 
+from torchctl.api.job import TORCHRUN_JOB
 from torchctl.api.kube import JOB, POD, PVC
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import Invalid, NotFound
@@ -14,6 +16,8 @@ from torchctl.testing import virtualtime
 from torchctl.testing.fleet import default_nodes
 from torchctl.testing.script import Play, Script
 from torchctl.testing.sim import Cluster
+from torchctl.testing.sim.days.actions import Fate, Submit
+from torchctl.testing.sim.days.jobs import job
 from torchctl.testing.sim.kinds import NAMESPACE
 from torchctl.testing.sim.scheduling import Place, choose, requests
 
@@ -214,6 +218,25 @@ def test_what_is_not_simulated_is_refused() -> None:
     async def story(cluster: Cluster, client: Client) -> None:
         with pytest.raises(Invalid, match="is not simulated"):
             await client.create(JOB, a_job(backoffLimitPerIndex=1), "team")
+
+    live(story)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "changes"),
+    [
+        ("plain", {"suspend": True}, True),
+        ("plain", {"numNodes": 3}, False),
+        ("elastic", {"numNodes": 3}, True),
+        ("elastic", {"jobQueue": "gang"}, False),
+    ],
+)
+def test_jobs_change_as_their_crd_allows(kind: str, fields: Json, changes: bool) -> None:
+    async def story(cluster: Cluster, client: Client) -> None:
+        made = await client.create(TORCHRUN_JOB, job(Submit(0, "job", kind, 2, Fate(10))), "team")
+        refused = nullcontext() if changes else pytest.raises(Invalid, match="may not change")
+        with refused:
+            await client.merge_patch(TORCHRUN_JOB, made.metadata.name, {"spec": fields}, namespace="team")
 
     live(story)
 

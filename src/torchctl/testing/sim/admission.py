@@ -1,4 +1,4 @@
-"""Defaults and validation of the built-in kinds, as far as the operator meets them. Pure.
+"""Defaults and validation of the kinds, as far as the operator meets them. Pure.
 
 What the simulator does not model is refused, so that no test believes what was never simulated.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 from torchctl.testing.fake.rejection import Rejection
 
-__all__ = ["PVC_PROTECTION", "claim", "job", "pod"]
+__all__ = ["PVC_PROTECTION", "claim", "job", "pod", "torchrun_job"]
 
 Json = dict[str, Any]
 
@@ -18,6 +18,7 @@ JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
 FIXED_OF_JOB = ("selector", "completionMode", "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "managedBy")
 NOT_MODELLED = ("backoffLimitPerIndex", "maxFailedIndexes", "managedBy", "manualSelector")
 MUTABLE_OF_POD = ("activeDeadlineSeconds", "schedulingGates", "tolerations", "nodeName")
+MUTABLE_OF_TORCHRUN_JOB = ("suspend", "priority", "runPolicy", "queueUpdatePolicy")
 
 
 def pod(old: Json | None, new: Json) -> Json:
@@ -83,6 +84,14 @@ def claim(old: Json | None, new: Json) -> Json:
     return {**new, "metadata": {**meta, "finalizers": finalizers}, "status": {"phase": "Pending"}}
 
 
+def torchrun_job(old: Json | None, new: Json) -> Json:
+    """Few fields of a TorchrunJob may change, its size only if it is elastic, as the rules of its CRD have it."""
+    if old is not None:
+        size = ("numNodes",) if "elastic" in new["spec"] else ()
+        _check_fixed(old, new, (*MUTABLE_OF_TORCHRUN_JOB, *size))
+    return new
+
+
 def _check_job(old: Json, new: Json) -> None:
     before, after = old["spec"], new["spec"]
     starts = before.get("suspend") and "startTime" not in old.get("status", {})
@@ -99,7 +108,7 @@ def _check_job(old: Json, new: Json) -> None:
 def _check_fixed(old: Json, new: Json, mutable: tuple[str, ...]) -> None:
     before, after = ({name: one for name, one in body["spec"].items() if name not in mutable} for body in (old, new))
     if before != after:
-        raise Rejection(422, "Invalid", "spec: Forbidden: pod updates may not change fields other than a few")
+        raise Rejection(422, "Invalid", "spec: Forbidden: updates may not change fields other than a few")
 
 
 def _missing_tolerations(given: Any) -> list[Json]:

@@ -1,6 +1,7 @@
 """The kinds that the simulated API server serves."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -73,4 +74,5 @@ def _kai() -> Iterable[Served]:
 @cache
 def _ours() -> tuple[Served, ...]:
     kinds: tuple[Kind[Any], ...] = (TORCHRUN_QUEUE, TORCHRUN_JOB)
-    return tuple(served_by(crd, kind) for crd, kind in zip(crds(), kinds, strict=True))
+    queue, job = (served_by(crd, kind) for crd, kind in zip(crds(), kinds, strict=True))
+    return queue, replace(job, admit=admission.torchrun_job)

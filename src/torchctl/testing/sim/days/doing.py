@@ -111,7 +111,9 @@ class Doing:
 
     @_act.register
     def _(self, action: actions.Scale) -> None:
-        self._edit(action.job, numNodes=action.nodes)
+        found = self._world.find(TORCHRUN_JOB, _key(action.job))
+        if found is not None and "elastic" in found["spec"]:
+            self._edit(action.job, numNodes=action.nodes)
 
     @_act.register
     def _(self, action: actions.Prioritise) -> None:
