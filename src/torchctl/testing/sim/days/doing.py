@@ -178,7 +178,8 @@ class Doing:
 
     @_act.register
     def _(self, action: actions.AddNode) -> None:
-        self._cluster.add_node(NodeSpec(name=action.node))
+        if self._world.find(NODE, Key("", action.node)) is None:  # nodes that went in one second have one name
+            self._cluster.add_node(NodeSpec(name=action.node))
 
     @_act.register
     def _(self, action: Intrude) -> None:
