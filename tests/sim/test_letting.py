@@ -21,8 +21,10 @@ from torchctl.testing.sim.days.reasons import LONGEST_UNTRUE_S
 from torchctl.testing.sim.days.room import LONGEST_EMPTY_S
 from torchctl.testing.sim.kinds import NODE, cluster_kinds
 
-WAITS: dict[str, Any] = {"phase": "Queued", "admission": {"place": 1}}
-LET_IN = {"letInTime": "2026-01-01T00:00:00Z"}
+Json = dict[str, Any]
+
+WAITS: Json = {"phase": "Queued", "admission": {"place": 1}}
+LET_IN: Json = {"letInTime": "2026-01-01T00:00:00Z"}
 
 
 def submitted(world: World, name: str, kind: str, nodes: int = 1) -> Key:
@@ -242,6 +244,38 @@ def test_a_gang_that_is_let_in_without_room_is_noticed() -> None:
         return found
 
     assert [len(virtualtime.run(partial(main, nodes))) for nodes in (3, 4)] == [1, 0]
+
+
+NAMES, GONE = ["node-0", "node-1", "node-2"], ["node-3", "node-4"]
+
+
+@pytest.mark.parametrize(
+    ("other", "own", "broken"),
+    [
+        ({}, {}, 1),
+        ({"avoidNodes": NAMES}, {}, 0),
+        ({"avoidNodes": NAMES[:2]}, {}, 1),
+        ({"onlyNodes": GONE}, {}, 0),
+        ({"onlyNodes": [*GONE, *NAMES[:1]]}, {}, 1),
+        ({"avoidNodes": NAMES}, {"onlyNodes": NAMES[:2]}, 1),
+        ({"avoidNodes": NAMES}, {"avoidNodes": NAMES[:1]}, 1),
+        ({"avoidNodes": NAMES}, {"onlyNodes": NAMES}, 0),
+    ],
+)
+def test_room_counts_on_the_nodes_that_gangs_may_use(other: Json, own: Json, broken: int) -> None:
+    """A gang of three pods is let in on three nodes beside one that lacks its pods, because two more nodes went."""
+
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 5)
+        told(world, submitted(world, "other", "modest", 2), **LET_IN, **other)
+        for name in GONE:
+            world.delete(NODE, Key("", name))
+        await world.clock.sleep(LATE_S + 1)
+        told(world, submitted(world, "own", "urgent", 3), **LET_IN, **own)
+        return found
+
+    assert len(virtualtime.run(main)) == broken
 
 
 def test_a_gang_without_gpus_needs_no_room() -> None:

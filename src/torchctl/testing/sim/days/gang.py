@@ -127,6 +127,11 @@ class Gang:
         found: Json = self.status.get("admission", {})
         return found if found.get("attempt", 0) == self.attempt else {}
 
+    def may_use(self, node: str) -> bool:
+        """Whether its pods may run on a node, by the limits with which it was let in."""
+        only = self.record.get("onlyNodes")
+        return node not in self.record.get("avoidNodes", ()) and (only is None or node in only)
+
     @property
     def holds(self) -> bool:
         """Whether it is let in, and its attempt is not over; if its record was lost, whether it was let in."""

@@ -50,7 +50,17 @@ class Room(NamedTuple):
     @property
     def empty(self) -> int:
         """Nodes without a pod that has GPUs."""
-        return sum(not self.used.get(name) for name in self.nodes)
+        return sum(map(self.is_empty, self.nodes))
+
+    def is_empty(self, name: str) -> bool:
+        """Whether no pod on a node has GPUs."""
+        return not self.used.get(name)
+
+    @property
+    def free(self) -> dict[str, int]:
+        """The GPUs that are free on each node that has some."""
+        left = {name: amount - self.used.get(name, 0) for name, amount in self.nodes.items()}
+        return {name: gpus for name, gpus in left.items() if gpus > 0}
 
     @property
     def gpus(self) -> int:
@@ -209,12 +219,24 @@ class Rooms:
 def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:
     """Whether the gang found room beside the missing pods of others, if all of them were placed as well as can be.
 
-    Of gangs for which nodes are brought, nobody waits for those pods that no node takes now.
+    Only those others count that may take a place from it. Of gangs for which nodes are brought, nobody waits for those
+    pods that no node takes now.
     """
+    free = room.free
     missing = [(other, max(0, other.pods - room.placed.get(other.uid, 0))) for other in others]
-    existing = [(other, pods) for other, pods in missing if not other.autoscaled]
-    whole = sum(pods for other, pods in existing if other.whole_nodes)
-    late = sum(pods for other, pods in missing if other.autoscaled and "avoidNodes" not in other.record)
-    late = max(0, min(late, room.empty - whole))
-    gpus = gang.pods * gang.gpus + sum(pods * other.gpus for other, pods in existing)
-    return gpus <= room.gpus and (not gang.whole_nodes or gang.pods + whole + late <= room.empty)
+    rivals = [(one, pods) for one, pods in missing if any(one.may_use(name) and gang.may_use(name) for name in free)]
+    nodes = _usable(free, (gang, *(one for one, _ in rivals)))
+    existing = [(one, pods) for one, pods in rivals if not one.autoscaled]
+    whole = sum(pods for one, pods in existing if one.whole_nodes)
+    brought = [(one, pods) for one, pods in rivals if one.autoscaled]
+    takes = sum(room.is_empty(name) for name in _usable(free, (one for one, _ in brought)))
+    late = max(0, min(sum(pods for _, pods in brought), takes - whole))
+    gpus = gang.pods * gang.gpus + sum(pods * one.gpus for one, pods in existing)
+    empty = sum(map(room.is_empty, nodes))
+    return gpus <= sum(nodes.values()) and (not gang.whole_nodes or gang.pods + whole + late <= empty)
+
+
+def _usable(free: Mapping[str, int], gangs: Iterable[Gang]) -> dict[str, int]:
+    """Returns the free GPUs of the nodes that any of these gangs may use."""
+    every = tuple(gangs)
+    return {name: gpus for name, gpus in free.items() if any(one.may_use(name) for one in every)}
