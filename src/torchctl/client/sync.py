@@ -66,7 +66,7 @@ class Synced:
 async def sync(job: "Job", code: Code, tell: Teller, *, restart: bool = True, patience_s: float = PATIENCE_S) -> Synced:
     """Brings code to a job and returns when all its workers have taken it.
 
-    RBAC: get and patch on torchrunjobs, list on pods, create on pods/portforward.
+    RBAC: get and patch on torchrunjobs, list on pods, get and create on pods/portforward.
 
     Args:
         restart: Start the program again with it. If not, its files change under the program that runs.
