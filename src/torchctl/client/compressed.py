@@ -7,9 +7,9 @@ not shrink passes at 1.8 GB/s, so nothing has to be decided file by file.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from torchctl.workspace.frames import ENCODING, zstd
+from torchctl.workspace import frames
 
-__all__ = ["ENCODING", "Piece", "compressed", "plain", "whole"]
+__all__ = ["Piece", "compressed", "plain", "whole"]
 
 _LEVEL = 1
 
@@ -23,9 +23,9 @@ class Piece(NamedTuple):
 
 def compressed(chunks: Iterator[bytes]) -> Iterator[Piece]:
     """Yield the chunks as one frame, each flushed: the receiver can take all that it was sent, wherever a cut is."""
-    compressor = zstd.ZstdCompressor(level=_LEVEL)
+    compressor = frames.zstd.ZstdCompressor(level=_LEVEL)
     for chunk in chunks:
-        yield Piece(compressor.compress(chunk, mode=zstd.ZstdCompressor.FLUSH_BLOCK), len(chunk))
+        yield Piece(compressor.compress(chunk, mode=compressor.FLUSH_BLOCK), len(chunk))
     yield Piece(compressor.flush(), 0)
 
 
@@ -34,4 +34,4 @@ def plain(chunks: Iterator[bytes]) -> Iterator[Piece]:
 
 
 def whole(content: bytes) -> bytes:
-    return zstd.compress(content, _LEVEL)
+    return frames.zstd.compress(content, _LEVEL)

@@ -10,9 +10,10 @@ import aiohttp
 import anyio
 import msgspec
 
-from torchctl.client.compressed import ENCODING, Piece, compressed, plain, whole
+from torchctl.client.compressed import Piece, compressed, plain, whole
 from torchctl.client.errors import RequestRefused, one_line
 from torchctl.workspace.core import Limits
+from torchctl.workspace.frames import ENCODING, ENCODINGS
 
 __all__ = ["Answer", "Gone", "Receiver", "Retry", "State", "bounded"]
 
@@ -100,7 +101,7 @@ class Receiver:
         status, content = await self._call("GET", "/v1/state", _STATE_S)
         _check(status, _decoded(Answer, content))
         state = _decoded(State, content)
-        self._compresses = ENCODING in state.encodings
+        self._compresses = ENCODING in ENCODINGS and ENCODING in state.encodings
         return state
 
     async def wish(self, revision: str, *, restart: bool) -> None:

@@ -9,7 +9,7 @@ import aiohttp
 from aiohttp import web
 
 from .errors import Refused, WorkspaceError
-from .frames import ENCODING, Frame, Malformed
+from .frames import ENCODINGS, Frame, Malformed
 from .program import meaning
 from .store import Vanished
 
@@ -81,7 +81,7 @@ async def body(request: web.Request) -> AsyncIterator[bytes]:
         Cut: the connection broke.
     """
     encoding = request.headers.get("Content-Encoding", "identity").lower()
-    if encoding not in ("identity", ENCODING):
+    if encoding not in ("identity", *ENCODINGS):
         raise _undecoded()
     frame = None if encoding == "identity" else Frame()
     async for chunk in _arriving(request):

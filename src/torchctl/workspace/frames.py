@@ -3,17 +3,22 @@
 import sys
 from collections.abc import Iterator
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
+try:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+except ImportError:  # Python 3.14 can be built without it
+    ENCODINGS: tuple[str, ...] = ()
 else:
-    from backports import zstd
+    ENCODINGS = ("zstd",)
 
-__all__ = ["ENCODING", "Frame", "Malformed", "zstd"]
+__all__ = ["ENCODING", "ENCODINGS", "Frame", "Malformed", "zstd"]
 
 ENCODING = "zstd"
-"""Its name in `Content-Encoding` (RFC 8878)."""
+"""Its name in `Content-Encoding` (RFC 8878). `ENCODINGS` has what this Python can pack and unpack."""
 _PIECE = 256 * 1024
-_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
+_WINDOW_LOG = 23
 """Whoever unpacks keeps so much of what came before. 8 MiB is what RFC 8878 asks of every reader, and 128 MiB the
 library's own maximum; a frame of some kilobytes takes all of it.
 """
@@ -27,7 +32,8 @@ class Frame:
     """One frame. Of one that is cut, all complete blocks are unpacked."""
 
     def __init__(self) -> None:
-        self._reader = zstd.ZstdDecompressor(options=_WINDOW)
+        window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+        self._reader = zstd.ZstdDecompressor(options=window)
 
     def unpack(self, received: bytes) -> Iterator[bytes]:
         """Yield the content in pieces. Raise Malformed if it is none, or something follows the frame."""

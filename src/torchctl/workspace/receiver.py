@@ -29,7 +29,7 @@ from aiohttp import web
 from .answers import Handler, Stop, answered, body, in_thread
 from .core import Limits
 from .errors import Refused, Unexplained, WorkspaceError
-from .frames import ENCODING
+from .frames import ENCODINGS
 from .incoming import Incoming
 from .manifest import EMPTY
 from .marker import Marker, read_marker
@@ -188,7 +188,7 @@ class Receiver:
                 "revision": self._revision,
                 "published": marker.digest if marker else "",
                 "upload": self._upload.progress() if self._upload else None,
-                "encodings": [ENCODING],
+                "encodings": ENCODINGS,
                 "limits": limits | {"max_path": self._limits.max_path, "max_manifest": _MAX_MANIFEST},
             }
         )

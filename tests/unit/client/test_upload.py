@@ -70,6 +70,15 @@ async def test_code_is_compressed_on_its_way(after: int | None, source: Path, cl
     assert contents(claim) == contents(source)
 
 
+async def test_code_is_sent_as_it_is_without_zstd(source: Path, claim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchctl.client.receiver.ENCODINGS", ())
+    (source / "code.py").write_bytes(CODE)
+    async with receiving(claim) as (url, _), cutting(url, lambda: None) as (whole, relay):
+        await upload(whole, TOKEN, scan(source))
+    assert relay.bytes > len(CODE)
+    assert contents(claim) == contents(source)
+
+
 async def test_code_goes_on_over_a_line_that_always_breaks(source: Path, claim: Path) -> None:
     """Each breaks within a block of zstd, of which nothing can be unpacked."""
     (source / "big.bin").write_text(os.urandom(25_000).hex())
