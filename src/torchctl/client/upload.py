@@ -5,7 +5,6 @@ import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Container
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
@@ -33,6 +32,7 @@ _PAUSE_S, _GROWTH = 0.1, 1.25
 """Pauses grow slowly: of the time until a receiver listens that has just been started, they waste a quarter at most."""
 _BATCH_FILES, _BATCH_BYTES = 512, 64 * 2**20
 _THREADS = 4
+_MOSTLY = 4
 
 
 class Progress(NamedTuple):
@@ -75,18 +75,17 @@ async def hashed(tree: Tree, *, report: Report | None = None) -> Content:
     total = tree.bytes
     done = sum(tree.members[number].member.size for number in known)
     batches, found = _batches(tree, known), dict(known)
-    pools, loop = {True: ThreadPoolExecutor(1), False: ThreadPoolExecutor(_THREADS)}, asyncio.get_running_loop()
-    running = [loop.run_in_executor(pools[batch.small], hash_files, tree, batch.members) for batch in batches]
+    small, large = anyio.CapacityLimiter(1), anyio.CapacityLimiter(_THREADS)
+    running = [asyncio.create_task(_hash(tree, batch, small if batch.small else large)) for batch in batches]
     try:
         for batch, hashing in zip(batches, running, strict=True):
             found.update(zip(batch.members, await hashing, strict=True))
             done += sum(tree.members[number].member.size for number in batch.members)
             _tell(report, "hash", done, total)
     finally:
-        for pool in pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
         for hashing in running:
             hashing.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
     content = Content(tree, tuple(found[number] for number in range(len(tree.members))))
     if any(found[number] for batch in batches for number in batch.members):
         await anyio.to_thread.run_sync(hashes.keep, content, began)
@@ -245,10 +244,28 @@ class _Silence:
 
 
 class _Batch(NamedTuple):
-    """Members that one thread hashes. Threads that read many small files hold each other up, so one reads them all."""
+    """Members that one thread hashes. Threads that read many small files hold each other up, so one reads them all.
+
+    Unless each has to be waited for, on a network volume or after the machine was started: then several threads do.
+    """
 
     small: bool
     members: list[int]
+
+
+async def _hash(tree: Tree, batch: _Batch, threads: anyio.CapacityLimiter) -> list[bytes]:
+    timed = partial(_timed, tree, batch.members)
+    digests, waited = await anyio.to_thread.run_sync(timed, limiter=threads, abandon_on_cancel=True)
+    if waited:
+        threads.total_tokens = _THREADS
+    return digests
+
+
+def _timed(tree: Tree, numbers: list[int]) -> tuple[list[bytes], bool]:
+    """Hash files, and tell whether that was mostly waiting."""
+    began, worked = time.monotonic(), time.thread_time()
+    digests = hash_files(tree, numbers)
+    return digests, time.monotonic() - began > _MOSTLY * (time.thread_time() - worked)
 
 
 def _batches(tree: Tree, known: Container[int]) -> list[_Batch]:
