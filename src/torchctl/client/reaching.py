@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from torchctl.api.names import UPLOAD_PORT
 from torchctl.client.cluster import Cluster
 from torchctl.client.delivery import Interrupted
-from torchctl.client.errors import Unreachable
+from torchctl.client.errors import RequestRefused, Unreachable
 from torchctl.client.portforward import forward_port
 from torchctl.client.receiver import Gone, Retry
 from torchctl.client.receiving import Receiver
@@ -41,5 +41,7 @@ async def _knock(cluster: Cluster, namespace: str, pod: str) -> None:
     except (api.Forbidden, api.Unauthorized):
         with cluster.explained(f"port-forward to pod {pod} in namespace {namespace}"):
             raise
+    except api.Unsupported as error:
+        raise RequestRefused(error.message, "Ask whoever runs the cluster to switch that feature gate on.") from error
     except api.ApiError as error:
         raise Interrupted(error.message) from error

@@ -10,7 +10,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from torchctl.client.cluster import Cluster
+from torchctl.client.errors import RequestRefused
 from torchctl.client.portforward import MAX_CONNECTIONS, PortForward, forward_port
+from torchctl.client.reaching import reach
+from torchctl.client.receiving import Receiver
 from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.client.errors import ApiError, Malformed, NotFound, StreamFailed, Timeout, Unavailable
@@ -154,6 +158,29 @@ async def test_node_that_never_takes_a_connection_holds_nobody_up(
         with pytest.raises(error):
             async with connect_port(Client(transport), POD.name, POD.namespace, PORT):
                 pass
+
+
+async def test_api_server_that_does_not_tunnel_is_named_at_once() -> None:
+    """With its feature gate off it hands the websocket on to the kubelet, and an older one expects another protocol."""
+
+    async def older(request: web.Request) -> web.Response:
+        return web.Response(status=400, text='unable to upgrade: query parameter "port" is required')
+
+    async def other(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        return socket
+
+    for handler in (older, other):
+        async with (
+            serving(web.get("/{path:.*}", handler)) as api,
+            AiohttpTransport(connection := Connection(f"http://127.0.0.1:{api}")) as transport,
+        ):
+            cluster = Cluster(Client(transport), connection, POD.namespace, "nobody")
+            with pytest.raises(RequestRefused, match="its PortForwardWebsockets is off"):
+                async with reach(cluster, POD.namespace, Receiver(POD.name, "uid")):
+                    pass
 
 
 async def test_a_connection_that_is_cut_is_reset() -> None:

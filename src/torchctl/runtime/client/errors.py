@@ -24,6 +24,7 @@ __all__ = [
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
+    "Unsupported",
     "error_for",
     "retry_after_s",
 ]
@@ -112,6 +113,10 @@ class StreamFailed(ApiError):
 
     The message is the node's.
     """
+
+
+class Unsupported(ApiError):
+    """The server does not speak the protocol of a stream. It will not after a while either."""
 
 
 class Timeout(ApiError):

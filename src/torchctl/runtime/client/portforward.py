@@ -5,11 +5,11 @@ pods/portforward, and since Kubernetes 1.35 `create` too.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import Malformed, Unavailable
+from torchctl.runtime.client.errors import BadRequest, Malformed, Unavailable, Unsupported
 from torchctl.runtime.client.requests import port_forward
 from torchctl.runtime.client.spdy import MAX_FRAME, PortStreams
 from torchctl.runtime.client.websocket import WebSocket
@@ -21,6 +21,9 @@ PORT_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 
 MAX_MESSAGE = 2**17
 """The maximum bytes of a message that we send: the node keeps a whole message in memory before it passes it on."""
+
+_OLDER = 'query parameter "port" is required'
+"""What a kubelet says to a websocket that the API server has handed on to it as it is: it expects `v4.channel`."""
 
 OPEN_TIMEOUT_S = 30.0
 """Seconds for the node to take a new connection."""
@@ -98,10 +101,28 @@ async def connect_port(client: Client, pod: str, namespace: str, port: int) -> A
         NotFound: There is no such pod.
         Forbidden: The right to forward ports is missing.
         BadRequest: The pod does not run.
+        Unsupported: The API server does not forward ports in this way.
         Timeout: The node did not take the connection in time.
     """
     request = port_forward(pod, namespace)
-    async with client.upgrade(request, PORT_PROTOCOL) as socket:
-        connection = PodConnection(socket, request.path)
-        await connection.open(port)
-        yield connection
+    with _told():
+        async with client.upgrade(request, PORT_PROTOCOL) as socket:
+            if socket.protocol != PORT_PROTOCOL:
+                raise _unsupported()
+            connection = PodConnection(socket, request.path)
+            await connection.open(port)
+            yield connection
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    try:
+        yield
+    except BadRequest as error:
+        if _OLDER in error.message:
+            raise _unsupported() from error
+        raise
+
+
+def _unsupported() -> Unsupported:
+    return Unsupported("the API server does not forward ports in websockets: its PortForwardWebsockets is off")

@@ -122,12 +122,10 @@ class PortStreams:
         return b""
 
     def _data(self, stream: int, flags: int, content: memoryview) -> bytes:
-        data = bytes(content)
         if stream == _ERRORS:
-            self._error += data[: _MAX_ERROR - len(self._error)]
-            data = b""
+            self._error += content[: _MAX_ERROR - len(self._error)]
         self._finish(stream, flags)
-        return data
+        return bytes(content) if stream == _DATA else b""
 
     def _finish(self, stream: int, flags: int) -> None:
         if not flags & _FIN:

@@ -101,6 +101,10 @@ def test_reset_tells_what_was_said_before(stream: int) -> None:
         assert message in str(streams.failure)
 
 
+def test_stream_that_nobody_opened_says_nothing() -> None:
+    assert PortStreams().read(OPENED + frame(5, b"else") + frame(DATA, b"data")).data == b"data"
+
+
 def test_end_of_the_errors_is_no_end_of_the_data() -> None:
     streams = PortStreams()
     assert streams.read(OPENED + frame(ERRORS, b"", FIN) + frame(DATA, b"rest")).data == b"rest"
