@@ -192,11 +192,11 @@ class _Direct:
         headers = {"Connection": "Upgrade", "Upgrade": DIRECT, "X-Stream-Protocol-Version": "portforward.k8s.io"}
         response = web.StreamResponse(status=101, headers=headers)
         response.force_close()
-        await response.prepare(request)
         parser: Any = self  # aiohttp hands on what comes by two methods, and has a websocket's reader in mind
-        request.protocol.set_parser(parser)
+        request.protocol.set_parser(parser)  # before the answer: frames may follow it at once
         assert request.transport is not None
         self._transport = request.transport
+        await response.prepare(request)
         return response
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
@@ -210,6 +210,8 @@ class _Direct:
         return await self._received.get()
 
     async def write(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            raise ConnectionResetError("the connection was cut")
         self._transport.write(data)
 
     async def stop(self) -> None:

@@ -18,7 +18,7 @@ async def content() -> aiohttp.StreamReader:
 
 
 def pieces_of(content: aiohttp.StreamReader) -> Any:
-    return body(SimpleNamespace(content=content))  # type: ignore[arg-type]
+    return body(SimpleNamespace(headers={}, content=content))  # type: ignore[arg-type]
 
 
 async def test_small_pieces_that_follow_are_one(content: aiohttp.StreamReader) -> None:
