@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
 
 def compressed(chunks: Iterator[bytes]) -> Iterator[Piece]:
-    """Yield the chunks as one frame, each flushed: the receiver can take all that it was sent, wherever a cut is."""
+    """Yield the chunks as one frame, each flushed: after a cut the receiver has every block that came whole."""
     compressor = frames.zstd.ZstdCompressor(level=_LEVEL)
     for chunk in chunks:
         yield Piece(compressor.compress(chunk, mode=compressor.FLUSH_BLOCK), len(chunk))

@@ -27,12 +27,14 @@ _SILENCE_S = 5.0
 """Seconds for which one request is repeated. Then whoever sends looks whether the receiver's container still runs."""
 _ROUNDS = 3
 _COMPRESSED_TRIES = 3
+"""Requests in a row that bring nothing, after which content is sent as it is."""
 _PUBLISH_S = 1800.0
 _PAUSE_S, _GROWTH = 0.1, 1.25
 """Pauses grow slowly: of the time until a receiver listens that has just been started, they waste a quarter at most."""
 _BATCH_FILES, _BATCH_BYTES = 512, 64 * 2**20
 _THREADS = 4
 _MOSTLY = 4
+"""How many times as long as its own work a thread takes that is mostly waiting for the disk."""
 
 
 class Progress(NamedTuple):
