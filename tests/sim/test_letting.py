@@ -46,11 +46,11 @@ def leaves(world: World, key: Key, preemptor: str, at: str = "01") -> None:
     told(world, key, **LET_IN, preemptedFor=f"team/{preemptor}", takenBackTime=f"2026-01-01T00:{at}:00Z")
 
 
-def has_pod(world: World, name: str, index: int = 0, node: str = "") -> None:
+def has_pod(world: World, name: str, index: int = 0, node: str = "", gpus: int = 8) -> None:
     uid = next(body["metadata"]["uid"] for body in world.all(TORCHRUN_JOB) if body["metadata"]["name"] == name)
     labels = {"torchrun.ai/job-uid": uid, "torchrun.ai/attempt": "0", "torchrun.ai/role": "worker"}
     meta = {"name": f"{name}-{index}", "labels": labels}
-    trainer = {"name": "trainer", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    trainer = {"name": "trainer", "resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}
     spec = {"containers": [trainer], **({"nodeName": node} if node else {})}
     world.create(POD, "team", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
@@ -276,6 +276,23 @@ def test_room_counts_on_the_nodes_that_gangs_may_use(other: Json, own: Json, bro
         return found
 
     assert len(virtualtime.run(main)) == broken
+
+
+def test_room_that_fits_no_pod_is_shared_with_nobody() -> None:
+    """Both gangs may use a node by their records; half of it is taken, and their pods need all of it."""
+
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 5)
+        let_in(world, "half", "plain")
+        has_pod(world, "half", node="node-3", gpus=4)
+        told(world, submitted(world, "other", "modest"), **LET_IN, avoidNodes=NAMES)
+        world.delete(NODE, Key("", "node-4"))
+        await world.clock.sleep(LATE_S + 1)
+        let_in(world, "own", "urgent", 3)
+        return found
+
+    assert virtualtime.run(main) == []
 
 
 def test_a_gang_without_gpus_needs_no_room() -> None:

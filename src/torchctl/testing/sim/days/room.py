@@ -224,7 +224,8 @@ def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:
     """
     free = room.free
     missing = [(other, max(0, other.pods - room.placed.get(other.uid, 0))) for other in others]
-    rivals = [(one, pods) for one, pods in missing if any(one.may_use(name) and gang.may_use(name) for name in free)]
+    mine = _usable(free, (gang,))
+    rivals = [(one, pods) for one, pods in missing if mine.keys() & _usable(free, (one,))]
     nodes = _usable(free, (gang, *(one for one, _ in rivals)))
     existing = [(one, pods) for one, pods in rivals if not one.autoscaled]
     whole = sum(pods for one, pods in existing if one.whole_nodes)
@@ -237,6 +238,6 @@ def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:
 
 
 def _usable(free: Mapping[str, int], gangs: Iterable[Gang]) -> dict[str, int]:
-    """Returns the free GPUs of the nodes that any of these gangs may use."""
+    """Returns the free GPUs of the nodes on which a pod of any of these gangs finds its place."""
     every = tuple(gangs)
-    return {name: gpus for name, gpus in free.items() if any(one.may_use(name) for one in every)}
+    return {name: gpus for name, gpus in free.items() if any(one.gpus <= gpus and one.may_use(name) for one in every)}
