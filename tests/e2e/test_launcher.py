@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from waiting import until
 
 SCRIPT = (Path(__file__).parent / "scripts" / "reload.py").read_text()
 TORCHRUN = """\
-#!/usr/bin/python3
+#!{python}
 import sys
 
 from torch.distributed.run import main
@@ -26,10 +28,24 @@ def code(text: str) -> dict[str, str]:
     return {"train.py": SCRIPT.replace('"one"', repr(text))}
 
 
+@pytest.fixture(scope="session")
+def python(torch: Path) -> str:
+    """A Python of this machine that loads PyTorch, which is made for that of the training image."""
+    why = []
+    for found in ("/usr/bin/python3", os.path.realpath(sys.executable)):
+        command, environ = (found, "-c", "import torch.distributed.run"), {"PYTHONPATH": str(torch)}
+        tried = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
+        if tried.returncode == 0:
+            return found
+        why.append(f"{found}: {tried.stderr[-2000:]}")
+    pytest.fail("no Python of this machine loads PyTorch\n" + "\n".join(why))
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def job(tmp_path: Path, torch: Path) -> AsyncIterator[Crew]:
+async def job(tmp_path: Path, torch: Path, python: str) -> AsyncIterator[Crew]:
     environ = {"PYTHONPATH": str(torch), "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", "HOME": str(tmp_path)}
-    async with crew(tmp_path, code("one"), python="/usr/bin/python3", torchrun=TORCHRUN, environ=environ) as made:
+    torchrun = TORCHRUN.replace("{python}", python)
+    async with crew(tmp_path, code("one"), python=python, torchrun=torchrun, environ=environ) as made:
         yield made
 
 
@@ -45,6 +61,8 @@ async def first_steps(pods: list[Pod], text: str) -> list[dict[str, Any]]:
     """Wait until the program with this text has made a step in every pod."""
 
     async def look() -> list[dict[str, Any]]:
+        for pod in pods:
+            assert alive(pod.pid), pod.said()
         steps = [note for pod in pods for note in pod.starts() if note["text"] == text]
         return steps if len(steps) == len(pods) else []
 
@@ -117,7 +135,8 @@ async def test_a_warm_program_ends_as_a_plain_one(job: Crew, program: list[str])
 def own_lines(log: str) -> str:
     """What the program itself wrote, and the exit code that torchrun names: other lines have pids and times."""
     lines = [line for line in log.splitlines(keepends=True) if "<frozen runpy>" not in line]
-    first = next(number for number, line in enumerate(lines) if line.startswith("begins"))
+    first = next((number for number, line in enumerate(lines) if line.startswith("begins")), None)
+    assert first is not None, log[-4000:]
     last = next(number for number, line in enumerate(lines) if line == "ends\n")
     codes = [line.partition("(pid")[0] for line in lines if "exitcode  :" in line]
     return "".join([*lines[first : last + 1], *codes])
@@ -138,6 +157,6 @@ async def test_a_warm_program_may_leave_as_it_likes(job: Crew, option: str) -> N
     """With a file open, or without a word to the interpreter: torchrun sees the end, and what was written is there."""
     await job.commit({"train.py": LEAVES})
     pod = await job.pod(0, nodes=1, options=["--warm"], program=["torchrun", "train.py", option], environ=ONE)
-    assert await pod.ended() == 0
+    assert await pod.ended() == 0, pod.said()
     assert (pod.directory / "notes.left").read_text() == "written"
     assert "torchctl launcher" not in pod.log.read_text()

@@ -132,6 +132,10 @@ class Pod:
 
         return (await until(look))[0]
 
+    def said(self) -> str:
+        """The end of the log."""
+        return self.log.read_text()[-4000:]
+
     def tell_program(self, code: int) -> None:
         """Let the program end with this exit code."""
         descriptor = os.open(self.control, os.O_RDWR)
