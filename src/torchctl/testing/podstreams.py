@@ -101,9 +101,9 @@ class _Node:
         answered = False
         while len(self._streams) < 2 or not answered:
             head, content = await anext(self._frames)
-            if head[3] == PING:
+            if _kind(head) == PING:
                 answered = content == (2).to_bytes(4, "big")
-            elif head[3] == SYN_STREAM:
+            elif _kind(head) == SYN_STREAM:
                 headers = _headers(self._inflate.decompress(content[10:]))
                 stream = self._streams[headers["streamtype"]] = int.from_bytes(content[:4], "big")
                 none = self._deflate.compress(bytes(4)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
@@ -112,7 +112,9 @@ class _Node:
 
     async def data(self) -> AsyncIterator[bytes]:
         async for head, content in self._frames:
-            if int.from_bytes(head[:4], "big") == self._streams["data"]:
+            if _kind(head) == PING:
+                await self._control(PING, content)
+            elif int.from_bytes(head[:4], "big") == self._streams["data"]:
                 yield content
 
     async def send(self, data: bytes) -> None:
@@ -138,6 +140,11 @@ class _Node:
             while len(buffer) >= 8 and len(buffer) >= (end := 8 + int.from_bytes(buffer[5:8], "big")):
                 yield buffer[:8], buffer[8:end]
                 buffer = buffer[end:]
+
+
+def _kind(head: bytes) -> int:
+    """Returns the type of a control frame; 0 of one with data."""
+    return int.from_bytes(head[2:4], "big") if head[0] & 0x80 else 0
 
 
 def _headers(block: bytes) -> dict[str, str]:

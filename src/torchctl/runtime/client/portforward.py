@@ -12,7 +12,7 @@ from torchctl.runtime.client.client import Client
 from torchctl.runtime.client.errors import BadRequest, Malformed, Unavailable, Unsupported
 from torchctl.runtime.client.requests import port_forward
 from torchctl.runtime.client.spdy import MAX_FRAME, PortStreams
-from torchctl.runtime.client.websocket import WebSocket
+from torchctl.runtime.client.websocket import WebSocket, pinged
 
 __all__ = ["MAX_MESSAGE", "OPEN_TIMEOUT_S", "PORT_PROTOCOL", "PodConnection", "connect_port"]
 
@@ -27,6 +27,15 @@ _OLDER = 'query parameter "port" is required'
 
 OPEN_TIMEOUT_S = 30.0
 """Seconds for the node to take a new connection."""
+
+NODE_PING_PERIOD_S = 5.0
+"""Seconds between pings through to the node.
+
+An API server that has lost the node closes our connection only once it has read something of us that it cannot hand
+on, and a ping of the websocket is nothing of that kind: `tunnelingWebsocketUpgraderConn.Close` waits for a lock that
+its `Read` holds (k8s.io/apiserver/pkg/util/proxy/streamtunnel.go, 1.36). So whoever only waits for an answer would
+wait for ever.
+"""
 
 
 class PodConnection:
@@ -79,6 +88,14 @@ class PodConnection:
             data = await self._next(timeout_s)
         return data
 
+    async def ping(self) -> None:
+        """Sends something that shows whether the node is still connected.
+
+        Raises:
+            Unavailable: The connection broke.
+        """
+        await self._socket.send(self._streams.ping(), None)
+
     async def _next(self, timeout_s: float | None) -> bytes:
         if self._streams.failure:
             raise self._streams.failure
@@ -111,7 +128,8 @@ async def connect_port(client: Client, pod: str, namespace: str, port: int) -> A
                 raise _unsupported()
             connection = PodConnection(socket, request.path)
             await connection.open(port)
-            yield connection
+            async with pinged(connection.ping, NODE_PING_PERIOD_S):
+                yield connection
 
 
 @contextmanager

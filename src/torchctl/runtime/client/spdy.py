@@ -24,7 +24,7 @@ _FIN = 1
 _HEAD = struct.Struct("!IBBH")
 """Stream or version and type; flags; the length in 24 bits."""
 _ERRORS, _DATA = 1, 3
-"""Streams of whoever opens the connection have odd numbers."""
+"""Streams of whoever opens the connection have odd numbers, and so have its pings."""
 
 
 class _Type(IntEnum):
@@ -60,6 +60,7 @@ class PortStreams:
     def __init__(self) -> None:
         self.ended = False
         self.failure: StreamFailed | None = None
+        self._pings = 0
         self._waiting = {_ERRORS, _DATA}
         self._buffer = bytearray()
         self._error = bytearray()
@@ -81,6 +82,11 @@ class PortStreams:
     def write(self, data: bytes | memoryview) -> bytes:
         """Returns the frame that carries `data` to the pod."""
         return _HEAD.pack(_DATA, 0, len(data) >> 16, len(data) & 0xFFFF) + data
+
+    def ping(self) -> bytes:
+        """Returns a frame that the node answers, which changes nothing."""
+        self._pings += 1
+        return _control(_Type.PING, struct.pack("!I", 2 * self._pings - 1 & 0x7FFFFFFF))
 
     def read(self, received: bytes) -> Received:
         """Takes what came from the node; it may begin and end anywhere.
@@ -113,7 +119,7 @@ class PortStreams:
             raise Malformed("the node does not speak SPDY/3.1")
         kind = name & 0xFFFF
         if kind == _Type.PING:
-            return _control(_Type.PING, bytes(content), flags)
+            return b"" if _number(content) % 2 else _control(_Type.PING, bytes(content), flags)
         if kind == _Type.SYN_REPLY:
             self._waiting.discard(_number(content))
             self._finish(_number(content), flags)
@@ -139,7 +145,7 @@ class PortStreams:
         self.failure = self.failure or StreamFailed(said or otherwise)
 
 
-def _control(kind: _Type, content: bytes, flags: int) -> bytes:
+def _control(kind: _Type, content: bytes, flags: int = 0) -> bytes:
     return _HEAD.pack((_CONTROL | _VERSION) << 16 | kind, flags, len(content) >> 16, len(content) & 0xFFFF) + content
 
 

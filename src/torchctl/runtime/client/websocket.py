@@ -6,7 +6,7 @@ TCP (see `sockets`), a silent one in the deadlines of the reader.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
@@ -15,7 +15,7 @@ from torchctl.runtime.client.errors import Unavailable
 from torchctl.runtime.client.mapping import mapped
 from torchctl.runtime.client.requests import HttpRequest
 
-__all__ = ["CLOSE_TIMEOUT_S", "PING_PERIOD_S", "WebSocket", "kept_alive"]
+__all__ = ["CLOSE_TIMEOUT_S", "PING_PERIOD_S", "WebSocket", "kept_alive", "pinged"]
 
 PING_PERIOD_S = 20.0
 """Seconds between pings. Load balancers drop connections that are silent for 60 s, some for 30."""
@@ -38,8 +38,10 @@ class WebSocket:
         self._request = request
         self.protocol = socket.protocol or ""
 
-    async def send(self, message: bytes, timeout_s: float) -> None:
+    async def send(self, message: bytes, timeout_s: float | None) -> None:
         """Sends a message. Returns once the kernel has taken most of what was sent: a slow peer slows its caller.
+
+        None as deadline waits for ever.
 
         Raises:
             Timeout: The peer took nothing for `timeout_s`. The connection is no longer usable.
@@ -83,21 +85,29 @@ class WebSocket:
 @asynccontextmanager
 async def kept_alive(socket: WebSocket) -> AsyncGenerator[WebSocket]:
     """Pings the peer while the block runs, and closes the websocket at its end."""
-    pings = asyncio.create_task(_ping(socket))
     try:
-        yield socket
+        async with pinged(socket.ping, PING_PERIOD_S):
+            yield socket
     finally:
-        pings.cancel()
         with suppress(Unavailable):
             await socket.close()
 
 
-async def _ping(socket: WebSocket) -> None:
-    # A connection that broke shows to whoever reads it.
+@asynccontextmanager
+async def pinged(ping: Callable[[], Awaitable[None]], period_s: float) -> AsyncGenerator[None]:
+    """Calls `ping` now and then while the block runs. A connection that broke shows to whoever reads it."""
+    pings = asyncio.create_task(_ping(ping, period_s))
+    try:
+        yield
+    finally:
+        pings.cancel()
+
+
+async def _ping(ping: Callable[[], Awaitable[None]], period_s: float) -> None:
     with suppress(Unavailable):
         while True:
-            await asyncio.sleep(PING_PERIOD_S)
-            await socket.ping()
+            await asyncio.sleep(period_s)
+            await ping()
 
 
 def _why(kind: aiohttp.WSMsgType, data: object, extra: str | None) -> str:

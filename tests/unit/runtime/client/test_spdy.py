@@ -72,6 +72,14 @@ def test_data_arrives_in_whatever_pieces(sent: list[bytes], cuts: list[int], pin
     assert streams.failure is None
 
 
+def test_answers_to_own_pings_are_not_answered() -> None:
+    """Those of whoever opens the connection are odd; an answer to an answer would never end."""
+    streams = PortStreams()
+    pings = [streams.ping() for _ in range(2)]
+    assert pings == [control(PING, number(1)), control(PING, number(3))]
+    assert streams.read(b"".join(pings)).answer == b""
+
+
 def test_connection_is_open_once_both_streams_are() -> None:
     streams, opened = PortStreams(), list[bool]()
     for reply in (OPENED[: len(OPENED) // 2], OPENED[len(OPENED) // 2 :]):
