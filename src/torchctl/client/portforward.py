@@ -140,6 +140,8 @@ def _raise_ours(task: asyncio.Task[None]) -> None:
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """Ends the local connection by RST, which no client takes for the end of an answer."""
+    if writer.is_closing():  # the client is gone, and the socket with it
+        return
     opened = writer.get_extra_info("socket")
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

@@ -1,7 +1,9 @@
 """A pod's port as a local one: an HTTP client over it, cuts at any byte, nothing that listens."""
 
 import asyncio
+import gc
 import socket
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from io import BytesIO
@@ -218,6 +220,33 @@ async def test_a_pod_that_is_gone_is_named() -> None:
         with pytest.raises(aiohttp.ClientError):
             await session.get("/")
         assert isinstance(forward.failure, NotFound)
+
+
+async def test_client_that_resets_before_a_failure_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """There is nobody to reset then. An error in the task of a connection would be a traceback on the terminal."""
+    asked, goes = asyncio.Event(), asyncio.Event()
+
+    async def late(request: web.Request) -> web.Response:
+        asked.set()
+        await goes.wait()
+        return web.json_response({"kind": "Status", "reason": "NotFound", "message": "gone"}, status=404)
+
+    async with (
+        serving(web.get("/{path:.*}", late)) as api,
+        AiohttpTransport(Connection(f"http://127.0.0.1:{api}")) as transport,
+        forward_port(Client(transport), POD.name, POD.namespace, PORT) as forward,
+    ):
+        host, port = forward.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            await asked.wait()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        (serving_it,) = (task for task in asyncio.all_tasks() if "PortForward._serve" in repr(task))
+        goes.set()
+        await asyncio.wait([serving_it])
+        del serving_it
+        assert isinstance(forward.failure, NotFound)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_no_more_than_a_few_connections_are_open() -> None:
