@@ -193,6 +193,8 @@ class _Stream:
     async def close(self) -> None:
         if self._pending:
             await asyncio.wait([self._pending])
+            if not self._pending.cancelled():
+                self._pending.exception()  # the next request reads the same content, and meets it again
         with contextlib.suppress(RuntimeError):
             await self._generator.aclose()
 

@@ -1,17 +1,24 @@
 """Uploads: what arrives is what was sent, over connections that break anywhere, and only what is missing is sent."""
 
+import asyncio
+import gc
 import os
 import shutil
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from receivers import TOKEN, TREE, contents, cutting, plant, receiving
 
 from torchctl.client.errors import RequestRefused, Unreachable, UsageError
+from torchctl.client.receiver import Receiver, Retry
 from torchctl.client.tree import scan
 from torchctl.client.upload import Progress, upload
 from torchctl.workspace.core import Limits
@@ -134,6 +141,30 @@ async def test_file_that_changes_is_named(source: Path, claim: Path) -> None:
     async with receiving(claim) as (url, _):
         with pytest.raises(UsageError, match=r"'train.py' changed while it was read"):
             await upload(url, TOKEN, tree)
+
+
+async def test_file_that_changes_behind_a_cut_is_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """What was read ahead of what was sent is dropped with the connection; the next request meets the error again."""
+    read_ahead = threading.Event()
+
+    def chunks() -> Iterator[bytes]:
+        yield bytes(2**26)  # more than is buffered on the way, so it is still being sent when the connection breaks
+        read_ahead.set()
+        raise UsageError("'train.py' changed while it was read")
+
+    async def cut(request: web.Request) -> web.Response:
+        await asyncio.to_thread(read_ahead.wait)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_patch("/{path:.*}", cut)
+    async with TestServer(app) as server, Receiver(str(server.make_url("")), TOKEN) as receiver:
+        with pytest.raises(Retry):
+            await receiver.send("0" * 64, 0, 2**26, chunks(), lambda count: None, compress=False)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_nobody_there_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
