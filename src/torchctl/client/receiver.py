@@ -70,6 +70,9 @@ class State(msgspec.Struct, frozen=True):
 class Receiver:
     """A receiver at `url`. Use it as an asynchronous context manager.
 
+    Attributes:
+        compresses: The receiver takes compressed content, and this Python can make it; known after `state()`.
+
     Raises:
         Retry: the connection broke, or the answer did not come in time.
         Gone: the upload is not known (any more).
@@ -80,7 +83,7 @@ class Receiver:
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
         self._http: aiohttp.ClientSession | None = None
-        self._compresses = False
+        self.compresses = False
 
     async def __aenter__(self) -> "Receiver":
         # No proxies: the address is of this machine.
@@ -101,7 +104,7 @@ class Receiver:
         status, content = await self._call("GET", "/v1/state", _STATE_S)
         _check(status, _decoded(Answer, content))
         state = _decoded(State, content)
-        self._compresses = ENCODING in ENCODINGS and ENCODING in state.encodings
+        self.compresses = ENCODING in ENCODINGS and ENCODING in state.encodings
         return state
 
     async def wish(self, revision: str, *, restart: bool) -> None:
@@ -113,7 +116,7 @@ class Receiver:
     async def put(self, tree: str, manifest: bytes) -> Answer:
         """Send the manifest, or nothing if the receiver has it from before; the answer says what is missing."""
         body: dict[str, Any] = {"data": manifest}
-        if manifest and self._compresses:
+        if manifest and self.compresses:
             body = {"data": await asyncio.to_thread(whole, manifest), "headers": {"Content-Encoding": ENCODING}}
         return await self._ask("PUT", f"/v1/trees/{tree}", _PLAN_S, **body)
 
@@ -142,7 +145,7 @@ class Receiver:
 
         `sent` is told of the content's bytes that are on their way.
         """
-        compress = compress and self._compresses
+        compress = compress and self.compresses
         stream = _Stream(compressed(chunks) if compress else plain(chunks), sent)
         length = {"Content-Encoding": ENCODING} if compress else {"Content-Length": str(size - offset)}
         headers = {"Upload-Offset": str(offset), **length}

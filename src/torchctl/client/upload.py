@@ -202,7 +202,7 @@ class _Upload:
 
         chunks = read(content.tree, plan.missing, offset)
         # Of a block of zstd that is cut nothing can be unpacked. Plain content brings whatever has arrived.
-        compress = self._stuck.pauses < _COMPRESSED_TRIES
+        compress = self._receiver.compresses and self._stuck.pauses < _COMPRESSED_TRIES
         try:
             answer = await self._receiver.send(tree, offset, plan.size, chunks, sent, compress=compress)
             trouble = Retry("the receiver has another offset")
@@ -211,7 +211,7 @@ class _Upload:
         if answer.offset > offset:
             self._stuck = _Silence()
         elif answer.offset < plan.size:
-            await self._stuck.pause(trouble)
+            await self._stuck.pause(trouble, is_last=not compress)
         return answer
 
     @staticmethod
@@ -225,7 +225,7 @@ class _Upload:
 
 
 class _Silence:
-    """Pauses between tries that all fail, ever longer ones; it ends `_SILENCE_S` after the first.
+    """Pauses between tries that all fail, ever longer ones; they end `_SILENCE_S` after the first.
 
     Attributes:
         pauses: how many there were.
@@ -235,11 +235,11 @@ class _Silence:
         self._since: float | None = None
         self.pauses = 0
 
-    async def pause(self, error: Retry) -> None:
-        """Waits until the next try. Raises Unreachable if the time is over."""
+    async def pause(self, error: Retry, *, is_last: bool = True) -> None:
+        """Waits until the next try. Raises Unreachable if the time is over, unless there is another way to try."""
         now = anyio.current_time()
         self._since = now if self._since is None else self._since
-        if now - self._since >= _SILENCE_S:
+        if is_last and now - self._since >= _SILENCE_S:
             raise Unreachable(f"the receiver was not reached for {_SILENCE_S:g} s ({error})", _LOOK)
         self.pauses += 1
         await anyio.sleep(_PAUSE_S * _GROWTH**self.pauses * random.uniform(0.5, 1))

@@ -302,7 +302,8 @@ async def test_abandoned_upload_leaves_the_pack_of_before(
     await sent(source, claim)
     before = (claim / PACK).read_bytes()
     (source / "more").write_bytes(os.urandom(600_000))
-    async with receiving(claim, packed=True) as (url, _), cutting(url, lambda: 100_000) as (broken, _):
+    cuts = iter([100_000])  # the connections after that break at once
+    async with receiving(claim, packed=True) as (url, _), cutting(url, lambda: next(cuts, 1)) as (broken, _):
         monkeypatch.setattr("torchctl.client.upload._SILENCE_S", 0.0)
         with pytest.raises(NotReached):
             await upload(broken, TOKEN, scan(source))

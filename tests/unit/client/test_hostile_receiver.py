@@ -22,11 +22,13 @@ class Hostile:
 
     def __init__(self, state: Any, plan: Any) -> None:
         self.sent = b""
+        self.encodings = list[str | None]()
         self._state = state
         self._plan = plan
 
     async def handle(self, request: web.Request) -> web.Response:
         if request.method == "PATCH":
+            self.encodings.append(request.headers.get("Content-Encoding"))
             self.sent += await request.read()
         answer = self._state if request.path == "/v1/state" else self._plan
         if callable(answer):
@@ -139,3 +141,14 @@ async def test_receiver_of_an_earlier_version_gets_plain_content(source: Path, m
         with pytest.raises(Unreachable):
             await upload(url, TOKEN, scan(source))
     assert peer.sent == b"aaaabb"
+
+
+async def test_plain_content_is_tried_before_an_upload_is_given_up(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a slow line two requests that bring nothing take all the time there is, and only plain content passes."""
+    monkeypatch.setattr("torchctl.client.upload._SILENCE_S", 0.0)
+    async with hostile(STATE | {"encodings": ["zstd"]}, PLAN | {"missing": [0, 1], "size": 6}) as (url, peer):
+        with pytest.raises(Unreachable):
+            await upload(url, TOKEN, scan(source))
+    assert peer.encodings == ["zstd", "zstd", "zstd", None]
