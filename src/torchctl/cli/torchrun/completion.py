@@ -12,14 +12,15 @@ NO_FILES = 4
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print a script that completes commands in SHELL.
+    """Print a script that completes the program it is asked of, in SHELL.
 
     \b
-    bash: source <(torchctl completion bash)
-    zsh:  source <(torchctl completion zsh)
-    fish: torchctl completion fish | source
+    bash: source <(kubectl-torchrun completion bash)
+    zsh:  source <(kubectl-torchrun completion zsh)
+    fish: kubectl-torchrun completion fish | source
 
-    kubectl's own completion finds `kubectl_complete-torchrun`, which is installed beside `kubectl-torchrun`.
+    For `torchctl`, ask `torchctl`. kubectl's own completion finds `kubectl_complete-torchrun`, which Python's package
+    installs beside `kubectl-torchrun`, and krew does not.
     """
     from click.shell_completion import get_completion_class
 
