@@ -72,8 +72,11 @@ def ended(main: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, click.Abort):
         _say(_state.farewell or "Interrupted.")
         return Exit.INTERRUPTED
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        _say(f"Error: {_line(error)}")
         return error.exit_code
     except Exception as error:
         return _explained(_only(error))
@@ -128,6 +131,15 @@ def _explained(error: BaseException) -> int:
         errors.ClusterError: Exit.CLUSTER,
     }
     return next((status for kind, status in statuses.items() if isinstance(error, kind)), Exit.DEFECT)
+
+
+def _line(error: click.ClickException) -> str:
+    """Returns what is wrong with the command line, and where its options are told."""
+    message = " ".join(error.format_message().split())
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return message
+    return f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{context.command_path} --help`."
 
 
 def _defect(error: BaseException) -> int:

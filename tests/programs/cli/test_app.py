@@ -107,5 +107,5 @@ def test_options_of_programs_in_pods_come_from_variables(monkeypatch: pytest.Mon
 def test_misspelt_command_names_the_one_that_is_meant(program: Program, typed: str, meant: str) -> None:
     done = CliRunner().invoke(program, [typed])
     assert done.exit_code == 2
-    assert done.stderr.splitlines()[-1] == f"Error: No such command '{typed}'. Did you mean {meant}?"
+    assert done.stderr == f"Error: No such command '{typed}'. Did you mean {meant}? See `cli --help`.\n"
     assert "Did you mean" not in CliRunner().invoke(program, ["frobnicate"]).stderr

@@ -62,8 +62,16 @@ def test_each_error_has_one_line_and_a_status(error: BaseException, status: int)
     assert result.exit_code == status
     assert "Traceback" not in result.output
     assert result.stdout == ""
-    if not isinstance(error, click.ClickException):
-        assert len(result.stderr.strip().splitlines()) == 1
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_usage_error_names_the_page_that_helps() -> None:
+    program = Program("program", params=[])
+    program.add_command(click.Command("command", params=[click.Argument(["job"])]), "command")
+    result = CliRunner().invoke(program, ["command"])
+    assert result.stderr == "Error: Missing argument 'JOB'. See `program command --help`.\n"
+    assert result.exit_code == 2
+    assert "Commands:" not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (1, 1), ("text", 0)])
