@@ -5,7 +5,7 @@ later attempts have it too. Whoever is interrupted in between can do the same ag
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +164,7 @@ class _Taking:
         async with forward_port(job.cluster.client, receiver.pod, job.namespace, SERVE_PORT) as forward:
             while True:
                 try:
-                    self.found = await ask(f"{forward.url}/launcher/v1/{job.uid}")
+                    self.found = await ask(f"{forward.url}/launcher/v1/{job.uid}", lambda: forward.failure)
                 except Interrupted as cut:
                     raise Interrupted(str(cut), answered=forward.answered) from cut
                 if is_replaced(self.found, self.written):
@@ -186,11 +186,15 @@ class _Taking:
             self._tell.waiting(f"not all workers have the code yet: {text}")
 
 
-async def ask(url: str) -> Launchers:
-    """Asks the companion who has which revision. Raises Interrupted if it does not answer."""
+async def ask(url: str, failure: Callable[[], object] = lambda: None) -> Launchers:
+    """Asks the companion who has which revision. Raises Interrupted if it does not answer.
+
+    Args:
+        failure: Returns why the way there broke, if that is known.
+    """
     timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as http, http.get(url) as answer:
             return msgspec.json.decode(await bounded(answer), type=Launchers)
     except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, Retry) as error:
-        raise Interrupted(f"the job's companion cannot be asked: {error}") from error
+        raise Interrupted(f"the job's companion cannot be asked: {failure() or error}") from error

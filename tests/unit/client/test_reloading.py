@@ -104,6 +104,8 @@ async def test_companion_says_who_has_which_revision(tmp_path: Path) -> None:
         assert not late(await ask(url), NEW)
     with pytest.raises(Interrupted, match="cannot be asked"):
         await ask(url)
+    with pytest.raises(Interrupted, match="the job's companion cannot be asked: nothing listens on port 8080"):
+        await ask(url, lambda: "nothing listens on port 8080")
 
 
 def test_earlier_revision_is_the_one_before() -> None:
