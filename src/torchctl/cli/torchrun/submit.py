@@ -59,8 +59,12 @@ class _WithArgv(click.Command):
 @click.option(
     "--files-only", is_flag=True, help="As --hot-reload, but all workers mount one claim, and only its files change."
 )
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the job and its pods.")
-@click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation of both.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the job and its pods; may be repeated."
+)
+@click.option(
+    "--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation of both; may be repeated."
+)
 @click.option("--follow", is_flag=True, help="Show the job's output, and exit as the job does.")
 @click.option("--dry-run", is_flag=True, help="Print the job and what would be sent; change nothing.")
 @click.option("-o", "--output", type=click.Choice(["name", "yaml", "json"]), help="Print the job in this form.")
