@@ -278,6 +278,49 @@ def test_room_counts_on_the_nodes_that_gangs_may_use(other: Json, own: Json, bro
     assert len(virtualtime.run(main)) == broken
 
 
+@pytest.mark.parametrize(
+    ("others", "own", "broken"),
+    [
+        ([{"onlyNodes": ["node-2", "node-3"]}, {"onlyNodes": ["node-3"]}], {"avoidNodes": ["node-3", "node-4"]}, 1),
+        ([{"onlyNodes": ["node-2", "node-3"]}, {}], {"onlyNodes": NAMES}, 1),
+        ([{"onlyNodes": ["node-2", "node-3"]}, {"onlyNodes": ["node-4"]}], {"onlyNodes": NAMES}, 0),
+        ([{}], {"onlyNodes": NAMES[:2]}, 1),
+        ([{}], {"onlyNodes": NAMES}, 0),
+    ],
+)
+def test_each_gang_finds_room_on_its_own_nodes(others: list[Json], own: Json, broken: int) -> None:
+    """A gang of three pods is let in on four nodes; there is one place for others, and not each may take it."""
+
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 5)
+        for number, other in enumerate(others):
+            told(world, submitted(world, f"other-{number}", "modest"), **LET_IN, **other)
+        world.delete(NODE, Key("", "node-4"))
+        await world.clock.sleep(LATE_S + 1)
+        told(world, submitted(world, "own", "urgent", 3), **LET_IN, **own)
+        return found
+
+    assert len(virtualtime.run(main)) == broken
+
+
+@pytest.mark.parametrize(("half_free", "broken"), [(False, 1), (True, 0)])
+def test_half_a_node_is_no_room_beside_a_whole_pod(half_free: bool, broken: int) -> None:
+    """The only empty node is about to be taken by a gang that nodes are brought for."""
+
+    async def main() -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 2)
+        let_in(world, "there", "plain")
+        has_pod(world, "there", node="node-0", gpus=4 if half_free else 8)
+        let_in(world, "whole", "brought")
+        await world.clock.sleep(LATE_S + 1)
+        let_in(world, "half", "plain")
+        return found
+
+    assert len(virtualtime.run(main)) == broken
+
+
 def test_room_that_fits_no_pod_is_shared_with_nobody() -> None:
     """Both gangs may use a node by their records; half of it is taken, and their pods need all of it."""
 

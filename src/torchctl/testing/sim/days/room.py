@@ -8,6 +8,7 @@ of a moment ago count as well as those of now, and so do the pods, in any combin
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any, NamedTuple
 
 from torchctl.api.job import TORCHRUN_JOB
@@ -219,25 +220,46 @@ class Rooms:
 def _fits(gang: Gang, room: Room, others: Iterable[Gang]) -> bool:
     """Whether the gang found room beside the missing pods of others, if all of them were placed as well as can be.
 
-    Only those others count that may take a place from it. Of gangs for which nodes are brought, nobody waits for those
-    pods that no node takes now.
+    Nobody waits for those pods of others that find no node themselves. Whole nodes are counted first, and then the GPUs
+    of all nodes, as if those of a pod could be on several.
     """
     free = room.free
-    missing = [(other, max(0, other.pods - room.placed.get(other.uid, 0))) for other in others]
-    mine = _usable(free, (gang,))
-    rivals = [(one, pods) for one, pods in missing if mine.keys() & _usable(free, (one,))]
-    nodes = _usable(free, (gang, *(one for one, _ in rivals)))
-    existing = [(one, pods) for one, pods in rivals if not one.autoscaled]
-    whole = sum(pods for one, pods in existing if one.whole_nodes)
-    brought = [(one, pods) for one, pods in rivals if one.autoscaled]
-    takes = sum(room.is_empty(name) for name in _usable(free, (one for one, _ in brought)))
-    late = max(0, min(sum(pods for _, pods in brought), takes - whole))
-    gpus = gang.pods * gang.gpus + sum(pods * one.gpus for one, pods in existing)
-    empty = sum(map(room.is_empty, nodes))
-    return gpus <= sum(nodes.values()) and (not gang.whole_nodes or gang.pods + whole + late <= empty)
+    lacks = [one for one in others if one.gpus for _ in range(one.pods - room.placed.get(one.uid, 0))]
+    unit = gcd(gang.gpus, *(one.gpus for one in lacks))
+    mine = [_usable(free, gang)] * gang.pods
+    whole = [_usable(free, one) for one in lacks if one.whole_nodes]
+    if gang.whole_nodes and not _find_places(mine, whole, {name: int(room.is_empty(name)) for name in free}):
+        return False
+    units = [_usable(free, one) for one in lacks for _ in range(one.gpus // unit)]
+    return _find_places(mine * (gang.gpus // unit), units, {name: gpus // unit for name, gpus in free.items()})
 
 
-def _usable(free: Mapping[str, int], gangs: Iterable[Gang]) -> dict[str, int]:
-    """Returns the free GPUs of the nodes on which a pod of any of these gangs finds its place."""
-    every = tuple(gangs)
-    return {name: gpus for name, gpus in free.items() if any(one.gpus <= gpus and one.may_use(name) for one in every)}
+def _usable(free: Mapping[str, int], gang: Gang) -> frozenset[str]:
+    """Returns the nodes on which a pod of the gang finds its place."""
+    return frozenset(name for name, gpus in free.items() if gang.gpus <= gpus and gang.may_use(name))
+
+
+def _find_places(mine: Iterable[frozenset[str]], others: Iterable[frozenset[str]], places: Mapping[str, int]) -> bool:
+    """Whether all of mine find a place although as many others as can have one, each given by where it may be.
+
+    Whoever has a place keeps one, maybe another one (augmenting paths: Kuhn 1955).
+    """
+    there: dict[str, list[frozenset[str]]] = {name: [] for name in places}
+
+    def find(one: frozenset[str], tried: set[str]) -> bool:
+        for name in one:
+            if name in tried:
+                continue
+            tried.add(name)
+            if len(there[name]) < places[name]:
+                there[name].append(one)
+                return True
+            for at, other in enumerate(there[name]):
+                if find(other, tried):
+                    there[name][at] = one
+                    return True
+        return False
+
+    for other in others:
+        find(other, set())
+    return all(find(one, set()) for one in mine)
