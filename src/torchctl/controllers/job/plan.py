@@ -37,12 +37,25 @@ from torchctl.controllers.job.template.frozen import FrozenTemplate
 from torchctl.controllers.settings import OperatorSettings
 from torchctl.runtime.kinds import key_of
 
-__all__ = ["REFUSAL_REQUEUE_S", "Idle", "Plan", "Question", "Recovery", "Steps", "again_s", "plan"]
+__all__ = [
+    "REFUSAL_REQUEUE_S",
+    "WORKERS_REQUEUE_S",
+    "Idle",
+    "Plan",
+    "Question",
+    "Recovery",
+    "Steps",
+    "again_s",
+    "plan",
+]
 
 REFUSAL_REQUEUE_S = 60.0
 """Seconds until a refused child is tried again, because quotas and policies change without telling us."""
 GANG_REQUEUE_S = 30.0
 """Seconds until the next look for a gang scheduler that the cluster does not have, or keeps from us."""
+WORKERS_REQUEUE_S = 10.0
+"""Seconds until workers are read again that the cache does not have. It may never have them, if they go before it does,
+and then it tells of no change."""
 
 
 class Question(Enum):
@@ -132,14 +145,18 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
     state = workspace.assess(observed, frozen.template, now) if frozen.template else None
     found = Found(case, frozen, needs, state, coordinator=settings.coordinator is not None)
     life = lifecycle.advance(case, _hopeless(needs, state))
+    actions = _actions(found, life)
+    missed = _goes_by_missing_workers(case, life, actions)
+    if observed.workers_read and not missed:
+        actions = replace(actions, look_again_s=earliest(actions.look_again_s, WORKERS_REQUEUE_S))
     return Steps(
         life=life,
         findings=findings(found, life),
         revision=_revision(found, life),
         template=frozen.template,
         workspace=state.report if state else job.status.workspace,
-        actions=_actions(found, life),
-        asks=_asks(found, life),
+        actions=actions,
+        asks=_asks(found, life, missed=missed),
     )
 
 
@@ -205,11 +222,11 @@ def _look_again_s(case: Case, life: Life, state: Syncing) -> float | None:
     )
 
 
-def _asks(found: Found, life: Life) -> Question | None:
+def _asks(found: Found, life: Life, *, missed: bool) -> Question | None:
     case = found.case
     if life.outcome is not None and life.outcome.reason == JobReason.JOB_DISAPPEARED:
         return Question.WORKER_JOB
-    if not case.observed.workers_read and _goes_by_missing_workers(found, life):
+    if missed and not case.observed.workers_read:
         return Question.WORKERS
     if found.frozen.renamed:
         return Question.REVISION
@@ -223,10 +240,10 @@ def _asks(found: Found, life: Life) -> Question | None:
     return Question.WHY_NOT_UP if late is not None and delays.has_news(late) else None
 
 
-def _goes_by_missing_workers(found: Found, life: Life) -> bool:
+def _goes_by_missing_workers(case: Case, life: Life, actions: Actions) -> bool:
     """Whether something is done for ever because there is no worker that runs, or none that says why it failed."""
-    case, status = found.case, found.case.status
-    if _is_written(found, life) and retention.drops_last(case):
+    status = case.status
+    if retention.drops_last(case, actions.remove):
         return True
     match life.stage:
         case Wait():

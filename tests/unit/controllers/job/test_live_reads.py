@@ -14,7 +14,7 @@ from torchctl.api.labels import ATTEMPT, JOB_UID, ROLE, ROLE_WORKER
 from torchctl.controllers.job.live_reads import PERIOD_S, LiveReads
 from torchctl.controllers.job.observe import OURS
 from torchctl.controllers.job.observed import Observed
-from torchctl.controllers.job.plan import Idle, Question, Steps, plan
+from torchctl.controllers.job.plan import WORKERS_REQUEUE_S, Idle, Question, Steps, plan
 from torchctl.controllers.job.pods import INDEX_KEY
 from torchctl.controllers.job.reconciler import JobReconciler
 from torchctl.runtime.client.client import Client
@@ -252,6 +252,12 @@ async def test_next_attempt_waits_for_workers_the_cache_lacks(due: World, phase:
     assert dict(request.query)["labelSelector"].split(",") == [OURS, f"{JOB_UID}={UID}"]
 
 
+async def test_workers_the_cache_never_has_are_looked_for_again(due: World) -> None:
+    """One that goes before the cache has it changes nothing there, so nothing else makes the job go on."""
+    todo = await answered(due, listed(due, "demo", (1, "Running")))
+    assert todo.actions.look_again_s == WORKERS_REQUEUE_S
+
+
 async def test_workers_are_not_read_while_the_back_off_lasts(due: World) -> None:
     due.later(-59)
     assert steps(due.seen, due).asks is None
@@ -283,6 +289,20 @@ async def test_a_failed_worker_the_cache_lacks_stays_readable(
     w.remove_old_pods()
     todo = await answered(w, listed(w, "demo", *pods))
     assert [one.key.name for one in todo.actions.remove] == (["demo"] if goes else [])
+
+
+def test_workers_are_not_read_if_their_job_stays(world: type[World]) -> None:
+    """Nobody knows any more what the next attempt was made of, and nothing of the last one is deleted."""
+    w = world.running(TWO)
+    w.worker_fails(0)
+    w.incident_settles()
+    w.later(60)
+    w.remove_old_pods("Running")
+    w.settle()
+    w.template_goes(None)
+    w.remove_old_pods()
+    todo = steps(w.seen, w)
+    assert (len(w.seen.old_jobs), todo.actions.remove, todo.asks) == (1, (), None)
 
 
 async def test_a_plan_may_ask_one_question_after_another(late: World) -> None:

@@ -94,11 +94,12 @@ def leftovers(case: Case) -> tuple[Removal, ...]:
     return (*gone, *forced, *groups, *released, *_old_templates(observed))
 
 
-def drops_last(case: Case) -> bool:
-    """Whether the Job of the last attempt is deleted because no pod of it seems to have failed."""
+def drops_last(case: Case, remove: Iterable[Removal]) -> bool:
+    """Whether the Job of the last attempt is among what is removed because no pod of it seems to have failed."""
     if case.policy.pod_retention is not PodRetention.FAILED:
         return False
-    return any(not _is_leaving(job) and not _failed_pods(case.observed, job) for job in _last(case))
+    gone = {removal.uid for removal in remove}
+    return any(job.metadata.uid in gone and not _failed_pods(case.observed, job) for job in _last(case))
 
 
 def stopped(case: Case) -> tuple[Child, ...]:
