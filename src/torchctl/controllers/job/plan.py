@@ -80,9 +80,14 @@ class Question(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The plan for a job that is being deleted or has ended."""
+    """The plan for a job that is being deleted or has ended.
+
+    Args:
+        asks: What has to be read live before this plan is believed.
+    """
 
     actions: Actions = field(default_factory=Actions)
+    asks: Question | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,7 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
         return Idle()
     frozen = freeze(observed, settings)
     if job.status.phase in TERMINAL:
-        return Idle(retention.after_the_end(Case(observed, frozen.template, settings.restarting, now)))
+        return _idle(Case(observed, frozen.template, settings.restarting, now))
     known = recovery.recovered(observed, now)
     if known is not None:
         return Recovery(known)
@@ -158,6 +163,12 @@ def plan(observed: Observed, settings: OperatorSettings, now: datetime) -> Plan:
         actions=actions,
         asks=_asks(found, life, missed=missed),
     )
+
+
+def _idle(case: Case) -> Idle:
+    actions = retention.after_the_end(case)
+    missed = not case.observed.workers_read and retention.drops_last(case, actions.remove)
+    return Idle(actions, Question.WORKERS if missed else None)
 
 
 def _hopeless(needs: Finding, state: Syncing | None) -> Outcome | None:

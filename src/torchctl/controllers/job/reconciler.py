@@ -26,7 +26,7 @@ from torchctl.controllers.job.act import Actor, Seen
 from torchctl.controllers.job.live_reads import LiveReads
 from torchctl.controllers.job.observe import BY_JOB, BY_WORKER_JOB, OURS, Observed, by_job, by_worker_job, observe
 from torchctl.controllers.job.place_reader import PlaceReader
-from torchctl.controllers.job.plan import Plan, Question, Steps, again_s, plan
+from torchctl.controllers.job.plan import Plan, Question, Recovery, again_s, plan
 from torchctl.controllers.job.status import derive, transitions
 from torchctl.controllers.job.status_throttle import StatusThrottle
 from torchctl.controllers.job.steps import admission
@@ -167,7 +167,7 @@ class JobReconciler:
     async def _plan(self, observed: Observed, now: datetime) -> tuple[Observed, Plan, Seen]:
         todo = plan(observed, self._settings, now)
         seen, answered = self._actor.look(todo.actions), set[Question]()
-        while isinstance(todo, Steps) and todo.asks is not None and todo.asks not in answered:
+        while not isinstance(todo, Recovery) and todo.asks is not None and todo.asks not in answered:
             answered.add(todo.asks)
             observed = await self._live_reads.answered(observed, todo.asks, self._manager.clock.monotonic(), now)
             todo = plan(observed, self._settings, now)

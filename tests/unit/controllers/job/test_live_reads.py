@@ -305,6 +305,24 @@ def test_workers_are_not_read_if_their_job_stays(world: type[World]) -> None:
     assert (len(w.seen.old_jobs), todo.actions.remove, todo.asks) == (1, (), None)
 
 
+@pytest.mark.parametrize(("pods", "goes"), [(BOTH, False), ((), True)])
+async def test_a_failed_worker_stays_readable_after_the_end(
+    world: type[World], pods: tuple[tuple[int, str], ...], goes: bool
+) -> None:
+    """The job ends while its next attempt waits, and the cache lacks the pods of the last one."""
+    w = world.running("{jobQueue: research, numNodes: 2, command: x, runPolicy: {activeDeadlineSeconds: 100}}")
+    w.later(200)
+    w.worker_fails(0, after_s=200)
+    w.incident_settles()
+    assert (w.phase, w.attempt) == ("Failed", 1)
+    w.remove_old_pods()
+    client, empty = Client(listed(w, "demo", *pods)), SimpleNamespace(get=lambda kind, key: None)
+    manager = SimpleNamespace(client=client, cache=empty, events=None, clock=ManualClock())
+    _, todo, _ = await JobReconciler(cast(Manager, manager), w.settings)._plan(w.seen, w.now)
+    assert isinstance(todo, Idle)
+    assert [one.key.name for one in todo.actions.remove] == (["demo"] if goes else [])
+
+
 async def test_a_plan_may_ask_one_question_after_another(late: World) -> None:
     """The Job is there, has failed, and its pods are there as well."""
     child = worker_job(UID) | {"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "Over"}]}}
