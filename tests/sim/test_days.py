@@ -261,9 +261,11 @@ def test_breaches_are_noticed(breach: Callable[[World, str], None]) -> None:
     assert len(virtualtime.run(main)) == 1
 
 
-@pytest.mark.parametrize(("deleted", "broken"), [(False, 1), (True, 0)])
-def test_a_doubted_end_may_be_trained_once_more(deleted: bool, broken: int) -> None:
-    """The kubelet and a person delete a pod that has ended in the same way."""
+@pytest.mark.parametrize(
+    ("deleted", "phase", "broken"), [(False, "Succeeded", 1), (True, "Succeeded", 0), (True, "Failed", 1)]
+)
+def test_a_doubted_end_may_be_trained_once_more(deleted: bool, phase: str, broken: int) -> None:
+    """The kubelet and a person delete a pod that has ended in the same way. One that failed completes no Job."""
 
     async def main() -> list[str]:
         world, rules = World(cluster_kinds(), 1), Rules()
@@ -271,7 +273,7 @@ def test_a_doubted_end_may_be_trained_once_more(deleted: bool, broken: int) -> N
         uid = submitted(world)
         first, pod = made(world, uid), runs(world, uid)
         world.change(POD, pod, lambda old: {**old, "metadata": {**old["metadata"], "finalizers": ["job-tracking"]}})
-        world.report(POD, pod, {"phase": "Succeeded"})
+        world.report(POD, pod, {"phase": phase})
         if deleted:
             world.delete(POD, pod)
         world.report(JOB, first, {"conditions": [{"type": "Complete", "status": "True"}]})

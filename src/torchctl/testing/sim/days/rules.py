@@ -40,7 +40,7 @@ class _Known:
     complete: str = ""
     """A Job of which all workers are done."""
     doubted: set[int] = field(default_factory=set)
-    """Attempts of which a pod that had ended was deleted: it may have been told to stop first (`pods.told_to_stop`)."""
+    """Attempts of which a pod that exited 0 was deleted: it may have been told to stop first (`pods.told_to_stop`)."""
     troubled: set[int] = field(default_factory=set)
     counted: Counter[int] = field(default_factory=Counter)
     made: set[str] = field(default_factory=set)
@@ -154,7 +154,7 @@ class Rules:
             known.troubled.add(int(meta["labels"][ATTEMPT]))
         if changed.type == "DELETED" or changed.new["status"].get("phase") in ("Succeeded", "Failed"):
             known.pods.pop(meta["uid"], None)
-            if "deletionTimestamp" in meta:
+            if changed.new["status"].get("phase") == "Succeeded" and "deletionTimestamp" in meta:
                 known.doubted.add(int(meta["labels"][ATTEMPT]))
         else:
             known.pods[meta["uid"]] = int(meta["labels"][ATTEMPT])
