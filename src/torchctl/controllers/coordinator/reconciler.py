@@ -28,9 +28,10 @@ from torchctl.controllers.coordinator.deciding import Decided, Deciding
 from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
 from torchctl.controllers.ownership import apply_status
+from torchctl.controllers.refusals import is_refusal
 from torchctl.controllers.settings import RETRY_CAP_S, CoordinatorSettings
 from torchctl.runtime.cache.cache import Cache
-from torchctl.runtime.client.errors import Forbidden, Invalid
+from torchctl.runtime.client.errors import ApiError, Timeout
 from torchctl.runtime.controller import Controller
 from torchctl.runtime.kinds import Key, Object, key_of
 from torchctl.runtime.manager import Manager
@@ -103,8 +104,10 @@ class Coordinator:
         for job, record in outcome.records:
             try:
                 await self._write(job, record)
-            except (Invalid, Forbidden) as error:  # of this job alone: the others go on
-                refused.append(error)
+            except ApiError as error:
+                if isinstance(error, Timeout) or not is_refusal(error):
+                    raise  # it may be the API server that does not answer: the others would take as long
+                refused.append(error)  # of this job alone, or of its namespace: the others go on
             else:
                 self._metrics.wrote(str(key_of(job)), queues, outcome.losses)
         self._spoke_s = at_s if words else self._spoke_s
@@ -130,7 +133,7 @@ class Coordinator:
 
         Raises:
             Conflict: The job has changed since. The decision is made again.
-            Invalid, Forbidden: The API server, or a webhook, refuses it.
+            ApiError: The API server, or a webhook, refuses it.
         """
         key = key_of(job)
         body = {

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import pytest
 
 from torchctl.api.capacity import LIMIT_RANGE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA, RUNTIME_CLASS
 from torchctl.api.job import TORCHRUN_JOB, TorchrunJob
@@ -12,7 +13,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.coordinator.reconciler import setup
 from torchctl.controllers.settings import CoordinatorSettings
 from torchctl.runtime.client.client import Client
-from torchctl.runtime.client.errors import Forbidden
+from torchctl.runtime.client.errors import ApiError, BadRequest, Conflict, Forbidden, Unavailable
 from torchctl.runtime.client.requests import HttpRequest
 from torchctl.runtime.clock import Clock
 from torchctl.runtime.kinds import Kind
@@ -108,9 +109,25 @@ def refuse_a(request: HttpRequest) -> None:
         raise Forbidden("a policy of this namespace", code=403)
 
 
-def test_a_refused_record_stops_no_other() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("a policy of this namespace", code=403),
+        BadRequest('admission webhook "p.example.com" denied the request: no', code=400),
+        Conflict('admission webhook "p.example.com" denied the request: no', code=409),
+        Unavailable('failed calling webhook "p.example.com": connection refused', code=500),
+    ],
+    ids=lambda error: str(error.code),
+)
+def test_a_refused_record_stops_no_other(error: ApiError) -> None:
+    """A webhook chooses the status of its answer itself, and may be asked in one namespace alone."""
+
+    def refuse(request: HttpRequest) -> None:
+        if request.method == "PATCH" and "/torchrunjobs/a/" in request.path:
+            raise error
+
     async def story(server: FakeApiServer, client: Client, _: Clock) -> None:
-        server.intercept = refuse_a
+        server.intercept = refuse
         for name in ("a", "b"):
             await make_template(client, name)
         await wait_for(client, TORCHRUN_JOB, "b", "team", until=_is_let_in)
