@@ -4,6 +4,7 @@ There is one key, the cluster: each decision is about all jobs.
 """
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -27,6 +28,7 @@ from torchctl.api.queue import TORCHRUN_QUEUE
 from torchctl.controllers.coordinator.deciding import Decided, Deciding
 from torchctl.controllers.coordinator.metrics import CoordinatorMetrics
 from torchctl.controllers.coordinator.observed import Observed
+from torchctl.controllers.coordinator.refused import RefusedRecords
 from torchctl.controllers.ownership import apply_status
 from torchctl.controllers.refusals import is_refusal
 from torchctl.controllers.settings import RETRY_CAP_S, CoordinatorSettings
@@ -92,13 +94,14 @@ class Coordinator:
         self._manager, self._client, self._settings = manager, manager.client, settings
         self._deciding = Deciding(settings)
         self._metrics = CoordinatorMetrics(manager.metrics.registry)
+        self._refused = RefusedRecords(settings.pause_s)
         self._spoke_s = float("-inf")
         """When places and estimates were written last; that they are written a little more often does no harm."""
 
     async def reconcile(self, _: Request) -> Result | None:
         at_s = self._manager.clock.monotonic()
         words = at_s - self._spoke_s >= self._settings.word_period_s
-        outcome = await self._decide(words=words)
+        outcome = await self._decide(at_s, words=words)
         queues = {given.key: given.queue for given in outcome.decision.let_in}
         refused: list[Exception] = []
         for job, record in outcome.records:
@@ -108,17 +111,21 @@ class Coordinator:
                 if isinstance(error, Timeout) or not is_refusal(error):
                     raise  # it may be the API server that does not answer: the others would take as long
                 refused.append(error)  # of this job alone, or of its namespace: the others go on
+                self._refused.refuse(job, at_s)
             else:
+                self._refused.accept(job)
                 self._metrics.wrote(str(key_of(job)), queues, outcome.losses)
         self._spoke_s = at_s if words else self._spoke_s
         if refused:
             raise ExceptionGroup("records were refused", refused)
         again_s = self._settings.period_s if outcome.decision.more else self._settings.word_period_s
-        return Result(requeue_after_s=again_s) if outcome.pending or outcome.decision.more else None
+        due_s = (again_s if outcome.pending or outcome.decision.more else None, self._refused.look_again_s(at_s))
+        return Result(requeue_after_s=min((one_s for one_s in due_s if one_s is not None), default=None))
 
-    async def _decide(self, *, words: bool) -> Decided:
+    async def _decide(self, at_s: float, *, words: bool) -> Decided:
         """Decides in a thread, because with many jobs that takes longer than the event loop may stand still."""
         observed, now, clock = observe(self._manager.cache), self._manager.clock.now(), self._manager.clock
+        observed = replace(observed, jobs=self._refused.without(observed.jobs, at_s))
         began_s = clock.monotonic()
         decide = partial(self._deciding.decide, observed, now, words=words)
         outcome = await asyncio.get_running_loop().run_in_executor(None, decide)

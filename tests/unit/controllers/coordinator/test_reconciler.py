@@ -151,5 +151,21 @@ def test_a_refused_record_delays_no_later_decision() -> None:
     live(story, "a", "b", gpus=32)
 
 
+def test_a_refused_record_keeps_no_room() -> None:
+    """There is room for one of the two, and the first one gets it as soon as nobody refuses that."""
+
+    async def story(server: FakeApiServer, client: Client, clock: Clock) -> None:
+        server.intercept = refuse_a
+        for name in ("a", "b"):
+            await make_template(client, name)
+        await wait_for(client, TORCHRUN_JOB, "b", "team", until=_is_let_in)
+        await client.delete(TORCHRUN_JOB, "b", namespace="team")
+        server.intercept = lambda _: None
+        await clock.sleep(120)
+        assert _is_let_in(await client.get(TORCHRUN_JOB, "a", "team"))
+
+    live(story, "a", "b")
+
+
 def _is_let_in(job: TorchrunJob | None) -> bool:
     return job is not None and job.status.admission is not None and job.status.admission.let_in_time is not None
