@@ -338,6 +338,25 @@ def test_room_that_fits_no_pod_is_shared_with_nobody() -> None:
     assert virtualtime.run(main) == []
 
 
+def test_a_pod_that_succeeded_needs_no_room_once_gone() -> None:
+    """Its node went, and it with that; its Job makes no other one for the index."""
+
+    async def main(phase: str) -> list[str]:
+        world, found = World(cluster_kinds(), 1), list[str]()
+        begun(world, found, 5)
+        let_in(world, "other", "modest", 2)
+        for index in range(2):
+            has_pod(world, "other", index, f"node-{3 + index}")
+        world.report(POD, Key("team", "other-1"), {"phase": phase})
+        world.delete(NODE, Key("", "node-4"))
+        world.delete(POD, Key("team", "other-1"))
+        await world.clock.sleep(LATE_S + 1)
+        let_in(world, "own", "urgent", 3)
+        return found
+
+    assert [len(virtualtime.run(partial(main, phase))) for phase in ("Failed", "Succeeded")] == [1, 0]
+
+
 def test_a_gang_without_gpus_needs_no_room() -> None:
     async def main() -> list[str]:
         world, found = World(cluster_kinds(), 1), list[str]()

@@ -98,6 +98,8 @@ class Rooms:
     late_s: Callable[[], float]
     _gpus: dict[str, int] = field(default_factory=dict)
     _pods: dict[str, _Pod] = field(default_factory=dict)
+    _completed: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Pods that succeeded and are gone, by gang and attempt: none is made in their place."""
     _past: deque[Room] = field(default_factory=deque)
     _empty_since_s: dict[str, float] = field(default_factory=dict)
 
@@ -196,11 +198,13 @@ class Rooms:
     def _see_pod(self, changed: Changed) -> None:
         pod, uid = changed.new, changed.new["metadata"]["uid"]
         given, phase = pod["metadata"].get("labels", {}), pod["status"].get("phase")
-        if changed.type == "DELETED" or not pod["spec"].get("nodeName"):
-            self._pods.pop(uid, None)
-            return
         mine = given.get(ROLE) == ROLE_WORKER
         gang, attempt = (given.get(JOB_UID, ""), int(given.get(ATTEMPT, 0))) if mine else ("", 0)
+        if changed.type == "DELETED" or not pod["spec"].get("nodeName"):
+            self._pods.pop(uid, None)
+            if gang in self.gangs and phase == "Succeeded":
+                self._completed[gang, attempt] = self._completed.get((gang, attempt), 0) + 1
+            return
         done = phase in ("Succeeded", "Failed")
         self._pods[uid] = _Pod(pod["spec"]["nodeName"], 0 if done else gpus_per_pod(pod), gang, attempt, done)
 
@@ -214,6 +218,9 @@ class Rooms:
             known = self.gangs.get(pod.gang)
             if known is not None and known.attempt == pod.attempt:
                 placed[pod.gang] = placed.get(pod.gang, 0) + 1
+        for (gang, attempt), pods in self._completed.items():
+            if gang in self.gangs and self.gangs[gang].attempt == attempt:
+                placed[gang] = placed.get(gang, 0) + pods
         return Room(self.clock.monotonic(), self._gpus, used, frozenset(foreign), placed)
 
 
