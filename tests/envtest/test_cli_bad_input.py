@@ -58,7 +58,7 @@ async def test_objects_that_do_not_exist(control_plane: ControlPlane, namespace:
         assert await complaint(kubectl, verb, "vit") == (
             4,
             f"there is no TorchrunJob vit in namespace {namespace}. "
-            "Check its name and namespace (-n); `torchctl list -A` shows all jobs.",
+            "Check its name and namespace (-n); `kubectl torchrun list -A` shows all jobs.",
         )
     no_namespace = (4, "there is no namespace nowhere. Choose one with -n; `kubectl get ns` lists them.")
     for arguments in (["status", "vit"], ["list"], ["queues"], ["list", "-o", "json"]):

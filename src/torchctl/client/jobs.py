@@ -88,7 +88,7 @@ class Job:
         except TimeoutError:
             raise TimedOut(
                 f"{job_text(self.key)} is {self.phase or 'new'} and not yet {goal} after {timeout_s:g} s",
-                f"It goes on; see `torchctl status {self.name} -n {self.namespace}`.",
+                f"It goes on; see `kubectl torchrun status {self.name} -n {self.namespace}`.",
             ) from None
         return self
 

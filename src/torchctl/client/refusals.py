@@ -65,7 +65,7 @@ def explain(error: api.ApiError, what: str, *, host: str = "", login: str = "") 
         case api.Malformed():
             return RequestRefused(
                 f"{what}: the answer cannot be understood: {error.message}",
-                "Compare versions with `torchctl version`.",
+                "Compare versions with `kubectl torchrun version`.",
             )
     return RequestRefused(
         f"{what}: the API server refuses it: {error.message}", "Correct what it names, or ask who runs the cluster."
@@ -91,7 +91,9 @@ def _missing(error: api.NotFound, what: str, host: str) -> ClusterError:
         )
     if details.kind == "namespaces":
         return NotFound(f"there is no namespace {details.name}", "Choose one with -n; `kubectl get ns` lists them.")
-    return NotFound(f"there is no {what}", "Check its name and namespace (-n); `torchctl list -A` shows all jobs.")
+    return NotFound(
+        f"there is no {what}", "Check its name and namespace (-n); `kubectl torchrun list -A` shows all jobs."
+    )
 
 
 def _no_answer(error: api.ApiError, host: str, login: str) -> ClusterError:

@@ -88,7 +88,7 @@ def conclude(goal: Goal, key: Key, job: JobView | None) -> None:
     if job is None or judge(goal, job) is Progress.WAITING:
         return
     if judge(goal, job) is Progress.MISSED or (goal.word == FINISHED and job.status.phase == Phase.FAILED):
-        raise JobFailed(_ending(goal, key, job), f"See `torchctl status {key.name} -n {key.namespace}`.")
+        raise JobFailed(_ending(goal, key, job), f"See `kubectl torchrun status {key.name} -n {key.namespace}`.")
 
 
 def job_text(key: Key) -> str:
