@@ -79,7 +79,7 @@ async def control_plane(network: Network) -> AsyncGenerator[ControlPlane]:
 async def node(control_plane: ControlPlane, network: Network, images: Path) -> AsyncGenerator[LocalNode]:
     """A Ready node. Once it is left, the machine is as it was."""
     before = cgroups()
-    async with LocalNode(control_plane, network, sandbox_image=IMAGE.name, images=[images], volumes=48) as node:
+    async with LocalNode(control_plane, network, sandbox_image=IMAGE.name, images=[images], volumes=96) as node:
         yield node
     assert not connected(network)
     assert not traces(node.directory)
