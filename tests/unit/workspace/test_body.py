@@ -1,12 +1,12 @@
 """The body of an upload in pieces: small ones that follow each other are one, and a cut loses none that has come."""
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 from aiohttp.base_protocol import BaseProtocol
+from aiohttp.test_utils import make_mocked_request
 
 from torchctl.workspace.answers import Cut, body
 
@@ -17,8 +17,8 @@ async def content() -> aiohttp.StreamReader:
     return aiohttp.StreamReader(BaseProtocol(loop), 2**20, loop=loop)
 
 
-def pieces_of(content: aiohttp.StreamReader) -> Any:
-    return body(SimpleNamespace(headers={}, content=content))  # type: ignore[arg-type]
+def pieces_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    return body(make_mocked_request("PATCH", "/", payload=content))
 
 
 async def test_small_pieces_that_follow_are_one(content: aiohttp.StreamReader) -> None:
